@@ -1,0 +1,11 @@
+//! Memory, and arithmetic on it. This crate knows no collective and no rank.
+
+#![warn(missing_docs)]
+
+pub mod cpu;
+pub mod memory;
+mod types;
+
+pub use cpu::{Fold, divide};
+pub use memory::{Region, View, ViewMut};
+pub use types::{BinaryOp, DataType};

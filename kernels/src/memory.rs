@@ -1,0 +1,229 @@
+//! Handles to bytes that several parties may touch at once.
+//!
+//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered memory: to an executor they
+//! are all *views*. A [`View`] may be read, a [`ViewMut`] may be read and written, both may be copied freely and may
+//! overlap one another, and no reference to the bytes behind them is ever made. So what the type system cannot promise
+//! about shared memory (that nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
+//! behaviour in safe code. The price is that bytes are touched only here, in the folds of this crate, and in the
+//! transports.
+
+use bytemuck::Pod;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Bytes that may be read while `'a` lasts. Cheap to copy; neither `Send` nor `Sync`.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    lives: PhantomData<&'a Cell<u8>>,
+}
+
+/// Bytes that may be read and written while `'a` lasts. Like a slice of [`Cell`]s: copies may overlap.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewMut<'a>(View<'a>);
+
+impl<'a> View<'a> {
+    /// No bytes.
+    pub const EMPTY: View<'static> = View { start: NonNull::dangling(), len: 0, lives: PhantomData };
+
+    /// The bytes of `slice`.
+    #[inline]
+    pub fn of<T: Pod>(slice: &'a [T]) -> Self {
+        Self { start: NonNull::from(slice).cast(), len: size_of_val(slice), lives: PhantomData }
+    }
+
+    /// Wraps raw memory.
+    ///
+    /// # Safety
+    /// `start..start + len` stays mapped and readable while `'a` lasts, and no Rust reference that forbids shared
+    /// access to it is alive meanwhile.
+    #[inline]
+    pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, lives: PhantomData }
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes start. Dereferencing it is the caller's responsibility.
+    #[inline]
+    pub const fn as_ptr(self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// The `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If they do not lie within the view.
+    #[inline]
+    pub fn slice(self, offset: usize, len: usize) -> Self {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "bytes {offset}+{len} of a view of {}", self.len);
+        // SAFETY: the assertion keeps the result within the allocation that `self` covers.
+        Self { start: unsafe { self.start.add(offset) }, len, lives: PhantomData }
+    }
+
+    /// Copies all bytes out.
+    ///
+    /// # Panics
+    /// If `into` has another length.
+    pub fn copy_to(self, into: &mut [u8]) {
+        assert_eq!(self.len, into.len(), "copying a view out needs equal lengths");
+        // SAFETY: both cover `len` bytes; `into` is exclusive, so they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), into.as_mut_ptr(), self.len) }
+    }
+
+    /// All bytes as a vector.
+    pub fn to_vec(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// No bytes.
+    pub const EMPTY: ViewMut<'static> = ViewMut(View::EMPTY);
+
+    /// The bytes of `slice`.
+    #[inline]
+    pub fn of<T: Pod>(slice: &'a mut [T]) -> Self {
+        let len = size_of_val(slice);
+        Self(View { start: NonNull::from(slice).cast(), len, lives: PhantomData })
+    }
+
+    /// Wraps raw memory.
+    ///
+    /// # Safety
+    /// As [`View::from_raw`], and the bytes are writable.
+    #[inline]
+    pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
+        // SAFETY: passed on to our caller.
+        Self(unsafe { View::from_raw(start, len) })
+    }
+
+    /// The same bytes, to be read.
+    #[inline]
+    pub const fn as_view(self) -> View<'a> {
+        self.0
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub const fn len(self) -> usize {
+        self.0.len
+    }
+
+    /// True if there are no bytes.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Where the bytes start. Dereferencing it is the caller's responsibility.
+    #[inline]
+    pub const fn as_mut_ptr(self) -> *mut u8 {
+        self.0.start.as_ptr()
+    }
+
+    /// The `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If they do not lie within the view.
+    #[inline]
+    pub fn slice(self, offset: usize, len: usize) -> Self {
+        Self(self.0.slice(offset, len))
+    }
+
+    /// Copies `from` here; the two may overlap or be the same.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[inline]
+    pub fn copy_from(self, from: View<'_>) {
+        assert_eq!(self.len(), from.len, "copying between views needs equal lengths");
+        if self.as_mut_ptr().cast_const() != from.as_ptr() {
+            // SAFETY: both cover `len` bytes that live now; `copy` allows overlap.
+            unsafe { std::ptr::copy(from.as_ptr(), self.as_mut_ptr(), from.len) }
+        }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// If `bytes` has another length.
+    pub fn fill_from(self, bytes: &[u8]) {
+        self.copy_from(View::of(bytes));
+    }
+}
+
+/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]: scratch space, and boards of ranks that are
+/// threads of one process.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Region` owns its bytes and makes no reference to them; views are bounded by a borrow of it.
+unsafe impl Send for Region {}
+// SAFETY: the only access is through views, whose reads and writes assume nothing about other accesses (module docs).
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Alignment of every region: a page.
+    pub const ALIGN: usize = 4096;
+
+    /// `len` zeroed bytes.
+    pub fn new(len: usize) -> Self {
+        if len == 0 {
+            return Self { start: NonNull::dangling(), len };
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, Self::ALIGN).expect("a region's length fits in isize")
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All bytes.
+    #[inline]
+    pub fn view(&self) -> ViewMut<'_> {
+        // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to its bytes.
+        unsafe { ViewMut::from_raw(self.start, self.len) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated in `new` with the same layout.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        }
+    }
+}
