@@ -1,1 +1,7 @@
 //! Maypole.
+#![forbid(unsafe_code)]
+
+pub mod algorithms;
+pub mod collective;
+pub mod schedule;
+pub mod walk;
