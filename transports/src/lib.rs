@@ -1,1 +1,11 @@
-//! Transports.
+//! Bytes between ranks. This crate knows no collective.
+//!
+//! # The seam
+//!
+//! An executor sees two kinds of neighbours. Ranks of one host share a [`board`]: a ring of slots per rank that all
+//! others read in place. Everybody else is at the other end of a [`stream`]. Nothing in the seam waits, allocates, locks
+//! or (boards) enters the kernel: waiting is one policy in one place, [`wait`].
+
+pub mod stream;
+
+pub use stream::{Fault, HEAD, Head, Stream};
