@@ -6,6 +6,12 @@
 //! others read in place. Everybody else is at the other end of a [`stream`]. Nothing in the seam waits, allocates, locks
 //! or (boards) enters the kernel: waiting is one policy in one place, [`wait`].
 
+pub mod alarm;
+pub mod board;
 pub mod stream;
+pub mod wait;
 
+pub use alarm::Alarm;
+pub use board::Board;
 pub use stream::{Fault, HEAD, Head, Stream};
+pub use wait::{Interrupted, Waiting};
