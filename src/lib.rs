@@ -3,5 +3,15 @@
 
 pub mod algorithms;
 pub mod collective;
+pub mod lower;
 pub mod schedule;
 pub mod walk;
+pub mod comm;
+pub mod element;
+pub mod error;
+pub mod execute;
+pub mod tuner;
+
+pub use comm::{Communicator, Local};
+pub use element::{DataType, Element, ReduceOp};
+pub use error::{Error, Result};

@@ -464,10 +464,19 @@ impl Board {
         self.memory(at, len)
     }
 
-    /// Where to write our next publication, once every reader of the slot's last one has consumed it.
+    /// True once every reader of what the slots of `out` held has consumed it.
     #[inline(always)]
-    pub fn writable(&self, out: Out) -> Option<ViewMut<'_>> {
-        self.protocol.writable(out).then(|| self.payload(self.protocol.me, out.class, out.position, out.mask, out.len))
+    pub fn writable(&self, out: Out) -> bool {
+        self.protocol.writable(out)
+    }
+
+    /// Where to write our next publication, once it is [`writable`](Self::writable).
+    ///
+    /// # Panics
+    /// If the payload does not fit its class.
+    #[inline(always)]
+    pub fn slot(&self, out: Out) -> ViewMut<'_> {
+        self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
     }
 
     /// Makes it readable.
@@ -476,7 +485,7 @@ impl Board {
         self.protocol.commit(out);
     }
 
-    /// The peer's publication, lent where it lies, once it is there. It stays until we [`consume`](Self::consume) it.
+    /// True once the peer's publication is there.
     ///
     /// # Errors
     /// [`Mismatch`] if the peer published something else in its place.
@@ -484,12 +493,20 @@ impl Board {
     /// # Panics
     /// If `from.peer` is not on the board.
     #[inline(always)]
-    pub fn readable(&self, from: In) -> Result<Option<View<'_>>, Mismatch> {
+    pub fn readable(&self, from: In) -> Result<bool, Mismatch> {
         assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
-        Ok(self
-            .protocol
-            .readable(from)?
-            .then(|| self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()))
+        self.protocol.readable(from)
+    }
+
+    /// The peer's publication, lent where it lies, once it is [`readable`](Self::readable). It stays as it is until we
+    /// [`consume`](Self::consume) it.
+    ///
+    /// # Panics
+    /// If `from.peer` is not on the board, or the payload does not fit its class.
+    #[inline(always)]
+    pub fn lent(&self, from: In) -> View<'_> {
+        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
     /// The fingerprint of what `peer` published at `position` or later in its line, if it did.
