@@ -4,4 +4,5 @@
 pub mod algorithms;
 pub mod collective;
 pub mod schedule;
+pub mod verify;
 pub mod walk;
