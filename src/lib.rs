@@ -4,5 +4,6 @@
 pub mod algorithms;
 pub mod collective;
 pub mod schedule;
+pub mod simulate;
 pub mod verify;
 pub mod walk;
