@@ -16,6 +16,8 @@
 //! | all-to-all | all | all | rank `c`'s chunk `rank` |
 //! | barrier | one empty chunk | one empty chunk | a token that everybody contributed to |
 
+use std::fmt;
+
 /// What is asked of a group of ranks.
 ///
 /// Exhaustive on purpose: every reader must say what it does with each collective.
@@ -82,6 +84,12 @@ pub struct Symbol {
     pub rank: usize,
     /// Which chunk of it.
     pub chunk: usize,
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {} of rank {}", self.chunk, self.rank)
+    }
 }
 
 impl Collective {

@@ -5,6 +5,8 @@ pub mod algorithms;
 pub mod collective;
 pub mod lower;
 pub mod schedule;
+pub mod simulate;
+pub mod verify;
 pub mod walk;
 pub mod comm;
 pub mod element;

@@ -35,13 +35,10 @@ pub struct Stuck {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (rank, step) in &self.waiting {
-            write!(f, "rank {rank} waits at its step {step} for ever; ")?;
-        }
-        for (from, to) in &self.unreceived {
-            write!(f, "rank {to} never takes what rank {from} sent; ")?;
-        }
-        Ok(())
+        let waiting = self.waiting.iter().map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
+        let unreceived =
+            self.unreceived.iter().map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
+        f.write_str(&waiting.chain(unreceived).collect::<Vec<_>>().join("; "))
     }
 }
 
