@@ -3,16 +3,16 @@
 
 pub mod algorithms;
 pub mod collective;
-pub mod lower;
-pub mod schedule;
-pub mod simulate;
-pub mod verify;
-pub mod walk;
 pub mod comm;
 pub mod element;
 pub mod error;
 pub mod execute;
+pub mod lower;
+pub mod schedule;
+pub mod simulate;
 pub mod tuner;
+pub mod verify;
+pub mod walk;
 
 pub use comm::{Communicator, Local};
 pub use element::{DataType, Element, ReduceOp};

@@ -78,7 +78,7 @@ fn preferred(question: Question) -> Algorithm {
 /// At least two windows to overlap, where that leaves them long enough.
 fn window(question: Question, algorithm: Algorithm) -> usize {
     let mut window = if question.hosts == 1 { BOARD_WINDOW } else { STREAM_WINDOW };
-    let chunks = if algorithm.cuts_by_world() { question.world } else { 1 };
+    let chunks = algorithm.schedule(question.collective, question.world, 0).map_or(1, |schedule| schedule.chunks);
     let longest = question.bytes.div_ceil(chunks);
     if algorithm == Algorithm::OneShot {
         return window;

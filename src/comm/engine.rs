@@ -138,7 +138,8 @@ impl Engine {
             fingerprint: call.fingerprint(plan, self.world),
         };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program = lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
+        let program =
+            lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
         self.connect(call, &program)?;
         let input = if program.aside { held_bytes(call, self.world, self.rank) } else { 0 };
         self.ready.push(Ready {

@@ -1,9 +1,9 @@
 //! Ranks that are threads of one process.
 
 use super::Communicator;
+use super::DEFAULT_TIMEOUT;
 use super::engine::Engine;
 use super::hub::Hub;
-use super::DEFAULT_TIMEOUT;
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.

@@ -176,7 +176,8 @@ impl Links {
         self.active.clear();
         self.active.extend(program.streams.iter().map(|link| link.peer as usize));
         for rank in &self.active {
-            let link = self.links.get_mut(*rank).and_then(Option::as_mut).expect("streams are made before programs run");
+            let link =
+                self.links.get_mut(*rank).and_then(Option::as_mut).expect("streams are made before programs run");
             link.flushed = 0;
             if link.inbox.len() < program.longest_staged {
                 link.inbox = Region::new(program.longest_staged);

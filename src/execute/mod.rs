@@ -186,6 +186,9 @@ impl Walk<'_, '_> {
             self.expect(op, sources, place);
         }
         self.combine::<STREAMS>(at, op, sources, place, k)?;
+        if STREAMS {
+            self.release(sources);
+        }
         if !program.self_crediting {
             self.consumed(sources, k);
         }
@@ -249,9 +252,6 @@ impl Walk<'_, '_> {
         if op.audience != 0 {
             executor.board().commit(out);
             self.made += 1;
-        }
-        if STREAMS {
-            self.release(sources);
         }
         Ok(())
     }

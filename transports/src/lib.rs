@@ -8,10 +8,20 @@
 
 pub mod alarm;
 pub mod board;
+pub mod clock;
+pub mod cores;
+pub mod mem;
+mod parts;
+pub mod poll;
 pub mod stream;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 pub mod wait;
 
 pub use alarm::Alarm;
 pub use board::Board;
+pub use mem::Mem;
 pub use stream::{Fault, HEAD, Head, Stream};
+#[cfg(target_os = "linux")]
+pub use tcp::Tcp;
 pub use wait::{Interrupted, Waiting};
