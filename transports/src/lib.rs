@@ -6,6 +6,16 @@
 //! others read in place. Everybody else is at the other end of a [`stream`]. Nothing in the seam waits, allocates, locks
 //! or (boards) enters the kernel: waiting is one policy in one place, [`wait`].
 
+pub mod clock;
+pub mod cores;
+pub mod mem;
+mod parts;
+pub mod poll;
 pub mod stream;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 
+pub use mem::Mem;
 pub use stream::{Fault, HEAD, Head, Stream};
+#[cfg(target_os = "linux")]
+pub use tcp::Tcp;
