@@ -3,6 +3,7 @@
 
 pub mod algorithms;
 pub mod collective;
+pub mod draw;
 pub mod schedule;
 pub mod simulate;
 pub mod verify;
