@@ -13,7 +13,7 @@ mod flaw;
 pub use flaw::Flaw;
 
 use crate::collective::{Collective, Symbol};
-use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
 use crate::walk::{Meaning, walk};
 use std::rc::Rc;
 
@@ -164,7 +164,7 @@ impl<'a> Symbols<'a> {
         for (rank, schedule) in schedules.iter().enumerate() {
             for chunk in (0..schedule.chunks).filter(|&chunk| collective.input(rank).contains(chunk)) {
                 let own = Value { symbols: Rc::new([Symbol { rank, chunk }]), left_to_right: true };
-                *symbols.at(rank, crate::schedule::input(chunk)) = Some(own);
+                *symbols.at(rank, input(chunk)) = Some(own);
             }
         }
         symbols
@@ -205,17 +205,8 @@ impl<'a> Symbols<'a> {
 
     fn combine(&mut self, rank: usize, step: usize, into: Span, left: &Value, right: &Value) -> Option<Value> {
         let twice = |symbol: &&Symbol| left.symbols.contains(*symbol);
-        let repeatable = match self.collective {
-            Collective::Barrier => true,
-            Collective::Broadcast { .. }
-            | Collective::Reduce { .. }
-            | Collective::AllReduce
-            | Collective::Gather { .. }
-            | Collective::AllGather
-            | Collective::Scatter { .. }
-            | Collective::ReduceScatter
-            | Collective::AllToAll => false,
-        };
+        // A token may hear of a rank twice.
+        let repeatable = matches!(self.collective, Collective::Barrier);
         if let Some(&symbol) = right.symbols.iter().find(twice).filter(|_| !repeatable) {
             self.object(Flaw::Twice { rank, step, into, symbol });
             return None;
@@ -230,7 +221,7 @@ impl<'a> Symbols<'a> {
         let mut proof = Proof { keeps_rank_order: true, left_to_right: true };
         for rank in 0..world {
             for chunk in (0..self.schedules[rank].chunks).filter(|&chunk| collective.output(rank).contains(chunk)) {
-                let value = self.at(rank, crate::schedule::output(chunk)).take();
+                let value = self.at(rank, output(chunk)).take();
                 let value = value.ok_or(Flaw::Unwritten { rank, chunk })?;
                 compare(&value.symbols, &collective.result(world, rank, chunk), rank, chunk)?;
                 proof.keeps_rank_order &= value.keeps_rank_order() || !collective.reduces();

@@ -5,8 +5,9 @@ mod common;
 use common::{Executor, Lot, Memory, Op, home};
 use maypole::algorithms::Algorithm;
 use maypole::collective::{Collective, Symbol};
-use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
+use maypole::schedule::{Placement, Schedule, Span, Step, input, output, scratch};
 use maypole::verify::verify;
+use proptest::prelude::*;
 
 /// A different number for every contribution; a barrier's is one bit a rank.
 fn contribution(collective: Collective, symbol: Symbol) -> u64 {
@@ -172,6 +173,45 @@ fn no_step_is_superfluous() {
                     assert!(verify(collective, &without, Placement::Apart).is_err(), "{algorithm} {rank} {nth}");
                 }
             }
+        }
+    }
+}
+
+fn any_span() -> impl Strategy<Value = Span> {
+    (0..3, 0..4usize).prop_map(|(buffer, chunk)| [input, output, scratch][buffer as usize](chunk))
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let peer = 0..4usize;
+    prop_oneof![
+        (any_span(), peer.clone()).prop_map(|(from, to)| Step::Send { from, to }),
+        (any_span(), peer.clone()).prop_map(|(into, from)| Step::Recv { into, from }),
+        (any_span(), peer).prop_map(|(into, from)| Step::RecvReduce { into, from }),
+        (any_span(), any_span()).prop_map(|(from, into)| Step::Copy { from, into }),
+        (any_span(), any_span()).prop_map(|(from, into)| Step::Reduce { from, into }),
+    ]
+}
+
+fn any_schedule() -> impl Strategy<Value = Schedule> {
+    (0..4usize, 0..5usize, prop::collection::vec(any_step(), 0..8)).prop_map(|(chunks, scratch, steps)| Schedule {
+        chunks,
+        scratch,
+        steps,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever somebody writes, the checker answers, and what it accepts is right.
+    #[test]
+    fn the_checker_survives_anything(
+        schedules in prop::collection::vec(any_schedule(), 0..4), nth in 0..9usize, root in 0..3usize, in_place: bool,
+    ) {
+        let placement = if in_place { Placement::InPlace } else { Placement::Apart };
+        let collective = Collective::all(root)[nth];
+        if verify(collective, &schedules, placement).is_ok() {
+            prop_assert!(does_what_it_promises(collective, &schedules, placement, &mut Lot(3)));
         }
     }
 }
