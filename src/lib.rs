@@ -3,15 +3,12 @@
 
 pub mod algorithms;
 pub mod collective;
-<<<<<<< HEAD
 pub mod comm;
+pub mod draw;
 pub mod element;
 pub mod error;
 pub mod execute;
 pub mod lower;
-=======
-pub mod draw;
->>>>>>> pure
 pub mod schedule;
 pub mod simulate;
 pub mod tuner;
