@@ -1,1 +1,4 @@
 //! Transports.
+pub mod descriptor;
+pub mod process;
+pub mod random;
