@@ -216,8 +216,9 @@ mod tests {
         static NEXT: AtomicI32 = AtomicI32::new(500);
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         File::from(writer).write_all(contents).unwrap();
-        let number = rustix::io::fcntl_dupfd(&reader, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
-        number.into_raw_fd()
+        let numbered = rustix::io::fcntl_dupfd_cloexec(&reader, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
+        rustix::io::fcntl_setfd(&numbered, FdFlags::empty()).unwrap();
+        numbered.into_raw_fd()
     }
 
     #[test]
@@ -234,7 +235,8 @@ mod tests {
 
     #[test]
     fn what_was_not_inherited_is_refused() {
-        let mine = File::open("/dev/null").unwrap();
+        // High, so that no other test has claimed its number.
+        let mine = rustix::io::fcntl_dupfd_cloexec(File::open("/dev/null").unwrap(), 900).unwrap();
         assert_eq!(take(mine.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         for standard in -1..3 {
             assert_eq!(take(standard).unwrap_err().kind(), io::ErrorKind::InvalidInput);
