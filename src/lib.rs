@@ -1,1 +1,2 @@
 //! Maypole.
+pub mod launch;
