@@ -56,9 +56,7 @@ mod tests {
         check("n[9,003]-ib", Some("n9-ib"));
         check("rack[0-1]node[00-63],x", Some("rack0node00"));
         check("n[0-99999999999999999999]", Some("n0"));
-        for malformed in
-            ["", ",", ",b", "n[1-2", "n[]", "n[-3]", "n[a-b]", "[[1]]", "n]", "a b", "n[1-2],".get(..3).unwrap()]
-        {
+        for malformed in ["", ",", ",b", "n[1-2", "n[]", "n[-3]", "n[a-b]", "[[1]]", "n]", "a b"] {
             check(malformed, None);
         }
     }

@@ -61,20 +61,34 @@ pub fn group_is_empty(leader: &Child) -> bool {
     pid(leader.id()).is_ok_and(|group| test_kill_process_group(group) == Err(Errno::SRCH))
 }
 
-/// Blocks until the child with this number has ended, and leaves its status to be collected by `Child::wait`.
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there is no third way")]
+pub enum End {
+    /// It exited with this code.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+}
+
+/// Blocks until the child with this number has ended, and leaves it to be collected by `Child::wait`.
 ///
-/// So one thread can wait for a child while another still sends it signals, with no risk that the number is reused.
+/// So one thread can wait for a child while another still sends signals to its group, with no risk that the number is
+/// reused in between.
 ///
 /// # Errors
 ///
-/// `ECHILD` where it is no child of this process or its status was collected already.
-pub fn await_end(child: u32) -> io::Result<()> {
+/// `ECHILD` where it is no child of this process or was collected already.
+pub fn await_end(child: u32) -> io::Result<End> {
     let child = pid(child)?;
     loop {
         match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) | Ok(None) => {}
             Err(error) => return Err(error.into()),
-            Ok(_) => return Ok(()),
+            Ok(Some(status)) => {
+                let killed = status.terminating_signal().map(End::Killed);
+                return Ok(killed.unwrap_or_else(|| End::Exited(status.exit_status().unwrap_or_default())));
+            }
         }
     }
 }
@@ -93,7 +107,7 @@ mod tests {
         let mut child = in_own_group(Command::new("sh").args(["-c", "sleep 1000 & wait"])).spawn().unwrap();
         assert!(!group_is_empty(&child));
         signal_group(&child, 9).unwrap();
-        await_end(child.id()).unwrap();
+        assert_eq!(await_end(child.id()).unwrap(), End::Killed(9));
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         assert!(await_end(child.id()).is_err());
     }
@@ -102,6 +116,7 @@ mod tests {
     fn no_signal_is_an_error() {
         let mut child = in_own_group(&mut Command::new("true")).spawn().unwrap();
         assert_eq!(signal_group(&child, 12345).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(await_end(child.id()).unwrap(), End::Exited(0));
         child.wait().unwrap();
     }
 }
