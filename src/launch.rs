@@ -12,12 +12,12 @@
 //! | Kubernetes indexed job | `JOB_COMPLETION_INDEX` `MAYPOLE_WORLD` | `MAYPOLE_ADDRESS` |
 //! | nobody | rank 0 of 1 | not needed |
 //!
-//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. A variable that is set to nothing
-//! counts as not set. What contradicts itself is an error that names the variable: a wrong guess here is a job that hangs
-//! at its first operation. [`VARIABLES`] lists every variable of maypole's own.
+//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. A variable that is set to
+//! nothing counts as not set. What contradicts itself is an error that names the variable: a wrong guess here is a job
+//! that hangs at its first operation. [`VARIABLES`] lists every variable of maypole's own.
 //!
-//! Reading is in two halves: [`from_vars`] is pure, and [`Described::open`] then opens what the variables only name, the
-//! job key and the process manager's socket.
+//! Reading is in two halves: [`from_vars`] is pure, and [`Described::open`] then opens what the variables only name,
+//! the job key and the process manager's socket.
 
 mod error;
 mod hosts;
@@ -186,8 +186,8 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<Described, La
 }
 
 impl Described {
-    /// Opens what the variables name: the job key, and the process manager's socket. The latter also knows a better name
-    /// for the job than any variable of its launcher.
+    /// Opens what the variables name: the job key, and the process manager's socket. The latter also knows a better
+    /// name for the job than any variable of its launcher.
     ///
     /// # Errors
     ///

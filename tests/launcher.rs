@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -167,7 +168,8 @@ fn rank_0_reads_what_is_piped_in() {
 #[test]
 fn the_environment_is_as_documented() {
     let script = "echo $MAYPOLE_RANK $MAYPOLE_LOCAL_RANK $RANK $LOCAL_RANK; \
-                  echo $MAYPOLE_WORLD $MAYPOLE_LOCAL_WORLD $WORLD_SIZE $LOCAL_WORLD_SIZE $MAYPOLE_ADDRESS $MASTER_ADDR; \
+                  echo $MAYPOLE_WORLD $MAYPOLE_LOCAL_WORLD $WORLD_SIZE $LOCAL_WORLD_SIZE \
+                  $MAYPOLE_ADDRESS $MASTER_ADDR; \
                   echo $MAYPOLE_PORT; echo $MASTER_PORT; echo $MAYPOLE_JOB";
     let (code, lines) = complete(run("-n 2", script));
     assert_eq!((code, lines.len()), (0, 10));
@@ -182,15 +184,31 @@ fn the_environment_is_as_documented() {
     assert_eq!(zero.intersection(&one).count(), 4, "{lines:?}");
 }
 
+/// Runs `job` with a port that was free a moment ago, again while someone else takes it in that moment: then the code
+/// is 2.
+fn on_a_free_port<T>(mut job: impl FnMut(u16) -> (i32, T)) -> (u16, i32, T) {
+    let mut result = None;
+    eventually("a port stays free", || {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (code, said) = job(port);
+        result = Some((port, code, said));
+        code != 2
+    });
+    result.unwrap()
+}
+
 #[test]
 fn a_port_can_be_named() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (code, _, error) = output(run(&format!("-n 1 --port {port}"), "echo $MAYPOLE_PORT"));
+    let named = |port: u16| output(run(&format!("-n 1 --port {port}"), "echo $MAYPOLE_PORT"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, _, error) = named(port);
     assert!(code == 2 && error.contains(&format!("--port {port}")), "{code} {error}");
-    drop(listener);
-    let (code, out, _) = output(run(&format!("-n 1 --port {port}"), "echo $MAYPOLE_PORT"));
-    assert_eq!((code, out), (0, format!("{port}\n")));
+    let (port, code, said) = on_a_free_port(|port| {
+        let (code, out, _) = named(port);
+        (code, out)
+    });
+    assert_eq!((code, said), (0, format!("{port}\n")));
 }
 
 #[test]
@@ -200,11 +218,12 @@ fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
     let mut command = run("-n 2", script);
     command.env("MAYPOLE_JOB_KEY", "from outside").env("MAYPOLE_JOB_KEY_FILE", "from outside");
     let (code, lines) = complete(command);
-    let key = lines[0].strip_prefix("[rank 0] ").unwrap().to_owned();
+    let is_key = |text: &&str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let shown = lines.iter().filter_map(|line| line.strip_prefix("[rank 0] ")).find(is_key);
+    let key = shown.expect("the descriptor holds 64 hexadecimal digits");
     assert_eq!(code, 0);
-    assert!(key.len() == 64 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
     // Twice by each of two ranks, and nowhere else.
-    assert_eq!(lines.iter().filter(|line| line.contains(&key)).count(), 4);
+    assert_eq!(lines.iter().filter(|line| line.contains(key)).count(), 4);
     assert!(lines.contains(&"[rank 1] unset unset".to_owned()));
     assert!(!lines.iter().any(|line| line.contains("from outside")));
 }
@@ -242,10 +261,8 @@ fn as_ranks(mut launcher: Command, role: &str) -> (i32, Vec<String>) {
 
 #[test]
 fn a_rank_reads_its_launch_and_its_key() {
-    let mut launcher = maypole(&["run", "-n", "2", "--port"]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    launcher.args([&port.to_string(), "--"]);
-    let (code, said) = as_ranks(launcher, "read");
+    let (port, code, said) =
+        on_a_free_port(|port| as_ranks(maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]), "read"));
     let expected = |rank| format!("Maypole {rank} of 2 at 127.0.0.1 [{port}] key Some(true)");
     assert_eq!((code, said), (0, vec![expected(0), expected(1)]));
 }
@@ -325,9 +342,34 @@ fn a_rank_that_does_not_listen_is_killed_after_the_grace_period() {
     assert!(lines.contains(&"maypole: rank 1 failed first: it exited with code 7".to_owned()), "{lines:?}");
 }
 
+/// Whether this process, and so all that it starts, was started to ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    // As `nohup` starts it.
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap '' HUP; exec "$0" run -n 1 --tag-output -- sh -c 'echo ready; read line; echo end'"#]);
+    command.arg(env!("CARGO_BIN_EXE_maypole")).stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    job.wait_for("ready");
+    job.signal("HUP");
+    drop(job.child.stdin.take());
+    job.wait_for("end");
+    assert_eq!(job.end().0, 0);
+}
+
 #[test]
 fn a_signal_is_passed_on_to_all_ranks() {
-    for (signal, number) in [("TERM", 15), ("QUIT", 3)] {
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3), ("HUP", 1)] {
+        if is_ignored(number) {
+            eprintln!("SKIPPED: SIG{signal} is ignored here, as for jobs in the background of a script");
+            continue;
+        }
         let script = format!("trap 'echo got {signal}; exit 0' {signal}; echo ready; sleep {FOREVER} & wait");
         let job = Running::start(run("-n 2", &script));
         job.wait_for("ready");

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use super::{KeyError, PmiError};
 
-/// The environment does not say, or says two things about, who this process is. The launcher or whoever set the variable
-/// is at fault; the message names the variable and what to do.
+/// The environment does not say, or says two things about, who this process is. The launcher or whoever set the
+/// variable is at fault; the message names the variable and what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -60,8 +60,8 @@ pub enum LaunchError {
     },
     /// Nothing says where rank 0 is.
     #[error(
-        "this is rank {rank} of {world}, but nothing says where rank 0 is: set MAYPOLE_ADDRESS to the name or address of \
-         its host, the same on all ranks (or MAYPOLE_LOCAL_WORLD={world} if all ranks are on one host)"
+        "this is rank {rank} of {world}, but nothing says where rank 0 is: set MAYPOLE_ADDRESS to the name or address \
+         of its host, the same on all ranks (or MAYPOLE_LOCAL_WORLD={world} if all ranks are on one host)"
     )]
     NoAddress {
         /// This rank.

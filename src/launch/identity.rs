@@ -127,8 +127,8 @@ impl Identity {
 impl Names {
     fn speaks(&self, vars: Vars) -> bool {
         match self.launcher {
-            // A batch script is told SLURM_PROCID and the size of the allocation, but it is one process: only a step that
-            // srun started has this one, and in it nobody needs to wait for tasks that never come.
+            // A batch script is told SLURM_PROCID and the size of the allocation, but it is one process: only a step
+            // that srun started has this one, and in it nobody needs to wait for tasks that never come.
             Launcher::Slurm => vars.text(self.world).is_some(),
             _ => vars.text(self.rank).is_some() || vars.text(self.world).is_some(),
         }

@@ -132,8 +132,8 @@ pub enum KeyError {
     },
     /// The descriptor gives nothing.
     #[error(
-        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program between the launcher and this \
-         one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE instead"
+        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program between the launcher and \
+         this one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE instead"
     )]
     Descriptor {
         /// Its number.
@@ -233,6 +233,7 @@ fn parse_bytes(mut bytes: Vec<u8>) -> Result<JobKey, KeyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -277,5 +278,18 @@ mod tests {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.unwrap().write_all(&[0xff; 1000]).unwrap();
         assert!(message(&path).contains("64 hexadecimal digits"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = parse_bytes(bytes);
+        }
+
+        #[test]
+        fn what_is_written_is_read_again(bytes: [u8; 32]) {
+            let again = JobKey::parse(&JobKey(bytes).to_digits()).unwrap();
+            prop_assert_eq!(again.bytes(), &bytes);
+        }
     }
 }

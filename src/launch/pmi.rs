@@ -42,8 +42,8 @@ pub struct Pmi {
 pub enum PmiError {
     /// The variable `PMI_FD` names no usable socket.
     #[error(
-        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another library in this process may \
-         have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB to do without"
+        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another library in this process \
+         may have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB to do without"
     )]
     Descriptor {
         /// Its number.
@@ -61,7 +61,8 @@ pub enum PmiError {
     },
     /// It did not answer in time; at `barrier_in` that means that some rank never came.
     #[error(
-        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; MAYPOLE_TIMEOUT sets how long to wait",
+        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; MAYPOLE_TIMEOUT sets how \
+         long to wait",
         if request == "cmd=barrier_in" { ": a rank has not come so far" } else { "" }
     )]
     Silent {
@@ -117,8 +118,8 @@ impl Pmi {
         &self.job
     }
 
-    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's. Collective: it returns
-    /// once every rank has called it.
+    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's. Collective: it
+    /// returns once every rank has called it.
     ///
     /// # Errors
     ///
@@ -234,6 +235,10 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    /// What a server's lines are made of.
+    const WORD: &str = "cmd=(response_to_init|maxes|my_kvsname|put_result|barrier_out|get_result)|\
+                        rc=-?[0-9]{0,30}|[a-z_]{0,9}=.{0,9}|\n";
+
     const SOON: Duration = Duration::from_secs(20);
 
     fn pair() -> (UnixStream, UnixStream) {
@@ -348,10 +353,7 @@ mod tests {
         }
 
         #[test]
-        fn no_lines_make_it_panic(words in proptest::collection::vec(
-            "cmd=(response_to_init|maxes|my_kvsname|put_result|barrier_out|get_result)|rc=-?[0-9]{0,30}|[a-z_]{0,9}=.{0,9}|\n",
-            0..40,
-        )) {
+        fn no_lines_make_it_panic(words in proptest::collection::vec(WORD, 0..40)) {
             converse(words.join(" ").into_bytes());
         }
     }

@@ -47,8 +47,8 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     if claimed.contains(&number) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this process has taken the descriptor before"));
     }
-    // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If nothing is open under it
-    // the one call made through it reports EBADF.
+    // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If nothing is open under
+    // it the one call made through it reports EBADF.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
     if flags.contains(FdFlags::CLOEXEC) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was opened by this process, not inherited"));
@@ -210,8 +210,8 @@ mod tests {
     use std::os::fd::IntoRawFd;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its reading end. Under a number
-    /// of its own, because a number that was taken stays taken.
+    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its reading end. Under a
+    /// number of its own, because a number that was taken stays taken.
     fn inherited(contents: &[u8]) -> RawFd {
         static NEXT: AtomicI32 = AtomicI32::new(500);
         let (reader, writer) = rustix::pipe::pipe().unwrap();

@@ -27,8 +27,8 @@ use rustix::process::{
 pub fn in_own_group(command: &mut Command) -> &mut Command {
     let launcher = getpid();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two system calls directly
-    // and allocates nothing.
+    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two system calls
+    // directly and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;

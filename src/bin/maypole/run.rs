@@ -28,10 +28,10 @@ pub(crate) use supervise::Outcome;
 /// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 reads standard input unless that is a terminal; the others read
 /// nothing.
 ///
-/// When a rank fails, the others get SIGTERM and after a grace period SIGKILL, and the exit code is that of the rank that
-/// failed first (128 + N for signal N). SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the job in
-/// the same way; a second one kills at once. SIGUSR1 and SIGUSR2 are passed on and mean what the program makes of them.
-/// What ranks leave running when they end is stopped too.
+/// When a rank fails, the others get SIGTERM and after a grace period SIGKILL, and the exit code is that of the rank
+/// that failed first (128 + N for signal N). SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the
+/// job in the same way, with exit code 128 + N; a second one kills at once. SIGUSR1 and SIGUSR2 are passed on and mean
+/// what the program makes of them. What ranks leave running when they end is stopped too.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How many ranks to start.
@@ -125,9 +125,9 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
 /// of them is left.
 ///
 /// The ranks get their variables, streams and process groups here; `command` decides on program, arguments and whatever
-/// else it likes. While this runs, the process's signals are passed on to the ranks; afterwards they stay without effect,
-/// so the caller should be about to exit. Call it on a thread that lives on (the main thread): when the calling thread
-/// ends, the kernel kills the ranks.
+/// else it likes. While this runs, the process's signals are passed on to the ranks; afterwards they stay without
+/// effect, so the caller should be about to exit. Call it on a thread that lives on (the main thread): when the calling
+/// thread ends, the kernel kills the ranks.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub(crate) fn launch(command: impl Fn(usize) -> Command, world: usize, options: 
     let outcome = supervise::until_all_ended(&ranks, &events, options.grace);
     ranks.clear_away(&events, options.grace);
     if let Some(failure) = &outcome.failure {
-        lines::say(&format!("rank {} failed first: {}", failure.rank, failure.how()));
+        lines::say(&format!("rank {} failed first: it {}", failure.rank, failure.how()));
     }
     Ok(outcome)
 }

@@ -41,8 +41,8 @@ pub(super) fn are_waiting() -> bool {
     WRITING.try_lock().is_err()
 }
 
-/// Says something as the launcher. Tidily between other lines where that needs no waiting: whoever speaks may have ranks
-/// to stop, and a reader who does not read must not keep them alive.
+/// Says something as the launcher. Tidily between other lines where that needs no waiting: whoever speaks may have
+/// ranks to stop, and a reader who does not read must not keep them alive.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());

@@ -160,8 +160,8 @@ impl Drop for Ranks {
     }
 }
 
-/// Rank 0 reads what is piped into the launcher. Nobody reads a terminal: a group in the background would be stopped for
-/// it.
+/// Rank 0 reads what is piped into the launcher. Nobody reads a terminal: a group in the background would be stopped
+/// for it.
 fn standard_input(rank: usize) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
 }

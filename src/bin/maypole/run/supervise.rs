@@ -43,11 +43,11 @@ impl Failure {
     /// What happened, in words.
     pub(crate) fn how(&self) -> String {
         match self.end {
-            End::Exited(code) => format!("it exited with code {code}"),
+            End::Exited(code) => format!("exited with code {code}"),
             End::Killed(SIGKILL) => {
-                "it was killed by SIGKILL, by hand or because memory ran out (`dmesg` tells)".to_owned()
+                "was killed by SIGKILL, by hand or because memory ran out (`dmesg` tells)".to_owned()
             }
-            End::Killed(signal) => format!("it was killed by {}", signals::name(signal)),
+            End::Killed(signal) => format!("was killed by {}", signals::name(signal)),
         }
     }
 }
@@ -59,11 +59,8 @@ pub(super) fn until_all_ended(ranks: &Ranks, events: &Receiver<Event>, grace: Du
     while watch.running.contains(&true) {
         match watch.next(events) {
             Some(event) => {
-                let mut together = std::iter::once(event).chain(events.try_iter()).collect::<Vec<_>>();
-                // Of what happened while nobody looked, a death by signal explains the errors of the others, who missed
-                // the dead one; never the other way round.
-                together.sort_by_key(|event| !matches!(event, Event::Ended(_, End::Killed(_))));
-                together.into_iter().for_each(|event| watch.take(event));
+                let together = std::iter::once(event).chain(events.try_iter()).collect();
+                in_causal_order(together).into_iter().for_each(|event| watch.take(event));
             }
             None => match watch.stopping {
                 Stopping::Killed { .. } => {
@@ -78,6 +75,13 @@ pub(super) fn until_all_ended(ranks: &Ranks, events: &Receiver<Event>, grace: Du
         }
     }
     watch.outcome
+}
+
+/// Orders what happened while nobody looked: a death by signal explains the errors of the others, who missed the dead
+/// one; never the other way round.
+fn in_causal_order(mut together: Vec<Event>) -> Vec<Event> {
+    together.sort_by_key(|event| !matches!(event, Event::Ended(_, End::Killed(_))));
+    together
 }
 
 /// How far the ending of a job has come.
@@ -130,7 +134,7 @@ impl Watch<'_> {
         let others = self.running.iter().filter(|running| **running).count();
         self.ask(SIGTERM);
         if others > 0 {
-            say(&format!("rank {rank}: {}; stopping {others} more", failure.how()));
+            say(&format!("rank {rank} {}; stopping {others} more", failure.how()));
         }
         self.outcome.failure = Some(failure);
     }
@@ -179,4 +183,31 @@ impl Watch<'_> {
 fn later(wait: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     Instant::now() + wait.min(YEAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_comes_before_the_errors_that_it_caused() {
+        let together = vec![
+            Event::Ended(0, End::Exited(1)),
+            Event::Ended(2, End::Killed(11)),
+            Event::Signal(15),
+            Event::Ended(1, End::Exited(1)),
+        ];
+        let ordered = in_causal_order(together);
+        assert!(matches!(ordered[..], [Event::Ended(2, _), Event::Ended(0, _), Event::Signal(15), Event::Ended(1, _)]));
+    }
+
+    #[test]
+    fn the_code_is_that_of_the_first_cause() {
+        let failure = |end| Some(Failure { rank: 1, end });
+        let check = |failure, signal, code| assert_eq!(Outcome { failure, signal }.code(), code);
+        check(None, None, 0);
+        check(failure(End::Exited(3)), None, 3);
+        check(failure(End::Killed(9)), Some(15), 137);
+        check(None, Some(2), 130);
+    }
 }
