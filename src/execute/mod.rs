@@ -126,13 +126,13 @@ impl Executor {
         if program.windows == 1 && program.streams.is_empty() {
             let mut walk = Walk { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
-                walk.step::<false>(op, 0)?;
+                walk.step::<true>(op, 0)?;
             }
         } else {
             self.walk_windows(program, fold, buffers)?;
         }
-        for (position, numbering) in self.positions.iter_mut().zip(&program.numberings) {
-            *position += numbering.total();
+        for (position, total) in self.positions.iter_mut().zip(&program.totals) {
+            *position += total;
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Executor {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);
             for op in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
-                walk.step::<true>(op as usize, clock - program.ops[op as usize].stage)?;
+                walk.step::<false>(op as usize, clock - program.ops[op as usize].stage)?;
             }
         }
         walk.flush_all()
@@ -172,27 +172,27 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
-    /// Window `k` of one fold. `STREAMS` is false where the program surely has none.
+    /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
     #[inline(always)]
-    fn step<const STREAMS: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
+    fn step<const SIMPLE: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
         let program = self.program;
         let op = &program.ops[at];
         let place = op.extent.window(k);
         let sources = &program.sources[op.first as usize..op.first as usize + op.count as usize];
-        if STREAMS {
+        if !SIMPLE {
             for flush in &program.flushes[op.flushes.0 as usize..op.flushes.1 as usize] {
                 self.await_flush(at, *flush, k)?;
             }
             self.expect(op, sources, place);
         }
-        self.combine::<STREAMS>(at, op, sources, place, k)?;
-        if STREAMS {
+        self.combine::<SIMPLE>(at, op, sources, place, k)?;
+        if !SIMPLE {
             self.release(sources);
         }
         if !program.self_crediting {
-            self.consumed(sources, k);
+            self.consumed::<SIMPLE>(sources, k);
         }
-        if STREAMS && op.posted.is_some() {
+        if !SIMPLE && op.posted.is_some() {
             let posted = Place { buffer: op.posted.expect("just seen"), offset: place.0, len: place.1 };
             for stream in &program.posts[op.posts.0 as usize..op.posts.1 as usize] {
                 self.executor.links.post(*stream as usize, posted, program.fingerprint);
@@ -204,7 +204,7 @@ impl Walk<'_, '_> {
 
     /// Awaits the sources and combines them where the fold says.
     #[inline(always)]
-    fn combine<const STREAMS: bool>(
+    fn combine<const SIMPLE: bool>(
         &mut self,
         at: usize,
         op: &Op,
@@ -216,8 +216,8 @@ impl Walk<'_, '_> {
         for source in sources {
             match source.from {
                 From::Own(_) => {}
-                From::Board => self.await_board(at, source, k, place.1)?,
-                From::Stream if STREAMS => in_place |= self.await_stream(at, source)?,
+                From::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
+                From::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
                 From::Stream => unreachable!("the program has no streams"),
             }
         }
@@ -235,7 +235,7 @@ impl Walk<'_, '_> {
         let executor = &*self.executor;
         let lent = |source: &Source| match source.from {
             From::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            From::Board => executor.lent(self.program, source, k, place.1),
+            From::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
             // What came straight to its place is its own source.
             From::Stream if in_place => self.buffers.read(op.into.expect("came to its place"), place),
             From::Stream => executor.links.lent(source.peer as usize, place.1),
@@ -257,10 +257,16 @@ impl Walk<'_, '_> {
     }
 
     #[inline(always)]
-    fn await_board(&mut self, at: usize, source: &Source, k: u32, len: usize) -> Result<(), Box<Failure>> {
+    fn await_board<const SIMPLE: bool>(
+        &mut self,
+        at: usize,
+        source: &Source,
+        k: u32,
+        len: usize,
+    ) -> Result<(), Box<Failure>> {
         let peer = source.peer as usize;
         let executor = &mut *self.executor;
-        let wanted = wanted(self.program, &executor.positions, source, k, len);
+        let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
         let links = &mut executor.links;
         let buffers = self.buffers;
@@ -374,10 +380,10 @@ impl Walk<'_, '_> {
     }
 
     #[inline(always)]
-    fn consumed(&mut self, sources: &[Source], k: u32) {
+    fn consumed<const SIMPLE: bool>(&mut self, sources: &[Source], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| source.from == From::Board) {
-            let position = wanted(self.program, &executor.positions, source, k, 0).position;
+            let position = wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
             executor.board().consume(source.peer as usize, position + 1);
         }
     }
@@ -391,9 +397,13 @@ impl Walk<'_, '_> {
 
 /// The publication that `source` means in window `k`.
 #[inline(always)]
-fn wanted(program: &Program, positions: &[u64], source: &Source, k: u32, len: usize) -> In {
+fn wanted<const SIMPLE: bool>(program: &Program, positions: &[u64], source: &Source, k: u32, len: usize) -> In {
     let peer = source.peer as usize;
-    let nth = program.numberings[peer].position(source.publication, source.stage, k);
+    let nth = if SIMPLE {
+        u64::from(source.publication)
+    } else {
+        program.numberings[peer].position(source.publication, source.stage, k)
+    };
     In {
         class: program.class,
         mask: program.mask,
@@ -412,8 +422,8 @@ impl Executor {
 
     /// A publication that is known to be there.
     #[inline(always)]
-    fn lent(&self, program: &Program, source: &Source, k: u32, len: usize) -> View<'_> {
-        self.board().lent(wanted(program, &self.positions, source, k, len))
+    fn lent<const SIMPLE: bool>(&self, program: &Program, source: &Source, k: u32, len: usize) -> View<'_> {
+        self.board().lent(wanted::<SIMPLE>(program, &self.positions, source, k, len))
     }
 
     /// A slot that is known to be free.
