@@ -1,7 +1,7 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
 use super::call::Call;
-use super::control::{Cause, Control, Kind};
+use super::control::Control;
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::ReduceOp;
@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Placement, Schedule};
+use crate::service::{Cause, CauseKind};
 use crate::tuner::{Plan, Question, choose};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
 use maypole_transports::board::MAX_RANKS;
@@ -28,6 +29,8 @@ pub(super) struct Engine {
     pub(super) timeout: Duration,
     /// The algorithm that the user asked for by name.
     pub(super) wanted: Option<Algorithm>,
+    /// The algorithm to use wherever it fits.
+    pub(super) preferred: Option<Algorithm>,
     /// Operations so far.
     pub(super) sequence: u64,
     executor: Executor,
@@ -67,6 +70,7 @@ impl Engine {
             control,
             timeout,
             wanted: None,
+            preferred: None,
             sequence: 0,
             executor: alone,
             connected,
@@ -105,7 +109,8 @@ impl Engine {
         let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
         let bytes = call.whole(self.world) * call.kind.size();
         let question = Question { collective: call.collective, world: self.world, hosts, bytes };
-        choose(question, self.wanted)
+        let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
+        choose(question, self.wanted.or(fitting))
             .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })
     }
 
@@ -202,16 +207,16 @@ impl Engine {
             }
             What::Mismatch(_) => {
                 let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(Kind::Mismatch))
+                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
             }
             What::TimedOut => {
-                let detail = self.control.inquire(peer).map(|doing| format!("rank {peer} {doing}"));
+                let detail = self.control.locate(peer);
                 let after = self.timeout;
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(Kind::Timeout))
+                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
             }
             What::Lost(fault) => {
                 let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(Kind::Death))
+                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
             }
         };
         if let Some(kind) = kind {

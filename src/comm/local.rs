@@ -64,7 +64,7 @@ impl Local {
     pub fn build(&self) -> Vec<Communicator> {
         let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
         let member = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), self.timeout);
-        (0..world).map(|rank| Communicator::new(member(rank))).collect()
+        (0..world).map(|rank| Communicator::new(member(rank), self.hosts.clone())).collect()
     }
 
     /// Runs `rank` on one thread a communicator and gives what they returned, by rank.

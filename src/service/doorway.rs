@@ -1,0 +1,150 @@
+//! The one listening port of a process: who connects is a stranger until its handshake is over.
+
+use maypole_transports::secure::{Binding, Channel, Progress, Responder, Secret, SecureError, refuse};
+use maypole_transports::watch::Watch;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Strangers at a time; the oldest goes when another one comes.
+const HALF_OPEN: usize = 64;
+/// How long a stranger may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections taken from the queue before other events are looked at.
+const AT_ONCE: usize = 64;
+
+/// The number of the listener in a [`Watch`]; strangers have the numbers above it.
+pub(crate) const DOOR: u64 = 3 << 40;
+
+#[derive(Debug)]
+pub(crate) struct Doorway {
+    listener: TcpListener,
+    secret: Secret,
+    half_open: VecDeque<Stranger>,
+    next: u64,
+    /// Connections that came to nothing.
+    pub(crate) strangers: u64,
+    /// Why the last of them did, and where it came from.
+    pub(crate) last: Option<String>,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    number: u64,
+    stream: TcpStream,
+    from: SocketAddr,
+    responder: Responder,
+    until: Instant,
+}
+
+/// A connection whose other end holds the job's key. Non-blocking.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) stream: TcpStream,
+    pub(crate) binding: Binding,
+    pub(crate) channel: Channel,
+}
+
+impl Doorway {
+    pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        watch.add(&listener, DOOR, false)?;
+        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, strangers: 0, last: None })
+    }
+
+    pub(crate) fn close(&self, watch: &Watch) {
+        watch.remove(&self.listener);
+    }
+
+    pub(crate) fn half_open(&self) -> usize {
+        self.half_open.len()
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.half_open.front().map(|stranger| stranger.until)
+    }
+
+    /// Deals with the event of `number`; gives a connection that is no stranger's any more.
+    pub(crate) fn ready(&mut self, number: u64, watch: &Watch) -> Option<Admitted> {
+        if number == DOOR {
+            self.accept(watch);
+            return None;
+        }
+        let at = self.half_open.iter().position(|stranger| stranger.number == number)?;
+        match self.half_open[at].advance() {
+            Ok(None) => None,
+            Ok(Some((binding, channel))) => {
+                let stranger = self.half_open.remove(at).expect("found above");
+                watch.remove(&stranger.stream);
+                Some(Admitted { stream: stranger.stream, binding, channel })
+            }
+            Err(why) => {
+                self.turn_away(at, &why, watch);
+                None
+            }
+        }
+    }
+
+    fn accept(&mut self, watch: &Watch) {
+        for _ in 0..AT_ONCE {
+            // Any error here is the connection's own, or passes: the level-triggered watch tells us again.
+            let Ok((stream, from)) = self.listener.accept() else { return };
+            if self.half_open.len() == HALF_OPEN {
+                self.turn_away(0, &SecureError::Refused, watch);
+            }
+            self.next += 1;
+            let number = self.next;
+            if stream.set_nonblocking(true).is_err() || watch.add(&stream, number, false).is_err() {
+                self.strangers += 1;
+                continue;
+            }
+            let _ = stream.set_nodelay(true);
+            let until = Instant::now() + PATIENCE;
+            self.half_open.push_back(Stranger { number, stream, from, responder: Responder::new(&self.secret), until });
+        }
+    }
+
+    /// Drops strangers that took too long.
+    pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
+        while self.half_open.front().is_some_and(|stranger| stranger.until <= now) {
+            self.turn_away(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
+        }
+    }
+
+    fn turn_away(&mut self, at: usize, why: &SecureError, watch: &Watch) {
+        let Some(mut stranger) = self.half_open.remove(at) else { return };
+        let _ = stranger.stream.write(&refuse(why));
+        watch.remove(&stranger.stream);
+        self.strangers += 1;
+        self.last = Some(format!("{}: {why}", stranger.from));
+        tracing::debug!(from = %stranger.from, %why, "a connection was turned away");
+    }
+}
+
+impl Stranger {
+    /// Reads what has come, and answers.
+    fn advance(&mut self) -> Result<Option<(Binding, Channel)>, SecureError> {
+        let mut bytes = [0; 256];
+        loop {
+            let wants = self.responder.wants().min(bytes.len());
+            let read = match self.stream.read(&mut bytes[..wants]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match self.responder.feed(&bytes[..read])? {
+                Progress::More => {}
+                // A handshake's few bytes always fit into a fresh socket's buffer.
+                Progress::Send(answer) => self.stream.write_all(&answer)?,
+                Progress::Done { binding, channel, accepted } => {
+                    self.stream.write_all(&accepted)?;
+                    return Ok(Some((binding, *channel)));
+                }
+            }
+        }
+    }
+}
