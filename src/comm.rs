@@ -17,6 +17,7 @@ use control::Control;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::Waiting;
 pub use open::{Transport, UnknownTransport};
 use std::time::{Duration, Instant};
 
@@ -46,14 +47,16 @@ pub struct Communicator {
     engine: Engine,
     /// For each rank the number of its machine, whatever the transport.
     machines: Vec<usize>,
+    /// How ranks wait here: a matter of the machine's cores and of all its ranks, whatever group they are in.
+    waiting: Waiting,
     /// Groups split off so far: they are numbered alike on all ranks.
     splits: u64,
     left: bool,
 }
 
 impl Communicator {
-    fn new(engine: Engine, machines: Vec<usize>) -> Self {
-        Self { engine, machines, splits: 0, left: false }
+    fn new(engine: Engine, machines: Vec<usize>, waiting: Waiting) -> Self {
+        Self { engine, machines, waiting, splits: 0, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -328,9 +331,10 @@ impl Communicator {
         let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
         let machines = members.iter().map(|member| self.machines[*member]).collect();
         let control = engine.control.subgroup(members, self.splits);
-        let mut engine = Engine::new(rank, hosts, control, engine.timeout);
+        let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        Self::new(engine, machines)
+        engine.memory = self.engine.memory;
+        Self::new(engine, machines, self.waiting)
     }
 
     /// Makes sure that all ranks ask for the same new group.

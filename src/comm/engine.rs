@@ -13,7 +13,7 @@ use crate::service::{Cause, CauseKind};
 use crate::tuner::{Plan, Question, choose};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
 use maypole_transports::board::MAX_RANKS;
-use maypole_transports::{Board, Waiting, cores};
+use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub(super) struct Engine {
     pub(super) wanted: Option<Algorithm>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Most bytes of shared memory for this rank.
+    pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
     executor: Executor,
@@ -57,20 +59,22 @@ struct Ready {
 }
 
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, timeout: Duration) -> Self {
+    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, waiting: Waiting) -> Self {
         let hosts = boards_of(hosts);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
-        let waiting = Waiting::new(locals.len(), cores::available(), timeout);
-        let alone = Executor::new(rank, waiting, control.alarm());
+        let gone = Arc::clone(&control);
+        let gone = Box::new(move |peer| gone.has_left(peer));
+        let alone = Executor::new(rank, waiting, control.alarm(), gone);
         let connected = locals.len() == 1;
         Self {
             rank,
             world: hosts.len(),
             hosts,
             control,
-            timeout,
+            timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            memory: None,
             sequence: 0,
             executor: alone,
             connected,
@@ -178,6 +182,7 @@ impl Engine {
         let deadline = Instant::now() + self.timeout;
         let failed = |why| Error::Connect { rank: self.rank, operation: call.to_string(), why };
         if !self.connected {
+            self.check_memory(call)?;
             let locals: Vec<usize> =
                 (0..self.world).filter(|peer| self.hosts[*peer] == self.hosts[self.rank]).collect();
             let me = locals.iter().position(|peer| *peer == self.rank).expect("a rank is on its own host");
@@ -193,6 +198,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Refuses boards that the user has no memory for.
+    fn check_memory(&self, call: Call) -> Result<()> {
+        let Some(limit) = self.memory else { return Ok(()) };
+        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
+        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        if share <= limit {
+            return Ok(());
+        }
+        let why = format!(
+            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp"
+        );
+        Err(Error::Connect { rank: self.rank, operation: call.to_string(), why })
     }
 
     #[cold]
@@ -213,6 +233,10 @@ impl Engine {
                 let detail = self.control.locate(peer);
                 let after = self.timeout;
                 (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
+            }
+            What::Left => {
+                let why = "it has left".to_owned();
+                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
             }
             What::Lost(fault) => {
                 let why = fault.to_string();

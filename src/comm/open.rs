@@ -8,10 +8,12 @@ use crate::bootstrap::{JoinConfig, join};
 use crate::error::{Error, Result};
 use crate::launch::{self, Launch, VARIABLES};
 use crate::service::Service;
+use maypole_transports::Waiting;
+use maypole_transports::cores::Share;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What may carry bytes between ranks.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -93,6 +95,7 @@ impl Communicator {
         let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
+        comm.engine.memory = named("MAYPOLE_MEMORY")?;
         Ok(comm)
     }
 
@@ -110,7 +113,12 @@ impl Communicator {
         let (rank, machines) = (service.rank(), service.hosts().to_vec());
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
-        Ok(Self::new(Engine::new(rank, &hosts, control, timeout), machines))
+        let mine = Share::mine().to_bytes();
+        let shares = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let neighbours = (0..machines.len()).filter(|peer| machines[*peer] == machines[rank]);
+        let shares: Vec<_> = neighbours.map(|peer| Share::from_bytes(&shares[peer])).collect();
+        let waiting = Waiting::new(shares.len(), Share::together(&shares), timeout);
+        Ok(Self::new(Engine::new(rank, &hosts, control, waiting), machines, waiting))
     }
 
     /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split) makes them.

@@ -67,12 +67,16 @@ pub enum What {
     TimedOut,
     /// The alarm was raised: somebody else failed first.
     Alarmed,
+    /// The peer has left the group in order.
+    Left,
     /// The stream to the peer carries nothing any more.
     Lost(Fault),
 }
 
+/// Tells whether a rank has left in order. Asked once a wait has become slow.
+pub type Gone = Box<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// What one rank executes programs with: its board, its streams and its way of waiting.
-#[derive(Debug)]
 pub struct Executor {
     board: Option<Board>,
     /// The rank of each local rank.
@@ -83,15 +87,28 @@ pub struct Executor {
     links: Links,
     waiting: Waiting,
     alarm: Arc<Alarm>,
+    gone: Gone,
     /// Whether the last program left what we consumed unsaid.
     silent: bool,
 }
 
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { board, locals, me, positions, links, .. } = self;
+        f.debug_struct("Executor")
+            .field("me", &locals[*me])
+            .field("board", board)
+            .field("positions", positions)
+            .field("links", links)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Executor {
     /// For a rank that shares no board yet.
-    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>) -> Self {
+    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, silent: false }
+        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: false }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -269,32 +286,27 @@ impl Walk<'_, '_> {
         let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
         let links = &mut executor.links;
-        let buffers = self.buffers;
+        let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
         let base = executor.positions[peer];
         let mut polls = 0u32;
         let ready = || match board.readable(wanted) {
             Ok(true) => Some(Ok(())),
             Ok(false) => {
                 polls = polls.wrapping_add(1);
-                if polls.is_multiple_of(64) {
-                    // The peer may be in another call, whose publications are fewer than the one we await.
+                if polls.is_multiple_of(OFTEN) {
                     links.drive(buffers);
-                    match board.glance(peer, base) {
-                        Some(theirs) if theirs != wanted.fingerprint => return Some(Err(theirs)),
-                        _ => {}
-                    }
                 }
-                None
+                if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
             }
-            Err(mismatch) => Some(Err(mismatch.theirs)),
+            Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
         match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 Ok(())
             }
-            Ok(Err(theirs)) => Err(fail(at, executor.locals[peer], What::Mismatch(theirs))),
-            Err(interrupted) => Err(interrupt(at, executor.locals[peer], interrupted)),
+            Ok(Err(what)) => Err(fail(at, rank, what)),
+            Err(interrupted) => Err(interrupt(at, rank, interrupted)),
         }
     }
 
@@ -307,7 +319,7 @@ impl Walk<'_, '_> {
         let ready = || {
             let room = board.writable(out);
             polls = polls.wrapping_add(1);
-            if !room && polls.is_multiple_of(64) {
+            if !room && polls.is_multiple_of(OFTEN) {
                 links.drive(buffers);
             }
             room.then_some(())
@@ -393,6 +405,25 @@ impl Walk<'_, '_> {
             self.executor.links.release(source.peer as usize);
         }
     }
+}
+
+/// Polls of a board between two looks at the streams.
+const OFTEN: u32 = 64;
+/// Polls of a board between two looks at whether what is awaited can still come.
+const SELDOM: u32 = 1024;
+
+/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications may be fewer than the
+/// one we await, or it has left.
+#[cold]
+fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -> Option<What> {
+    let other = board.glance(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
+    let why = match other {
+        Some(theirs) => What::Mismatch(theirs),
+        None if has_left() => What::Left,
+        None => return None,
+    };
+    // Whatever it published before that is visible by now.
+    (board.readable(wanted) == Ok(false)).then_some(why)
 }
 
 /// The publication that `source` means in window `k`.

@@ -3,31 +3,73 @@
 //! A machine's own count says little: a launcher may have bound the process to a few cores, and a container may have
 //! given it a share of the time of all of them. Whoever decides between spinning and sleeping needs the smaller figure.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Component, Path, PathBuf};
 
-/// Cores that the calling thread may run on, or as many as the quotas of its control groups (version 2 or 1, its own
-/// and all enclosing ones) are worth, rounded up, if that is less. At least 1.
-///
-/// Reads a few files under `/proc` and `/sys`, so ask once, not per call. What cannot be read sets no limit. Where a
-/// launcher binds every process to a core of its own, each is told 1 although none is in the others' way.
+/// The cores that one process may use. Ranks of one host tell one another theirs: a launcher may bind each to a core of
+/// its own, and then none is in the others' way although each may use but one.
 ///
 /// ```
-/// assert!(maypole_transports::cores::available() >= 1);
+/// use maypole_transports::cores::Share;
+/// let mine = Share::mine();
+/// let again = Share::from_bytes(&mine.to_bytes());
+/// assert!(Share::together([&mine, &again]) >= 1);
 /// ```
-pub fn available() -> usize {
-    let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    quota(&groups, read).map_or(allowed(), |quota| quota.min(allowed())).max(1)
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Share {
+    /// What the quotas of the control groups are worth, rounded up.
+    quota: Option<u32>,
+    /// Numbers of the cores in the affinity mask.
+    allowed: BTreeSet<u32>,
 }
 
-/// Cores in the calling thread's affinity mask.
-fn allowed() -> usize {
+impl Share {
+    /// What the calling thread may use: its affinity mask, and the quotas of its control groups (version 2 or 1, its own
+    /// and all enclosing ones). Reads a few files under `/proc` and `/sys`, so ask once. What cannot be read sets no
+    /// limit.
+    pub fn mine() -> Self {
+        let read = |path: &Path| std::fs::read_to_string(path).ok();
+        let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+        let quota = quota(&groups, read).map(|quota| u32::try_from(quota).unwrap_or(u32::MAX));
+        Self { quota, allowed: allowed() }
+    }
+
+    /// How many cores processes of one host have together; at least 1.
+    pub fn together<'a>(shares: impl IntoIterator<Item = &'a Self>) -> usize {
+        let mut union = BTreeSet::<u32>::new();
+        let mut quota = u32::MAX;
+        for share in shares {
+            union.extend(&share.allowed);
+            quota = quota.min(share.quota.unwrap_or(u32::MAX));
+        }
+        union.len().min(quota as usize).max(1)
+    }
+
+    /// For another process to read.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let words = std::iter::once(self.quota.unwrap_or(0)).chain(self.allowed.iter().copied());
+        words.flat_map(u32::to_le_bytes).collect()
+    }
+
+    /// The reverse of [`to_bytes`](Self::to_bytes). Any bytes are some share.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut words = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+        let quota = words.next().filter(|quota| *quota > 0);
+        Self { quota, allowed: words.collect() }
+    }
+}
+
+/// Numbers of the cores in the calling thread's affinity mask.
+fn allowed() -> BTreeSet<u32> {
     #[cfg(target_os = "linux")]
     if let Ok(mask) = rustix::thread::sched_getaffinity(None) {
-        return mask.count() as usize;
+        return (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|core| mask.is_set(*core))
+            .map(|core| core as u32)
+            .collect();
     }
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+    (0..std::thread::available_parallelism().map_or(1, NonZero::get) as u32).collect()
 }
 
 /// The least quota, in cores, that applies to the groups named in `groups` (as in `/proc/self/cgroup`).
@@ -151,10 +193,25 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_core_and_not_more_than_it_has() {
-        assert!((1..=allowed()).contains(&available()));
+        assert!((1..=allowed().len()).contains(&Share::together([&Share::mine()])));
+    }
+
+    #[test]
+    fn bound_processes_have_their_cores_together_and_no_more_than_their_quota() {
+        let bound = |core, quota| Share { quota, allowed: BTreeSet::from([core]) };
+        assert_eq!(Share::together([&bound(0, None), &bound(5, None), &bound(5, None)]), 2);
+        assert_eq!(Share::together([&bound(0, Some(1)), &bound(5, None)]), 1);
+        assert_eq!(Share::together([]), 1);
     }
 
     proptest! {
+        #[test]
+        fn shares_survive_the_journey(quota in prop::option::of(1..u32::MAX), allowed: BTreeSet<u32>, bytes: Vec<u8>) {
+            let share = Share { quota, allowed };
+            prop_assert_eq!(Share::from_bytes(&share.to_bytes()), share);
+            let _ = Share::from_bytes(&bytes);
+        }
+
         #[test]
         fn any_text_is_read_without_a_panic(groups in ".*", quota in ".*", period in ".*") {
             let _ = (on(&[], &groups), version_2(&quota), version_1(&quota, &period));
