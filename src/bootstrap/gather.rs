@@ -100,9 +100,9 @@ impl Gathering<'_> {
         }
         let (number, rank) = (self.next, admitted.binding.initiator as usize);
         self.next += 1;
-        tune(&admitted.stream, crate::service::SILENCE)?;
-        self.watch.add(&admitted.stream, number, false)?;
-        let control = Control::new(admitted.stream, admitted.channel)?;
+        let tuned = tune(&admitted.stream, crate::service::SILENCE);
+        let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
+        let Ok(control) = watched.and_then(|()| Control::new(admitted.stream, admitted.channel)) else { return Ok(()) };
         self.comers.insert(number, Comer { control, rank, since: Instant::now(), hello: None });
         self.listen(number)
     }

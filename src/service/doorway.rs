@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const HALF_OPEN: usize = 64;
 /// How long a stranger may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nobody is let in after a failure to accept.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Connections taken from the queue before other events are looked at.
 const AT_ONCE: usize = 64;
 
@@ -23,6 +25,8 @@ pub(crate) struct Doorway {
     secret: Secret,
     half_open: VecDeque<Stranger>,
     next: u64,
+    /// Nobody is let in until then, because there is no descriptor for them.
+    full: Option<Instant>,
     /// Connections that came to nothing.
     pub(crate) strangers: u64,
     /// Why the last of them did, and where it came from.
@@ -50,7 +54,7 @@ impl Doorway {
     pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, DOOR, false)?;
-        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, strangers: 0, last: None })
+        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, full: None, strangers: 0, last: None })
     }
 
     pub(crate) fn close(&self, watch: &Watch) {
@@ -63,7 +67,7 @@ impl Doorway {
 
     /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.half_open.front().map(|stranger| stranger.until)
+        self.half_open.front().map(|stranger| stranger.until).into_iter().chain(self.full).min()
     }
 
     /// Deals with the event of `number`; gives a connection that is no stranger's any more.
@@ -89,8 +93,10 @@ impl Doorway {
 
     fn accept(&mut self, watch: &Watch) {
         for _ in 0..AT_ONCE {
-            // Any error here is the connection's own, or passes: the level-triggered watch tells us again.
-            let Ok((stream, from)) = self.listener.accept() else { return };
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => return self.pause_unless_harmless(&error, watch),
+            };
             if self.half_open.len() == HALF_OPEN {
                 self.turn_away(0, &SecureError::Refused, watch);
             }
@@ -106,8 +112,21 @@ impl Doorway {
         }
     }
 
+    /// Without descriptors the watch would report the same caller for ever; so it is not asked for a while.
+    fn pause_unless_harmless(&mut self, error: &io::Error, watch: &Watch) {
+        use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+        if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+            tracing::warn!(%error, "connections cannot be accepted");
+            watch.remove(&self.listener);
+            self.full = Some(Instant::now() + PAUSE);
+        }
+    }
+
     /// Drops strangers that took too long.
     pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
+        if self.full.is_some_and(|until| until <= now) {
+            self.full = watch.add(&self.listener, DOOR, false).is_err().then(|| now + PAUSE);
+        }
         while self.half_open.front().is_some_and(|stranger| stranger.until <= now) {
             self.turn_away(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
         }

@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) silent: Vec<usize>,
     /// Rank 0: everybody else has left or died. Others: rank 0 heard our goodbye.
     pub(crate) farewell: bool,
+    /// We have said goodbye: whatever ends now ends in order.
+    pub(crate) leaving: bool,
     /// The service thread is to end.
     pub(crate) stop: bool,
     /// The service thread has ended, or can do nothing more, and why.
