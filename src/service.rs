@@ -247,7 +247,15 @@ impl Service {
         self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
     }
 
+    fn check_process(&self) -> Result<(), ServiceError> {
+        if self.shared.is_forked() {
+            return Err(ServiceError::Closed { why: "it was made before this process was forked".to_owned() });
+        }
+        Ok(())
+    }
+
     fn check_members(&self, members: &[usize]) -> Result<(), ServiceError> {
+        self.check_process()?;
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
@@ -315,6 +323,11 @@ impl Service {
     pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
+        if self.shared.is_forked() {
+            // Neither joined nor detached: the thread is in our parent.
+            std::mem::forget(thread);
+            return Ok(());
+        }
         self.shared.update(|state| state.leaving = true);
         self.shared.request(Request::Goodbye { last: last_sequence });
         let over = |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());

@@ -190,9 +190,7 @@ impl Gathering<'_> {
         let mut notes = std::mem::take(&mut self.notes);
         // The last few say enough.
         notes.drain(..notes.len().saturating_sub(3));
-        if let Some(last) = &self.door.last {
-            notes.push(format!("{} connections were turned away, the last of them from {last}", self.door.strangers));
-        }
+        notes.extend(self.door.complaint());
         let refusal = Refusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)

@@ -26,6 +26,7 @@ impl Service {
         lane: u32,
         deadline: Instant,
     ) -> Result<TcpStream, ServiceError> {
+        self.check_process()?;
         let rank = self.rank();
         if peer >= self.world() || peer == rank {
             return Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")));

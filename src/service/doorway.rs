@@ -29,8 +29,8 @@ pub(crate) struct Doorway {
     full: Option<Instant>,
     /// Connections that came to nothing.
     pub(crate) strangers: u64,
-    /// Why the last of them did, and where it came from.
-    pub(crate) last: Option<String>,
+    /// The most telling reason of one of them, and where it came from.
+    told: Option<(u8, String)>,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Doorway {
     pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, DOOR, false)?;
-        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, full: None, strangers: 0, last: None })
+        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, full: None, strangers: 0, told: None })
     }
 
     pub(crate) fn close(&self, watch: &Watch) {
@@ -63,6 +63,12 @@ impl Doorway {
 
     pub(crate) fn half_open(&self) -> usize {
         self.half_open.len()
+    }
+
+    /// Says how many connections came to nothing, and why one of them did; nothing if there were none.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let (_, why) = self.told.as_ref()?;
+        Some(format!("{} connections were turned away, one of them from {why}", self.strangers))
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -137,7 +143,14 @@ impl Doorway {
         let _ = stranger.stream.write(&refuse(why));
         watch.remove(&stranger.stream);
         self.strangers += 1;
-        self.last = Some(format!("{}: {why}", stranger.from));
+        let telling = match why {
+            SecureError::WrongKey => 2,
+            SecureError::OtherJob => 1,
+            _ => 0,
+        };
+        if self.told.as_ref().is_none_or(|(known, _)| *known <= telling) {
+            self.told = Some((telling, format!("{}: {why}", stranger.from)));
+        }
         tracing::debug!(from = %stranger.from, %why, "a connection was turned away");
     }
 }
