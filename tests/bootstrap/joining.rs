@@ -25,6 +25,25 @@ fn a_world_needs_no_key_on_loopback_and_one_elsewhere() {
     }
 }
 
+#[test]
+fn a_name_with_several_addresses_will_do() {
+    let named = |config: &mut JoinConfig| config.address = Some("localhost".to_owned());
+    each(&job(2), named, |service| drop(service.unwrap()));
+    let error = fails(JoinConfig { address: Some("no-such-host.invalid".to_owned()), ..job(2) });
+    assert!(matches!(error, JoinError::Unresolvable { .. }), "{error}");
+}
+
+#[test]
+fn ranks_listen_only_where_they_may() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = JoinConfig { data_ports: Some(port..=port), join_timeout: Duration::from_secs(1), ..job(2) };
+    let errors = each(&config, |_| {}, |service| service.unwrap_err().to_string());
+    assert!(errors[0].contains("rank 1 went away"), "{}", errors[0]);
+    let expected = format!("rank 1 cannot listen on 127.0.0.1, port {port}: ");
+    assert!(errors[1].starts_with(&expected) && errors[1].contains("MAYPOLE_DATA_PORTS"), "{}", errors[1]);
+}
+
 /// What a rank fails with that joins a world that never completes.
 fn fails(config: JoinConfig) -> JoinError {
     let start = Instant::now();
