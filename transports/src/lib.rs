@@ -1,13 +1,38 @@
-//! Transports.
+//! Bytes between ranks. This crate knows no collective.
+//!
+//! # The seam
+//!
+//! An executor sees two kinds of neighbours. Ranks of one host share a [`board`]: a ring of slots per rank that all
+//! others read in place. Everybody else is at the other end of a [`stream`]. Nothing in the seam waits, allocates, locks
+//! or (boards) enters the kernel: waiting is one policy in one place, [`wait`].
 
 pub mod alarm;
+pub mod board;
+pub mod clock;
+pub mod cores;
+pub mod descriptor;
+pub mod mem;
+mod parts;
+pub mod poll;
+pub mod process;
+pub mod random;
 #[cfg(target_os = "linux")]
 pub mod secure;
 #[cfg(target_os = "linux")]
 pub mod shm;
 #[cfg(target_os = "linux")]
 pub mod sockets;
+pub mod stream;
+#[cfg(target_os = "linux")]
+pub mod tcp;
+pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
 pub use alarm::Alarm;
+pub use board::Board;
+pub use mem::Mem;
+pub use stream::{Fault, HEAD, Head, Stream};
+#[cfg(target_os = "linux")]
+pub use tcp::Tcp;
+pub use wait::{Interrupted, Waiting};

@@ -1,30 +1,133 @@
 //! The folds: the one operation that every lowered step of a schedule performs.
+//!
+//! Elements combine from left to right, and every binary step rounds on its own: no fused multiply-add, no tree, no wider
+//! sum carried along. So the same sources in the same order give the same bits on every machine and at every level of
+//! vector instructions (a NaN stays a NaN, but which one is not promised).
+//!
+//! | file | idea |
+//! |---|---|
+//! | `passes` | the shape of a fold over any register: loops, tails, one or two destinations |
+//! | `portable` | the arithmetic in plain Rust: what all else must agree with |
+//! | `vector` | the same arithmetic in a vocabulary of vector operations |
+//! | `x86`, `neon` | that vocabulary in AVX2, AVX-512 and NEON (with `words` and `ends`: shorthand, short lengths) |
+//! | `level` | which of these a machine has, and the table of functions |
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod ends;
+mod level;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod passes;
+mod portable;
+#[cfg(test)]
+mod tests;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod vector;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod words;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use crate::{BinaryOp, DataType, View, ViewMut};
+use level::{LONG, Level, Passes};
+use std::ptr::null_mut;
 
 /// Combines k sources, in order, into one or two destinations.
+///
+/// A `Fold` is two function pointers, chosen once for the machine: keep it, copy it, and apply it as often as needed.
+///
+/// ```
+/// use maypole_kernels::{BinaryOp, DataType, Fold, View, ViewMut};
+///
+/// let (mut mine, yours) = ([1.0f32, 2.0], [10.0f32, 20.0]);
+/// let into = ViewMut::of(&mut mine);
+/// // A destination may be a source: this is `mine += yours`.
+/// Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(), View::of(&yours)]);
+/// assert_eq!(mine, [11.0, 22.0]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
-    size: usize,
+    passes: Passes,
+    /// The element size less one: the bits that a length must not have.
+    partial: usize,
 }
 
 impl Fold {
     /// The fastest fold this machine has for elements of `kind`, combined by `op`.
     pub fn new(kind: DataType, op: BinaryOp) -> Self {
-        let _ = op;
-        Self { size: kind.size() }
+        Self::at(Level::best(), kind, op)
     }
 
-    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`.
+    /// The machine must have `level`.
+    fn at(level: Level, kind: DataType, op: BinaryOp) -> Self {
+        Self { passes: level.passes(kind, op), partial: kind.size() - 1 }
+    }
+
+    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. One source is copied as it is.
+    ///
+    /// Buffers may start at any address. A destination may be a source, or the other destination. One that overlaps a
+    /// source in any other way leaves unspecified numbers in the destinations.
+    ///
+    /// # Panics
+    /// If there is no source, if the lengths are not all equal, or if they are no multiple of the element size.
     #[inline]
     pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
-        let _ = (self.size, into, also, sources);
-        unimplemented!()
+        let len = into.len();
+        let equal = sources.iter().all(|source| source.len() == len) && also.is_none_or(|also| also.len() == len);
+        if sources.is_empty() || !equal || len & self.partial != 0 {
+            refuse(into, also, sources, self.partial + 1);
+        }
+        if let [source] = *sources {
+            into.copy_from(source);
+            if let Some(also) = also {
+                also.copy_from(source);
+            }
+        } else if len > 0 {
+            let pass = if len < LONG { self.passes.line } else { self.passes.long };
+            let also = also.map_or(null_mut(), ViewMut::as_mut_ptr);
+            // SAFETY: all buffers have `len` bytes, above; `at` was given a level that the machine has.
+            unsafe { pass(into.as_mut_ptr(), also, sources, len) }
+        }
     }
 }
 
-/// Divides every element by `by`.
+/// Says what is wrong with the arguments of [`Fold::apply`].
+#[cold]
+#[inline(never)]
+fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], size: usize) -> ! {
+    assert!(!sources.is_empty(), "a fold needs at least one source");
+    let lens: Vec<_> = sources.iter().map(|source| source.len()).collect();
+    let (into, also) = (into.len(), also.map(ViewMut::len));
+    assert!(into.is_multiple_of(size), "a fold into {into} bytes, which is no multiple of the element size {size}");
+    panic!("a fold needs equal lengths, not {into} bytes (and {also:?}) from sources of {lens:?}");
+}
+
+/// Divides every element by `by`: the end of an average.
+///
+/// Floats round once, to nearest, ties to even (`by` is first rounded to the element type, or to f32 for f16 and bf16,
+/// which are divided in f32). Integers truncate toward zero.
+///
+/// ```
+/// use maypole_kernels::{DataType, ViewMut, divide};
+///
+/// let mut sums = [7i32, -7, 9];
+/// divide(ViewMut::of(&mut sums), DataType::I32, 2);
+/// assert_eq!(sums, [3, -3, 4]);
+/// ```
+///
+/// # Panics
+/// If `by` is zero, or if the length of `values` is no multiple of the element size.
 pub fn divide(values: ViewMut<'_>, kind: DataType, by: u64) {
-    let _ = (values, kind, by);
-    unimplemented!()
+    divide_at(Level::best(), values, kind, by);
+}
+
+/// The machine must have `level`.
+fn divide_at(level: Level, values: ViewMut<'_>, kind: DataType, by: u64) {
+    let (len, size) = (values.len(), kind.size());
+    assert!(by != 0, "cannot divide {} elements by zero", kind.name());
+    assert!(len.is_multiple_of(size), "dividing {len} bytes, which is no multiple of the element size {size}");
+    if len > 0 {
+        // SAFETY: `len` bytes live in the view, `by` is not zero, the machine has the level.
+        unsafe { level.divide(kind)(values.as_mut_ptr(), len, by) }
+    }
 }

@@ -1,0 +1,196 @@
+//! Every type, operation, level, number of sources and kind of aliasing.
+
+use super::{Buffer, Random, assert_same, reference};
+use crate::cpu::level::Level;
+use crate::{BinaryOp, DataType, Fold, View, ViewMut};
+use proptest::prelude::*;
+
+/// Where a destination lies.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Own,
+    /// It is this source.
+    Source(usize),
+}
+
+/// Folds once and compares with the reference, guards included.
+fn check(random: &mut Random, fold: Fold, kind: DataType, op: BinaryOp, sources: &[&[u8]], places: [Option<Place>; 2]) {
+    let expected = reference::fold(kind, op, sources);
+    let mut buffers: Vec<_> = sources.iter().map(|content| Buffer::new(random, content)).collect();
+    let mut own = [(); 2].map(|()| Buffer::new(random, &vec![0x5a; expected.len()]));
+    let context = format!("{fold:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}", expected.len(), sources.len());
+
+    let views: Vec<ViewMut<'_>> = buffers.iter_mut().map(Buffer::view).collect();
+    let [first, second] = own.each_mut().map(Buffer::view);
+    let place = |place: Place, own| match place {
+        Place::Own => own,
+        Place::Source(index) => views[index],
+    };
+    let into = place(places[0].unwrap_or(Place::Own), first);
+    let also = places[1].map(|which| place(which, second));
+    let read: Vec<View<'_>> = views.iter().map(|view| view.as_view()).collect();
+    fold.apply(into, also, &read);
+
+    assert_same(kind, &into.as_view().to_vec(), &expected, &context);
+    if let Some(also) = also {
+        assert_same(kind, &also.as_view().to_vec(), &expected, &context);
+    }
+    for (index, (buffer, source)) in buffers.iter().zip(sources).enumerate() {
+        buffer.assert_guards(&context);
+        let written = places.iter().flatten().any(|place| matches!(place, Place::Source(at) if *at == index));
+        assert!(written || buffer.content() == *source, "source {index} changed: {context}");
+    }
+    own.iter().for_each(|buffer| buffer.assert_guards(&context));
+}
+
+/// Own memory, or one of the sources.
+fn any_place(random: &mut Random, sources: usize) -> Place {
+    if random.below(2) == 0 { Place::Own } else { Place::Source(random.below(sources)) }
+}
+
+/// Every length up to beyond a line of the longest register, then primes and powers that take every loop.
+fn counts() -> impl Iterator<Item = usize> {
+    (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053])
+}
+
+fn check_kind(kind: DataType) {
+    let mut random = Random(0x0dd5_eed0 + kind.size() as u64);
+    let pool = random.elements(kind, 4096);
+    for level in Level::available() {
+        for op in BinaryOp::ALL {
+            let fold = Fold::at(level, kind, op);
+            for k in [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] {
+                for count in counts() {
+                    let len = count * kind.size();
+                    let sources: Vec<_> =
+                        (0..k).map(|_| &pool[random.below(4096 - count) * kind.size()..][..len]).collect();
+                    let into = Some(any_place(&mut random, k));
+                    let also = (random.below(2) == 0).then(|| any_place(&mut random, k));
+                    check(&mut random, fold, kind, op, &sources, [into, also]);
+                }
+            }
+        }
+    }
+}
+
+macro_rules! agrees {
+    ($($name:ident: $kind:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            check_kind(DataType::$kind);
+        }
+    )*};
+}
+
+agrees! {
+    f16_agrees_with_the_reference: F16;
+    bf16_agrees_with_the_reference: BF16;
+    f32_agrees_with_the_reference: F32;
+    f64_agrees_with_the_reference: F64;
+    i8_agrees_with_the_reference: I8;
+    i16_agrees_with_the_reference: I16;
+    i32_agrees_with_the_reference: I32;
+    i64_agrees_with_the_reference: I64;
+    u8_agrees_with_the_reference: U8;
+    u16_agrees_with_the_reference: U16;
+    u32_agrees_with_the_reference: U32;
+    u64_agrees_with_the_reference: U64;
+}
+
+/// Both destinations at each source, and nowhere else: every place in the list of operands.
+#[test]
+fn a_destination_may_be_any_source() {
+    let mut random = Random(7);
+    let pool = random.elements(DataType::F32, 4000);
+    for level in Level::available() {
+        let fold = Fold::at(level, DataType::F32, BinaryOp::Sum);
+        for k in 1..=9 {
+            let sources: Vec<_> = (0..k).map(|index| &pool[index * 1600..][..1500]).collect();
+            for (into, also) in (0..k).flat_map(|into| (0..k).map(move |also| (into, also))) {
+                let places = [Some(Place::Source(into)), Some(Place::Source(also))];
+                check(&mut random, fold, DataType::F32, BinaryOp::Sum, &sources, places);
+            }
+        }
+    }
+}
+
+/// All 65,536 values against the awkward ones and themselves moved by one: rounding of sums, products, extremes.
+#[test]
+fn every_half_rounds_as_the_reference_does() {
+    for kind in [DataType::F16, DataType::BF16] {
+        let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        let mut random = Random(11);
+        for level in Level::available() {
+            for op in BinaryOp::ALL {
+                let fold = Fold::at(level, kind, op);
+                let other = random.elements(kind, 65_536);
+                let mut result = vec![0u8; all.len()];
+                fold.apply(ViewMut::of(&mut result), None, &[View::of(&all), View::of(&other)]);
+                let expected = reference::fold(kind, op, &[&all, &other]);
+                assert_same(kind, &result, &expected, &format!("{level:?} {kind:?} {op:?}"));
+            }
+        }
+    }
+}
+
+/// Partial overlap promises no numbers, but memory around stays as it was.
+#[test]
+fn partial_overlap_writes_nothing_outside() {
+    for level in Level::available() {
+        for len in [4, 8, 60, 64, 68, 256, 1024, 1028] {
+            let mut bytes = vec![1u8; 2048];
+            let all = ViewMut::of(&mut bytes);
+            let sources = [all.as_view().slice(500, len), all.as_view().slice(504, len)];
+            Fold::at(level, DataType::F32, BinaryOp::Max).apply(all.slice(508, len), None, &sources);
+            assert!(bytes[..508].iter().chain(&bytes[508 + len..]).all(|byte| *byte == 1));
+        }
+    }
+}
+
+proptest! {
+    /// The public constructor, on random bits.
+    #[test]
+    fn any_fold_agrees_with_the_reference(
+        seed: u64,
+        kind in prop::sample::select(DataType::ALL.to_vec()),
+        op in prop::sample::select(BinaryOp::ALL.to_vec()),
+        k in 1usize..20,
+        count in 0usize..600,
+    ) {
+        let mut random = Random(seed);
+        let contents: Vec<_> = (0..k).map(|_| random.elements(kind, count)).collect();
+        let sources: Vec<_> = contents.iter().map(Vec::as_slice).collect();
+        let places = [(); 2].map(|()| (random.below(3) > 0).then(|| any_place(&mut random, k)));
+        check(&mut random, Fold::new(kind, op), kind, op, &sources, places);
+    }
+}
+
+#[test]
+#[should_panic(expected = "at least one source")]
+fn no_source_is_refused() {
+    Fold::new(DataType::F32, BinaryOp::Sum).apply(ViewMut::EMPTY, None, &[]);
+}
+
+#[test]
+#[should_panic(expected = "equal lengths")]
+fn a_short_source_is_refused() {
+    let (mut into, short) = ([0f32; 4], [0f32; 3]);
+    let into = ViewMut::of(&mut into);
+    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(), View::of(&short)]);
+}
+
+#[test]
+#[should_panic(expected = "equal lengths")]
+fn a_short_second_destination_is_refused() {
+    let (mut into, mut also) = ([0f32; 4], [0f32; 3]);
+    let into = ViewMut::of(&mut into);
+    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, Some(ViewMut::of(&mut also)), &[into.as_view(); 2]);
+}
+
+#[test]
+#[should_panic(expected = "no multiple of the element size 4")]
+fn half_an_element_is_refused() {
+    let mut bytes = [0u8; 6];
+    let into = ViewMut::of(&mut bytes);
+    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(); 2]);
+}

@@ -1,0 +1,115 @@
+//! Every level of instructions against a naive reference.
+
+mod folds;
+mod quotients;
+mod reference;
+mod speed;
+
+use crate::{DataType, View, ViewMut};
+use half::{bf16, f16};
+
+/// SplitMix64: numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// One element's bits: anything, a number of ordinary size, or one of the awkward ones.
+    fn element(&mut self, kind: DataType) -> Vec<u8> {
+        let any = self.next();
+        let small = (any % 2001) as f32 / 8.0 - 125.0;
+        let awkward = AWKWARD[(any >> 32) as usize % AWKWARD.len()];
+        let bits = match (self.below(3), kind) {
+            (0, _) => any,
+            (1, DataType::F16) => f16::from_f32(small).to_bits().into(),
+            (1, DataType::BF16) => bf16::from_f32(small).to_bits().into(),
+            (1, DataType::F32) => small.to_bits().into(),
+            (1, DataType::F64) => f64::from(small).to_bits(),
+            (1, _) => (any as i64 % 21 - 10).cast_unsigned(),
+            (_, DataType::F16) => awkward[0],
+            (_, DataType::BF16) => awkward[1],
+            (_, DataType::F32) => awkward[2],
+            (_, DataType::F64) => awkward[3],
+            // The extremes of every width of integer.
+            (_, _) => {
+                [0, 1, u64::MAX, 0x8080_8080_8080_8080, 0x7f7f_7f7f_7f7f_7f7f, 1 << 63, u64::MAX >> 1][any as usize % 7]
+            }
+        };
+        bits.to_le_bytes()[..kind.size()].to_vec()
+    }
+
+    fn elements(&mut self, kind: DataType, count: usize) -> Vec<u8> {
+        (0..count).flat_map(|_| self.element(kind)).collect()
+    }
+}
+
+/// As f16, bf16, f32 and f64.
+const AWKWARD: [[u64; 4]; 12] = [
+    [0x0000, 0x0000, 0x0000_0000, 0x0000_0000_0000_0000], // 0
+    [0x8000, 0x8000, 0x8000_0000, 0x8000_0000_0000_0000], // -0
+    [0x7c00, 0x7f80, 0x7f80_0000, 0x7ff0_0000_0000_0000], // infinity
+    [0xfc00, 0xff80, 0xff80_0000, 0xfff0_0000_0000_0000],
+    [0x7e00, 0x7fc0, 0x7fc0_0000, 0x7ff8_0000_0000_0000], // NaN
+    [0x7c01, 0x7f81, 0x7f80_0001, 0x7ff0_0000_0000_0001], // signalling NaN
+    [0xffff, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff_ffff], // NaN, all ones
+    [0x0001, 0x0001, 0x0000_0001, 0x0000_0000_0000_0001], // least denormal
+    [0x83ff, 0x807f, 0x807f_ffff, 0x800f_ffff_ffff_ffff], // greatest denormal, negative
+    [0x7bff, 0x7f7f, 0x7f7f_ffff, 0x7fef_ffff_ffff_ffff], // greatest finite
+    [0x0400, 0x0080, 0x0080_0000, 0x0010_0000_0000_0000], // least normal
+    [0x3c01, 0x3f81, 0x3f80_0001, 0x3ff0_0000_0000_0001], // just above 1
+];
+
+/// Bytes at an odd address, with others around them that nobody may touch.
+struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    const GUARD: u8 = 0xa5;
+
+    fn new(random: &mut Random, content: &[u8]) -> Self {
+        let (start, len) = (64 + random.below(64), content.len());
+        let mut bytes = vec![Self::GUARD; start + len + 64];
+        bytes[start..start + len].copy_from_slice(content);
+        Self { bytes, start, len }
+    }
+
+    fn view(&mut self) -> ViewMut<'_> {
+        ViewMut::of(&mut self.bytes).slice(self.start, self.len)
+    }
+
+    fn content(&self) -> Vec<u8> {
+        View::of(&self.bytes).slice(self.start, self.len).to_vec()
+    }
+
+    fn assert_guards(&self, context: &str) {
+        let (before, after) = (&self.bytes[..self.start], &self.bytes[self.start + self.len..]);
+        assert!(before.iter().chain(after).all(|byte| *byte == Self::GUARD), "wrote outside: {context}");
+    }
+}
+
+/// Equal bits, except that any NaN equals any NaN.
+#[track_caller]
+fn assert_same(kind: DataType, got: &[u8], expected: &[u8], context: &str) {
+    if got == expected {
+        return;
+    }
+    let size = kind.size();
+    assert_eq!(got.len(), expected.len(), "{context}");
+    for (index, (got, expected)) in got.chunks(size).zip(expected.chunks(size)).enumerate() {
+        let same = got == expected || reference::is_nan(kind, got) && reference::is_nan(kind, expected);
+        assert!(same, "element {index} is {got:02x?}, not {expected:02x?}: {context}");
+    }
+}

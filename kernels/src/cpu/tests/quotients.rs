@@ -1,0 +1,46 @@
+//! Division at every level.
+
+use super::{Buffer, Random, assert_same, reference};
+use crate::cpu::{divide_at, level::Level};
+use crate::{DataType, ViewMut, divide};
+
+#[test]
+fn quotients_agree_with_the_reference() {
+    let mut random = Random(3);
+    let divisors = [1, 2, 3, 7, 8, 64, 127, 128, 129, 255, 256, 257, 2049, 65_536, 1 << 24 | 1, 1 << 63, u64::MAX];
+    for kind in DataType::ALL {
+        for level in Level::available() {
+            for by in divisors {
+                for count in (0..=40).chain([63, 64, 65, 257]) {
+                    let values = random.elements(kind, count);
+                    let mut buffer = Buffer::new(&mut random, &values);
+                    divide_at(level, buffer.view(), kind, by);
+                    let context = format!("{level:?} {kind:?} {count} elements by {by}");
+                    assert_same(kind, &buffer.content(), &reference::divide(kind, &values, by), &context);
+                    buffer.assert_guards(&context);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_most_negative_integer_divides() {
+    let mut values = [i64::MIN; 3];
+    divide(ViewMut::of(&mut values[..1]), DataType::I64, 1);
+    divide(ViewMut::of(&mut values[1..2]), DataType::I64, 1 << 63);
+    divide(ViewMut::of(&mut values[2..]), DataType::I64, u64::MAX);
+    assert_eq!(values, [i64::MIN, -1, 0]);
+}
+
+#[test]
+#[should_panic(expected = "cannot divide f32 elements by zero")]
+fn division_by_zero_is_refused() {
+    divide(ViewMut::EMPTY, DataType::F32, 0);
+}
+
+#[test]
+#[should_panic(expected = "no multiple of the element size 8")]
+fn half_an_element_is_refused() {
+    divide(ViewMut::of(&mut [0u8; 12]), DataType::I64, 2);
+}

@@ -1,0 +1,90 @@
+//! A fold that silently lost its vectors is still right, so only a clock can tell.
+
+use crate::cpu::level::Level;
+use crate::{BinaryOp, DataType, Fold, Region, View, ViewMut};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// In the second-level cache with all sources.
+const LEN: usize = 64 << 10;
+
+/// One element at a time: the black box keeps the compiler from making vectors of it.
+fn one_by_one(into: ViewMut<'_>, sources: &[View<'_>]) {
+    for at in 0..LEN / 4 {
+        // SAFETY: all views are `LEN` bytes of a live region.
+        unsafe {
+            let mut sum = sources[0].as_ptr().cast::<f32>().add(at).read();
+            for source in &sources[1..] {
+                sum += source.as_ptr().cast::<f32>().add(at).read();
+            }
+            into.as_mut_ptr().cast::<f32>().add(at).write(black_box(sum));
+        }
+    }
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+/// Alternating rounds and the best of each: a busy neighbour can only make single rounds slower. A round takes a few
+/// microseconds, so that some run undisturbed on any machine; and a first success ends the test.
+#[test]
+fn vectors_are_at_least_twice_as_fast() {
+    for level in Level::available().filter(|level| *level != Level::Portable) {
+        let fold = Fold::at(level, DataType::F32, BinaryOp::Sum);
+        for k in [2, 3] {
+            let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
+            let into = regions[k].view();
+            let sources: Vec<View<'_>> = regions[..k].iter().map(|region| region.view().as_view()).collect();
+            let (mut vector, mut scalar) = (Duration::MAX, Duration::MAX);
+            let fast_enough = (0..20_000).any(|round| {
+                vector = vector.min(time(|| fold.apply(into, None, black_box(&sources))));
+                scalar = scalar.min(time(|| one_by_one(into, black_box(&sources))));
+                round > 20 && scalar > 2 * vector
+            });
+            assert!(fast_enough, "{level:?}, k = {k}: {vector:?} with vectors, {scalar:?} one by one");
+        }
+    }
+}
+
+/// Figures for whoever asks: `cargo test -p maypole-kernels --release -- --ignored --nocapture figures`.
+#[test]
+#[ignore = "prints figures and asserts nothing"]
+fn figures() {
+    for level in Level::available() {
+        for (kind, op) in [
+            (DataType::F32, BinaryOp::Sum),
+            (DataType::F32, BinaryOp::Max),
+            (DataType::BF16, BinaryOp::Sum),
+            (DataType::F16, BinaryOp::Sum),
+            (DataType::I64, BinaryOp::Product),
+            (DataType::U8, BinaryOp::Product),
+        ] {
+            let fold = Fold::at(level, kind, op);
+            for k in [2, 3, 4, 5, 8, 16] {
+                let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
+                let into = regions[k].view();
+                let sources: Vec<View<'_>> = regions[..k].iter().map(|region| region.view().as_view()).collect();
+                let best = (0..2000).map(|_| time(|| fold.apply(into, None, black_box(&sources)))).min();
+                let best = best.expect("some rounds").as_secs_f64();
+                let line: Vec<_> = [8, 32, 64].map(|len| line_nanoseconds(fold, into, &sources, len)).into();
+                let rate = LEN as f64 / best / 1e9;
+                println!("{level:?} {kind:?} {op:?} k={k}: {rate:.1} GB/s of result; 8, 32, 64 bytes: {line:.1?} ns");
+            }
+        }
+    }
+}
+
+fn line_nanoseconds(fold: Fold, into: ViewMut<'_>, sources: &[View<'_>], len: usize) -> f64 {
+    let sources: Vec<_> = sources.iter().map(|source| source.slice(0, len)).collect();
+    let round = || {
+        time(|| {
+            for _ in 0..1000 {
+                black_box(fold).apply(black_box(into.slice(0, len)), None, black_box(&sources));
+            }
+        })
+    };
+    (0..50).map(|_| round()).min().expect("some rounds").as_secs_f64() * 1e6
+}

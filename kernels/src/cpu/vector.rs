@@ -1,0 +1,188 @@
+//! The vocabulary that an instruction set speaks, and every step written in it once.
+//!
+//! An instruction set names its register and the operations below, mostly one instruction each; what needs several
+//! (bytes have no product, bf16 has no arithmetic) is spelled here, for all of them.
+
+use super::passes::{Max, Min, Product, Quotient, Register, Step, Sum};
+use half::{bf16, f16};
+
+macro_rules! vocabulary {
+    ($($name:ident)*) => {
+        /// A register of bits, read as lanes of whatever the name of the operation says.
+        ///
+        /// # Safety
+        /// Every method needs a CPU that has the register's instruction set.
+        pub(super) trait Vector: Register {
+            $(unsafe fn $name(self, other: Self) -> Self;)*
+            /// All lanes are this one.
+            unsafe fn splat_32(lane: u32) -> Self;
+            unsafe fn splat_f32(lane: f32) -> Self;
+            unsafe fn splat_f64(lane: f64) -> Self;
+            /// Even bytes of both products, then odd bytes, need 16-bit lanes moved by a byte.
+            unsafe fn up_8_of_16(self) -> Self;
+            unsafe fn down_8_of_16(self) -> Self;
+            unsafe fn down_16_of_32(self) -> Self;
+            /// `if_nan` in the f32 lanes where `self` is a NaN, else `number`.
+            unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self;
+            /// Two registers of f32 from one of f16, in an order that `narrow_f16` undoes.
+            unsafe fn widen_f16(self) -> [Self; 2];
+            /// Rounds to nearest, ties to even.
+            unsafe fn narrow_f16(wide: [Self; 2]) -> Self;
+            /// Two registers of 32-bit lanes whose upper halves are these 16-bit lanes and whose lower halves are zero.
+            unsafe fn widen_upper_16(self) -> [Self; 2];
+            /// Undoes `widen_upper_16` after `down_16_of_32`: lanes below 2^16 to 16 bits.
+            unsafe fn narrow_lower_16(wide: [Self; 2]) -> Self;
+        }
+    };
+}
+
+vocabulary! {
+    and or
+    add_8 add_16 add_32 add_64
+    mul_16 mul_32 mul_64
+    min_i8 min_i16 min_i32 min_i64 min_u8 min_u16 min_u32 min_u64
+    max_i8 max_i16 max_i32 max_i64 max_u8 max_u16 max_u32 max_u64
+    add_f32 mul_f32 div_f32 minimum_f32 maximum_f32
+    add_f64 mul_f64 div_f64 minimum_f64 maximum_f64
+}
+
+macro_rules! steps {
+    ($($type:ty: $sum:ident $product:ident $min:ident $max:ident;)*) => {$(
+        steps! { $type, Sum: $sum }
+        steps! { $type, Product: $product }
+        steps! { $type, Min: $min }
+        steps! { $type, Max: $max }
+    )*};
+    ($type:ty, $op:ty: $step:ident) => {
+        impl<R: Vector> Step<R, $type> for $op {
+            #[inline(always)]
+            unsafe fn step(left: R, right: R) -> R {
+                // SAFETY: the caller's CPU has the instruction set.
+                unsafe { left.$step(right) }
+            }
+        }
+    };
+}
+
+steps! {
+    i16: add_16 mul_16 min_i16 max_i16;
+    u16: add_16 mul_16 min_u16 max_u16;
+    i32: add_32 mul_32 min_i32 max_i32;
+    u32: add_32 mul_32 min_u32 max_u32;
+    i64: add_64 mul_64 min_i64 max_i64;
+    u64: add_64 mul_64 min_u64 max_u64;
+    f32: add_f32 mul_f32 minimum_f32 maximum_f32;
+    f64: add_f64 mul_f64 minimum_f64 maximum_f64;
+}
+steps! { i8, Sum: add_8 }
+steps! { i8, Min: min_i8 }
+steps! { i8, Max: max_i8 }
+steps! { u8, Sum: add_8 }
+steps! { u8, Min: min_u8 }
+steps! { u8, Max: max_u8 }
+
+macro_rules! byte_product {
+    ($($type:ty)*) => {$(
+        impl<R: Vector> Step<R, $type> for Product {
+            #[inline(always)]
+            unsafe fn step(left: R, right: R) -> R {
+                // SAFETY: the caller's CPU has the instruction set.
+                unsafe {
+                    // The low byte of a 16-bit product depends on the low bytes alone.
+                    let even = left.mul_16(right).and(R::splat_32(0x00ff_00ff));
+                    let odd = left.down_8_of_16().mul_16(right.down_8_of_16()).up_8_of_16();
+                    even.or(odd)
+                }
+            }
+        }
+    )*};
+}
+
+byte_product! { i8 u8 }
+
+macro_rules! half_steps {
+    ($($type:ty, $op:ty: $widen:ident $step:ident $narrow:path;)*) => {$(
+        impl<R: Vector> Step<R, $type> for $op {
+            #[inline(always)]
+            unsafe fn step(left: R, right: R) -> R {
+                // SAFETY: the caller's CPU has the instruction set.
+                unsafe {
+                    let (left, right) = (left.$widen(), right.$widen());
+                    $narrow([left[0].$step(right[0]), left[1].$step(right[1])])
+                }
+            }
+        }
+    )*};
+}
+
+half_steps! {
+    f16, Sum: widen_f16 add_f32 R::narrow_f16;
+    f16, Product: widen_f16 mul_f32 R::narrow_f16;
+    f16, Min: widen_f16 minimum_f32 R::narrow_f16;
+    f16, Max: widen_f16 maximum_f32 R::narrow_f16;
+    bf16, Sum: widen_upper_16 add_f32 round_bf16;
+    bf16, Product: widen_upper_16 mul_f32 round_bf16;
+    // One of two bf16, or a NaN made of upper halves: nothing to round.
+    bf16, Min: widen_upper_16 minimum_f32 truncate_bf16;
+    bf16, Max: widen_upper_16 maximum_f32 truncate_bf16;
+}
+
+#[inline(always)]
+unsafe fn truncate_bf16<R: Vector>(wide: [R; 2]) -> R {
+    // SAFETY: the caller's CPU has the instruction set.
+    unsafe { R::narrow_lower_16([wide[0].down_16_of_32(), wide[1].down_16_of_32()]) }
+}
+
+/// To nearest, ties to even: adding just under half a unit carries into the upper half exactly when rounding up is due,
+/// and the lowest kept bit tips the ties. Adding could turn a NaN into a number, so NaNs are truncated and made quiet.
+#[inline(always)]
+unsafe fn round_bf16<R: Vector>(wide: [R; 2]) -> R {
+    // SAFETY: the caller's CPU has the instruction set.
+    unsafe {
+        let mut rounded = wide;
+        for half in &mut rounded {
+            let odd = half.down_16_of_32().and(R::splat_32(1));
+            let number = half.add_32(R::splat_32(0x7fff)).add_32(odd);
+            *half = half.select_nan_f32(half.or(R::splat_32(0x0040_0000)), number);
+        }
+        truncate_bf16(rounded)
+    }
+}
+
+impl<R: Vector> Quotient<R> for f32 {
+    #[inline(always)]
+    unsafe fn quotient(value: R, by: u64) -> R {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe { value.div_f32(R::splat_f32(by as f32)) }
+    }
+}
+
+impl<R: Vector> Quotient<R> for f64 {
+    #[inline(always)]
+    unsafe fn quotient(value: R, by: u64) -> R {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe { value.div_f64(R::splat_f64(by as f64)) }
+    }
+}
+
+impl<R: Vector> Quotient<R> for f16 {
+    #[inline(always)]
+    unsafe fn quotient(value: R, by: u64) -> R {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let (by, [low, high]) = (R::splat_f32(by as f32), value.widen_f16());
+            R::narrow_f16([low.div_f32(by), high.div_f32(by)])
+        }
+    }
+}
+
+impl<R: Vector> Quotient<R> for bf16 {
+    #[inline(always)]
+    unsafe fn quotient(value: R, by: u64) -> R {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let (by, [low, high]) = (R::splat_f32(by as f32), value.widen_upper_16());
+            round_bf16([low.div_f32(by), high.div_f32(by)])
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The vocabulary at 128 and 256 bits, in AVX2 and F16C.
+
+use super::words::{extremes, halves, unary};
+use crate::cpu::ends;
+use crate::cpu::passes::{Partial, Register};
+use crate::cpu::vector::Vector;
+use crate::cpu::words::{binary, lanes, register, splat};
+use std::arch::x86_64::*;
+
+/// What AVX2 lacks, from what it has: 64-bit products and comparisons.
+macro_rules! emulated {
+    ($add_64:ident $mul_low:ident $up:ident $down:ident $greater:ident $select:ident $xor:ident $splat_64:ident) => {
+        /// Three 32-bit products; the fourth would only reach bits that are dropped.
+        #[inline(always)]
+        unsafe fn mul_64(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has AVX2.
+            unsafe {
+                let low = $mul_low(self, other);
+                let cross = $add_64($mul_low($down::<32>(self), other), $mul_low(self, $down::<32>(other)));
+                $add_64(low, $up::<32>(cross))
+            }
+        }
+        #[inline(always)]
+        unsafe fn min_i64(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has AVX2.
+            unsafe { $select(self, other, $greater(self, other)) }
+        }
+        #[inline(always)]
+        unsafe fn max_i64(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has AVX2.
+            unsafe { $select(other, self, $greater(self, other)) }
+        }
+        /// With the sign bits flipped, unsigned order is signed order.
+        #[inline(always)]
+        unsafe fn min_u64(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has AVX2.
+            unsafe {
+                let flip = $splat_64(i64::MIN);
+                $select(self, other, $greater($xor(self, flip), $xor(other, flip)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn max_u64(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has AVX2.
+            unsafe {
+                let flip = $splat_64(i64::MIN);
+                $select(other, self, $greater($xor(self, flip), $xor(other, flip)))
+            }
+        }
+    };
+}
+
+register! { __m128i: _mm_loadu_si128 _mm_storeu_si128 }
+
+impl Vector for __m128i {
+    binary! {
+        and: _mm_and_si128,
+        or: _mm_or_si128,
+        add_8: _mm_add_epi8,
+        add_16: _mm_add_epi16,
+        add_32: _mm_add_epi32,
+        add_64: _mm_add_epi64,
+        mul_16: _mm_mullo_epi16,
+        mul_32: _mm_mullo_epi32,
+        min_i8: _mm_min_epi8,
+        min_i16: _mm_min_epi16,
+        min_i32: _mm_min_epi32,
+        min_u8: _mm_min_epu8,
+        min_u16: _mm_min_epu16,
+        min_u32: _mm_min_epu32,
+        max_i8: _mm_max_epi8,
+        max_i16: _mm_max_epi16,
+        max_i32: _mm_max_epi32,
+        max_u8: _mm_max_epu8,
+        max_u16: _mm_max_epu16,
+        max_u32: _mm_max_epu32,
+    }
+    emulated! {
+        _mm_add_epi64 _mm_mul_epu32 _mm_slli_epi64 _mm_srli_epi64
+        _mm_cmpgt_epi64 _mm_blendv_epi8 _mm_xor_si128 _mm_set1_epi64x
+    }
+    lanes! { _mm_castsi128_ps _mm_castps_si128;
+        add_f32: _mm_add_ps,
+        mul_f32: _mm_mul_ps,
+        div_f32: _mm_div_ps,
+    }
+    lanes! { _mm_castsi128_pd _mm_castpd_si128;
+        add_f64: _mm_add_pd,
+        mul_f64: _mm_mul_pd,
+        div_f64: _mm_div_pd,
+    }
+    extremes! {
+        _mm_castsi128_ps _mm_castps_si128 minimum_f32: _mm_min_ps, maximum_f32: _mm_max_ps,
+        |a, b| _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(a, b))
+    }
+    extremes! {
+        _mm_castsi128_pd _mm_castpd_si128 minimum_f64: _mm_min_pd, maximum_f64: _mm_max_pd,
+        |a, b| _mm_castpd_si128(_mm_cmp_pd::<_CMP_UNORD_Q>(a, b))
+    }
+    unary! {
+        up_8_of_16: _mm_slli_epi16::<8>,
+        down_8_of_16: _mm_srli_epi16::<8>,
+        down_16_of_32: _mm_srli_epi32::<16>,
+    }
+    splat! {
+        splat_32(u32): |lane| _mm_set1_epi32(lane.cast_signed()),
+        splat_f32(f32): |lane| _mm_castps_si128(_mm_set1_ps(lane)),
+        splat_f64(f64): |lane| _mm_castpd_si128(_mm_set1_pd(lane)),
+    }
+    halves! { _mm_unpacklo_epi16 _mm_unpackhi_epi16 _mm_packus_epi32 _mm_setzero_si128 }
+
+    #[inline(always)]
+    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let value = _mm_castsi128_ps(self);
+            _mm_blendv_epi8(number, if_nan, _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(value, value)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_f16(self) -> [Self; 2] {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let [low, high] = [_mm_cvtph_ps(self), _mm_cvtph_ps(_mm_unpackhi_epi64(self, self))];
+            [_mm_castps_si128(low), _mm_castps_si128(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_f16([low, high]: [Self; 2]) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let low = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_castsi128_ps(low));
+            let high = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_castsi128_ps(high));
+            _mm_unpacklo_epi64(low, high)
+        }
+    }
+}
+
+impl Partial for __m128i {
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Self {
+        // SAFETY: passed on to our caller.
+        unsafe {
+            let [low, high] = ends::load(from, len);
+            _mm_set_epi64x(high.cast_signed(), low.cast_signed())
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: passed on to our caller.
+        unsafe {
+            let lanes = [_mm_cvtsi128_si64(self), _mm_cvtsi128_si64(_mm_unpackhi_epi64(self, self))];
+            ends::store([lanes[0].cast_unsigned(), lanes[1].cast_unsigned()], to, len);
+        }
+    }
+}
+
+register! { __m256i: _mm256_loadu_si256 _mm256_storeu_si256 }
+
+impl Vector for __m256i {
+    binary! {
+        and: _mm256_and_si256,
+        or: _mm256_or_si256,
+        add_8: _mm256_add_epi8,
+        add_16: _mm256_add_epi16,
+        add_32: _mm256_add_epi32,
+        add_64: _mm256_add_epi64,
+        mul_16: _mm256_mullo_epi16,
+        mul_32: _mm256_mullo_epi32,
+        min_i8: _mm256_min_epi8,
+        min_i16: _mm256_min_epi16,
+        min_i32: _mm256_min_epi32,
+        min_u8: _mm256_min_epu8,
+        min_u16: _mm256_min_epu16,
+        min_u32: _mm256_min_epu32,
+        max_i8: _mm256_max_epi8,
+        max_i16: _mm256_max_epi16,
+        max_i32: _mm256_max_epi32,
+        max_u8: _mm256_max_epu8,
+        max_u16: _mm256_max_epu16,
+        max_u32: _mm256_max_epu32,
+    }
+    emulated! {
+        _mm256_add_epi64 _mm256_mul_epu32 _mm256_slli_epi64 _mm256_srli_epi64
+        _mm256_cmpgt_epi64 _mm256_blendv_epi8 _mm256_xor_si256 _mm256_set1_epi64x
+    }
+    lanes! { _mm256_castsi256_ps _mm256_castps_si256;
+        add_f32: _mm256_add_ps,
+        mul_f32: _mm256_mul_ps,
+        div_f32: _mm256_div_ps,
+    }
+    lanes! { _mm256_castsi256_pd _mm256_castpd_si256;
+        add_f64: _mm256_add_pd,
+        mul_f64: _mm256_mul_pd,
+        div_f64: _mm256_div_pd,
+    }
+    extremes! {
+        _mm256_castsi256_ps _mm256_castps_si256 minimum_f32: _mm256_min_ps, maximum_f32: _mm256_max_ps,
+        |a, b| _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
+    }
+    extremes! {
+        _mm256_castsi256_pd _mm256_castpd_si256 minimum_f64: _mm256_min_pd, maximum_f64: _mm256_max_pd,
+        |a, b| _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b))
+    }
+    unary! {
+        up_8_of_16: _mm256_slli_epi16::<8>,
+        down_8_of_16: _mm256_srli_epi16::<8>,
+        down_16_of_32: _mm256_srli_epi32::<16>,
+    }
+    splat! {
+        splat_32(u32): |lane| _mm256_set1_epi32(lane.cast_signed()),
+        splat_f32(f32): |lane| _mm256_castps_si256(_mm256_set1_ps(lane)),
+        splat_f64(f64): |lane| _mm256_castpd_si256(_mm256_set1_pd(lane)),
+    }
+    halves! { _mm256_unpacklo_epi16 _mm256_unpackhi_epi16 _mm256_packus_epi32 _mm256_setzero_si256 }
+
+    #[inline(always)]
+    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let value = _mm256_castsi256_ps(self);
+            _mm256_blendv_epi8(number, if_nan, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_f16(self) -> [Self; 2] {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let low = _mm256_cvtph_ps(_mm256_castsi256_si128(self));
+            let high = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(self));
+            [_mm256_castps_si256(low), _mm256_castps_si256(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_f16([low, high]: [Self; 2]) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let low = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_castsi256_ps(low));
+            let high = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_castsi256_ps(high));
+            _mm256_set_m128i(high, low)
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The vocabulary at 512 bits, in AVX-512 F, BW and DQ.
+
+use super::words::{extremes, halves, unary};
+use crate::cpu::passes::Register;
+use crate::cpu::vector::Vector;
+use crate::cpu::words::{binary, lanes, register, splat};
+use std::arch::x86_64::*;
+
+register! { __m512i: _mm512_loadu_si512 _mm512_storeu_si512 }
+
+impl Vector for __m512i {
+    binary! {
+        and: _mm512_and_si512,
+        or: _mm512_or_si512,
+        add_8: _mm512_add_epi8,
+        add_16: _mm512_add_epi16,
+        add_32: _mm512_add_epi32,
+        add_64: _mm512_add_epi64,
+        mul_16: _mm512_mullo_epi16,
+        mul_32: _mm512_mullo_epi32,
+        mul_64: _mm512_mullo_epi64,
+        min_i8: _mm512_min_epi8,
+        min_i16: _mm512_min_epi16,
+        min_i32: _mm512_min_epi32,
+        min_i64: _mm512_min_epi64,
+        min_u8: _mm512_min_epu8,
+        min_u16: _mm512_min_epu16,
+        min_u32: _mm512_min_epu32,
+        min_u64: _mm512_min_epu64,
+        max_i8: _mm512_max_epi8,
+        max_i16: _mm512_max_epi16,
+        max_i32: _mm512_max_epi32,
+        max_i64: _mm512_max_epi64,
+        max_u8: _mm512_max_epu8,
+        max_u16: _mm512_max_epu16,
+        max_u32: _mm512_max_epu32,
+        max_u64: _mm512_max_epu64,
+    }
+    lanes! { _mm512_castsi512_ps _mm512_castps_si512;
+        add_f32: _mm512_add_ps,
+        mul_f32: _mm512_mul_ps,
+        div_f32: _mm512_div_ps,
+    }
+    lanes! { _mm512_castsi512_pd _mm512_castpd_si512;
+        add_f64: _mm512_add_pd,
+        mul_f64: _mm512_mul_pd,
+        div_f64: _mm512_div_pd,
+    }
+    extremes! {
+        _mm512_castsi512_ps _mm512_castps_si512 minimum_f32: _mm512_min_ps, maximum_f32: _mm512_max_ps,
+        |a, b| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
+    }
+    extremes! {
+        _mm512_castsi512_pd _mm512_castpd_si512 minimum_f64: _mm512_min_pd, maximum_f64: _mm512_max_pd,
+        |a, b| _mm512_movm_epi64(_mm512_cmp_pd_mask::<_CMP_UNORD_Q>(a, b))
+    }
+    unary! {
+        up_8_of_16: _mm512_slli_epi16::<8>,
+        down_8_of_16: _mm512_srli_epi16::<8>,
+        down_16_of_32: _mm512_srli_epi32::<16>,
+    }
+    splat! {
+        splat_32(u32): |lane| _mm512_set1_epi32(lane.cast_signed()),
+        splat_f32(f32): |lane| _mm512_castps_si512(_mm512_set1_ps(lane)),
+        splat_f64(f64): |lane| _mm512_castpd_si512(_mm512_set1_pd(lane)),
+    }
+    halves! { _mm512_unpacklo_epi16 _mm512_unpackhi_epi16 _mm512_packus_epi32 _mm512_setzero_si512 }
+
+    #[inline(always)]
+    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let value = _mm512_castsi512_ps(self);
+            _mm512_mask_blend_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value), number, if_nan)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_f16(self) -> [Self; 2] {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let low = _mm512_cvtph_ps(_mm512_castsi512_si256(self));
+            let high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(self));
+            [_mm512_castps_si512(low), _mm512_castps_si512(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_f16([low, high]: [Self; 2]) -> Self {
+        // SAFETY: the caller's CPU has the instruction set.
+        unsafe {
+            let low = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_castsi512_ps(low));
+            let high = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_castsi512_ps(high));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        }
+    }
+}

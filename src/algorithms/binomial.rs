@@ -1,0 +1,144 @@
+//! Binomial tree: in every round, each rank that has the message gives it to one that has not.
+//!
+//! Counted from the root, rank `v`'s parent is `v` without its lowest set bit, and the subtree of `v` is the range that
+//! begins at `v` and is as long as that bit. Broadcast sends to the biggest subtree first.
+//!
+//! ```text
+//! binomial broadcast, n = 4
+//!      rank 0           rank 1    rank 2        rank 3
+//! 0    out0 =in0 ->2,1
+//! 1                     out0 <-0  out0 <-0 ->3
+//! 2                                             out0 <-2
+//! ```
+//!
+//! **Cost**: ceil(lg n) steps. Broadcast and reduce lg n (a + S b); the root alone sends, or receives, lg n S bytes.
+//!
+//! **Why**: the fewest steps that one message at a time can do. For small vectors; large ones want the chain.
+//!
+//! Reduce is broadcast backwards. A rank adds its children behind its own, the nearest first, so that from root 0 the
+//! ranks meet in their order.
+//!
+//! # Gather and scatter
+//!
+//! A subtree's blocks travel together: consecutive sends to one peer are one message.
+//!
+//! ```text
+//! binomial gather, n = 4
+//!      rank 0      rank 1   rank 2    rank 3
+//! 0    out0 =in0   in1 ->0            in3 ->2
+//! 1    out1 <-1             tmp3 <-3
+//!                           in2 ->0
+//!                           tmp3 ->0
+//! 2    out2,3 <-2
+//! ```
+//!
+//! **Cost**: lg n a + (n-1)/n S b.
+//!
+//! **Why**: small blocks; with large ones the root itself ([`Linear`](super::Algorithm::Linear)) saves every inner rank
+//! from carrying others' blocks.
+//!
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
+//! IJHPCA 2005, section 4.
+
+use super::Collective;
+use crate::schedule::{Schedule, Step, input, output, scratch};
+use std::ops::Range;
+
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    let node = |root| Node { world, root, place: (rank + world - root) % world };
+    match collective {
+        Collective::Broadcast { root } => Some(Schedule::new(1, node(root).broadcast())),
+        Collective::Reduce { root } => Some(Schedule::new(1, node(root).reduce())),
+        Collective::Gather { root } => Some(Schedule::new(world, node(root).gather())),
+        Collective::Scatter { root } => Some(Schedule::new(world, node(root).scatter())),
+        Collective::AllReduce
+        | Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Barrier => None,
+    }
+}
+
+struct Node {
+    world: usize,
+    root: usize,
+    /// Our rank, counted from the root.
+    place: usize,
+}
+
+impl Node {
+    /// The rank, and so the chunk, at `place`.
+    fn rank(&self, place: usize) -> usize {
+        (place + self.root) % self.world
+    }
+
+    fn is_root(&self) -> bool {
+        self.place == 0
+    }
+
+    fn parent(&self) -> usize {
+        self.rank(self.place & (self.place - 1))
+    }
+
+    /// The places of the subtree of `place`, itself first.
+    fn subtree(&self, place: usize) -> Range<usize> {
+        let len = if place == 0 { self.world } else { 1 << place.trailing_zeros() };
+        place..self.world.min(place + len)
+    }
+
+    /// Places of the children, the nearest and smallest first.
+    fn children(&self) -> impl DoubleEndedIterator<Item = usize> + Clone {
+        let levels = self.subtree(self.place).len().next_power_of_two().ilog2();
+        (0..levels).map(move |level| self.place + (1 << level))
+    }
+
+    fn broadcast(&self) -> Vec<Step> {
+        let first = if self.is_root() {
+            Step::Copy { from: input(0), into: output(0) }
+        } else {
+            Step::Recv { into: output(0), from: self.parent() }
+        };
+        let sends = self.children().rev().map(|child| Step::Send { from: output(0), to: self.rank(child) });
+        std::iter::once(first).chain(sends).collect()
+    }
+
+    fn reduce(&self) -> Vec<Step> {
+        if self.children().next().is_none() {
+            return vec![Step::Send { from: input(0), to: self.parent() }];
+        }
+        let sum = if self.is_root() { output(0) } else { scratch(0) };
+        let mut steps = vec![Step::Copy { from: input(0), into: sum }];
+        steps.extend(self.children().map(|child| Step::RecvReduce { into: sum, from: self.rank(child) }));
+        if !self.is_root() {
+            steps.push(Step::Send { from: sum, to: self.parent() });
+        }
+        steps
+    }
+
+    fn gather(&self) -> Vec<Step> {
+        let own = self.rank(self.place);
+        let room = |place| if self.is_root() { output(self.rank(place)) } else { scratch(self.rank(place)) };
+        let children = self.children().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
+        let receives = children.map(|(child, place)| Step::Recv { into: room(place), from: self.rank(child) });
+        if self.is_root() {
+            return std::iter::once(Step::Copy { from: input(own), into: output(own) }).chain(receives).collect();
+        }
+        let block = |place| if place == self.place { input(own) } else { room(place) };
+        let sends = self.subtree(self.place).map(|place| Step::Send { from: block(place), to: self.parent() });
+        receives.chain(sends).collect()
+    }
+
+    fn scatter(&self) -> Vec<Step> {
+        let own = self.rank(self.place);
+        let block = |place| if self.is_root() { input(self.rank(place)) } else { scratch(self.rank(place)) };
+        let mine = |place| if place == self.place { output(own) } else { block(place) };
+        let receive = |place| Step::Recv { into: mine(place), from: self.parent() };
+        let first: Vec<Step> = match self.is_root() {
+            true => vec![Step::Copy { from: input(own), into: output(own) }],
+            false => self.subtree(self.place).map(receive).collect(),
+        };
+        let children = self.children().rev().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
+        let send = |(child, place): (usize, usize)| Step::Send { from: block(place), to: self.rank(child) };
+        first.into_iter().chain(children.map(send)).collect()
+    }
+}

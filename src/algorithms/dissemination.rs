@@ -1,0 +1,45 @@
+//! Dissemination: in round `i`, tell the rank 2^i after us all we have heard of, and hear the same from 2^i before us.
+//!
+//! ```text
+//! dissemination barrier, n = 4
+//!      rank 0             rank 1             rank 2             rank 3
+//! 0    in0 ->1            in0 ->2            in0 ->3            in0 ->0
+//! 1    tmp0 =in0 +=3 ->2  tmp0 =in0 +=0 ->3  tmp0 =in0 +=1 ->0  tmp0 =in0 +=2 ->1
+//! 2    out0 =tmp0 +=2     out0 =tmp0 +=3     out0 =tmp0 +=0     out0 =tmp0 +=1
+//! ```
+//!
+//! **Cost**: ceil(lg n) steps for every n, no bytes: ceil(lg n) a.
+//!
+//! **Why**: the fewest rounds after which everybody can have heard of everybody, without a root.
+//!
+//! The tokens are empty, but they are *data*: what round `i` sends is what round `i - 1` received. Without that thread
+//! through the rounds an executor, which may reorder whatever does not conflict, would be free to send them all at once.
+//! (When n is no power of two a token may count a rank twice, which a barrier does not mind.)
+//!
+//! **Source**: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", International Journal of
+//! Parallel Programming 1988.
+
+use crate::schedule::{Schedule, Span, Step, input, output, scratch};
+
+pub(super) fn barrier(world: usize, rank: usize) -> Schedule {
+    let rounds = world.next_power_of_two().ilog2() as usize;
+    let exchange = |round| {
+        let distance = 1_usize << round;
+        let (heard, next) = (token(round, rounds), token(round + 1, rounds));
+        [
+            Step::Send { from: heard, to: (rank + distance) % world },
+            Step::Copy { from: heard, into: next },
+            Step::RecvReduce { into: next, from: (rank + world - distance) % world },
+        ]
+    };
+    Schedule::new(1, (0..rounds).flat_map(exchange).collect())
+}
+
+/// What we have heard of before `round`.
+fn token(round: usize, rounds: usize) -> Span {
+    match round {
+        0 => input(0),
+        _ if round == rounds => output(0),
+        _ => scratch(round - 1),
+    }
+}

@@ -1,0 +1,216 @@
+//! The algorithms: pure functions from (collective, world, rank) to a [`Schedule`].
+//!
+//! One file an idea. Each opens with its picture for four ranks, printed by [`draw`](crate::draw), then what it costs,
+//! when to choose it, and where it comes from. Costs are in `a` (seconds a message is under way), `b` (seconds a byte)
+//! and `S` (bytes of the whole); `n` is the world and `lg` the logarithm to base two.
+//!
+//! | algorithm | collectives |
+//! |---|---|
+//! | [`ring`] | broadcast and reduce (a chain), all-reduce, all-gather, reduce-scatter |
+//! | [`tree`] | broadcast, reduce, all-reduce |
+//! | [`binomial`] | broadcast, reduce, gather, scatter |
+//! | [`pairwise`] | all-to-all |
+//! | [`direct`] | all-reduce in one or two shots; broadcast, gather, scatter by the root itself |
+//! | [`dissemination`] | barrier |
+//!
+//! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
+//! steps say, and [`verify`](crate::verify) derives whether that is the order of the ranks.
+
+pub mod binomial;
+pub mod direct;
+pub mod dissemination;
+pub mod pairwise;
+pub mod ring;
+pub mod tree;
+
+use crate::collective::Collective;
+use crate::schedule::{Schedule, Span, Step, input, output};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a collective is done.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for broadcast and reduce.
+    Ring,
+    /// Pipelined binary tree: broadcast, reduce, all-reduce.
+    Tree,
+    /// Binomial tree: broadcast, reduce, gather, scatter.
+    Binomial,
+    /// Pairwise exchange: all-to-all.
+    Pairwise,
+    /// Everybody sends everything to everybody: all-reduce.
+    OneShot,
+    /// Direct reduce-scatter, then direct all-gather: all-reduce.
+    TwoShot,
+    /// The root talks to everybody itself: broadcast, gather, scatter.
+    Linear,
+    /// Rounds of doubling distance: barrier.
+    Dissemination,
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order in which ties between them are decided.
+    pub const ALL: [Self; 8] = [
+        Self::Ring,
+        Self::Tree,
+        Self::Binomial,
+        Self::Pairwise,
+        Self::OneShot,
+        Self::TwoShot,
+        Self::Linear,
+        Self::Dissemination,
+    ];
+
+    /// Its name on the command line and in tables: `ring`, `one-shot` ...
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tree => "tree",
+            Self::Binomial => "binomial",
+            Self::Pairwise => "pairwise",
+            Self::OneShot => "one-shot",
+            Self::TwoShot => "two-shot",
+            Self::Linear => "linear",
+            Self::Dissemination => "dissemination",
+        }
+    }
+
+    /// The collectives that it can do, rooted ones at root 0 (it can do them at every root).
+    pub const fn collectives(self) -> &'static [Collective] {
+        use Collective::*;
+        match self {
+            Self::Ring => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce, AllGather, ReduceScatter],
+            Self::Tree => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce],
+            Self::Binomial => &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }],
+            Self::Pairwise => &[AllToAll],
+            Self::OneShot | Self::TwoShot => &[AllReduce],
+            Self::Linear => &[Broadcast { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }],
+            Self::Dissemination => &[Barrier],
+        }
+    }
+
+    /// True if it has an answer to `collective`, whatever its root.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// assert!(Algorithm::Ring.supports(Collective::Broadcast { root: 3 }));
+    /// assert!(!Algorithm::Ring.supports(Collective::Barrier));
+    /// ```
+    pub fn supports(self, collective: Collective) -> bool {
+        self.collectives().contains(&collective.with_root(0))
+    }
+
+    /// True if its schedules are right for every world also when input and output are one buffer, so that nobody need
+    /// copy the input aside first. (A barrier has no buffer that could be in place.)
+    pub const fn works_in_place(self) -> bool {
+        match self {
+            Self::Ring | Self::Tree | Self::Binomial | Self::Linear => true,
+            Self::Pairwise | Self::OneShot | Self::TwoShot | Self::Dissemination => false,
+        }
+    }
+
+    /// What `rank` of `world` does, or `None` if this algorithm has no answer to `collective`.
+    ///
+    /// Every rank computes its own schedule, or anybody's. In a world of one, a copy from input to output is all.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// let schedule = Algorithm::Ring.schedule(Collective::AllGather, 4, 0).unwrap();
+    /// assert_eq!((schedule.chunks, schedule.steps.len()), (4, 1 + 2 * 3));
+    /// assert_eq!(Algorithm::Ring.schedule(Collective::AllToAll, 4, 0), None);
+    /// ```
+    ///
+    /// # Panics
+    /// If `rank` or the collective's root is not below `world`.
+    pub fn schedule(self, collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+        assert!(rank < world, "rank {rank} in a world of {world}");
+        assert!(collective.root().is_none_or(|root| root < world), "{collective:?} in a world of {world}");
+        if !self.supports(collective) {
+            return None;
+        }
+        if world == 1 {
+            return Some(Schedule::new(1, vec![Step::Copy { from: input(0), into: output(0) }]));
+        }
+        match self {
+            Self::Ring => ring::schedule(collective, world, rank),
+            Self::Tree => tree::schedule(collective, world, rank),
+            Self::Binomial => binomial::schedule(collective, world, rank),
+            Self::Pairwise => Some(pairwise::all_to_all(world, rank)),
+            Self::OneShot => Some(direct::one_shot(world, rank)),
+            Self::TwoShot => Some(direct::two_shot(world, rank)),
+            Self::Linear => direct::linear(collective, world, rank),
+            Self::Dissemination => Some(dissemination::barrier(world, rank)),
+        }
+    }
+
+    /// What each rank of `world` does, or `None` if this algorithm has no answer to `collective`.
+    ///
+    /// # Panics
+    /// If the collective's root is not below `world`.
+    pub fn schedules(self, collective: Collective, world: usize) -> Option<Vec<Schedule>> {
+        (0..world).map(|rank| self.schedule(collective, world, rank)).collect()
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No algorithm has this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no algorithm is called {name:?}; there are {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
+pub struct UnknownAlgorithm {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
+    }
+}
+
+/// Everybody else, starting behind `rank`, so that not all talk to the same one at once.
+fn others(world: usize, rank: usize) -> impl Iterator<Item = usize> + Clone {
+    (1..world).map(move |distance| (rank + distance) % world)
+}
+
+/// `into` becomes x0 op x1 op x2 ..., left to right: mine is `mine`, the others' are received.
+/// The same order on every rank, so the same bits on every rank, also where rounding or the operation depends on order.
+fn fold_in_rank_order(world: usize, rank: usize, mine: Span, into: Span) -> impl Iterator<Item = Step> {
+    (0..world).map(move |peer| match (peer == 0, peer == rank) {
+        (true, true) => Step::Copy { from: mine, into },
+        (true, false) => Step::Recv { into, from: peer },
+        (false, true) => Step::Reduce { from: mine, into },
+        (false, false) => Step::RecvReduce { into, from: peer },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_the_functions_do() {
+        for algorithm in Algorithm::ALL {
+            for collective in Collective::all(1) {
+                assert_eq!(algorithm.schedules(collective, 4).is_some(), algorithm.supports(collective));
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+        assert!("one shot".parse::<Algorithm>().unwrap_err().to_string().contains("one-shot"));
+    }
+}

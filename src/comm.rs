@@ -1,0 +1,449 @@
+//! The front door: a group of ranks that call collectives together.
+
+mod call;
+mod control;
+mod engine;
+mod hub;
+mod joined;
+mod local;
+mod open;
+
+use crate::algorithms::Algorithm;
+use crate::collective::Collective;
+use crate::element::{DataType, Element, ReduceOp};
+use crate::error::{Error, Result};
+use call::Call;
+use control::Control;
+use engine::Engine;
+pub use local::Local;
+use maypole_kernels::{View, ViewMut};
+use maypole_transports::Waiting;
+pub use open::{Transport, UnknownTransport};
+use std::time::{Duration, Instant};
+
+/// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// One rank's membership in a group of ranks that call collectives together.
+///
+/// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that easy to keep within
+/// a rank. A call blocks until this rank's part is done. Calls that do not match are errors on every rank, not hangs; so
+/// are peers that die and peers that never come (see [`Error`]).
+///
+/// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
+/// (all others); `world` is the number of ranks.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp};
+/// let sums = Communicator::run_local(4, |mut comm| {
+///     let mut x = [comm.rank() as f32, 1.0];
+///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+///     x
+/// });
+/// assert_eq!(sums, [[6.0, 4.0]; 4]);
+/// ```
+#[derive(Debug)]
+pub struct Communicator {
+    engine: Engine,
+    /// For each rank the number of its machine, whatever the transport.
+    machines: Vec<usize>,
+    /// How ranks wait here: a matter of the machine's cores and of all its ranks, whatever group they are in.
+    waiting: Waiting,
+    /// Groups split off so far: they are numbered alike on all ranks.
+    splits: u64,
+    left: bool,
+}
+
+impl Communicator {
+    fn new(engine: Engine, machines: Vec<usize>, waiting: Waiting) -> Self {
+        Self { engine, machines, waiting, splits: 0, left: false }
+    }
+
+    /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
+    /// lessons and trainers that use threads; [`Local`] has the options.
+    ///
+    /// # Panics
+    /// If `world` is zero.
+    pub fn local(world: usize) -> Vec<Self> {
+        Local::new(world).build()
+    }
+
+    /// Runs `rank` on `world` threads, each with its communicator, and gives what they returned, by rank.
+    ///
+    /// # Panics
+    /// If `world` is zero, or with the first panic of a rank.
+    pub fn run_local<T: Send>(world: usize, rank: impl Fn(Self) -> T + Sync) -> Vec<T> {
+        Local::new(world).run(rank)
+    }
+
+    /// This rank, from 0 to `world - 1`.
+    pub fn rank(&self) -> usize {
+        self.engine.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.engine.world
+    }
+
+    /// For each rank the number of its host: ranks with equal numbers share memory.
+    pub fn hosts(&self) -> &[usize] {
+        &self.engine.hosts
+    }
+
+    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or 300 s.
+    pub fn timeout(&self) -> Duration {
+        self.engine.timeout
+    }
+
+    /// Changes [`timeout`](Self::timeout). A local matter: other ranks keep theirs.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.engine.set_timeout(timeout);
+    }
+
+    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
+    /// same: the plan is part of what calls are compared by.
+    pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
+        self.engine.wanted = algorithm;
+    }
+
+    /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of `kind`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
+    pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
+        let call = Call { collective, kind, op: ReduceOp::Sum, count, in_place: false };
+        Ok(self.engine.plan(call)?.algorithm)
+    }
+
+    /// Returns once every rank has called it.
+    ///
+    /// # Errors
+    /// As every call: [`Error`].
+    pub fn barrier(&mut self) -> Result<()> {
+        self.run::<u8>(Collective::Barrier, ReduceOp::Sum, 0, false, View::EMPTY, ViewMut::EMPTY)
+    }
+
+    /// The root's `data` to everybody's `data`; all of one length.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root; else as every call.
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
+        self.check_root("broadcast", root)?;
+        let data_view = ViewMut::of(data);
+        let input = if self.rank() == root { data_view.as_view() } else { View::EMPTY };
+        self.run::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
+    }
+
+    /// Everybody's `data` combined, in the root's `data`; all of one length. Other ranks' `data` stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root; else as every call.
+    pub fn reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
+        let output = if at_root { view } else { ViewMut::EMPTY };
+        self.run::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
+    }
+
+    /// Everybody's `input` combined, in the root's `output`, which is as long. Other ranks' `output` is not touched and
+    /// may be empty.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root or the root's lengths differ; else as every call.
+    pub fn reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let output = self.at_root("reduce", root, output, input.len())?;
+        self.run::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
+    }
+
+    /// Everybody's `data` combined, in everybody's `data`; all of one length.
+    ///
+    /// # Errors
+    /// As every call.
+    #[inline]
+    pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
+        let (count, view) = (data.len(), ViewMut::of(data));
+        self.run::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
+    }
+
+    /// Everybody's `input` combined, in everybody's `output`; all of one length.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the lengths differ; else as every call.
+    #[inline]
+    pub fn all_reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        self.check_len("all_reduce", "output", output.len(), input.len())?;
+        self.run::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
+    }
+
+    /// Everybody's `input` (`count`), in rank order, in the root's `output` (`world * count`). Other ranks' `output` is
+    /// not touched and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root or the root's output has another length; else as every call.
+    pub fn gather<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
+        self.check_root("gather", root)?;
+        let output = self.at_root("gather", root, output, input.len() * self.world())?;
+        self.run::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
+    }
+
+    /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`) with its own block in its
+    /// place; everybody else's `data` is its block (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the world; else as every call.
+    pub fn gather_in_place<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
+        self.check_root("gather", root)?;
+        let collective = Collective::Gather { root };
+        if self.rank() != root {
+            let block = View::of(&*data);
+            return self.run::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
+        }
+        let (count, whole, mine) = self.blocks("gather", data)?;
+        self.run::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
+    }
+
+    /// Everybody's `input` (`count`), in rank order, in everybody's `output` (`world * count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the output has another length; else as every call.
+    pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
+        self.check_len("all_gather", "output", output.len(), input.len() * self.world())?;
+        let (input, output, count) = (View::of(input), ViewMut::of(output), input.len());
+        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
+    }
+
+    /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this rank's block in its
+    /// place.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
+    pub fn all_gather_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
+        let (count, whole, mine) = self.blocks("all_gather", data)?;
+        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
+    }
+
+    /// Block `r` of the root's `input` (`world * count`) in rank `r`'s `output` (`count`). Other ranks' `input` is not
+    /// read and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root or the root's input has another length; else as every call.
+    pub fn scatter<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
+        self.check_root("scatter", root)?;
+        let mut whole = View::EMPTY;
+        if self.rank() == root {
+            self.check_len("scatter", "input", input.len(), output.len() * self.world())?;
+            whole = View::of(input);
+        }
+        let (count, output) = (output.len(), ViewMut::of(output));
+        self.run::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
+    }
+
+    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`), and its own block stays in
+    /// it; everybody else's `data` becomes its block (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the world; else as every call.
+    pub fn scatter_in_place<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
+        self.check_root("scatter", root)?;
+        let collective = Collective::Scatter { root };
+        if self.rank() != root {
+            let (count, block) = (data.len(), ViewMut::of(data));
+            return self.run::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
+        }
+        let (count, whole, mine) = self.blocks("scatter", data)?;
+        self.run::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
+    }
+
+    /// Everybody's `input` (`world * count`) combined; block `r` of the result in rank `r`'s `output` (`count`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the input has another length; else as every call.
+    pub fn reduce_scatter<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
+        let (count, output) = (output.len(), ViewMut::of(output));
+        self.run::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world * count`) becomes the
+    /// result; the rest stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
+    pub fn reduce_scatter_in_place<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
+        let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
+        self.run::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
+    }
+
+    /// Block `r` of rank `s`'s `input` in block `s` of rank `r`'s `output`; both are `world * count` long.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the lengths differ or are no multiple of the world; else as every call.
+    pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
+        self.check_len("all_to_all", "output", output.len(), input.len())?;
+        let (count, whole, _) = self.blocks("all_to_all", output)?;
+        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
+    }
+
+    /// [`all_to_all`](Self::all_to_all) with `data` for both. Costs a copy of it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
+    pub fn all_to_all_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
+        let (count, whole, _) = self.blocks("all_to_all", data)?;
+        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
+    }
+
+    /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those without a color get
+    /// none. Collective: all ranks call it.
+    ///
+    /// The new communicator has its own board and streams, made at its first use: it can be used while this one is, in
+    /// another thread, and what one of them leaves unread does not block the other.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if not all ranks call it in time.
+    pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
+        let mut blob = vec![u8::from(color.is_some())];
+        blob.extend(color.unwrap_or(0).to_le_bytes());
+        blob.extend(key.to_le_bytes());
+        let deadline = Instant::now() + self.engine.timeout;
+        let refused = |why| Error::Connect { rank: self.engine.rank, operation: "split".to_owned(), why };
+        let blobs = self.engine.control.exchange(blob, deadline).map_err(refused)?;
+        self.splits += 1;
+        let Some(color) = color else { return Ok(None) };
+        let mut members = Vec::new();
+        for (rank, blob) in blobs.iter().enumerate() {
+            let (theirs, key) = parse_color(blob).ok_or_else(|| refused(format!("rank {rank} did not call split")))?;
+            if theirs == Some(color) {
+                members.push((key, rank));
+            }
+        }
+        members.sort_unstable();
+        let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let hosts: Vec<usize> = members.iter().map(|member| self.engine.hosts[*member]).collect();
+        Ok(Some(self.subgroup(&members, &hosts)))
+    }
+
+    /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
+    fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
+        let engine = &self.engine;
+        let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
+        let machines = members.iter().map(|member| self.machines[*member]).collect();
+        let control = engine.control.subgroup(members, self.splits);
+        let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
+        (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
+        engine.memory = self.engine.memory;
+        Self::new(engine, machines, self.waiting)
+    }
+
+    /// Makes sure that all ranks ask for the same new group.
+    fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
+        let refused = |why| Error::Connect { rank: self.engine.rank, operation: operation.to_owned(), why };
+        let deadline = Instant::now() + self.engine.timeout;
+        let blobs = self.engine.control.exchange(what.as_bytes().to_vec(), deadline).map_err(refused)?;
+        self.splits += 1;
+        match blobs.iter().position(|blob| blob != what.as_bytes()) {
+            None => Ok(()),
+            Some(rank) => {
+                let theirs = String::from_utf8_lossy(&blobs[rank]);
+                Err(refused(format!("rank {} asks for {what}, but rank {rank} for {theirs}", self.rank())))
+            }
+        }
+    }
+
+    /// Leaves in order: what was sent still arrives. Dropping does the same, and never panics.
+    ///
+    /// # Errors
+    /// None today; a goodbye that nobody takes in time will be one.
+    pub fn close(mut self) -> Result<()> {
+        self.leave();
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.left, true) {
+            self.engine.leave();
+        }
+    }
+
+    #[inline]
+    fn run<T: Element>(
+        &mut self,
+        collective: Collective,
+        op: ReduceOp,
+        count: usize,
+        in_place: bool,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.engine.call(Call { collective, kind: T::DATA_TYPE, op, count, in_place }, input, output)
+    }
+
+    fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {
+        if root < self.world() {
+            return Ok(());
+        }
+        Err(self.invalid(operation, format!("root {root} is not one of the {} ranks", self.world())))
+    }
+
+    #[inline]
+    fn check_len(&self, operation: &'static str, which: &str, len: usize, wanted: usize) -> Result<()> {
+        if len == wanted {
+            return Ok(());
+        }
+        Err(self.invalid(operation, format!("the {which} has {len} elements and needs {wanted}")))
+    }
+
+    #[cold]
+    fn invalid(&self, operation: &'static str, why: String) -> Error {
+        Error::Invalid { rank: self.rank(), operation, why }
+    }
+
+    /// The root's output, which must have `wanted` elements; nobody else's matters.
+    fn at_root<'a, T: Element>(
+        &self,
+        operation: &'static str,
+        root: usize,
+        output: &'a mut [T],
+        wanted: usize,
+    ) -> Result<ViewMut<'a>> {
+        if self.rank() != root {
+            return Ok(ViewMut::EMPTY);
+        }
+        self.check_len(operation, "output", output.len(), wanted)?;
+        Ok(ViewMut::of(output))
+    }
+
+    /// The length of a block, the whole, and this rank's block of it.
+    fn blocks<'a, T: Element>(
+        &self,
+        operation: &'static str,
+        whole: &'a mut [T],
+    ) -> Result<(usize, ViewMut<'a>, ViewMut<'a>)> {
+        let (len, world) = (whole.len(), self.world());
+        if !len.is_multiple_of(world) {
+            return Err(self.invalid(operation, format!("{len} elements are no multiple of the {world} ranks")));
+        }
+        let (count, view) = (len / world, ViewMut::of(whole));
+        let bytes = count * size_of::<T>();
+        Ok((count, view, view.slice(self.rank() * bytes, bytes)))
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn count<T>(view: ViewMut<'_>) -> usize {
+    view.len() / size_of::<T>()
+}
+
+fn parse_color(blob: &[u8]) -> Option<(Option<u64>, i64)> {
+    let [some, rest @ ..] = blob else { return None };
+    let (color, key) = rest.split_first_chunk::<8>()?;
+    let key = i64::from_le_bytes(key.try_into().ok()?);
+    Some(((*some == 1).then(|| u64::from_le_bytes(*color)), key))
+}

@@ -1,0 +1,67 @@
+//! One call, as far as it decides which program runs.
+
+use crate::collective::Collective;
+use crate::element::{DataType, ReduceOp};
+use crate::schedule::Layout;
+use crate::tuner::Plan;
+use std::fmt;
+
+/// What a rank asks for. Two calls that are equal run the same program.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Call {
+    pub(super) collective: Collective,
+    pub(super) kind: DataType,
+    pub(super) op: ReduceOp,
+    /// Elements of the vector, or of one rank's block.
+    pub(super) count: usize,
+    /// A local fact: it changes where bytes lie, never what is sent.
+    pub(super) in_place: bool,
+}
+
+impl Call {
+    /// Elements of the whole.
+    pub(super) fn whole(&self, world: usize) -> usize {
+        if self.collective.is_blocked() { self.count * world } else { self.count }
+    }
+
+    /// How the whole is cut for a schedule of `chunks`.
+    pub(super) fn layout(&self, world: usize, chunks: usize) -> Layout {
+        Layout::even(self.whole(world), chunks)
+    }
+
+    /// What all ranks of the call must agree on, condensed. Zero-free, so that fresh memory never looks like a call.
+    pub(super) fn fingerprint(&self, plan: Plan, world: usize) -> u64 {
+        let root = self.collective.root().map_or(0, |root| root as u64 + 1);
+        let reduction = if self.collective.reduces() { self.op as u64 + 1 } else { 0 };
+        let names = self.collective.name().bytes().chain(plan.algorithm.name().bytes()).map(u64::from);
+        let numbers = [root, reduction, self.kind as u64, self.count as u64, plan.window as u64, world as u64];
+        names.chain(numbers).fold(FNV_START, |hash, word| mix(hash ^ word)) | 1
+    }
+}
+
+/// FNV-1a's offset basis: any odd start that is not small will do.
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every bit of the hash.
+pub(super) const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.collective.name())?;
+        if self.collective == Collective::Barrier {
+            return write!(f, ")");
+        }
+        write!(f, "{} x {}", self.count, self.kind.name())?;
+        if self.collective.reduces() {
+            write!(f, ", {}", self.op)?;
+        }
+        if let Some(root) = self.collective.root() {
+            write!(f, ", root {root}")?;
+        }
+        write!(f, ")")
+    }
+}

@@ -1,0 +1,294 @@
+//! The streams of one rank: what was posted and not yet sent, what is expected and not yet here.
+//!
+//! Streams keep no pointers, so what is posted is remembered here as a place in the call's buffers and offered again
+//! until it has left. Whoever waits for anything moves bytes in both directions on all links, so that no rank's progress
+//! depends on which peer it happens to wait for.
+
+use super::Buffers;
+use crate::lower::Program;
+use crate::schedule::Buffer;
+use arrayvec::ArrayVec;
+use maypole_kernels::{Region, View, ViewMut};
+use maypole_transports::poll::{Interest, poll};
+use maypole_transports::{Fault, HEAD, Head, Stream};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Most streams that one nap watches; naps are short enough for the others.
+const WATCHED: usize = 64;
+
+/// A stream of any kind.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyStream {
+    /// Over TCP.
+    Tcp(maypole_transports::tcp::Tcp),
+    /// Between threads.
+    Mem(maypole_transports::mem::Mem),
+}
+
+impl Stream for AnyStream {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        match self {
+            Self::Tcp(stream) => stream.send(head, body, skip),
+            Self::Mem(stream) => stream.send(head, body, skip),
+        }
+    }
+
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+        match self {
+            Self::Tcp(stream) => stream.receive(head, body, skip),
+            Self::Mem(stream) => stream.receive(head, body, skip),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Tcp(stream) => stream.descriptor(),
+            Self::Mem(stream) => stream.descriptor(),
+        }
+    }
+
+    fn finish(&mut self) {
+        match self {
+            Self::Tcp(stream) => stream.finish(),
+            Self::Mem(stream) => stream.finish(),
+        }
+    }
+}
+
+/// A part of one of the call's buffers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) buffer: Buffer,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+/// A message that is to come: how long it is, and where it goes if not to the inbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) into: Option<Place>,
+    pub(super) len: usize,
+}
+
+#[derive(Debug)]
+struct Link {
+    stream: AnyStream,
+    posted: VecDeque<(Place, [u8; HEAD])>,
+    /// Bytes of the first post that have left.
+    left: usize,
+    /// Messages posted in all, and messages gone in this run.
+    sent: u64,
+    flushed: u64,
+    /// Messages taken in all.
+    taken: u64,
+    expected: Option<Arrival>,
+    head: [u8; HEAD],
+    /// Bytes of the expected message that are here.
+    here: usize,
+    inbox: Region,
+    fault: Option<Fault>,
+}
+
+impl Link {
+    fn new(stream: AnyStream) -> Self {
+        Self {
+            stream,
+            posted: VecDeque::new(),
+            left: 0,
+            sent: 0,
+            flushed: 0,
+            taken: 0,
+            expected: None,
+            head: [0; HEAD],
+            here: 0,
+            inbox: Region::new(0),
+            fault: None,
+        }
+    }
+
+    /// Sends as much as leaves now.
+    fn push(&mut self, buffers: &Buffers<'_>) {
+        while let Some((place, head)) = self.posted.front() {
+            let body = buffers.read(place.buffer, (place.offset, place.len));
+            match self.stream.send(head, body, self.left) {
+                Ok(0) => return,
+                Ok(sent) => self.left += sent,
+                Err(fault) => {
+                    self.fault.get_or_insert(fault);
+                    return;
+                }
+            }
+            if self.left == HEAD + place.len {
+                self.posted.pop_front();
+                self.left = 0;
+                self.flushed += 1;
+            }
+        }
+    }
+
+    /// What to wake up for, if anything.
+    fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let expects = self.expected.is_some_and(|expected| self.here < HEAD + expected.len);
+        let interest = match (expects, !self.posted.is_empty()) {
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Read,
+            (false, true) => Interest::Write,
+            (false, false) => return None,
+        };
+        Some((self.stream.descriptor()?, interest))
+    }
+
+    /// Takes as much of the expected message as is here now.
+    fn pull(&mut self, buffers: &Buffers<'_>) {
+        let Some(expected) = self.expected else { return };
+        while self.here < HEAD + expected.len {
+            let body = match expected.into {
+                Some(place) => buffers.write(place.buffer, (place.offset, place.len)),
+                None => self.inbox.view().slice(0, expected.len),
+            };
+            match self.stream.receive(&mut self.head, body, self.here) {
+                Ok(0) => return,
+                Ok(came) => self.here += came,
+                Err(fault) => {
+                    self.fault.get_or_insert(fault);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// All streams of one rank.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// By rank.
+    links: Vec<Option<Link>>,
+    /// The ranks that the running program's streams lead to.
+    active: Vec<usize>,
+}
+
+impl Links {
+    /// Adds the stream to `rank`.
+    pub fn insert(&mut self, rank: usize, stream: AnyStream) {
+        if self.links.len() <= rank {
+            self.links.resize_with(rank + 1, || None);
+        }
+        self.links[rank] = Some(Link::new(stream));
+    }
+
+    /// True if there is a stream to `rank`.
+    pub fn contains(&self, rank: usize) -> bool {
+        self.links.get(rank).is_some_and(Option::is_some)
+    }
+
+    /// Says on all streams that nothing more will be sent.
+    pub fn finish(&mut self) {
+        self.links.iter_mut().flatten().for_each(|link| link.stream.finish());
+    }
+
+    pub(super) fn begin(&mut self, program: &Program) {
+        self.active.clear();
+        self.active.extend(program.streams.iter().map(|link| link.peer as usize));
+        for rank in &self.active {
+            let link =
+                self.links.get_mut(*rank).and_then(Option::as_mut).expect("streams are made before programs run");
+            link.flushed = 0;
+            if link.inbox.len() < program.longest_staged {
+                link.inbox = Region::new(program.longest_staged);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn link(&mut self, stream: usize) -> &mut Link {
+        self.links[self.active[stream]].as_mut().expect("checked at the beginning")
+    }
+
+    /// The rank at the other end.
+    pub(super) fn peer(&self, stream: usize) -> usize {
+        self.active[stream]
+    }
+
+    pub(super) fn post(&mut self, stream: usize, place: Place, fingerprint: u64) {
+        let link = self.link(stream);
+        let head = Head { position: link.sent, fingerprint };
+        link.posted.push_back((place, head.to_bytes()));
+        link.sent += 1;
+    }
+
+    pub(super) fn expect(&mut self, stream: usize, arrival: Arrival) {
+        let link = self.link(stream);
+        link.expected = Some(arrival);
+        link.here = 0;
+    }
+
+    /// Once the expected message is here: whether it lies in its place rather than in the inbox. An error is the
+    /// fingerprint of another one.
+    pub(super) fn arrived(&mut self, stream: usize, fingerprint: u64) -> Result<Option<bool>, u64> {
+        let link = self.link(stream);
+        let expected = link.expected.expect("only what is expected is awaited");
+        if link.here < HEAD {
+            return Ok(None);
+        }
+        let head = Head::from_bytes(link.head);
+        if head != (Head { position: link.taken, fingerprint }) {
+            return Err(head.fingerprint);
+        }
+        Ok((link.here == HEAD + expected.len).then_some(expected.into.is_some()))
+    }
+
+    pub(super) fn lent(&self, stream: usize, len: usize) -> View<'_> {
+        let link = self.links[self.active[stream]].as_ref().expect("checked at the beginning");
+        link.inbox.view().slice(0, len).as_view()
+    }
+
+    /// The message is done with.
+    pub(super) fn release(&mut self, stream: usize) {
+        let link = self.link(stream);
+        link.expected = None;
+        link.taken += 1;
+    }
+
+    /// Messages gone in this run.
+    pub(super) fn flushed(&mut self, stream: usize) -> u64 {
+        self.link(stream).flushed
+    }
+
+    pub(super) fn is_flushed(&mut self, stream: usize) -> bool {
+        self.link(stream).posted.is_empty()
+    }
+
+    pub(super) fn push(&mut self, buffers: &Buffers<'_>) {
+        for at in 0..self.active.len() {
+            self.link(at).push(buffers);
+        }
+    }
+
+    /// Moves what can be moved now, both ways.
+    pub(super) fn drive(&mut self, buffers: &Buffers<'_>) {
+        for at in 0..self.active.len() {
+            let link = self.link(at);
+            link.push(buffers);
+            link.pull(buffers);
+        }
+    }
+
+    /// The first link that carries nothing any more, if one was found: whose, and why.
+    pub(super) fn fault(&mut self) -> Option<(usize, Fault)> {
+        let active = self.active.iter();
+        active.copied().find_map(|rank| Some((rank, self.links[rank].as_mut()?.fault.take()?)))
+    }
+
+    /// Sleeps for `length`, or until a stream can go on.
+    pub(super) fn nap(&self, length: Duration) {
+        let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
+        let interests: ArrayVec<_, WATCHED> = links.filter_map(Link::interest).take(WATCHED).collect();
+        // A failing poll means a sick system, which the streams themselves will report.
+        if poll(&interests, length).is_err() {
+            std::thread::sleep(length);
+        }
+    }
+}

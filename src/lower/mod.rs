@@ -1,0 +1,379 @@
+//! Lowering: all ranks' schedules become one rank's [`Program`] of folds. Pure.
+//!
+//! Because schedules are pure functions, every rank can read those of all ranks. So which publication a receive means,
+//! how many hops lie before a fold, what a publication proves about its writer's reading, and how many slots a ring
+//! needs are all constants that are settled here, before anything runs; the executor matches and negotiates nothing.
+//!
+//! After fusing there is *one* operation at run time: combine k sources, in order, into a buffer of ours, a publication,
+//! or both. Windows are a software pipeline: window `k` of a fold runs at clock `k + stage`, where the stage counts the
+//! hops before it. The program holds each fold once, whatever the number of windows; its prologue, body and epilogue are
+//! which stages are active at a clock.
+//!
+//! Three ways are tried, and the first that provably completes is taken: fused folds with windows overlapped; fused
+//! folds with windows one after another; and the proof order itself, which always completes.
+
+mod fuse;
+mod order;
+mod program;
+
+use crate::collective::{Collective, Held};
+use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
+use crate::walk::Stuck;
+use fuse::{Fold, Origin, fuse, linear};
+use maypole_transports::board::{CHUNK, Class};
+use order::{Matching, Trial, flushes, stages};
+pub use program::{Extent, Flush, From, Link, MAX_SOURCES, Numbering, Op, Program, Source};
+use std::collections::BTreeSet;
+
+/// What is lowered, equal on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What the schedules do.
+    pub collective: Collective,
+    /// One schedule a rank.
+    pub schedules: &'a [Schedule],
+    /// How the whole is cut into chunks.
+    pub layout: &'a Layout,
+    /// Bytes of an element.
+    pub element: usize,
+    /// Ranks with equal numbers share a board; streams join the others.
+    pub hosts: &'a [usize],
+    /// Bytes of a window of the longest chunk, at most; boards lower it to what a slot holds.
+    pub window: usize,
+    /// What all ranks' calls must agree on, condensed.
+    pub fingerprint: u64,
+}
+
+/// Lowers the schedule of rank `me`.
+///
+/// # Errors
+/// [`Stuck`] if the schedules do not complete under the law of schedules; those that
+/// [`verify`](crate::verify::verify) accepts do.
+///
+/// # Panics
+/// If there is not one schedule and one host for each rank, or the element size is zero.
+pub fn lower(request: &Request<'_>, me: usize, placement: Placement) -> Result<Program, Stuck> {
+    assert_eq!(request.schedules.len(), request.hosts.len(), "one schedule and one host for each rank");
+    assert!(request.element > 0, "elements have bytes");
+    let windows = windows(request);
+    let way = choose(request, windows)?;
+    let aside = placement == Placement::InPlace && (!way.in_place || reads_what_it_wrote(&way.all[me]));
+    let placement = if aside { Placement::Apart } else { placement };
+    Ok(Emitter::new(request, &way, me, windows, placement).emit(aside))
+}
+
+/// The fewest windows such that none is too long.
+fn windows(request: &Request<'_>) -> u32 {
+    let boards = has_boards(request.hosts);
+    let limit = if boards { request.window.min(CHUNK) } else { request.window };
+    let elements = (limit / request.element).max(1);
+    u32::try_from(request.layout.longest().div_ceil(elements).max(1)).expect("fewer than 2^32 windows")
+}
+
+fn has_boards(hosts: &[usize]) -> bool {
+    let mut seen = BTreeSet::new();
+    !hosts.iter().all(|host| seen.insert(host))
+}
+
+/// A way of running the schedules that completes.
+struct Way {
+    all: Vec<Vec<Fold>>,
+    matching: Matching,
+    stages: Vec<Vec<u32>>,
+    class: Class,
+    depth: usize,
+    /// It completes also when every rank's input is part of its output.
+    in_place: bool,
+}
+
+fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
+    let hosts = request.hosts;
+    let fused = |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| hosts[peer] != hosts[rank]);
+    let all: Vec<_> = request.schedules.iter().enumerate().map(fused).collect();
+    if let Some(matching) = Matching::new(&all) {
+        let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
+        let overlapped = if windows > 1 { stages(&all, &matching) } else { None };
+        for stages in overlapped.into_iter().chain([listed]) {
+            if let Some(way) = attempt(request, windows, &all, &matching, stages) {
+                return Ok(way);
+            }
+        }
+    }
+    let all = linear(request.schedules)?;
+    let matching = Matching::new(&all).expect("the proof order has a send for each receive");
+    let stages = all.iter().map(|folds| vec![0; folds.len()]).collect();
+    Ok(attempt(request, windows, &all, &matching, stages).expect("the proof order completes with any slots"))
+}
+
+fn attempt(
+    request: &Request<'_>,
+    windows: u32,
+    all: &[Vec<Fold>],
+    matching: &Matching,
+    stages: Vec<Vec<u32>>,
+) -> Option<Way> {
+    let ranks = ranks_of_a_host(request.hosts);
+    let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
+    let smallest = Class::holding(bytes).unwrap_or(Class::Chunk);
+    let completes = |class: Class, placement| {
+        let depth = class.slots(ranks) as u64;
+        Trial { all, matching, stages: &stages, hosts: request.hosts, placement, windows, depth }.completes()
+    };
+    let class = [smallest, Class::Chunk].into_iter().find(|class| completes(*class, Placement::Apart))?;
+    let in_place = completes(class, Placement::InPlace);
+    let depth = class.slots(ranks);
+    Some(Way { all: all.to_vec(), matching: Matching::clone(matching), stages, class, depth, in_place })
+}
+
+/// Ranks of the smallest board: it has the fewest slots.
+fn ranks_of_a_host(hosts: &[usize]) -> usize {
+    let sharing = hosts.iter().map(|host| hosts.iter().filter(|h| *h == host).count());
+    sharing.filter(|ranks| *ranks > 1).min().unwrap_or(1)
+}
+
+/// True if a fold reads an input chunk that an earlier one, in place, has overwritten.
+fn reads_what_it_wrote(folds: &[Fold]) -> bool {
+    let is_self_copy = |fold: &Fold, into: Span| matches!(fold.sources[..], [Origin::Local(from)] if from.overlaps(into, Placement::InPlace));
+    folds.iter().enumerate().any(|(at, fold)| {
+        let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else { return false };
+        let input = Span { buffer: Buffer::Input, chunk: into.chunk };
+        !is_self_copy(fold, into) && folds[at + 1..].iter().any(|later| later.reads(input, Placement::Apart))
+    })
+}
+
+/// Writes one rank's program down.
+struct Emitter<'a> {
+    request: &'a Request<'a>,
+    way: &'a Way,
+    me: usize,
+    windows: u32,
+    placement: Placement,
+    /// Ranks of our host, ascending; their places are the local ranks.
+    locals: Vec<usize>,
+    /// Ranks that we have streams with, ascending.
+    remotes: Vec<usize>,
+    /// Folds of each rank by stage, as its executor takes them.
+    order: Vec<Vec<usize>>,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(request: &'a Request<'a>, way: &'a Way, me: usize, windows: u32, placement: Placement) -> Self {
+        let sorted = |stages: &Vec<u32>| {
+            let mut order: Vec<usize> = (0..stages.len()).collect();
+            order.sort_by_key(|at| stages[*at]);
+            order
+        };
+        let hosts = request.hosts;
+        let peers = way.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
+        let remotes: BTreeSet<usize> = peers.filter(|peer| hosts[*peer] != hosts[me]).collect();
+        Self {
+            request,
+            way,
+            me,
+            windows,
+            placement,
+            locals: (0..hosts.len()).filter(|rank| hosts[*rank] == hosts[me]).collect(),
+            remotes: remotes.into_iter().collect(),
+            order: way.stages.iter().map(sorted).collect(),
+        }
+    }
+
+    fn emit(&self, aside: bool) -> Program {
+        let numberings: Vec<_> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
+        let links = self.remotes.iter().map(|peer| {
+            let posts = Numbering::new(&self.stages_of(self.me, |fold| fold.to.contains(peer)), self.windows);
+            Link { peer: *peer as u32, posts }
+        });
+        let totals: Vec<u64> = numberings.iter().map(Numbering::total).collect();
+        let most = totals.iter().copied().max().unwrap_or(0);
+        let self_crediting = self.is_self_crediting(most);
+        let depth = if self_crediting { (2 * most as usize).next_power_of_two().max(2) } else { self.way.depth };
+        let mut program = Program {
+            windows: self.windows,
+            ops: Vec::new(),
+            sources: Vec::new(),
+            posts: Vec::new(),
+            flushes: Vec::new(),
+            first_of: self.first_of(),
+            class: self.way.class,
+            mask: depth as u64 - 1,
+            self_crediting,
+            aside,
+            scratch: 0,
+            fingerprint: self.request.fingerprint,
+            streams: links.collect(),
+            longest_staged: 0,
+            numberings,
+            totals,
+        };
+        for at in &self.order[self.me] {
+            self.emit_fold(*at, &mut program);
+        }
+        program
+    }
+
+    /// `first_of[s]`: the first fold of stage `s` or later.
+    fn first_of(&self) -> Vec<u32> {
+        let stages: Vec<u32> = self.order[self.me].iter().map(|at| self.way.stages[self.me][*at]).collect();
+        let deepest = stages.last().copied().unwrap_or(0);
+        (0..=deepest + 1).map(|stage| stages.partition_point(|s| *s < stage) as u32).collect()
+    }
+
+    fn emit_fold(&self, at: usize, program: &mut Program) {
+        let fold = &self.way.all[self.me][at];
+        let first = program.sources.len() as u32;
+        let mut senders = self.way.matching.senders(&self.way.all, self.me, at);
+        for source in &fold.sources {
+            program.sources.push(match source {
+                Origin::Local(span) => self.local(*span),
+                Origin::Remote(_) => {
+                    let (peer, sent) = senders.next().expect("one sender for each remote source");
+                    self.remote(peer, sent)
+                }
+            });
+        }
+        let extent = self.extent(fold.shape);
+        program.scratch = fold.into.into_iter().map(|span| self.scratch_up_to(span)).fold(program.scratch, usize::max);
+        let stored_as_it_comes = fold.sources.len() == 1 && fold.into.is_some();
+        if !stored_as_it_comes && program.sources[first as usize..].iter().any(|s| s.from == From::Stream) {
+            program.longest_staged = program.longest_staged.max(extent.window(0).1);
+        }
+        let posts = program.posts.len() as u32;
+        let streams = self.remotes.iter().enumerate().filter(|(_, peer)| fold.to.contains(peer));
+        program.posts.extend(streams.map(|(stream, _)| stream as u32));
+        let waits = program.flushes.len() as u32;
+        program.flushes.extend(self.flushes(at));
+        program.ops.push(Op {
+            extent,
+            into: fold.into.map(|span| span.buffer),
+            posted: fold.sent().filter(|_| program.posts.len() as u32 > posts).map(|span| span.buffer),
+            audience: self.audience(self.me, fold),
+            stage: self.way.stages[self.me][at],
+            first,
+            count: fold.sources.len() as u16,
+            posts: (posts, program.posts.len() as u32),
+            flushes: (waits, program.flushes.len() as u32),
+        });
+    }
+
+    fn local(&self, span: Span) -> Source {
+        Source {
+            from: From::Own(span.buffer),
+            peer: 0,
+            extent: self.extent(span),
+            publication: 0,
+            stage: 0,
+            implied: 0,
+        }
+    }
+
+    fn remote(&self, peer: usize, sent: usize) -> Source {
+        let extent = Extent::default();
+        let stage = self.way.stages[peer][sent];
+        if let Some(stream) = self.remotes.iter().position(|rank| *rank == peer) {
+            return Source { from: From::Stream, peer: stream as u32, extent, publication: 0, stage, implied: 0 };
+        }
+        let local = self.locals.iter().position(|rank| *rank == peer).expect("a peer is local or remote");
+        Source {
+            from: From::Board,
+            peer: local as u32,
+            extent,
+            publication: self.nth_of(peer, sent, |fold| self.audience(peer, fold) != 0),
+            stage,
+            implied: self.implied(peer, sent),
+        }
+    }
+
+    /// How many of our publications `peer` has surely consumed, in this call, once its fold `sent` is published. With
+    /// windows overlapped it is the counters that say so.
+    fn implied(&self, peer: usize, sent: usize) -> u32 {
+        if self.windows > 1 {
+            return 0;
+        }
+        let done = self.order[peer].iter().take_while(|at| **at != sent).chain([&sent]);
+        let read = done.flat_map(|at| self.way.matching.senders(&self.way.all, peer, *at));
+        let ours = read.filter(|(rank, _)| *rank == self.me);
+        ours.map(|(_, at)| 1 + self.nth_of(self.me, at, |fold| self.audience(self.me, fold) != 0)).max().unwrap_or(0)
+    }
+
+    /// The place of fold `at` of `rank` among those that `counts`.
+    fn nth_of(&self, rank: usize, at: usize, counts: impl Fn(&Fold) -> bool) -> u32 {
+        let before = self.order[rank].iter().take_while(|other| **other != at);
+        before.filter(|other| counts(&self.way.all[rank][**other])).count() as u32
+    }
+
+    /// The stages of those folds of `rank` that `counts`, ascending.
+    fn stages_of(&self, rank: usize, counts: impl Fn(&Fold) -> bool) -> Vec<u32> {
+        let counted = self.order[rank].iter().filter(|at| counts(&self.way.all[rank][**at]));
+        counted.map(|at| self.way.stages[rank][*at]).collect()
+    }
+
+    fn numbering(&self, rank: usize) -> Numbering {
+        Numbering::new(&self.stages_of(rank, |fold| self.audience(rank, fold) != 0), self.windows)
+    }
+
+    /// Local ranks that read what `fold` of `rank`, one of our host, publishes.
+    fn audience(&self, rank: usize, fold: &Fold) -> u64 {
+        let hosts = self.request.hosts;
+        let local = fold.to.iter().filter(|to| hosts[**to] == hosts[rank]);
+        local.map(|to| 1 << self.locals.iter().position(|rank| rank == to).expect("of our host")).sum()
+    }
+
+    fn flushes(&self, at: usize) -> Vec<Flush> {
+        let hosts = self.request.hosts;
+        let folds = &self.way.all[self.me];
+        let posts = flushes(folds, at, self.placement, |to| hosts[to] != hosts[self.me]);
+        let flush = |(peer, post): (usize, usize)| Flush {
+            stream: self.remotes.iter().position(|rank| *rank == peer).expect("a stream") as u32,
+            nth: self.nth_of(self.me, post, |fold| fold.to.contains(&peer)),
+            stage: self.way.stages[self.me][post],
+        };
+        posts.into_iter().map(flush).collect()
+    }
+
+    /// True if no writer of our host ever needs a counter: all its readers publish to it in every call, so that seeing
+    /// anything of theirs in one call proves that they finished the call before; and its slots last for two calls.
+    fn is_self_crediting(&self, most: u64) -> bool {
+        let answers = |writer: usize, reader: usize| {
+            let folds = &self.way.all[reader];
+            folds.iter().any(|fold| fold.to.contains(&writer))
+        };
+        let readers = |writer: usize| {
+            let to = self.way.all[writer].iter().flat_map(|fold| fold.to.iter().copied());
+            to.filter(|reader| self.locals.contains(reader))
+        };
+        self.windows == 1
+            && most > 0
+            && 2 * most <= self.way.depth as u64
+            && self.locals.iter().all(|writer| readers(*writer).all(|reader| answers(*writer, reader)))
+    }
+
+    /// Bytes of scratch that storing `span` needs.
+    fn scratch_up_to(&self, span: Span) -> usize {
+        let layout = self.request.layout;
+        let rows = span.chunk / layout.chunks() * layout.count();
+        let scratch = (span.buffer == Buffer::Scratch).then(|| rows + layout.range(span.chunk % layout.chunks()).end);
+        scratch.unwrap_or(0) * self.request.element
+    }
+
+    /// Where a span lies in its buffer.
+    fn extent(&self, span: Span) -> Extent {
+        let layout = self.request.layout;
+        let chunk = layout.range(span.chunk % layout.chunks());
+        let base = match span.buffer {
+            Buffer::Input => held_from(self.request.collective.input(self.me), layout),
+            Buffer::Output => held_from(self.request.collective.output(self.me), layout),
+            Buffer::Scratch => 0,
+        };
+        let row = span.chunk / layout.chunks() * layout.count();
+        Extent::new(row + chunk.start - base, chunk.len(), self.windows, self.request.element)
+    }
+}
+
+/// Where in the whole a buffer that holds these chunks begins.
+fn held_from(held: Held, layout: &Layout) -> usize {
+    match held {
+        Held::One(chunk) => layout.range(chunk).start,
+        Held::All | Held::Nothing => 0,
+    }
+}

@@ -1,0 +1,238 @@
+//! What lowering makes of a schedule: folds over windows, plain data, no pointers.
+
+use crate::schedule::{Buffer, part};
+use maypole_transports::board::Class;
+
+/// Most sources of one fold; longer reductions go on in a second fold.
+pub const MAX_SOURCES: usize = 16;
+
+/// A chunk of one of the rank's buffers, in bytes, and how windows cut it: window `k` takes an equal fraction.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Extent {
+    start: usize,
+    /// Elements that every window has.
+    quotient: usize,
+    /// How many windows, the first ones, have one element more.
+    remainder: u32,
+    element: u32,
+}
+
+impl Extent {
+    /// The chunk that starts `start` elements into its buffer and has `len`, for `windows` windows of elements of
+    /// `element` bytes.
+    pub(super) fn new(start: usize, len: usize, windows: u32, element: usize) -> Self {
+        let whole = windows as usize;
+        debug_assert!(part(len, whole, 0).len() >= len / whole);
+        Self { start: start * element, quotient: len / whole, remainder: (len % whole) as u32, element: element as u32 }
+    }
+
+    /// Where window `k` lies in the buffer: offset and length in bytes.
+    #[inline(always)]
+    pub fn window(&self, k: u32) -> (usize, usize) {
+        let (longer, element) = (k < self.remainder, self.element as usize);
+        let skipped = k as usize * self.quotient + k.min(self.remainder) as usize;
+        (self.start + skipped * element, (self.quotient + longer as usize) * element)
+    }
+}
+
+/// Where a source of a fold lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum From {
+    /// In a buffer of our own.
+    Own(Buffer),
+    /// In a slot of local rank `peer`'s board.
+    Board,
+    /// At the far end of `streams[peer]`.
+    Stream,
+}
+
+/// One source of a fold.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Where it is.
+    pub from: From,
+    /// Whose it is: a local rank (`Board`), a place in `streams` (`Stream`).
+    pub peer: u32,
+    /// Which part of our buffer (`Own`).
+    pub extent: Extent,
+    /// Which of the peer's publishing operations it is (`Board`), to be numbered by [`Numbering`].
+    pub publication: u32,
+    /// That operation's stage.
+    pub stage: u32,
+    /// Having seen this, the peer has consumed this many of our publications of this call, and all of earlier calls.
+    pub implied: u32,
+}
+
+/// One fused operation: combine k sources in order, into a buffer of ours, a publication, or both.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// Which part of `into`, and how long the publication is.
+    pub extent: Extent,
+    /// Where the result stays, if it does.
+    pub into: Option<Buffer>,
+    /// Where streams take it from, if they do.
+    pub posted: Option<Buffer>,
+    /// Local ranks that read the publication on our board.
+    pub audience: u64,
+    /// Hops before it: window `k` runs at clock `k + stage`.
+    pub stage: u32,
+    /// `sources[first..first + count]`.
+    pub first: u32,
+    /// How many.
+    pub count: u16,
+    /// `posts[posts.0..posts.1]`: streams that get the result.
+    pub posts: (u32, u32),
+    /// `flushes[flushes.0..flushes.1]`: posts that must have left before `into` may be written.
+    pub flushes: (u32, u32),
+}
+
+/// A post that must have left a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Flush {
+    /// `streams[stream]` is the link.
+    pub stream: u32,
+    /// Which posting operation of the link, to be numbered by the link's [`Numbering`].
+    pub nth: u32,
+    /// That operation's stage.
+    pub stage: u32,
+}
+
+/// A link to a rank that does not share our board.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The rank at its other end.
+    pub peer: u32,
+    /// How our posts to it are numbered.
+    pub posts: Numbering,
+}
+
+/// Numbers the publications of one rank without listing them: in clock order, window after window overlapped.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Numbering {
+    /// `before[s]`: publishing operations of a stage below `s`.
+    before: Vec<u32>,
+    /// `sum[t]`: publications before clock `t` if windows never ended.
+    sum: Vec<u64>,
+    windows: u32,
+}
+
+impl Numbering {
+    /// For publishing operations of these stages, ascending, over `windows` windows.
+    pub(super) fn new(stages: &[u32], windows: u32) -> Self {
+        let deepest = stages.last().copied().unwrap_or(0);
+        let before: Vec<u32> = (0..=deepest + 1).map(|s| stages.partition_point(|x| *x < s) as u32).collect();
+        let mut sum = vec![0];
+        for clock in 0..=deepest {
+            sum.push(sum[clock as usize] + u64::from(before[clock as usize + 1]));
+        }
+        Self { before, sum, windows }
+    }
+
+    /// The place, among the rank's publications of this call, of window `k` of publishing operation `nth`.
+    #[inline(always)]
+    pub fn position(&self, nth: u32, stage: u32, k: u32) -> u64 {
+        if self.windows == 1 {
+            return u64::from(nth);
+        }
+        let clock = k + stage;
+        let ended = (clock + 1).saturating_sub(self.windows);
+        self.until(clock) - self.until(clock.saturating_sub(self.windows)) + u64::from(nth - self.below(ended))
+    }
+
+    /// Publications of one call.
+    pub fn total(&self) -> u64 {
+        u64::from(self.windows) * u64::from(*self.before.last().unwrap_or(&0))
+    }
+
+    fn below(&self, stage: u32) -> u32 {
+        self.before[(stage as usize).min(self.before.len() - 1)]
+    }
+
+    fn until(&self, clock: u32) -> u64 {
+        let last = self.sum.len() - 1;
+        match self.sum.get(clock as usize) {
+            Some(sum) => *sum,
+            None => self.sum[last] + (clock as usize - last) as u64 * u64::from(self.before[self.before.len() - 1]),
+        }
+    }
+}
+
+/// One rank's schedule, lowered.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// How many windows.
+    pub windows: u32,
+    /// Folds by stage, then in the order of the schedule.
+    pub ops: Vec<Op>,
+    /// Sources of all folds.
+    pub sources: Vec<Source>,
+    /// Streams that folds post to, as places in `streams`.
+    pub posts: Vec<u32>,
+    /// Posts that folds wait for.
+    pub flushes: Vec<Flush>,
+    /// `first_of[s]`: the first fold of stage `s` or later; one entry more than there are stages.
+    pub first_of: Vec<u32>,
+    /// How each local rank's publications are numbered.
+    pub numberings: Vec<Numbering>,
+    /// How many publications each local rank makes in one run.
+    pub totals: Vec<u64>,
+    /// Where publications lie on boards.
+    pub class: Class,
+    /// Data slots in use, less one.
+    pub mask: u64,
+    /// Repeated, this program never has to be told what readers have consumed: what they publish says so.
+    pub self_crediting: bool,
+    /// The input must be copied aside first if it is part of the output's memory.
+    pub aside: bool,
+    /// Bytes of scratch.
+    pub scratch: usize,
+    /// What every rank's call must agree on, condensed.
+    pub fingerprint: u64,
+    /// The streams in use.
+    pub streams: Vec<Link>,
+    /// Bytes of the longest message that a stream brings to be folded rather than stored.
+    pub longest_staged: usize,
+}
+
+impl Program {
+    /// Number of stages.
+    pub fn stages(&self) -> u32 {
+        (self.first_of.len() - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_those_of_the_list(mut stages in prop::collection::vec(0..7u32, 1..9), windows in 1..20u32) {
+            stages.sort_unstable();
+            if windows == 1 {
+                stages.fill(0);
+            }
+            let numbering = Numbering::new(&stages, windows);
+            let mut listed = 0;
+            for clock in 0..windows + stages[stages.len() - 1] {
+                for (nth, stage) in stages.iter().enumerate() {
+                    if clock >= *stage && clock - stage < windows {
+                        prop_assert_eq!(numbering.position(nth as u32, *stage, clock - stage), listed);
+                        listed += 1;
+                    }
+                }
+            }
+            prop_assert_eq!(listed, numbering.total());
+        }
+
+        #[test]
+        fn windows_cut_as_layouts_do(len in 0..5000usize, windows in 1..70u32, start in 0..100usize) {
+            let extent = Extent::new(start, len, windows, 4);
+            for k in 0..windows {
+                let range = part(len, windows as usize, k as usize);
+                prop_assert_eq!(extent.window(k), ((start + range.start) * 4, range.len() * 4));
+            }
+        }
+    }
+}

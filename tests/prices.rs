@@ -1,0 +1,167 @@
+//! The simulator gives the formulas of the literature, exactly.
+
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::schedule::{Layout, Schedule, Step, input, output};
+use maypole::simulate::{Cost, Order, Ports, simulate, simulate_in};
+use std::time::{Duration, Instant};
+
+/// Powers of two, so that sums are exact.
+const ALPHA: f64 = 8.0;
+const BETA: f64 = 0.25;
+const GAMMA: f64 = 0.125;
+const COST: Cost = Cost { alpha: ALPHA, beta: BETA, gamma: 0.0, ports: Ports::Single };
+const REDUCING: Cost = Cost { gamma: GAMMA, ..COST };
+
+/// Elements of the whole, four bytes each; every world here divides it.
+const COUNT: usize = 5040 * 64;
+const S: f64 = COUNT as f64 * 4.0;
+
+fn schedules(algorithm: Algorithm, collective: Collective, world: usize) -> Vec<Schedule> {
+    algorithm.schedules(collective, world).expect("it is in the table")
+}
+
+fn seconds(
+    order: Order,
+    algorithm: Algorithm,
+    collective: Collective,
+    world: usize,
+    windows: usize,
+    cost: Cost,
+) -> f64 {
+    let schedules = schedules(algorithm, collective, world);
+    let layout = Layout::even(COUNT, schedules[0].chunks);
+    simulate_in(order, &schedules, &layout, 4, windows, cost).expect("it is proved").seconds
+}
+
+fn check(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64) -> f64) {
+    for world in [2, 3, 4, 5, 6, 7, 8, 16] {
+        let found = seconds(Order::Conflict, algorithm, collective, world, 1, cost);
+        assert_eq!(found, formula(world as f64), "{algorithm} {collective:?}, world {world}");
+    }
+}
+
+fn check_powers(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64, f64) -> f64) {
+    for levels in 1..7 {
+        let world = 1 << levels;
+        let found = seconds(Order::Conflict, algorithm, collective, world, 1, cost);
+        assert_eq!(found, formula(world as f64, f64::from(levels)), "{algorithm} {collective:?}, world {world}");
+    }
+}
+
+const BROADCAST: Collective = Collective::Broadcast { root: 0 };
+const REDUCE: Collective = Collective::Reduce { root: 0 };
+const GATHER: Collective = Collective::Gather { root: 0 };
+const SCATTER: Collective = Collective::Scatter { root: 0 };
+
+#[test]
+fn ring() {
+    check(Algorithm::Ring, Collective::AllReduce, COST, |n| 2.0 * (n - 1.0) * (ALPHA + S / n * BETA));
+    check(Algorithm::Ring, Collective::AllReduce, REDUCING, |n| {
+        2.0 * (n - 1.0) * (ALPHA + S / n * BETA) + (n - 1.0) * (S / n * GAMMA)
+    });
+    check(Algorithm::Ring, Collective::AllGather, COST, |n| (n - 1.0) * (ALPHA + S / n * BETA));
+    check(Algorithm::Ring, Collective::ReduceScatter, REDUCING, |n| (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
+}
+
+#[test]
+fn chain_in_windows() {
+    for collective in [BROADCAST, REDUCE] {
+        for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
+            let (n, k) = (world as f64, windows as f64);
+            let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
+            assert_eq!(found, (n - 2.0 + k) * (ALPHA + S / k * BETA), "world {world}, {windows} windows");
+        }
+    }
+}
+
+#[test]
+fn direct() {
+    check(Algorithm::OneShot, Collective::AllReduce, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+    check(Algorithm::TwoShot, Collective::AllReduce, COST, |n| 2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA));
+    check(Algorithm::Linear, GATHER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    check(Algorithm::Linear, SCATTER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    check(Algorithm::Linear, BROADCAST, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+}
+
+#[test]
+fn binomial() {
+    check_powers(Algorithm::Binomial, BROADCAST, COST, |_, lg| lg * (ALPHA + S * BETA));
+    check_powers(Algorithm::Binomial, REDUCE, REDUCING, |_, lg| lg * (ALPHA + S * BETA + S * GAMMA));
+    check_powers(Algorithm::Binomial, GATHER, COST, |n, lg| lg * ALPHA + (n - 1.0) * (S / n) * BETA);
+    check_powers(Algorithm::Binomial, SCATTER, COST, |n, lg| lg * ALPHA + (n - 1.0) * (S / n) * BETA);
+}
+
+#[test]
+fn pairwise_round_by_round_and_overlapped() {
+    for world in [2, 3, 4, 7, 16] {
+        let n = world as f64;
+        let price = |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
+        assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * BETA));
+        assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
+    }
+}
+
+#[test]
+fn a_barrier_takes_as_many_rounds_as_it_must() {
+    for world in 2..=64_usize {
+        let schedules = schedules(Algorithm::Dissemination, Collective::Barrier, world);
+        let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
+        assert_eq!(found, f64::from(world.next_power_of_two().ilog2()) * ALPHA);
+    }
+}
+
+#[test]
+fn windows_of_a_tree_overlap_in_conflict_order() {
+    let cost = Cost { alpha: 0.0, beta: 64.0 / S, gamma: 0.0, ports: Ports::PerLink };
+    let units = |order, windows| {
+        seconds(order, Algorithm::Tree, Collective::AllReduce, 7, windows, Cost { beta: windows as f64 / S, ..cost })
+    };
+    assert_eq!((units(Order::Conflict, 64), units(Order::List, 64)), (67.0, 256.0));
+    assert_eq!((units(Order::Conflict, 1), units(Order::List, 1)), (4.0, 4.0));
+}
+
+#[test]
+fn trees_take_their_height_and_one_unit_a_window() {
+    let cost = Cost { ports: Ports::PerLink, ..COST };
+    for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
+        let (h, k) = (f64::from(world.ilog2()), 16.0);
+        let price = |collective| seconds(Order::Conflict, Algorithm::Tree, collective, world, 16, cost);
+        let unit = ALPHA + S / k * BETA;
+        assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
+    }
+}
+
+#[test]
+fn sends_to_one_peer_in_a_row_are_one_message() {
+    let send = |chunk| Step::Send { from: input(chunk), to: 1 };
+    let take = |chunk| Step::Recv { into: output(chunk), from: 0 };
+    let both = [Schedule::new(2, vec![send(0), send(1)]), Schedule::new(2, vec![take(0), take(1)])];
+    let estimate = simulate(&both, &Layout::even(10, 2), 4, 1, COST).unwrap();
+    assert_eq!((estimate.messages, estimate.seconds), (1, ALPHA + 40.0 * BETA));
+    assert_eq!(estimate.bytes_sent, [40, 0]);
+    assert_eq!(estimate.finish, [40.0 * BETA, ALPHA + 40.0 * BETA]);
+}
+
+#[test]
+fn stuck_schedules_have_no_price() {
+    let wait = Schedule::new(1, vec![Step::Recv { into: output(0), from: 0 }]);
+    let stuck = simulate(&[Schedule::new(1, vec![]), wait], &Layout::even(1, 1), 1, 1, COST).unwrap_err();
+    assert_eq!(stuck.waiting, [(1, 0)]);
+}
+
+#[test]
+fn pricing_is_fast() {
+    let start = Instant::now();
+    for algorithm in Algorithm::ALL {
+        for &collective in algorithm.collectives() {
+            let one = Instant::now();
+            seconds(Order::Conflict, algorithm, collective, 64, 64, REDUCING);
+            println!("{algorithm} {}: {:?}", collective.name(), one.elapsed());
+        }
+    }
+    // Generous, for shared machines: it takes about a tenth of this.
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}

@@ -1,0 +1,541 @@
+//! The board: what each rank of a host has published, readable by all of them where it lies.
+//!
+//! Every rank owns one ring of lines and two rings of data slots in memory that all local ranks share. To publish is to
+//! write a payload and then its line: position, fingerprint of the call and, if it is at most 48 bytes, the payload
+//! itself. "To one" and "to all" are the same write; the *audience* says who will read it. A slot is used again once
+//! everybody in its audience is known to have consumed what it held, either because a counter in shared memory says so
+//! or because something that they published later proves it ([`Board::credit`]).
+//!
+//! ```text
+//! consumed[reader][writer]   how far `reader` has read the publications of `writer`
+//! line[slot 0..64][rank]     sequence | fingerprint | up to 48 bytes
+//! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
+//! ```
+//!
+//! Positions count a rank's publications, whatever their size, since the board was made. The reader of a publication
+//! knows its position beforehand, because lowering sees the schedules of all local ranks.
+
+use maypole_kernels::{View, ViewMut};
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most ranks that share one board: an audience is a set of bits.
+pub const MAX_RANKS: usize = 64;
+/// Lines of each rank: no publication is ever more than this many ahead of its slowest reader.
+pub const LINES: usize = 64;
+/// Bytes of a payload that travels in its line.
+pub const TINY: usize = 48;
+/// Bytes of a small slot.
+pub const SMALL: usize = 16 << 10;
+/// Small slots of each rank.
+pub const SMALL_SLOTS: usize = 8;
+/// Bytes of a chunk slot: stays in a core's second-level cache together with its neighbours.
+pub const CHUNK: usize = 32 << 10;
+
+/// Two cache lines apart, against the adjacent-line prefetcher.
+const LINE_STRIDE: usize = 128;
+const PAYLOAD: usize = 16;
+const PAGE: usize = 4096;
+
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Class {
+    /// In the line itself: at most [`TINY`] bytes.
+    Tiny,
+    /// In a small slot: at most [`SMALL`] bytes.
+    Small,
+    /// In a chunk slot: at most [`CHUNK`] bytes.
+    Chunk,
+}
+
+impl Class {
+    /// The smallest class that holds `bytes`; `None` if there is none.
+    pub const fn holding(bytes: usize) -> Option<Self> {
+        if bytes <= TINY {
+            Some(Self::Tiny)
+        } else if bytes <= SMALL {
+            Some(Self::Small)
+        } else if bytes <= CHUNK {
+            Some(Self::Chunk)
+        } else {
+            None
+        }
+    }
+
+    /// Slots of this class on a board of `ranks`: a power of two.
+    pub const fn slots(self, ranks: usize) -> usize {
+        match self {
+            Self::Tiny => LINES,
+            Self::Small => SMALL_SLOTS,
+            Self::Chunk => chunk_slots(ranks),
+        }
+    }
+
+    /// Bytes of a slot.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Tiny => TINY,
+            Self::Small => SMALL,
+            Self::Chunk => CHUNK,
+        }
+    }
+}
+
+const fn chunk_slots(ranks: usize) -> usize {
+    let slots = (2 * ranks).next_power_of_two();
+    if slots > LINES { LINES } else { slots }
+}
+
+/// A publication of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Out {
+    /// Its class.
+    pub class: Class,
+    /// Slots of the class in use, less one: a power of two less one.
+    pub mask: u64,
+    /// Its place among our publications.
+    pub position: u64,
+    /// Who reads it: bit `r` for local rank `r`.
+    pub audience: u64,
+    /// What all readers must expect.
+    pub fingerprint: u64,
+    /// Bytes of its payload.
+    pub len: usize,
+}
+
+/// A publication of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct In {
+    /// Its class.
+    pub class: Class,
+    /// Slots of the class in use, less one.
+    pub mask: u64,
+    /// Whose it is, as a local rank.
+    pub peer: usize,
+    /// Its place among the peer's publications.
+    pub position: u64,
+    /// What we expect it to carry.
+    pub fingerprint: u64,
+    /// Bytes of its payload.
+    pub len: usize,
+}
+
+/// A publication that is not the one expected: the ranks are in different calls.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Mismatch {
+    /// Whose it is, as a local rank.
+    pub peer: usize,
+    /// What it carries.
+    pub theirs: u64,
+}
+
+/// One word that several ranks share. A trait, so that a model checker can stand in for the hardware.
+pub trait Word {
+    /// Reads; what the writer did before its release is visible after.
+    fn acquire(&self) -> u64;
+    /// Writes; what we did before is visible to whoever acquires this value.
+    fn release(&self, value: u64);
+    /// Reads, ordered by nothing.
+    fn relaxed(&self) -> u64;
+    /// Writes, ordered by nothing.
+    fn store(&self, value: u64);
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn acquire(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+    #[inline(always)]
+    fn release(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+    #[inline(always)]
+    fn relaxed(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn store(&self, value: u64) {
+        self.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The words of a board.
+pub trait Words {
+    /// A shared word.
+    type Word: Word;
+    /// One more than the position of what line `line` of `rank` holds.
+    fn sequence(&self, rank: usize, line: usize) -> &Self::Word;
+    /// The fingerprint in line `line` of `rank`.
+    fn fingerprint(&self, rank: usize, line: usize) -> &Self::Word;
+    /// How far `reader` has consumed the publications of `writer`.
+    fn consumed(&self, reader: usize, writer: usize) -> &Self::Word;
+}
+
+/// What a slot of ours holds: who has to read it, and one more than its position.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    audience: u64,
+    upto: u64,
+}
+
+/// The publication protocol, apart from the payloads: who may write and who may read which slot when.
+///
+/// `loom` runs this very code on its own atomics (`tests/loom.rs`).
+#[derive(Debug)]
+pub struct Protocol<W> {
+    words: W,
+    me: usize,
+    credits: [Cell<u64>; MAX_RANKS],
+    lines: [Cell<Held>; LINES],
+    small: [Cell<Held>; SMALL_SLOTS],
+    chunk: [Cell<Held>; LINES],
+}
+
+impl<W: Words> Protocol<W> {
+    /// The view of local rank `me`.
+    pub fn new(words: W, me: usize) -> Self {
+        Self {
+            words,
+            me,
+            credits: [const { Cell::new(0) }; MAX_RANKS],
+            lines: std::array::from_fn(|_| Cell::default()),
+            small: std::array::from_fn(|_| Cell::default()),
+            chunk: std::array::from_fn(|_| Cell::default()),
+        }
+    }
+
+    /// True if the slots of `out` are free: everybody has consumed what they held.
+    #[inline(always)]
+    pub fn writable(&self, out: Out) -> bool {
+        self.free(&self.lines[line(out.position)]) && self.data_slot(out).is_none_or(|slot| self.free(slot))
+    }
+
+    /// Makes `out` readable; its payload must be in place.
+    #[inline(always)]
+    pub fn commit(&self, out: Out) {
+        let held = Held { audience: out.audience, upto: out.position + 1 };
+        self.words.fingerprint(self.me, line(out.position)).store(out.fingerprint);
+        self.words.sequence(self.me, line(out.position)).release(out.position + 1);
+        self.lines[line(out.position)].set(held);
+        if let Some(slot) = self.data_slot(out) {
+            slot.set(held);
+        }
+    }
+
+    /// True once the publication is there.
+    ///
+    /// # Errors
+    /// [`Mismatch`] if something else lies where it should.
+    #[inline(always)]
+    pub fn readable(&self, from: In) -> Result<bool, Mismatch> {
+        let sequence = self.words.sequence(from.peer, line(from.position)).acquire();
+        if sequence <= from.position {
+            return Ok(false);
+        }
+        let theirs = self.words.fingerprint(from.peer, line(from.position)).relaxed();
+        // A later publication in its place means that the peer did not count us among its readers.
+        if sequence != from.position + 1 || theirs != from.fingerprint {
+            return Err(Mismatch { peer: from.peer, theirs });
+        }
+        Ok(true)
+    }
+
+    /// The fingerprint of the peer's publication at `position`, if it lies there now. For waits that have become slow:
+    /// it tells what a peer does that never publishes what we await.
+    pub fn glance(&self, peer: usize, position: u64) -> Option<u64> {
+        let sequence = self.words.sequence(peer, line(position)).acquire();
+        (sequence > position).then(|| self.words.fingerprint(peer, line(position)).relaxed())
+    }
+
+    /// Says that we have used every publication of `peer` below `position` that we read at all.
+    #[inline(always)]
+    pub fn consume(&self, peer: usize, position: u64) {
+        self.words.consumed(self.me, peer).release(position);
+    }
+
+    /// Learns, without a counter, that `peer` has consumed our publications below `position`.
+    #[inline(always)]
+    pub fn credit(&self, peer: usize, position: u64) {
+        if self.credits[peer].get() < position {
+            self.credits[peer].set(position);
+        }
+    }
+
+    #[inline(always)]
+    fn data_slot(&self, out: Out) -> Option<&Cell<Held>> {
+        let slot = (out.position & out.mask) as usize;
+        match out.class {
+            Class::Tiny => None,
+            Class::Small => Some(&self.small[slot % SMALL_SLOTS]),
+            Class::Chunk => Some(&self.chunk[slot % LINES]),
+        }
+    }
+
+    #[inline(always)]
+    fn free(&self, slot: &Cell<Held>) -> bool {
+        let Held { mut audience, upto } = slot.get();
+        while audience != 0 {
+            let reader = audience.trailing_zeros() as usize;
+            if self.credits[reader].get() < upto {
+                // The counter may lag behind what is known already, never the other way round.
+                self.credit(reader, self.words.consumed(reader, self.me).acquire());
+                if self.credits[reader].get() < upto {
+                    slot.set(Held { audience, upto });
+                    return false;
+                }
+            }
+            audience &= audience - 1;
+        }
+        true
+    }
+}
+
+#[inline(always)]
+const fn line(position: u64) -> usize {
+    (position % LINES as u64) as usize
+}
+
+/// Where the parts of a board lie in its memory.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    ranks: usize,
+    row: usize,
+    lines: usize,
+    data: usize,
+    stride: usize,
+}
+
+impl Geometry {
+    const fn new(ranks: usize) -> Self {
+        let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
+        let lines = (ranks * row).next_multiple_of(PAGE);
+        let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
+        // Not a multiple of a page: equal slots of different ranks must not share cache sets.
+        let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
+        Self { ranks, row, lines, data, stride }
+    }
+
+    const fn bytes(self) -> usize {
+        self.data + self.ranks * self.stride
+    }
+}
+
+/// The words of a board in real shared memory.
+#[derive(Debug)]
+struct Shared {
+    start: NonNull<u8>,
+    geometry: Geometry,
+}
+
+impl Shared {
+    #[inline(always)]
+    fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
+        debug_assert!(rank < self.geometry.ranks && line < LINES);
+        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are within it.
+        unsafe { self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE) }
+    }
+
+    #[inline(always)]
+    fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
+        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as `self`.
+        unsafe { at.cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl Words for Shared {
+    type Word = AtomicU64;
+    #[inline(always)]
+    fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
+        self.word(self.line(rank, line))
+    }
+    #[inline(always)]
+    fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
+        // SAFETY: the second word of a line of 128 bytes.
+        self.word(unsafe { self.line(rank, line).add(8) })
+    }
+    #[inline(always)]
+    fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {
+        debug_assert!(reader < self.geometry.ranks && writer < self.geometry.ranks);
+        // SAFETY: within the table of `ranks` rows that the geometry starts with.
+        self.word(unsafe { self.start.add(reader * self.geometry.row + writer * size_of::<u64>()) })
+    }
+}
+
+/// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is moved.
+///
+/// # Safety
+/// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and stays mapped for writing
+/// until the value is dropped; nothing makes references to it.
+pub unsafe trait BoardMemory: Send {
+    /// All bytes.
+    fn bytes(&self) -> ViewMut<'_>;
+}
+
+// SAFETY: a region's allocation is page-aligned and zeroed, and stays where it is until the last `Arc` goes.
+unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::Region> {
+    fn bytes(&self) -> ViewMut<'_> {
+        self.view()
+    }
+}
+
+// SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the segment is dropped.
+#[cfg(target_os = "linux")]
+unsafe impl BoardMemory for crate::shm::Segment {
+    fn bytes(&self) -> ViewMut<'_> {
+        self.view()
+    }
+}
+
+/// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the kernel.
+pub struct Board {
+    protocol: Protocol<Shared>,
+    _memory: Box<dyn BoardMemory>,
+}
+
+// SAFETY: the pointer is into memory that `_memory`, which is `Send`, keeps alive; the cells are ours alone.
+unsafe impl Send for Board {}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").field("me", &self.protocol.me).field("ranks", &self.ranks()).finish()
+    }
+}
+
+impl Board {
+    /// Bytes of shared memory that a board of `ranks` needs.
+    ///
+    /// # Panics
+    /// If `ranks` is zero or above [`MAX_RANKS`].
+    pub const fn bytes(ranks: usize) -> usize {
+        assert!(ranks > 0 && ranks <= MAX_RANKS, "a board serves 1 to 64 ranks");
+        Geometry::new(ranks).bytes()
+    }
+
+    /// The board of `ranks` local ranks in `memory`, seen by local rank `me`. Touches the slots of `me` first, so that
+    /// they lie near its core.
+    ///
+    /// # Panics
+    /// If `memory` is smaller than [`Board::bytes`] or `me` is not below `ranks`.
+    pub fn new(memory: impl BoardMemory + 'static, ranks: usize, me: usize) -> Self {
+        let bytes = memory.bytes();
+        assert!(bytes.len() >= Self::bytes(ranks), "a board of {ranks} needs {} bytes", Self::bytes(ranks));
+        assert!(me < ranks, "local rank {me} of {ranks}");
+        let start = NonNull::new(bytes.as_mut_ptr()).expect("a view's start");
+        assert!((start.as_ptr() as usize).is_multiple_of(LINE_STRIDE), "a board starts at a multiple of {LINE_STRIDE}");
+        let shared = Shared { start, geometry: Geometry::new(ranks) };
+        let board = Self { protocol: Protocol::new(shared, me), _memory: Box::new(memory) };
+        board.touch();
+        board
+    }
+
+    fn touch(&self) {
+        let geometry = self.geometry();
+        let zeroes = [0; PAGE];
+        let mine = self.memory(geometry.data + self.protocol.me * geometry.stride, geometry.stride);
+        for at in (0..geometry.stride).step_by(PAGE) {
+            let len = PAGE.min(geometry.stride - at);
+            mine.slice(at, len).fill_from(&zeroes[..len]);
+        }
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.protocol.words.geometry
+    }
+
+    #[inline(always)]
+    fn memory(&self, at: usize, len: usize) -> ViewMut<'_> {
+        debug_assert!(at + len <= self.geometry().bytes());
+        // SAFETY: within the memory that `new` checked; it lives as long as `self`.
+        unsafe { ViewMut::from_raw(self.protocol.words.start.add(at), len) }
+    }
+
+    /// How many ranks share the board.
+    pub fn ranks(&self) -> usize {
+        self.geometry().ranks
+    }
+
+    #[inline(always)]
+    fn payload(&self, rank: usize, class: Class, position: u64, mask: u64, len: usize) -> ViewMut<'_> {
+        assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
+        let geometry = self.geometry();
+        let slot = (position & mask) as usize;
+        let at = match class {
+            Class::Tiny => geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD,
+            Class::Small => geometry.data + rank * geometry.stride + slot % SMALL_SLOTS * SMALL,
+            Class::Chunk => {
+                let slot = slot % chunk_slots(geometry.ranks);
+                geometry.data + rank * geometry.stride + SMALL_SLOTS * SMALL + slot * CHUNK
+            }
+        };
+        self.memory(at, len)
+    }
+
+    /// True once every reader of what the slots of `out` held has consumed it.
+    #[inline(always)]
+    pub fn writable(&self, out: Out) -> bool {
+        self.protocol.writable(out)
+    }
+
+    /// Where to write our next publication, once it is [`writable`](Self::writable).
+    ///
+    /// # Panics
+    /// If the payload does not fit its class.
+    #[inline(always)]
+    pub fn slot(&self, out: Out) -> ViewMut<'_> {
+        self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
+    }
+
+    /// Makes it readable.
+    #[inline(always)]
+    pub fn commit(&self, out: Out) {
+        self.protocol.commit(out);
+    }
+
+    /// True once the peer's publication is there.
+    ///
+    /// # Errors
+    /// [`Mismatch`] if the peer published something else in its place.
+    ///
+    /// # Panics
+    /// If `from.peer` is not on the board.
+    #[inline(always)]
+    pub fn readable(&self, from: In) -> Result<bool, Mismatch> {
+        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        self.protocol.readable(from)
+    }
+
+    /// The peer's publication, lent where it lies, once it is [`readable`](Self::readable). It stays as it is until we
+    /// [`consume`](Self::consume) it.
+    ///
+    /// # Panics
+    /// If `from.peer` is not on the board, or the payload does not fit its class.
+    #[inline(always)]
+    pub fn lent(&self, from: In) -> View<'_> {
+        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
+    }
+
+    /// The fingerprint of what `peer` published at `position` or later in its line, if it did.
+    pub fn glance(&self, peer: usize, position: u64) -> Option<u64> {
+        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        self.protocol.glance(peer, position)
+    }
+
+    /// We have used all of the peer's publications below `position`.
+    ///
+    /// # Panics
+    /// If `peer` is not on the board.
+    #[inline(always)]
+    pub fn consume(&self, peer: usize, position: u64) {
+        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        self.protocol.consume(peer, position);
+    }
+
+    /// The peer is known to have consumed ours below `position`.
+    #[inline(always)]
+    pub fn credit(&self, peer: usize, position: u64) {
+        self.protocol.credit(peer, position);
+    }
+}

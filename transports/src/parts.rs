@@ -1,0 +1,53 @@
+//! What is left of a message, seen as the two places where it lies.
+
+use crate::stream::HEAD;
+use maypole_kernels::{View, ViewMut};
+
+/// What of `head` and `body` is still to be sent once `skip` bytes of the two together have left.
+///
+/// # Panics
+/// If nothing is left.
+#[inline]
+pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [View<'a>; 2] {
+    let (in_head, in_body) = places(skip, body.len());
+    [View::of(&head[in_head..]), body.slice(in_body, body.len() - in_body)]
+}
+
+/// What of `head` and `body` is still to be filled once `skip` bytes of the two together have come.
+///
+/// # Panics
+/// If nothing is left.
+#[inline]
+pub(crate) fn unfilled<'a>(head: &'a mut [u8; HEAD], body: ViewMut<'a>, skip: usize) -> [ViewMut<'a>; 2] {
+    let (in_head, in_body) = places(skip, body.len());
+    [ViewMut::of(&mut head[in_head..]), body.slice(in_body, body.len() - in_body)]
+}
+
+#[inline]
+fn places(skip: usize, body: usize) -> (usize, usize) {
+    assert!(skip < HEAD + body, "byte {skip} of a message of {HEAD}+{body}");
+    (skip.min(HEAD), skip.saturating_sub(HEAD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_skip_leaves_what_follows_it() {
+        let whole: Vec<u8> = (0..HEAD as u8 + 5).collect();
+        let (mut head, mut body) = (*whole.first_chunk().unwrap(), whole[HEAD..].to_vec());
+        for skip in 0..whole.len() {
+            let left = unsent(&head, View::of(&body), skip).map(View::to_vec).concat();
+            assert_eq!(left, whole[skip..]);
+            let left = unfilled(&mut head, ViewMut::of(&mut body), skip).map(|part| part.as_view().to_vec()).concat();
+            assert_eq!(left, whole[skip..]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "byte 16 of a message of 16+0")]
+    fn a_message_that_is_over_is_refused() {
+        unsent(&[0; HEAD], View::EMPTY, HEAD);
+    }
+}

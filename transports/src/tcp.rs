@@ -1,0 +1,207 @@
+//! A stream over TCP.
+//!
+//! One system call moves a head and its body, from and to where they lie: nothing is copied, allocated or kept here.
+//! Both directions are driven by whichever thread calls, so two ranks that send to one another at once never wait for
+//! a third party, and at most 256 KiB move in one call, so neither direction starves the other.
+
+use crate::parts::{unfilled, unsent};
+use crate::stream::{Fault, HEAD, Stream};
+use maypole_kernels::{View, ViewMut};
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Most bytes of a body that one call moves.
+const BURST: usize = 256 << 10;
+
+/// Never wait, and never raise SIGPIPE.
+const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// An established TCP connection, as a [`Stream`].
+///
+/// Dropping it closes the connection. What was taken by then still arrives, with one exception that TCP makes: if bytes
+/// *from* the peer are left unread, the kernel resets the connection and what it still held is lost. To leave in order,
+/// [`finish`](Stream::finish) and then receive until [`Fault::Closed`].
+///
+/// ```
+/// use maypole_kernels::{View, ViewMut};
+/// use maypole_transports::{HEAD, Stream, Tcp};
+/// use std::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut here = Tcp::new(TcpStream::connect(listener.local_addr()?)?)?;
+/// let mut there = Tcp::new(listener.accept()?.0)?;
+///
+/// assert_eq!(here.send(&[7; HEAD], View::of(b"ribbon"), 0)?, HEAD + 6);
+///
+/// let (mut head, mut body, mut come) = ([0; HEAD], [0; 6], 0);
+/// while come < HEAD + 6 {
+///     come += there.receive(&mut head, ViewMut::of(&mut body), come)?;
+/// }
+/// assert_eq!((head, &body), ([7; HEAD], b"ribbon"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Tcp(TcpStream);
+
+impl Tcp {
+    /// Takes over a connection: non-blocking, without Nagle's delay, and probed by the kernel while idle, so that a host
+    /// that vanished is noticed after 30 s of silence. The sizes of its buffers are left to the kernel, which grows them
+    /// as the wire needs.
+    ///
+    /// # Errors
+    /// If the kernel refuses one of these, as for a socket that is not connected any more.
+    pub fn new(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        let probes = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+        SockRef::from(&socket).set_tcp_keepalive(&probes.with_retries(4))?;
+        Ok(Self(socket))
+    }
+
+    /// Lets the kernel give up (an [`io::ErrorKind::TimedOut`] in [`Fault::Io`]) once bytes that were taken have gone
+    /// unacknowledged, or a full peer has read nothing, for `silence`.
+    ///
+    /// By default only retransmission ends, after about a quarter of an hour. Choose more than any deadline of a
+    /// collective: a peer that computes for a while with its buffers full is late, but not dead, and the kernel cannot
+    /// tell the two apart here (`TCP_USER_TIMEOUT` counts a closed window too, even if every probe of it is answered).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn give_up_after(&self, silence: Duration) -> io::Result<()> {
+        SockRef::from(&self.0).set_tcp_user_timeout(Some(silence))
+    }
+}
+
+impl Stream for Tcp {
+    #[inline]
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        let [head, body] = unsent(head, body, skip);
+        let mut parts = [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(BURST))];
+        let message = message(&mut parts);
+        // SAFETY: `message` names two parts, each readable for as long as its view, and both views outlive this call.
+        let sent = attempt(|| unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, FLAGS) })?;
+        Ok(sent.unwrap_or(0))
+    }
+
+    #[inline]
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+        let [head, body] = unfilled(head, body, skip);
+        let mut parts = [part(head.as_mut_ptr(), head.len()), part(body.as_mut_ptr(), body.len().min(BURST))];
+        let mut message = message(&mut parts);
+        // SAFETY: `message` names two parts, each writable for as long as its view, and both views outlive this call.
+        match attempt(|| unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, FLAGS) })? {
+            Some(0) => Err(Fault::Closed), // something was asked for, so this is the end of the stream
+            came => Ok(came.unwrap_or(0)),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
+    fn finish(&mut self) {
+        // It fails only for a connection that is lost already; then the next receive says so.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+}
+
+#[inline]
+fn part(start: *const u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
+}
+
+/// A message made of `parts`, to or from wherever the socket is connected. It points to them.
+#[inline]
+fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
+    // SAFETY: all of its fields are integers and pointers, for which zero is a value: no address, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
+    message
+}
+
+/// Bytes that `call` moved, or `None` if it would have to wait. Repeated if a signal interrupts it.
+#[inline]
+fn attempt(mut call: impl FnMut() -> libc::ssize_t) -> Result<Option<usize>, Fault> {
+    loop {
+        if let Ok(bytes) = usize::try_from(call()) {
+            return Ok(Some(bytes));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => return Ok(None),
+            Some(libc::EINTR) => continue,
+            _ => return Err(lost(error)),
+        }
+    }
+}
+
+#[cold]
+fn lost(error: io::Error) -> Fault {
+    match error.raw_os_error() {
+        Some(libc::ECONNRESET | libc::EPIPE) => Fault::Closed,
+        _ => Fault::Io(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (Tcp, Tcp) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Tcp::new(here).unwrap(), Tcp::new(listener.accept().unwrap().0).unwrap())
+    }
+
+    #[test]
+    fn a_connection_is_set_up_for_small_messages_and_vanishing_hosts() {
+        let (here, _there) = pair();
+        let socket = SockRef::from(&here.0);
+        assert!(here.0.nodelay().unwrap() && socket.keepalive().unwrap() && socket.nonblocking().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(10));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+        here.give_up_after(Duration::from_secs(400)).unwrap();
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(400)));
+    }
+
+    #[test]
+    fn one_call_moves_a_bounded_part_of_a_body() {
+        let (mut here, mut there) = pair();
+        let body = vec![1; 8 << 20];
+        let sent = here.send(&[0; HEAD], View::of(&body), 0).unwrap();
+        assert!((1..=HEAD + BURST).contains(&sent), "{sent}");
+        let mut into = vec![0; 8 << 20];
+        while there.receive(&mut [0; HEAD], ViewMut::of(&mut into), 0).unwrap() == 0 {}
+    }
+
+    #[test]
+    fn only_a_peer_that_left_counts_as_closed() {
+        for left in [libc::ECONNRESET, libc::EPIPE] {
+            assert!(matches!(lost(io::Error::from_raw_os_error(left)), Fault::Closed));
+        }
+        for refused in [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENOMEM, libc::EBADF] {
+            let Fault::Io(error) = lost(io::Error::from_raw_os_error(refused)) else {
+                panic!("{refused} is a refusal")
+            };
+            assert_eq!(error.raw_os_error(), Some(refused));
+        }
+    }
+
+    #[test]
+    fn an_interrupted_call_is_repeated() {
+        let mut answers = [-1, -1, 3].into_iter();
+        let moved = attempt(|| {
+            // SAFETY: errno belongs to this thread.
+            unsafe { *libc::__errno_location() = libc::EINTR };
+            answers.next().unwrap()
+        });
+        assert_eq!(moved.unwrap(), Some(3));
+    }
+}

@@ -1,0 +1,168 @@
+//! One policy for every wait: spin, then yield, then sleep a little.
+//!
+//! The first polls are bare, because `pause` alone can cost as much as a flag takes to cross to another core. Then come
+//! polls with `pause`, then yields: with fewer cores than ranks, what is awaited may need this very core, so such ranks
+//! yield at once. After a few milliseconds the wait sleeps in short bounded naps. Nobody has to wake it, so a
+//! publication needs neither a fence nor a look for sleepers. The alarm and the clock are read only once a wait is slow.
+
+use crate::alarm::Alarm;
+use std::time::{Duration, Instant};
+
+const BARE_POLLS: u32 = 100;
+const PAUSED_POLLS: u32 = 2000;
+/// Yields between two looks at the clock and the alarm.
+const YIELDS: u32 = 64;
+/// How long a wait yields before it naps.
+const PATIENCE: Duration = Duration::from_millis(5);
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+
+/// How a wait ended without what it waited for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Interrupted {
+    /// The deadline passed.
+    TimedOut,
+    /// The alarm was raised.
+    Alarmed,
+}
+
+/// The policy, fitted to how many ranks share how many cores.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    spins: bool,
+    timeout: Duration,
+}
+
+impl Waiting {
+    /// For `ranks` ranks of this host on `cores` cores; every wait gives up after `timeout`.
+    pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
+        Self { spins: ranks <= cores, timeout }
+    }
+
+    /// How long a wait lasts at most.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The same policy with another bound on each wait.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Polls `ready` until it gives something. `nap` is called with how long to sleep once the wait has become long; it
+    /// may return early.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if the deadline passes or `alarm` is raised first; `ready` is polled once more before.
+    #[inline(always)]
+    pub fn until<T>(
+        &self,
+        alarm: &Alarm,
+        mut nap: impl FnMut(Duration),
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<T, Interrupted> {
+        match ready() {
+            Some(it) => Ok(it),
+            None => self.slowly(alarm, &mut nap, &mut ready),
+        }
+    }
+
+    #[inline(never)]
+    fn slowly<T>(
+        &self,
+        alarm: &Alarm,
+        nap: &mut impl FnMut(Duration),
+        ready: &mut impl FnMut() -> Option<T>,
+    ) -> Result<T, Interrupted> {
+        if self.spins {
+            for _ in 0..BARE_POLLS {
+                if let Some(it) = ready() {
+                    return Ok(it);
+                }
+            }
+            for _ in 0..PAUSED_POLLS {
+                if let Some(it) = ready() {
+                    return Ok(it);
+                }
+                std::hint::spin_loop();
+            }
+        }
+        self.very_slowly(alarm, nap, ready)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn very_slowly<T>(
+        &self,
+        alarm: &Alarm,
+        nap: &mut impl FnMut(Duration),
+        ready: &mut impl FnMut() -> Option<T>,
+    ) -> Result<T, Interrupted> {
+        let mut since: Option<Instant> = None;
+        let mut sleep = SHORTEST_NAP;
+        loop {
+            for _ in 0..YIELDS {
+                if let Some(it) = ready() {
+                    return Ok(it);
+                }
+                std::thread::yield_now();
+            }
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            let interrupted = match (alarm.raised(), waited >= self.timeout) {
+                (true, _) => Some(Interrupted::Alarmed),
+                (_, true) => Some(Interrupted::TimedOut),
+                _ => None,
+            };
+            if let Some(interrupted) = interrupted {
+                return ready().ok_or(interrupted);
+            }
+            if waited >= PATIENCE {
+                nap(sleep);
+                sleep = (sleep * 2).min(LONGEST_NAP);
+                if let Some(it) = ready() {
+                    return Ok(it);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(timeout: Duration) -> Waiting {
+        Waiting::new(1, 1, timeout)
+    }
+
+    #[test]
+    fn what_comes_in_time_is_returned() {
+        let mut polls = 0;
+        let ready = || {
+            polls += 1;
+            (polls > 5000).then_some(polls)
+        };
+        assert_eq!(waiting(Duration::from_secs(60)).until(&Alarm::default(), |_| {}, ready), Ok(5001));
+    }
+
+    #[test]
+    fn the_deadline_and_the_alarm_end_a_wait() {
+        let never = || None::<()>;
+        let alarm = Alarm::default();
+        assert_eq!(waiting(Duration::ZERO).until(&alarm, |_| {}, never), Err(Interrupted::TimedOut));
+        alarm.raise();
+        assert_eq!(waiting(Duration::from_secs(60)).until(&alarm, |_| {}, never), Err(Interrupted::Alarmed));
+    }
+
+    #[test]
+    fn long_waits_nap_longer_and_longer() {
+        let mut naps = Vec::new();
+        let timeout = Duration::from_millis(60);
+        let nap = |length| {
+            naps.push(length);
+            std::thread::sleep(length);
+        };
+        assert_eq!(waiting(timeout).until(&Alarm::default(), nap, || None::<()>), Err(Interrupted::TimedOut));
+        assert!(naps.is_sorted() && *naps.last().unwrap() <= LONGEST_NAP, "{naps:?}");
+    }
+}
