@@ -186,6 +186,13 @@ fn a_rank_out_of_range_is_refused() {
 }
 
 #[test]
+fn a_world_with_too_many_ranks_for_the_descriptors_is_refused_at_once() {
+    let error = fails(JoinConfig { join_timeout: Duration::from_secs(1), ..job(u32::MAX as usize) });
+    // No Linux lets a process have 2^33.
+    assert!(matches!(error, JoinError::Descriptors { .. }), "{error}");
+}
+
+#[test]
 fn strangers_at_the_port_change_nothing_but_a_counter() {
     let config = job(4);
     let over = AtomicBool::new(false);
