@@ -93,6 +93,19 @@ pub enum JoinError {
         /// The variable that names other ports.
         variable: &'static str,
     },
+    /// The process may not open enough files. Raise its limit.
+    #[error(
+        "a world of {world} ranks needs up to {need} descriptors in a process (two for each rank, and {SPARE}), but its \
+         hard limit is {limit}: raise it, with 'ulimit -Hn' or in the service's unit"
+    )]
+    Descriptors {
+        /// How many ranks there are.
+        world: usize,
+        /// How many descriptors they may take.
+        need: u64,
+        /// How many there may be.
+        limit: u64,
+    },
     /// Nothing answered where rank 0 should listen. Start rank 0, or check the address, the port and the firewall.
     #[error(
         "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its port open? ({last})",
@@ -181,6 +194,18 @@ pub enum JoinError {
     Io(#[from] io::Error),
 }
 
+/// Descriptors for strangers at the door, and for what else the process has open.
+const SPARE: u64 = 128;
+
+/// Raises the limit of descriptors to the hard one: every rank may take a connection and a watch on its process.
+fn check_descriptors(world: usize) -> Result<(), JoinError> {
+    let need = 2 * world as u64 + SPARE;
+    match maypole_transports::sockets::raise_descriptor_limit() {
+        Some(limit) if limit < need => Err(JoinError::Descriptors { world, need, limit }),
+        _ => Ok(()),
+    }
+}
+
 fn list<T: ToString>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -223,8 +248,11 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
     if rank >= world {
         return Err(JoinError::OutOfRange { rank, world });
     }
-    if world > 1 && config.ports.is_empty() {
+    if world == 1 {
+        return Ok(());
+    }
+    if config.ports.is_empty() {
         return Err(JoinError::Config("no port is named where rank 0 should listen".to_owned()));
     }
-    Ok(())
+    check_descriptors(world)
 }

@@ -236,13 +236,26 @@ impl Service {
         self.shared.request(Request::Offer { round: round.clone(), payload });
         match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
-            Some(Ok(Err(rank))) => Err(ServiceError::Left { rank }),
+            Some(Ok(Err(rank))) => Err(self.why_gone(rank)),
             Some(Err(error)) => Err(error),
             None => Err(ServiceError::TimedOut { what: "an exchange", missing: self.who_is_missing(round) }),
         }
     }
 
+    /// A rank that fails leaves, too; then the failure is the news.
+    fn why_gone(&self, rank: usize) -> ServiceError {
+        self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
+    }
+
+    fn check_process(&self) -> Result<(), ServiceError> {
+        if self.shared.is_forked() {
+            return Err(ServiceError::Closed { why: "it was made before this process was forked".to_owned() });
+        }
+        Ok(())
+    }
+
     fn check_members(&self, members: &[usize]) -> Result<(), ServiceError> {
+        self.check_process()?;
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
@@ -310,6 +323,12 @@ impl Service {
     pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
+        if self.shared.is_forked() {
+            // Neither joined nor detached: the thread is in our parent.
+            std::mem::forget(thread);
+            return Ok(());
+        }
+        self.shared.update(|state| state.leaving = true);
         self.shared.request(Request::Goodbye { last: last_sequence });
         let over = |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());
         let heard = self.shared.wait(Instant::now() + GOODBYE, over);

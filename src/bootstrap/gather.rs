@@ -100,9 +100,9 @@ impl Gathering<'_> {
         }
         let (number, rank) = (self.next, admitted.binding.initiator as usize);
         self.next += 1;
-        tune(&admitted.stream, crate::service::SILENCE)?;
-        self.watch.add(&admitted.stream, number, false)?;
-        let control = Control::new(admitted.stream, admitted.channel)?;
+        let tuned = tune(&admitted.stream, crate::service::SILENCE);
+        let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
+        let Ok(control) = watched.and_then(|()| Control::new(admitted.stream, admitted.channel)) else { return Ok(()) };
         self.comers.insert(number, Comer { control, rank, since: Instant::now(), hello: None });
         self.listen(number)
     }
@@ -190,9 +190,7 @@ impl Gathering<'_> {
         let mut notes = std::mem::take(&mut self.notes);
         // The last few say enough.
         notes.drain(..notes.len().saturating_sub(3));
-        if let Some(last) = &self.door.last {
-            notes.push(format!("{} connections were turned away, the last of them from {last}", self.door.strangers));
-        }
+        notes.extend(self.door.complaint());
         let refusal = Refusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)

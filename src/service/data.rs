@@ -26,6 +26,7 @@ impl Service {
         lane: u32,
         deadline: Instant,
     ) -> Result<TcpStream, ServiceError> {
+        self.check_process()?;
         let rank = self.rank();
         if peer >= self.world() || peer == rank {
             return Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")));
@@ -42,10 +43,11 @@ impl Service {
 
     fn await_peer(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
         let arrived = self.shared.wait_or_fail(deadline, |state| match state.arrived.remove(&(group, peer, lane)) {
-            None if state.left.contains_key(&peer) => Some(Err(ServiceError::Left { rank: peer })),
-            stream => stream.map(Ok),
+            None if state.left.contains_key(&peer) => Some(None),
+            stream => stream.map(Some),
         });
-        arrived.unwrap_or(Err(ServiceError::TimedOut { what: "a data connection", missing: vec![peer] }))?
+        let late = || ServiceError::TimedOut { what: "a data connection", missing: vec![peer] };
+        arrived.ok_or_else(late)??.ok_or_else(|| self.why_gone(peer))
     }
 
     fn reach(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
@@ -60,7 +62,7 @@ impl Service {
             let again = deadline.min(Instant::now() + BETWEEN_ATTEMPTS);
             let gone = self.shared.wait_or_fail(again, |state| state.left.contains_key(&peer).then_some(()));
             match gone {
-                Some(Ok(())) => return Err(ServiceError::Left { rank: peer }),
+                Some(Ok(())) => return Err(self.why_gone(peer)),
                 Some(Err(error)) => return Err(error),
                 None if again == deadline => {
                     return Err(ServiceError::TimedOut { what: "a data connection", missing: vec![peer] });

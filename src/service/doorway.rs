@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const HALF_OPEN: usize = 64;
 /// How long a stranger may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nobody is let in after a failure to accept.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Connections taken from the queue before other events are looked at.
 const AT_ONCE: usize = 64;
 
@@ -23,10 +25,12 @@ pub(crate) struct Doorway {
     secret: Secret,
     half_open: VecDeque<Stranger>,
     next: u64,
+    /// Nobody is let in until then, because there is no descriptor for them.
+    full: Option<Instant>,
     /// Connections that came to nothing.
     pub(crate) strangers: u64,
-    /// Why the last of them did, and where it came from.
-    pub(crate) last: Option<String>,
+    /// The most telling reason of one of them, and where it came from.
+    told: Option<(u8, String)>,
 }
 
 #[derive(Debug)]
@@ -50,7 +54,7 @@ impl Doorway {
     pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, DOOR, false)?;
-        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, strangers: 0, last: None })
+        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, full: None, strangers: 0, told: None })
     }
 
     pub(crate) fn close(&self, watch: &Watch) {
@@ -61,9 +65,15 @@ impl Doorway {
         self.half_open.len()
     }
 
+    /// Says how many connections came to nothing, and why one of them did; nothing if there were none.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let (_, why) = self.told.as_ref()?;
+        Some(format!("{} connections were turned away, one of them from {why}", self.strangers))
+    }
+
     /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.half_open.front().map(|stranger| stranger.until)
+        self.half_open.front().map(|stranger| stranger.until).into_iter().chain(self.full).min()
     }
 
     /// Deals with the event of `number`; gives a connection that is no stranger's any more.
@@ -89,8 +99,10 @@ impl Doorway {
 
     fn accept(&mut self, watch: &Watch) {
         for _ in 0..AT_ONCE {
-            // Any error here is the connection's own, or passes: the level-triggered watch tells us again.
-            let Ok((stream, from)) = self.listener.accept() else { return };
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => return self.pause_unless_harmless(&error, watch),
+            };
             if self.half_open.len() == HALF_OPEN {
                 self.turn_away(0, &SecureError::Refused, watch);
             }
@@ -106,8 +118,21 @@ impl Doorway {
         }
     }
 
+    /// Without descriptors the watch would report the same caller for ever; so it is not asked for a while.
+    fn pause_unless_harmless(&mut self, error: &io::Error, watch: &Watch) {
+        use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+        if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+            tracing::warn!(%error, "connections cannot be accepted");
+            watch.remove(&self.listener);
+            self.full = Some(Instant::now() + PAUSE);
+        }
+    }
+
     /// Drops strangers that took too long.
     pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
+        if self.full.is_some_and(|until| until <= now) {
+            self.full = watch.add(&self.listener, DOOR, false).is_err().then(|| now + PAUSE);
+        }
         while self.half_open.front().is_some_and(|stranger| stranger.until <= now) {
             self.turn_away(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
         }
@@ -118,7 +143,14 @@ impl Doorway {
         let _ = stranger.stream.write(&refuse(why));
         watch.remove(&stranger.stream);
         self.strangers += 1;
-        self.last = Some(format!("{}: {why}", stranger.from));
+        let telling = match why {
+            SecureError::WrongKey => 2,
+            SecureError::OtherJob => 1,
+            _ => 0,
+        };
+        if self.told.as_ref().is_none_or(|(known, _)| *known <= telling) {
+            self.told = Some((telling, format!("{}: {why}", stranger.from)));
+        }
         tracing::debug!(from = %stranger.from, %why, "a connection was turned away");
     }
 }

@@ -91,12 +91,12 @@ impl Verdict {
                 return Self::Cycle { ranks: path.split_off(start) };
             }
             let Some(Some(place)) = places.get(rank).cloned() else { return Self::Silent { rank } };
-            match place.awaits {
-                _ if !place.inside => return Self::Outside { rank, place },
-                None => return Self::Busy { rank, place },
-                Some(next) => path.push((rank, place)),
+            if !place.inside {
+                return Self::Outside { rank, place };
             }
-            rank = path.last().and_then(|(_, place)| place.awaits).expect("just pushed");
+            let Some(next) = place.awaits else { return Self::Busy { rank, place } };
+            path.push((rank, place));
+            rank = next;
         }
     }
 }

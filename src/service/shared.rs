@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) bell: Bell,
+    /// The process that has the service thread.
+    process: u32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -49,6 +51,8 @@ pub(crate) struct State {
     pub(crate) silent: Vec<usize>,
     /// Rank 0: everybody else has left or died. Others: rank 0 heard our goodbye.
     pub(crate) farewell: bool,
+    /// We have said goodbye: whatever ends now ends in order.
+    pub(crate) leaving: bool,
     /// The service thread is to end.
     pub(crate) stop: bool,
     /// The service thread has ended, or can do nothing more, and why.
@@ -77,6 +81,7 @@ impl Shared {
             alarm: Arc::default(),
             progress: Arc::default(),
             bell: Bell::new()?,
+            process: std::process::id(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -85,6 +90,11 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panicked with the lock held left the state whole: every change to it is one assignment or insertion.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This is a forked child's copy: it has no service thread, and its descriptors are its parent's.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Changes the state, and wakes whoever waits for it.

@@ -200,7 +200,7 @@ impl Worker {
     /// Rank 0 is gone, and with it the control plane. It leaves last, unless it dies or tires of waiting.
     fn root_is_gone(&mut self, how: &str) {
         let died = self.shared.update(|state| {
-            let left = state.left.contains_key(&0) || state.farewell;
+            let left = state.left.contains_key(&0) || state.leaving;
             let closed = if left { "rank 0 has left" } else { "rank 0 died" };
             state.closed = Some(closed.to_owned());
             !left && state.cause.is_none()

@@ -57,6 +57,15 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
     Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
+/// Allows this process as many descriptors as its hard limit, and says how many those are (`None`: without end).
+pub fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Up to the hard limit is always allowed; if it is refused all the same, what we had remains.
+    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+    getrlimit(Resource::Nofile).current
+}
+
 /// Our effective user's number.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -94,6 +103,12 @@ mod tests {
         let mut byte = [0];
         there.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn the_descriptor_limit_is_the_hard_limit_afterwards() {
+        let limit = raise_descriptor_limit();
+        assert_eq!(limit, rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum);
     }
 
     #[test]
