@@ -18,7 +18,7 @@ fn main() {
         let mut broken = ring.clone();
         let step = broken[1].steps.remove(nth);
         let flaw = verify(collective, &broken, Placement::Apart).expect_err("no step of a ring is superfluous");
-        println!("without rank 1's step {nth}, {step:?}:\n    {flaw}");
+        println!("without rank 1's step {nth}, {}:\n    {flaw}", words(step));
     }
 
     // Two ranks that add into the chunk they are still sending wait for each other: a send is posted, and its chunk may
@@ -31,4 +31,14 @@ fn main() {
     }
     let flaw = verify(collective, &hasty, Placement::Apart).expect_err("this hangs");
     println!("\nsending what is about to change:\n    {flaw}");
+}
+
+fn words(step: Step) -> String {
+    match step {
+        Step::Send { from, to } => format!("sending {from} to rank {to}"),
+        Step::Recv { into, from } => format!("receiving {into} from rank {from}"),
+        Step::RecvReduce { into, from } => format!("adding what rank {from} sends to {into}"),
+        Step::Copy { from, into } => format!("copying {from} to {into}"),
+        Step::Reduce { from, into } => format!("adding {from} to {into}"),
+    }
 }

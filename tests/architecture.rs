@@ -44,7 +44,6 @@ const LONG: &[(&str, usize, &str)] = &[
     ("src/comm.rs", 550, "one method a collective, each with its promise"),
     ("src/execute/mod.rs", 550, "one loop; its parts share what is hot"),
     ("transports/src/board.rs", 650, "one memory layout and the orderings that keep it"),
-    ("transports/src/secure.rs", 550, "one handshake, both ends side by side"),
 ];
 
 #[test]
