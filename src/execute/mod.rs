@@ -209,14 +209,19 @@ impl Walk<'_, '_> {
         if !program.self_crediting {
             self.consumed::<SIMPLE>(sources, k);
         }
-        if !SIMPLE && op.posted.is_some() {
-            let posted = Place { buffer: op.posted.expect("just seen"), offset: place.0, len: place.1 };
-            for stream in &program.posts[op.posts.0 as usize..op.posts.1 as usize] {
-                self.executor.links.post(*stream as usize, posted, program.fingerprint);
-            }
-            self.executor.links.push(self.buffers);
+        if let Some(buffer) = op.posted.filter(|_| !SIMPLE) {
+            self.post(op, Place { buffer, offset: place.0, len: place.1 });
         }
         Ok(())
+    }
+
+    /// Posts a result to its streams, from where it lies.
+    fn post(&mut self, op: &Op, place: Place) {
+        let links = &mut self.executor.links;
+        for stream in &self.program.posts[op.posts.0 as usize..op.posts.1 as usize] {
+            links.post(*stream as usize, place, self.program.fingerprint);
+        }
+        links.push(self.buffers);
     }
 
     /// Awaits the sources and combines them where the fold says.
