@@ -13,6 +13,7 @@ use links::{Arrival, Place};
 use maypole_kernels::{Fold, View, ViewMut};
 use maypole_transports::board::{Board, In, Out};
 use maypole_transports::{Alarm, Fault, Interrupted, Waiting};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,15 +84,15 @@ pub struct Executor {
     links: Links,
     waiting: Waiting,
     alarm: Arc<Alarm>,
-    /// Whether the last program left what we consumed unsaid.
-    silent: bool,
+    /// The last program, by its fingerprint, if it left what we consumed unsaid.
+    silent: Option<u64>,
 }
 
 impl Executor {
     /// For a rank that shares no board yet.
     pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, silent: false }
+        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, silent: None }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -119,10 +120,12 @@ impl Executor {
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
     pub fn run(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
-        if self.silent && !program.self_crediting {
+        // A program proves what its own readers consumed, not what those of another one did.
+        let silent = program.self_crediting.then_some(program.fingerprint);
+        if self.silent != silent && self.silent.is_some() {
             self.say_consumed();
         }
-        self.silent = program.self_crediting;
+        self.silent = silent;
         if program.windows == 1 && program.streams.is_empty() {
             let mut walk = Walk { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
@@ -151,7 +154,7 @@ impl Executor {
         walk.flush_all()
     }
 
-    /// Writes the counters that self-crediting programs leave alone, because the next program's readers look at them.
+    /// Writes the counters that self-crediting programs leave alone, because another program's writers look at them.
     #[cold]
     fn say_consumed(&mut self) {
         let Some(board) = &self.board else { return };
@@ -262,27 +265,31 @@ impl Walk<'_, '_> {
         let executor = &mut *self.executor;
         let wanted = wanted(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let links = &mut executor.links;
+        let links = RefCell::new(&mut executor.links);
         let buffers = self.buffers;
         let base = executor.positions[peer];
         let mut polls = 0u32;
+        let mut suspected = false;
         let ready = || match board.readable(wanted) {
             Ok(true) => Some(Ok(())),
             Ok(false) => {
                 polls = polls.wrapping_add(1);
                 if polls.is_multiple_of(64) {
-                    // The peer may be in another call, whose publications are fewer than the one we await.
-                    links.drive(buffers);
-                    match board.glance(peer, base) {
-                        Some(theirs) if theirs != wanted.fingerprint => return Some(Err(theirs)),
-                        _ => {}
+                    links.borrow_mut().drive(buffers);
+                    // The peer may be in another call, whose publications are fewer than the one we await. Or it has
+                    // just published that one and is calls ahead already: then it is readable before the next look.
+                    let elsewhere = board.glance(peer, base).filter(|theirs| *theirs != wanted.fingerprint);
+                    match elsewhere {
+                        Some(theirs) if suspected => return Some(Err(theirs)),
+                        _ => suspected = elsewhere.is_some(),
                     }
                 }
                 None
             }
             Err(mismatch) => Some(Err(mismatch.theirs)),
         };
-        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
+        let nap = |length| links.borrow_mut().nap(length);
+        match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 Ok(())
@@ -296,21 +303,19 @@ impl Walk<'_, '_> {
     fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers) = (&mut executor.links, self.buffers);
+        let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
             polls = polls.wrapping_add(1);
             if !room && polls.is_multiple_of(64) {
-                links.drive(buffers);
+                links.borrow_mut().drive(buffers);
             }
             room.then_some(())
         };
+        let nap = |length| links.borrow_mut().nap(length);
         let reader = || executor.locals[out.audience.trailing_zeros() as usize];
-        executor
-            .waiting
-            .until(&executor.alarm, std::thread::sleep, ready)
-            .map_err(|interrupted| interrupt(at, reader(), interrupted))
+        executor.waiting.until(&executor.alarm, nap, ready).map_err(|interrupted| interrupt(at, reader(), interrupted))
     }
 
     /// Tells streams where what this fold takes from them shall go.
@@ -355,7 +360,7 @@ impl Walk<'_, '_> {
     ) -> Result<T, Box<Failure>> {
         let executor = &mut *self.executor;
         let peer = executor.links.peer(stream);
-        let links = std::cell::RefCell::new(&mut executor.links);
+        let links = RefCell::new(&mut executor.links);
         let buffers = self.buffers;
         let ready = || {
             let mut links = links.borrow_mut();
