@@ -129,7 +129,7 @@ impl Collective {
             Self::Broadcast { root } | Self::Reduce { root } | Self::Gather { root } | Self::Scatter { root } => {
                 Some(root)
             }
-            _ => None,
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => None,
         }
     }
 
@@ -140,7 +140,7 @@ impl Collective {
             Self::Reduce { .. } => Self::Reduce { root },
             Self::Gather { .. } => Self::Gather { root },
             Self::Scatter { .. } => Self::Scatter { root },
-            other => other,
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => self,
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod algorithms;
 pub mod collective;
 pub mod comm;
+pub mod draw;
 pub mod element;
 pub mod error;
 pub mod execute;

@@ -8,10 +8,13 @@
 //!
 //! The order of steps is the law of [`walk`]: what is proved here completes on every executor.
 
+mod flaw;
+
+pub use flaw::Flaw;
+
 use crate::collective::{Collective, Symbol};
-use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use crate::walk::{Meaning, Stuck, walk};
-use std::fmt;
+use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
+use crate::walk::{Meaning, walk};
 use std::rc::Rc;
 
 /// What is known of schedules that were found right.
@@ -23,161 +26,6 @@ pub struct Proof {
     /// Every combination is `((x0 op x1) op x2) op ...`, one contribution at a time and the next one on the right:
     /// together with rank order, the bits of the plain loop over the ranks.
     pub left_to_right: bool,
-}
-
-/// What is wrong with a set of schedules: the first flaw found, in the order of the proof.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Flaw {
-    /// The root is not among the ranks.
-    #[error("the root is rank {root}, but there are only {world} ranks")]
-    Root {
-        /// The root asked for.
-        root: usize,
-        /// How many schedules there are.
-        world: usize,
-    },
-    /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a rank.
-    #[error("rank {rank} cuts the whole into {chunks} chunks, but it must be {expected} here, as on every rank")]
-    Chunks {
-        /// Whose schedule.
-        rank: usize,
-        /// How many chunks it has.
-        chunks: usize,
-        /// How many it must have.
-        expected: usize,
-    },
-    /// A step names a peer that does not exist.
-    #[error("rank {rank}, step {step}: there is no rank {peer} in a world of {world}")]
-    NoSuchPeer {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// The peer it names.
-        peer: usize,
-        /// How many ranks there are.
-        world: usize,
-    },
-    /// A rank sends to itself or receives from itself.
-    #[error("rank {rank}, step {step}: talks to itself; no link leads there, use a copy or a reduce")]
-    ToItself {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-    },
-    /// A span's chunk number is beyond the schedule's `chunks`, or its `scratch`.
-    #[error("rank {rank}, step {step}: {span} is out of range, that buffer has {chunks} chunks")]
-    OutOfRange {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// The span it names.
-        span: Span,
-        /// How many chunks that buffer has.
-        chunks: usize,
-    },
-    /// The collective gives this rank no such part of the buffer.
-    #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for what is only passed on",
-        collective = .collective.name())]
-    NotHeld {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// The span it names.
-        span: Span,
-        /// The collective that says who holds what.
-        collective: Collective,
-    },
-    /// A step writes to the input, which belongs to the caller.
-    #[error("rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch")]
-    WritesInput {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// The span it names.
-        span: Span,
-    },
-    /// A copy or a reduction joins chunks that need not be equally long.
-    #[error(
-        "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and need not be equally long"
-    )]
-    Length {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// What is read.
-        from: Span,
-        /// What is written.
-        into: Span,
-    },
-    /// A message is received into a chunk that need not be as long as it.
-    #[error(
-        "rank {rank}, step {step}: takes {sent} of rank {from} into {into}, another chunk of the whole, which need \
-        not be equally long; are sends and receives of this link in the same order?"
-    )]
-    Mismatch {
-        /// Who receives.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// Who sent it.
-        from: usize,
-        /// The span that was sent.
-        sent: Span,
-        /// Where it is received.
-        into: Span,
-    },
-    /// A step reads a span into which nothing was written yet.
-    #[error("rank {rank}, step {step}: reads {span}, which holds nothing yet")]
-    Empty {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// The span it reads.
-        span: Span,
-    },
-    /// A reduction adds a contribution that is in the sum already.
-    #[error("rank {rank}, step {step}: {into} gets {symbol} a second time")]
-    Twice {
-        /// Whose step.
-        rank: usize,
-        /// Which of its steps.
-        step: usize,
-        /// Where the sum is.
-        into: Span,
-        /// The contribution.
-        symbol: Symbol,
-    },
-    /// The steps cannot all be taken.
-    #[error("stuck: {0}")]
-    Stuck(#[source] Stuck),
-    /// Nothing was ever written to a chunk of the output.
-    #[error("rank {rank} never gets chunk {chunk} of its output")]
-    Unwritten {
-        /// Whose output.
-        rank: usize,
-        /// Which chunk.
-        chunk: usize,
-    },
-    /// A chunk of the output ends with the wrong contributions.
-    #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = Difference(.missing, .surplus))]
-    Wrong {
-        /// Whose output.
-        rank: usize,
-        /// Which chunk.
-        chunk: usize,
-        /// What should be in it and is not.
-        missing: Vec<Symbol>,
-        /// What is in it and should not be.
-        surplus: Vec<Symbol>,
-    },
 }
 
 /// Proves that `schedules`, one a rank, do `collective`, with input and output placed as `placement` says.
@@ -316,7 +164,7 @@ impl<'a> Symbols<'a> {
         for (rank, schedule) in schedules.iter().enumerate() {
             for chunk in (0..schedule.chunks).filter(|&chunk| collective.input(rank).contains(chunk)) {
                 let own = Value { symbols: Rc::new([Symbol { rank, chunk }]), left_to_right: true };
-                *symbols.at(rank, crate::schedule::input(chunk)) = Some(own);
+                *symbols.at(rank, input(chunk)) = Some(own);
             }
         }
         symbols
@@ -357,17 +205,8 @@ impl<'a> Symbols<'a> {
 
     fn combine(&mut self, rank: usize, step: usize, into: Span, left: &Value, right: &Value) -> Option<Value> {
         let twice = |symbol: &&Symbol| left.symbols.contains(*symbol);
-        let repeatable = match self.collective {
-            Collective::Barrier => true,
-            Collective::Broadcast { .. }
-            | Collective::Reduce { .. }
-            | Collective::AllReduce
-            | Collective::Gather { .. }
-            | Collective::AllGather
-            | Collective::Scatter { .. }
-            | Collective::ReduceScatter
-            | Collective::AllToAll => false,
-        };
+        // A token may hear of a rank twice.
+        let repeatable = matches!(self.collective, Collective::Barrier);
         if let Some(&symbol) = right.symbols.iter().find(twice).filter(|_| !repeatable) {
             self.object(Flaw::Twice { rank, step, into, symbol });
             return None;
@@ -382,7 +221,7 @@ impl<'a> Symbols<'a> {
         let mut proof = Proof { keeps_rank_order: true, left_to_right: true };
         for rank in 0..world {
             for chunk in (0..self.schedules[rank].chunks).filter(|&chunk| collective.output(rank).contains(chunk)) {
-                let value = self.at(rank, crate::schedule::output(chunk)).take();
+                let value = self.at(rank, output(chunk)).take();
                 let value = value.ok_or(Flaw::Unwritten { rank, chunk })?;
                 compare(&value.symbols, &collective.result(world, rank, chunk), rank, chunk)?;
                 proof.keeps_rank_order &= value.keeps_rank_order() || !collective.reduces();
@@ -427,28 +266,5 @@ impl Meaning for Symbols<'_> {
     fn local(&mut self, rank: usize, step: usize, from: Span, into: Span, reduce: bool) {
         let value = self.read(rank, step, from);
         self.write(rank, step, into, value, reduce);
-    }
-}
-
-/// Says what is missing and what is too much.
-struct Difference<'a>(&'a [Symbol], &'a [Symbol]);
-
-impl fmt::Display for Difference<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (verb, symbols) in [("it lacks", self.0), ("it should not have", self.1)] {
-            for (nth, symbol) in symbols.iter().enumerate() {
-                match nth {
-                    0 => write!(
-                        f,
-                        "{}{verb} {symbol}",
-                        if verb != "it lacks" && !self.0.is_empty() { "; " } else { "" }
-                    )?,
-                    1..4 => write!(f, ", {symbol}")?,
-                    4 => write!(f, " and {} more", symbols.len() - 4)?,
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
     }
 }

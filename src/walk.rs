@@ -46,6 +46,37 @@ impl std::error::Error for Stuck {}
 
 /// Takes every step that may be taken until none is left.
 ///
+/// Each rank's steps are taken in the order of its list; which rank goes first is not said, and cannot matter: what a
+/// step reads, and which message it takes, is the same in every such order.
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::collective::Collective;
+/// use maypole::schedule::{Placement, Span};
+/// use maypole::walk::{Meaning, walk};
+///
+/// /// Counts messages and reductions.
+/// struct Counts { messages: usize, reductions: usize }
+///
+/// impl Meaning for Counts {
+///     type Message = ();
+///     fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {
+///         self.messages += 1;
+///     }
+///     fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), reduce: bool) {
+///         self.reductions += usize::from(reduce);
+///     }
+///     fn local(&mut self, _: usize, _: usize, _: Span, _: Span, reduce: bool) {
+///         self.reductions += usize::from(reduce);
+///     }
+/// }
+///
+/// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// let mut counts = Counts { messages: 0, reductions: 0 };
+/// walk(&ring, Placement::Apart, &mut counts).unwrap();
+/// assert_eq!((counts.messages, counts.reductions), (4 * 6, 4 * 3));
+/// ```
+///
 /// # Errors
 /// [`Stuck`] if ranks wait for one another for ever, or if a message is never taken.
 ///

@@ -122,6 +122,19 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
 }
 
 #[test]
+fn trees_take_their_height_and_one_unit_a_window() {
+    let cost = Cost { ports: Ports::PerLink, ..COST };
+    for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
+        let (h, k) = (f64::from(world.ilog2()), 16.0);
+        let price = |collective| seconds(Order::Conflict, Algorithm::Tree, collective, world, 16, cost);
+        let unit = ALPHA + S / k * BETA;
+        assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
+    }
+}
+
+#[test]
 fn sends_to_one_peer_in_a_row_are_one_message() {
     let send = |chunk| Step::Send { from: input(chunk), to: 1 };
     let take = |chunk| Step::Recv { into: output(chunk), from: 0 };

@@ -3,7 +3,13 @@
 //! Counted from the root, rank `v`'s parent is `v` without its lowest set bit, and the subtree of `v` is the range that
 //! begins at `v` and is as long as that bit. Broadcast sends to the biggest subtree first.
 //!
-//! PICTURE binomial broadcast
+//! ```text
+//! binomial broadcast, n = 4
+//!      rank 0           rank 1    rank 2        rank 3
+//! 0    out0 =in0 ->2,1
+//! 1                     out0 <-0  out0 <-0 ->3
+//! 2                                             out0 <-2
+//! ```
 //!
 //! **Cost**: ceil(lg n) steps. Broadcast and reduce lg n (a + S b); the root alone sends, or receives, lg n S bytes.
 //!
@@ -16,7 +22,15 @@
 //!
 //! A subtree's blocks travel together: consecutive sends to one peer are one message.
 //!
-//! PICTURE binomial gather
+//! ```text
+//! binomial gather, n = 4
+//!      rank 0      rank 1   rank 2    rank 3
+//! 0    out0 =in0   in1 ->0            in3 ->2
+//! 1    out1 <-1             tmp3 <-3
+//!                           in2 ->0
+//!                           tmp3 ->0
+//! 2    out2,3 <-2
+//! ```
 //!
 //! **Cost**: lg n a + (n-1)/n S b.
 //!

@@ -4,7 +4,12 @@
 //!
 //! Everybody sends its whole vector to everybody, and everybody combines all of them in rank order.
 //!
-//! PICTURE one-shot all_reduce
+//! ```text
+//! one-shot all_reduce, n = 4
+//!      rank 0                 rank 1                  rank 2                  rank 3
+//! 0    in0 ->all              in0 ->all               in0 ->all               in0 ->all
+//! 1    out0 =in0 +=1 +=2 +=3  out0 <-0 +=in0 +=2 +=3  out0 <-0 +=1 +=in0 +=3  out0 <-0 +=1 +=2 +=in0
+//! ```
 //!
 //! **Cost**: one step, (n-1) S bytes a rank: a + (n-1) S b.
 //!
@@ -14,7 +19,17 @@
 //!
 //! Reduce-scatter, then all-gather: rank `c` combines everybody's chunk `c` in rank order and sends it to everybody.
 //!
-//! PICTURE two-shot all_reduce
+//! ```text
+//! two-shot all_reduce, n = 4
+//!      rank 0                       rank 1                        rank 2                        rank 3
+//! 0    in1 ->1                      in2 ->2                       in3 ->3                       in0 ->0
+//!      in2 ->2                      in3 ->3                       in0 ->0                       in1 ->1
+//!      in3 ->3                      in0 ->0                       in1 ->1                       in2 ->2
+//! 1    out0 =in0 +=1 +=2 +=3 ->all  out1 <-0 +=in1 +=2 +=3 ->all  out2 <-0 +=1 +=in2 +=3 ->all  out3 <-0 +=1 +=2 +=in3 ->all
+//! 2    out1 <-1                     out2 <-2                      out3 <-3                      out0 <-0
+//!      out2 <-2                     out3 <-3                      out0 <-0                      out1 <-1
+//!      out3 <-3                     out0 <-0                      out1 <-1                      out2 <-2
+//! ```
 //!
 //! **Cost**: two steps, 2 (n-1)/n S bytes a rank: 2 a + 2 (n-1)/n S b.
 //!
@@ -24,7 +39,14 @@
 //!
 //! The root talks to everybody itself.
 //!
-//! PICTURE linear gather
+//! ```text
+//! linear gather, n = 4
+//!      rank 0     rank 1   rank 2   rank 3
+//! 0    out0 =in0  in1 ->0  in2 ->0  in3 ->0
+//! 1    out1 <-1
+//!      out2 <-2
+//!      out3 <-3
+//! ```
 //!
 //! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root; broadcast (n-1) S bytes.
 //!

@@ -1,6 +1,12 @@
 //! Dissemination: in round `i`, tell the rank 2^i after us all we have heard of, and hear the same from 2^i before us.
 //!
-//! PICTURE dissemination barrier
+//! ```text
+//! dissemination barrier, n = 4
+//!      rank 0             rank 1             rank 2             rank 3
+//! 0    in0 ->1            in0 ->2            in0 ->3            in0 ->0
+//! 1    tmp0 =in0 +=3 ->2  tmp0 =in0 +=0 ->3  tmp0 =in0 +=1 ->0  tmp0 =in0 +=2 ->1
+//! 2    out0 =tmp0 +=2     out0 =tmp0 +=3     out0 =tmp0 +=0     out0 =tmp0 +=1
+//! ```
 //!
 //! **Cost**: ceil(lg n) steps for every n, no bytes: ceil(lg n) a.
 //!

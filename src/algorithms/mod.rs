@@ -162,9 +162,7 @@ impl fmt::Display for Algorithm {
 
 /// No algorithm has this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "no algorithm is called {name:?}; there are ring, tree, binomial, pairwise, one-shot, two-shot, linear, dissemination"
-)]
+#[error("no algorithm is called {name:?}; there are {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
 pub struct UnknownAlgorithm {
     /// What was asked for.
     pub name: String,

@@ -1,6 +1,16 @@
 //! Pairwise exchange: in round `i`, send to the rank `i` after us and receive from the rank `i` before us.
 //!
-//! PICTURE pairwise all_to_all
+//! ```text
+//! pairwise all_to_all, n = 4
+//!      rank 0     rank 1     rank 2     rank 3
+//! 0    out0 =in0  out1 =in1  out2 =in2  out3 =in3
+//!      in1 ->1    in2 ->2    in3 ->3    in0 ->0
+//! 1    out3 <-3   out0 <-0   out1 <-1   out2 <-2
+//!      in2 ->2    in3 ->3    in0 ->0    in1 ->1
+//! 2    out2 <-2   out3 <-3   out0 <-0   out1 <-1
+//!      in3 ->3    in0 ->0    in1 ->1    in2 ->2
+//! 3    out1 <-1   out2 <-2   out3 <-3   out0 <-0
+//! ```
 //!
 //! **Cost**: n-1 messages and (n-1)/n S bytes a rank. Taken round by round (n-1) (a + S/n b); the rounds do not depend
 //! on one another, so an executor that overlaps them needs only a + (n-1)/n S b.

@@ -3,7 +3,17 @@
 //! Chunk `c` starts behind its owner, rank `c`, and goes once around; each rank adds its own part and passes it on.
 //! When it arrives at rank `c` it is complete (reduce-scatter); once more around, and everybody has it (all-gather).
 //!
-//! PICTURE ring all_reduce
+//! ```text
+//! ring all_reduce, n = 4
+//!      rank 0             rank 1             rank 2             rank 3
+//! 0    in3 ->1            in0 ->2            in1 ->3            in2 ->0
+//! 1    out2 =in2 +=3 ->1  out3 =in3 +=0 ->2  out0 =in0 +=1 ->3  out1 =in1 +=2 ->0
+//! 2    out1 =in1 +=3 ->1  out2 =in2 +=0 ->2  out3 =in3 +=1 ->3  out0 =in0 +=2 ->0
+//! 3    out0 =in0 +=3 ->1  out1 =in1 +=0 ->2  out2 =in2 +=1 ->3  out3 =in3 +=2 ->0
+//! 4    out3 <-3 ->1       out0 <-0 ->2       out1 <-1 ->3       out2 <-2 ->0
+//! 5    out2 <-3 ->1       out3 <-0 ->2       out0 <-1 ->3       out1 <-2 ->0
+//! 6    out1 <-3           out2 <-0           out3 <-1           out0 <-2
+//! ```
 //!
 //! **Cost**: all-reduce 2 (n-1) steps and 2 (n-1)/n S bytes a rank: 2 (n-1) (a + S/n b). Reduce-scatter and all-gather
 //! half of it.
@@ -17,7 +27,14 @@
 //!
 //! A ring cut open at the root. Cut into `k` windows, a vector flows through it like through a pipe.
 //!
-//! PICTURE ring broadcast
+//! ```text
+//! ring broadcast, n = 4
+//!      rank 0         rank 1        rank 2        rank 3
+//! 0    out0 =in0 ->1
+//! 1                   out0 <-0 ->2
+//! 2                                 out0 <-1 ->3
+//! 3                                               out0 <-2
+//! ```
 //!
 //! **Cost**: n-1 steps, S bytes a rank; in k windows (n - 2 + k) (a + S/k b). Reduce is broadcast backwards: each rank
 //! adds what comes from its right behind its own, so at root 0 the ranks meet in their order.

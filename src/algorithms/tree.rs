@@ -1,6 +1,14 @@
 //! Binary tree: contributions climb to the root, the result comes down again.
 //!
-//! PICTURE tree all_reduce
+//! ```text
+//! tree all_reduce, n = 4
+//!      rank 0                   rank 1             rank 2    rank 3
+//! 0                                                in0 ->1   in0 ->0
+//! 1                             out0 =in0 +=2 ->0
+//! 2    out0 =in0 +=1 +=3 ->1,3
+//! 3                             out0 <-0 ->2                 out0 <-0
+//! 4                                                out0 <-1
+//! ```
 //!
 //! Ranks are numbered as one walks the tree: a parent first, then all of its left subtree, then all of its right one.
 //! With seven ranks:

@@ -1,0 +1,156 @@
+//! A naive executor: runs schedules on numbers in conflict order, whichever step may be taken being drawn by lot.
+//!
+//! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in the words of the law.
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
+use std::collections::HashMap;
+
+/// Numbers drawn by lot; the same ones for the same seed.
+pub(crate) struct Lot(pub(crate) u64);
+
+impl Lot {
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.draw() % end as u64) as usize
+    }
+}
+
+/// What every span holds: (rank, span) -> number. In place, an input is looked up as the output it is.
+pub(crate) type Memory = HashMap<(usize, Span), u64>;
+
+pub(crate) fn home(span: Span, placement: Placement) -> Span {
+    match (placement, span.buffer) {
+        (Placement::InPlace, Buffer::Input) => Span { buffer: Buffer::Output, chunk: span.chunk },
+        _ => span,
+    }
+}
+
+/// How steps are combined: any function, not only one that commutes or associates.
+pub(crate) type Op = fn(u64, u64) -> u64;
+
+pub(crate) struct Executor<'a> {
+    schedules: &'a [Schedule],
+    placement: Placement,
+    op: Op,
+    /// By rank: for each step, the earlier ones it waits for.
+    waits: Vec<Vec<Vec<usize>>>,
+    /// By rank: for each step, what it is on its link: (from, to, nth).
+    places: Vec<Vec<Option<(usize, usize, usize)>>>,
+    begun: Vec<Vec<bool>>,
+    /// Taken; a send, once its receiver has taken it.
+    done: Vec<Vec<bool>>,
+    posted: HashMap<(usize, usize, usize), (u64, usize)>,
+    pub(crate) memory: Memory,
+}
+
+/// True if `later` must wait for `earlier` to begin (same link, same direction) or to be done (overlapping spans).
+fn conflict(earlier: Step, later: Step, placement: Placement) -> bool {
+    let touch = |a: Step, b: Step| {
+        a.writes().is_some_and(|w| b.reads().chain(b.writes()).any(|s| home(s, placement) == home(w, placement)))
+    };
+    touch(earlier, later) || touch(later, earlier)
+}
+
+fn link(rank: usize, step: Step) -> Option<(usize, usize)> {
+    match step {
+        Step::Send { to, .. } => Some((rank, to)),
+        Step::Recv { from, .. } | Step::RecvReduce { from, .. } => Some((from, rank)),
+        Step::Copy { .. } | Step::Reduce { .. } => None,
+    }
+}
+
+impl<'a> Executor<'a> {
+    pub(crate) fn new(schedules: &'a [Schedule], placement: Placement, op: Op, memory: Memory) -> Self {
+        let mut places = Vec::new();
+        let mut waits = Vec::new();
+        for (rank, schedule) in schedules.iter().enumerate() {
+            let steps = &schedule.steps;
+            let mut counts = HashMap::new();
+            let mut place = |step: &Step| {
+                let (from, to) = link(rank, *step)?;
+                let nth = counts.entry((from, to)).and_modify(|nth| *nth += 1).or_insert(0);
+                Some((from, to, *nth))
+            };
+            places.push(steps.iter().map(&mut place).collect());
+            let before = |nth: usize| (0..nth).filter(|&e| conflict(steps[e], steps[nth], placement)).collect();
+            waits.push((0..steps.len()).map(before).collect());
+        }
+        let flags: Vec<Vec<bool>> = schedules.iter().map(|s| vec![false; s.steps.len()]).collect();
+        let (begun, done) = (flags.clone(), flags);
+        Self { schedules, placement, op, waits, places, begun, done, posted: HashMap::new(), memory }
+    }
+
+    fn may(&self, rank: usize, nth: usize) -> bool {
+        let in_turn = |&earlier: &usize| {
+            let same = link(rank, self.schedules[rank].steps[earlier]) == link(rank, self.schedules[rank].steps[nth]);
+            !same || self.begun[rank][earlier]
+        };
+        let linked = self.places[rank][nth].is_none() || (0..nth).collect::<Vec<_>>().iter().all(in_turn);
+        let waits = self.waits[rank][nth].iter().all(|&earlier| self.done[rank][earlier]);
+        let here = match self.schedules[rank].steps[nth] {
+            Step::Recv { .. } | Step::RecvReduce { .. } => {
+                self.posted.contains_key(&self.places[rank][nth].expect("it is on a link"))
+            }
+            Step::Send { .. } | Step::Copy { .. } | Step::Reduce { .. } => true,
+        };
+        !self.begun[rank][nth] && linked && waits && here
+    }
+
+    /// All steps that may be taken now.
+    fn choices(&self) -> Vec<(usize, usize)> {
+        let steps = |rank: usize| (0..self.schedules[rank].steps.len()).map(move |nth| (rank, nth));
+        (0..self.schedules.len()).flat_map(steps).filter(|&(rank, nth)| self.may(rank, nth)).collect()
+    }
+
+    fn read(&self, rank: usize, span: Span) -> u64 {
+        self.memory.get(&(rank, home(span, self.placement))).copied().unwrap_or(0xdead)
+    }
+
+    fn write(&mut self, rank: usize, into: Span, value: u64, reduce: bool) {
+        let value = if reduce { (self.op)(self.read(rank, into), value) } else { value };
+        self.memory.insert((rank, home(into, self.placement)), value);
+    }
+
+    fn take(&mut self, rank: usize, nth: usize) {
+        self.begun[rank][nth] = true;
+        match self.schedules[rank].steps[nth] {
+            Step::Send { from, .. } => {
+                let place = self.places[rank][nth].expect("it is on a link");
+                let posted = (self.read(rank, from), nth);
+                self.posted.insert(place, posted);
+                return;
+            }
+            Step::Recv { into, .. } => self.receive(rank, nth, into, false),
+            Step::RecvReduce { into, .. } => self.receive(rank, nth, into, true),
+            Step::Copy { from, into } => self.write(rank, into, self.read(rank, from), false),
+            Step::Reduce { from, into } => self.write(rank, into, self.read(rank, from), true),
+        }
+        self.done[rank][nth] = true;
+    }
+
+    fn receive(&mut self, rank: usize, nth: usize, into: Span, reduce: bool) {
+        let place = self.places[rank][nth].expect("it is on a link");
+        let (value, send) = self.posted.remove(&place).expect("it was posted");
+        self.done[place.0][send] = true;
+        self.write(rank, into, value, reduce);
+    }
+
+    /// Takes steps by lot until none may be taken; true if all were.
+    pub(crate) fn run(&mut self, lot: &mut Lot) -> bool {
+        loop {
+            let choices = self.choices();
+            if choices.is_empty() {
+                return self.done.iter().flatten().all(|&done| done);
+            }
+            let (rank, nth) = choices[lot.below(choices.len())];
+            self.take(rank, nth);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Pictures are what `draw` prints: the files in `tests/golden`, and those in the pages of the algorithms.
+//!
+//! `UPDATE=1 cargo test --test drawings` writes them anew.
+
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::draw;
+use maypole::schedule::{Schedule, Step, input, output};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Compares `found` with the file, or writes it.
+fn golden(path: &Path, found: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path, found).expect("the folder can be written");
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert!(found == expected, "{} differs; UPDATE=1 blesses this:\n{found}", path.display());
+}
+
+fn picture(algorithm: Algorithm, collective: Collective, world: usize) -> String {
+    draw::text(&algorithm.schedules(collective, world).expect("it is in the table"))
+}
+
+#[test]
+fn golden_pictures() {
+    let four = |algorithm: Algorithm| algorithm.collectives().iter().map(move |&collective| (algorithm, collective, 4));
+    let bigger = [
+        (Algorithm::Tree, Collective::AllReduce, 7),
+        (Algorithm::Binomial, Collective::Scatter { root: 2 }, 7),
+        (Algorithm::OneShot, Collective::AllReduce, 16),
+        (Algorithm::Ring, Collective::AllReduce, 16),
+    ];
+    for (algorithm, collective, world) in Algorithm::ALL.into_iter().flat_map(four).chain(bigger) {
+        let name = format!("{algorithm}-{}-{world}.txt", collective.name());
+        golden(&root().join("tests/golden").join(name), &picture(algorithm, collective, world));
+    }
+}
+
+/// Every block that begins with `//! ring all_reduce, n = 4` shows that.
+#[test]
+fn pages_show_what_is_drawn() {
+    let mut shown = Vec::new();
+    for path in pages() {
+        let page = fs::read_to_string(&path).expect("it is listed");
+        golden_page(&path, &page, &mut shown);
+    }
+    let unshown: Vec<_> = Algorithm::ALL.into_iter().filter(|algorithm| !shown.contains(algorithm)).collect();
+    assert!(unshown.is_empty(), "no page shows {unshown:?}");
+}
+
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let folder = fs::read_dir(root().join("src/algorithms")).expect("the folder is there");
+    folder.map(|entry| entry.expect("it can be listed").path())
+}
+
+fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {
+    let mut drawn = String::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        drawn += &format!("{line}\n");
+        let Some((algorithm, collective)) = title(line) else { continue };
+        shown.push(algorithm);
+        for row in picture(algorithm, collective, 4).lines() {
+            drawn += &format!("//! {row}\n");
+        }
+        drawn += "//! ```\n";
+        lines.by_ref().find(|line| *line == "//! ```").expect("the block ends");
+    }
+    // The page itself is compared, so that UPDATE=1 can put the pictures where they belong.
+    if drawn != page {
+        golden(path, &drawn);
+    }
+}
+
+fn title(line: &str) -> Option<(Algorithm, Collective)> {
+    let (algorithm, collective) = line.strip_prefix("//! ")?.strip_suffix(", n = 4")?.split_once(' ')?;
+    let collective = Collective::all(0).into_iter().find(|known| known.name() == collective)?;
+    Some((algorithm.parse().ok()?, collective))
+}
+
+#[test]
+fn a_page_fits_on_a_page() {
+    for path in pages() {
+        let lines = fs::read_to_string(&path).expect("it is listed").lines().count();
+        let limit = if path.ends_with("mod.rs") { 400 } else { 150 };
+        assert!(lines < limit, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn stuck_schedules_are_drawn_too() {
+    let one =
+        Schedule::new(1, vec![Step::Copy { from: input(0), into: output(0) }, Step::Send { from: output(0), to: 1 }]);
+    let other =
+        Schedule::new(1, vec![Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }]);
+    let expected =
+        "     rank 0         rank 1\n0    out0 =in0 ->1\n1                   out0 <-0\nstuck               out0 +=0\n";
+    assert_eq!(draw::text(&[one.clone(), other.clone()]), expected);
+    assert!(draw::svg(&[one, other]).contains(">stuck<"));
+    assert_eq!(draw::text(&[]), "\n");
+}
+
+#[test]
+fn svg_is_well_formed_for_every_algorithm() {
+    for algorithm in Algorithm::ALL {
+        for &collective in algorithm.collectives() {
+            let picture = draw::svg(&algorithm.schedules(collective, 5).expect("it is in the table"));
+            assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
+            assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
+            assert!(!picture.contains("NaN") && !picture.contains("inf\""));
+        }
+    }
+}
