@@ -8,6 +8,7 @@ pub mod draw;
 pub mod element;
 pub mod error;
 pub mod execute;
+pub mod launch;
 pub mod lower;
 pub mod schedule;
 pub mod simulate;

@@ -10,9 +10,12 @@ pub mod alarm;
 pub mod board;
 pub mod clock;
 pub mod cores;
+pub mod descriptor;
 pub mod mem;
 mod parts;
 pub mod poll;
+pub mod process;
+pub mod random;
 pub mod stream;
 #[cfg(target_os = "linux")]
 pub mod tcp;

@@ -1,1 +1,35 @@
-fn main() {}
+//! The command line: one module a subcommand, each with its `Args` and its `main`.
+
+#![forbid(unsafe_code)]
+
+mod key;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Collective communication from first principles.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Key(key::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Run(args) => run::main(args),
+        Command::Key(args) => key::main(args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("maypole: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,254 @@
+//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left them open.
+//!
+//! An inherited descriptor is only a number in a variable. [`take`] turns that number into an owned descriptor, once;
+//! [`hand_down`] makes one that children inherit. Files that hold a secret are opened with [`open_private`].
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::{Errno, FdFlags};
+use thiserror::Error;
+
+/// Numbers that are spoken for: taken already, or made here for children and owned by this process.
+static CLAIMED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+
+/// How long a pipe that a launcher left open may stay silent before reading it is given up.
+const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Takes ownership of a descriptor that this process inherited, and keeps it from its own children.
+///
+/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so it belongs to
+/// something in this process and is refused; so are the three standard streams.
+///
+/// # Errors
+///
+/// `InvalidInput` for a number that cannot be an inherited descriptor, `AlreadyExists` for one that was taken before,
+/// and `EBADF` where nothing is open under the number (a program between the launcher and this one closed it).
+///
+/// # Examples
+///
+/// ```
+/// let no_such = maypole_transports::descriptor::take(987_654).unwrap_err();
+/// assert_eq!(no_such.raw_os_error(), Some(9)); // EBADF
+/// ```
+pub fn take(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 3 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "0, 1 and 2 are the standard streams"));
+    }
+    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+    if claimed.contains(&number) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this process has taken the descriptor before"));
+    }
+    // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If nothing is open under
+    // it the one call made through it reports EBADF.
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
+    if flags.contains(FdFlags::CLOEXEC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was opened by this process, not inherited"));
+    }
+    claimed.insert(number);
+    // SAFETY: the descriptor is open and survives exec. Rust's own descriptors do not, those that this module makes for
+    // children are claimed, and a number is claimed for good: so nothing else in the process owns it.
+    let owned = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&owned, FdFlags::CLOEXEC)?;
+    Ok(owned)
+}
+
+/// Takes an inherited descriptor, reads everything behind it and closes it.
+///
+/// A file or memory segment is read from its beginning, wherever earlier readers left its offset; a pipe is read to its
+/// end.
+///
+/// # Errors
+///
+/// Those of [`take`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a pipe stays silent and
+/// open for ten seconds; and those of reading.
+pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
+    let file = File::from(take(number)?);
+    let mut bytes = vec![0; limit + 1];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match read_on(&file, &mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if filled > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {limit} bytes")));
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Reads at an offset, or simply on where there are no offsets.
+fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    match file.read_at(bytes, offset) {
+        Err(error) if error.kind() == io::ErrorKind::NotSeekable => {
+            wait_readable(file)?;
+            (&mut &*file).read(bytes)
+        }
+        other => other,
+    }
+}
+
+fn wait_readable(file: &File) -> io::Result<()> {
+    let mut interest = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
+    match poll(&mut interest, Some(&SILENCE)) {
+        Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that stays open and silent")),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a read-only segment of memory that holds `contents` and that every child started from now on inherits, under
+/// the same number, until the descriptor is dropped.
+///
+/// It has no name in any file system, so nothing is left behind whatever happens to the process.
+///
+/// # Errors
+///
+/// Where the system has no memory or no descriptors left.
+///
+/// # Examples
+///
+/// ```
+/// use std::os::fd::AsRawFd;
+/// let segment = maypole_transports::descriptor::hand_down("greeting", b"hello")?;
+/// let child = std::process::Command::new("cat").arg(format!("/proc/self/fd/{}", segment.as_raw_fd())).output()?;
+/// assert_eq!(child.stdout, b"hello");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn hand_down(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
+    // Deliberately without CLOEXEC: surviving exec is its purpose.
+    let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?);
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).insert(file.as_raw_fd());
+    file.write_all(contents)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(file.into())
+}
+
+/// Why a file is not fit to hold a secret.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NotPrivate {
+    /// It cannot be opened at all.
+    #[error("cannot open it: {0}")]
+    Unreadable(#[source] io::Error),
+    /// The path ends in a symbolic link, which could be pointed elsewhere between one look and the next.
+    #[error("it is a symbolic link")]
+    Link,
+    /// It is a directory, a pipe or a device.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// It belongs to another user, who can change it.
+    #[error("it belongs to user {owner}, and this process runs as user {me}")]
+    NotMine {
+        /// The file's owner.
+        owner: u32,
+        /// The effective user of this process.
+        me: u32,
+    },
+    /// Others may read or write it.
+    #[error("its permissions are {mode:04o}, so others can use it")]
+    Open {
+        /// The permission bits.
+        mode: u32,
+    },
+}
+
+/// Opens a file that must hold a secret: regular, mine, for me alone, and not reached through a final symbolic link.
+///
+/// What is checked is the opened file itself, so it cannot be exchanged between check and use.
+///
+/// # Errors
+///
+/// [`NotPrivate`] says which of these does not hold.
+pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
+    // NONBLOCK: opening a named pipe would otherwise wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::LOOP) => return Err(NotPrivate::Link),
+        Err(error) => return Err(NotPrivate::Unreadable(error.into())),
+    };
+    let found = rustix::fs::fstat(&file).map_err(|error| NotPrivate::Unreadable(error.into()))?;
+    let (mode, me) = (found.st_mode & 0o7777, rustix::process::geteuid().as_raw());
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        Err(NotPrivate::NotRegular)
+    } else if found.st_uid != me {
+        Err(NotPrivate::NotMine { owner: found.st_uid, me })
+    } else if mode & 0o077 != 0 {
+        Err(NotPrivate::Open { mode })
+    } else {
+        Ok(file.into())
+    }
+}
+
+/// Bounds every later read and write on a socket (of whatever family), so that a silent peer becomes an error.
+///
+/// # Errors
+///
+/// Where the descriptor is not a socket.
+pub fn bound_waits(socket: impl AsFd, limit: Duration) -> io::Result<()> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
+    Ok(set_socket_timeout(&socket, Timeout::Send, Some(limit))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its reading end. Under a
+    /// number of its own, because a number that was taken stays taken.
+    fn inherited(contents: &[u8]) -> RawFd {
+        static NEXT: AtomicI32 = AtomicI32::new(500);
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        File::from(writer).write_all(contents).unwrap();
+        let numbered = rustix::io::fcntl_dupfd_cloexec(&reader, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
+        rustix::io::fcntl_setfd(&numbered, FdFlags::empty()).unwrap();
+        numbered.into_raw_fd()
+    }
+
+    #[test]
+    fn an_inherited_pipe_is_read_once_and_closed() {
+        let number = inherited(b"secret");
+        assert_eq!(read_inherited(number, 64).unwrap(), b"secret");
+        assert_eq!(take(number).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused() {
+        assert_eq!(read_inherited(inherited(b"12345"), 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn what_was_not_inherited_is_refused() {
+        // High, so that no other test has claimed its number.
+        let mine = rustix::io::fcntl_dupfd_cloexec(File::open("/dev/null").unwrap(), 900).unwrap();
+        assert_eq!(take(mine.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        for standard in -1..3 {
+            assert_eq!(take(standard).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        let segment = hand_down("test", b"for children").unwrap();
+        assert_eq!(take(segment.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_segment_for_children_cannot_be_changed() {
+        let segment = File::from(hand_down("test", b"sealed").unwrap());
+        assert!(segment.write_at(b"x", 0).is_err());
+        assert!(segment.set_len(0).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Processes that a launcher starts: a group each, signalled together, gone when the launcher is gone.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal,
+    test_kill_process_group, waitid,
+};
+
+/// Makes `command` start its process as the leader of a group of its own, to be killed when the *thread* that spawns it
+/// ends, however that happens: so spawn from the thread that lives as long as the launcher.
+///
+/// The kernel kills the process alone; what it started itself is reached by [`signal_group`], while the launcher lives.
+///
+/// # Examples
+///
+/// ```
+/// use maypole_transports::process;
+/// let mut child = process::in_own_group(std::process::Command::new("sleep").arg("1000")).spawn()?;
+/// process::signal_group(&child, 9)?;
+/// assert!(!child.wait()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn in_own_group(command: &mut Command) -> &mut Command {
+    let launcher = getpid();
+    command.process_group(0);
+    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two system calls
+    // directly and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The launcher may have died before the line above: then nobody would send the signal.
+            if getppid() == Some(launcher) { Ok(()) } else { Err(Errno::SRCH.into()) }
+        })
+    }
+}
+
+/// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An empty group is no error.
+///
+/// Sound even after the leader has exited, as long as it was not waited for: until then its number is not given to
+/// anyone else. Afterwards it still reaches what the leader left behind, but must not be relied on for long.
+///
+/// # Errors
+///
+/// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group belongs to another user.
+pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
+    let signal = Signal::from_named_raw(signal)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal")))?;
+    match kill_process_group(pid(leader.id())?, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether anything is left of the group that `leader` was started to lead. A leader that exited counts until it is
+/// waited for.
+pub fn group_is_empty(leader: &Child) -> bool {
+    pid(leader.id()).is_ok_and(|group| test_kill_process_group(group) == Err(Errno::SRCH))
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there is no third way")]
+pub enum End {
+    /// It exited with this code.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+}
+
+/// Blocks until the child with this number has ended, and leaves it to be collected by `Child::wait`.
+///
+/// So one thread can wait for a child while another still sends signals to its group, with no risk that the number is
+/// reused in between.
+///
+/// # Errors
+///
+/// `ECHILD` where it is no child of this process or was collected already.
+pub fn await_end(child: u32) -> io::Result<End> {
+    let child = pid(child)?;
+    loop {
+        match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Err(Errno::INTR) | Ok(None) => {}
+            Err(error) => return Err(error.into()),
+            Ok(Some(status)) => {
+                let killed = status.terminating_signal().map(End::Killed);
+                return Ok(killed.unwrap_or_else(|| End::Exited(status.exit_status().unwrap_or_default())));
+            }
+        }
+    }
+}
+
+fn pid(number: u32) -> io::Result<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_group_is_signalled_awaited_and_then_empty() {
+        let mut child = in_own_group(Command::new("sh").args(["-c", "sleep 1000 & wait"])).spawn().unwrap();
+        assert!(!group_is_empty(&child));
+        signal_group(&child, 9).unwrap();
+        assert_eq!(await_end(child.id()).unwrap(), End::Killed(9));
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert!(await_end(child.id()).is_err());
+    }
+
+    #[test]
+    fn no_signal_is_an_error() {
+        let mut child = in_own_group(&mut Command::new("true")).spawn().unwrap();
+        assert_eq!(signal_group(&child, 12345).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(await_end(child.id()).unwrap(), End::Exited(0));
+        child.wait().unwrap();
+    }
+}
