@@ -4,10 +4,10 @@ use maypole::DataType;
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
 
-/// A collective by its name, `all-reduce` or `all_reduce`, at root 0.
+/// A collective by its name, `all-reduce`, `all_reduce` or `allreduce`, at root 0.
 pub(crate) fn collective(text: &str) -> Result<Collective, String> {
-    let wanted = text.replace('-', "_");
-    let found = Collective::all(0).into_iter().find(|collective| collective.name() == wanted);
+    let plain = |name: &str| name.replace(['-', '_'], "");
+    let found = Collective::all(0).into_iter().find(|collective| plain(collective.name()) == plain(text));
     found.ok_or_else(|| format!("no collective is called {text:?}; there are {}", collectives()))
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_there_is() {
-        assert!(collective("allreduce").unwrap_err().contains("all-reduce"));
+        assert!(collective("sum").unwrap_err().contains("all-reduce"));
         assert!(kind("float").unwrap_err().contains("f32"));
     }
 }
