@@ -3,7 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod key;
+mod names;
+mod perf;
 mod run;
+mod sizes;
 
 use std::process::ExitCode;
 
@@ -20,12 +23,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Perf(Box<perf::Args>),
     Key(key::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(args),
+        Command::Perf(args) => perf::main(*args),
         Command::Key(args) => key::main(args),
     };
     done.unwrap_or_else(|error| {
