@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod draw;
 mod key;
 mod names;
 mod perf;
 mod run;
+mod simulate;
 mod sizes;
 
 use std::process::ExitCode;
@@ -24,6 +26,8 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Perf(Box<perf::Args>),
+    Draw(draw::Args),
+    Simulate(simulate::Args),
     Key(key::Args),
 }
 
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(args),
         Command::Perf(args) => perf::main(*args),
+        Command::Draw(args) => draw::main(args),
+        Command::Simulate(args) => simulate::main(args),
         Command::Key(args) => key::main(args),
     };
     done.unwrap_or_else(|error| {

@@ -26,6 +26,22 @@ pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
     Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)).collect()
 }
 
+/// Why `algorithm` cannot do `collective`, and what can.
+pub(crate) fn no_answer(algorithm: Algorithm, collective: Collective) -> String {
+    let others = listed(algorithms_for(collective).into_iter().map(|one| one.to_string()));
+    format!("{algorithm} has no answer to {}; there are {others}", dashed(collective))
+}
+
+/// Most ranks of a world that is only thought of.
+const MOST_RANKS: usize = 1024;
+
+/// The collective at its root, if a world of `ranks` has one.
+pub(crate) fn rooted(collective: Collective, root: usize, ranks: usize) -> anyhow::Result<Collective> {
+    anyhow::ensure!((1..=MOST_RANKS).contains(&ranks), "-n {ranks}: there are 1 to {MOST_RANKS} ranks");
+    anyhow::ensure!(root < ranks, "there is no rank {root} in a world of {ranks} to be the root");
+    Ok(collective.with_root(root))
+}
+
 /// An element type by its name.
 pub(crate) fn kind(text: &str) -> Result<DataType, String> {
     let found = DataType::ALL.into_iter().find(|kind| kind.name() == text);

@@ -175,7 +175,10 @@ impl Args {
                 let algorithms = names::algorithms_for(*collective).into_iter().map(|one| one.to_string());
                 format!("{}: {}", names::dashed(*collective), names::listed(algorithms))
             });
-            bail!("{names} has no answer to what is to be measured; there are for\n  {}", there_are.collect::<Vec<_>>().join("\n  "));
+            bail!(
+                "{names} has no answer to what is to be measured; there are for\n  {}",
+                there_are.collect::<Vec<_>>().join("\n  ")
+            );
         }
         Ok(Settings {
             world,

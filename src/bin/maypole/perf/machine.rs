@@ -51,7 +51,8 @@ pub(super) fn describe(hosts: &[usize], seats: &[Seat], cores: usize) -> String 
     }
     let crowded = hosts.iter().filter(|host| **host == hosts[0]).count();
     if crowded > cores {
-        let _ = writeln!(text, "# {crowded} ranks share {cores} core{}: times are of ranks that take turns", plural(cores));
+        let _ =
+            writeln!(text, "# {crowded} ranks share {cores} core{}: times are of ranks that take turns", plural(cores));
     }
     text.truncate(text.trim_end().len());
     text

@@ -177,7 +177,8 @@ mod tests {
     fn is_exact<T: Number>() {
         for world in [1, 2, 3, 4, 7, 8, 15, 16, 32] {
             for op in ReduceOp::ALL {
-                let rows: Vec<Pages> = (0..world).map(|rank| numbers::<T>(257, rank, Some(op), world as usize)).collect();
+                let rows: Vec<Pages> =
+                    (0..world).map(|rank| numbers::<T>(257, rank, Some(op), world as usize)).collect();
                 let folded = |order: &mut dyn Iterator<Item = &Pages>| {
                     let mut sum = Pages::from(order.next().unwrap().bytes());
                     order.for_each(|row| combine::<T>(&mut sum, row, op));

@@ -48,7 +48,9 @@ impl Oracle {
         let range = point.part(point.collective.output(rank), world);
         match point.collective {
             Collective::Barrier => 0,
-            Collective::Broadcast { root } | Collective::Scatter { root } => self.moved(output, root, batch, range.start),
+            Collective::Broadcast { root } | Collective::Scatter { root } => {
+                self.moved(output, root, batch, range.start)
+            }
             Collective::Gather { .. } | Collective::AllGather => {
                 self.blocks(output, point, |from| (from, from * point.count), batch)
             }
@@ -162,7 +164,8 @@ mod tests {
         let (oracle, count) = (Oracle::new(given(ReduceOp::Sum), Collective::AllReduce), 10_000);
         let point = Point { collective: Collective::AllReduce, algorithm: None, count };
         let all: Vec<_> = (0..WORLD).map(|rank| ints(&oracle, rank, 9, 0..count)).collect();
-        let mut sums: Vec<i32> = (0..count).map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i]))).collect();
+        let mut sums: Vec<i32> =
+            (0..count).map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i]))).collect();
         assert_eq!(oracle.wrong(&point, 0, 9, &bytes(&sums)), 0);
         assert_ne!(oracle.wrong(&point, 0, 8, &bytes(&sums)), 0, "stale results are wrong");
         sums[4093] ^= 1;

@@ -46,7 +46,8 @@ impl What {
         for collective in &self.collectives {
             for algorithm in self.algorithms.iter().filter(|one| one.is_none_or(|one| one.supports(*collective))) {
                 let at = |count| Point { collective: *collective, algorithm: *algorithm, count };
-                let mut row: Vec<Point> = self.sizes.iter().map(|size| at(self.given.count(*collective, *size))).collect();
+                let mut row: Vec<Point> =
+                    self.sizes.iter().map(|size| at(self.given.count(*collective, *size))).collect();
                 row.dedup();
                 points.extend(row);
             }
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn wholes_are_made_of_whole_blocks() {
-        let counts = |collective| what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>();
+        let counts =
+            |collective| what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>();
         assert_eq!(counts(Collective::AllReduce), [1, 2, 25]);
         assert_eq!(counts(Collective::AllGather), [1, 6], "1 and 8 bytes both come to one element a rank");
         assert_eq!(counts(Collective::Barrier), [0]);

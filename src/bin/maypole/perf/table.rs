@@ -15,10 +15,24 @@ pub(super) fn head() -> String {
     let units = format!("{:>9} {:>8} {:>8} {:>7}", "(us)", "(GB/s)", "(GB/s)", "");
     let percentiles = format!("{:>9} {:>9} {:>9}", "p50", "p90", "p99");
     format!(
-        "#{:>60} | {places} | {:<35} | {}\n\
+        "#{:>60}| {places} | {:<35} | {}\n\
          #{:>10} {:>11} {:>5} {:>7} {:>5} {:>16} | {columns} | {columns} | {percentiles}\n\
-         #{:>10} {:>11} {:>45} | {units} | {units} | {:>9} {:>9} {:>9}",
-        "", "in-place", "batches", "size", "count", "type", "op", "root", "algorithm", "(B)", "(elements)", "", "(us)", "(us)", "(us)"
+         #{:>10} {:>11} {:>36} | {units} | {units} | {:>9} {:>9} {:>9}",
+        "",
+        "in-place",
+        "batches",
+        "size",
+        "count",
+        "type",
+        "op",
+        "root",
+        "algorithm",
+        "(B)",
+        "(elements)",
+        "",
+        "(us)",
+        "(us)",
+        "(us)"
     )
 }
 
@@ -58,7 +72,13 @@ fn place(row: &Row, measured: Option<Measured>) -> String {
 /// Three digits or more.
 fn time(us: Option<f64>) -> String {
     let Some(us) = us else { return format!("{:>9}", "-") };
-    let digits = if us < 10.0 { 3 } else if us < 100.0 { 2 } else { 1 };
+    let digits = if us < 10.0 {
+        3
+    } else if us < 100.0 {
+        2
+    } else {
+        1
+    };
     format!("{us:>9.digits$}")
 }
 
@@ -106,13 +126,21 @@ impl Totals {
             "on the rank that took longest (hosts have clocks of their own), averaged over a batch of back-to-back calls"
         };
         let _ = writeln!(text, "# time    one call, {clock}; the median of the batches");
-        let _ = writeln!(text, "# p50...  percentiles of the batches, out of place; in place where that is all there is");
-        let _ = writeln!(text, "# size    the whole: the vector, or all ranks' blocks together; count: of the vector, or of one block");
+        let _ =
+            writeln!(text, "# p50...  percentiles of the batches, out of place; in place where that is all there is");
+        let _ = writeln!(
+            text,
+            "# size    the whole: the vector, or all ranks' blocks together; count: of the vector, or of one block"
+        );
         let _ = writeln!(text, "# algbw   size / time; 1 GB/s is 10^9 bytes a second");
         if !self.factors.is_empty() {
-            let _ = writeln!(text, "# busbw   algbw x factor, to be compared with what a link carries: {}", self.factors());
+            let _ =
+                writeln!(text, "# busbw   algbw x factor, to be compared with what a link carries: {}", self.factors());
         }
-        let _ = writeln!(text, "# #wrong  elements that were not, to the bit, what they should be, on all ranks; must be 0");
+        let _ = writeln!(
+            text,
+            "# #wrong  elements that were not, to the bit, what they should be, on all ranks; must be 0"
+        );
         for (transport, buses) in &self.buses {
             let average = buses.iter().sum::<f64>() / buses.len() as f64;
             let _ = writeln!(text, "# average busbw over {transport}: {average:.3} GB/s");
@@ -126,7 +154,9 @@ impl Totals {
         for (collective, factor) in &self.factors {
             by_factor.entry(format!("{factor:.4}")).or_default().push(collective);
         }
-        names::listed(by_factor.into_iter().map(|(factor, collectives)| format!("{factor} for {}", collectives.join(" "))))
+        names::listed(
+            by_factor.into_iter().map(|(factor, collectives)| format!("{factor} for {}", collectives.join(" "))),
+        )
     }
 
     fn verdict(&self) -> String {

@@ -108,9 +108,8 @@ impl<'a> Work<'a> {
     /// Wrong elements of the batch's checked call; out of place also of the last of the others, which had the same input.
     pub(super) fn wrong(&self, batch: &Batch) -> u64 {
         let within = within(&self.holds, &self.gets, self.size);
-        let wrong = |pages: &Pages| {
-            self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()])
-        };
+        let wrong =
+            |pages: &Pages| self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()]);
         let others = self.place == Place::Apart && batch.calls > 1;
         wrong(&self.buffers.once) + if others { wrong(&self.buffers.often) } else { 0 }
     }
