@@ -120,9 +120,13 @@ impl Args {
             Share::PerLink => Ports::PerLink,
         };
         let cost = Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports };
-        let bytes = if self.collective == Collective::Barrier { 0 } else { self.bytes };
-        let layout = Layout::even(bytes, schedules[0].chunks);
+        let layout = Layout::even(self.whole(), schedules[0].chunks);
         simulate(schedules, &layout, 1, windows, cost).expect("the algorithms of the table are proved to complete")
+    }
+
+    /// Bytes of the whole; a barrier has none.
+    fn whole(&self) -> usize {
+        if self.collective == Collective::Barrier { 0 } else { self.bytes }
     }
 
     fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
@@ -132,7 +136,7 @@ impl Args {
             "algorithm": algorithm.name(),
             "ranks": self.ranks,
             "root": collective.root(),
-            "bytes": self.bytes,
+            "bytes": self.whole(),
             "windows": windows,
             "steps": steps,
             "seconds": estimate.seconds,
@@ -143,7 +147,7 @@ impl Args {
     }
 
     fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
-        let (name, size) = (names::dashed(collective), sizes::name(self.bytes));
+        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
              # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\
