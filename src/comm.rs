@@ -4,16 +4,21 @@ mod call;
 mod control;
 mod engine;
 mod hub;
+mod joined;
 mod local;
+mod open;
 
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::error::{Error, Result};
 use call::Call;
+use control::Control;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::Waiting;
+pub use open::{Transport, UnknownTransport};
 use std::time::{Duration, Instant};
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
@@ -40,14 +45,18 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Communicator {
     engine: Engine,
+    /// For each rank the number of its machine, whatever the transport.
+    machines: Vec<usize>,
+    /// How ranks wait here: a matter of the machine's cores and of all its ranks, whatever group they are in.
+    waiting: Waiting,
     /// Groups split off so far: they are numbered alike on all ranks.
     splits: u64,
     left: bool,
 }
 
 impl Communicator {
-    fn new(engine: Engine) -> Self {
-        Self { engine, splits: 0, left: false }
+    fn new(engine: Engine, machines: Vec<usize>, waiting: Waiting) -> Self {
+        Self { engine, machines, waiting, splits: 0, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -312,17 +321,35 @@ impl Communicator {
         }
         members.sort_unstable();
         let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
-        Ok(Some(self.subgroup(&members)))
+        let hosts: Vec<usize> = members.iter().map(|member| self.engine.hosts[*member]).collect();
+        Ok(Some(self.subgroup(&members, &hosts)))
     }
 
-    fn subgroup(&self, members: &[usize]) -> Self {
+    /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
+    fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
         let engine = &self.engine;
-        let rank = members.iter().position(|member| *member == engine.rank).expect("we have the color");
-        let hosts: Vec<usize> = members.iter().map(|member| engine.hosts[*member]).collect();
+        let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
+        let machines = members.iter().map(|member| self.machines[*member]).collect();
         let control = engine.control.subgroup(members, self.splits);
-        let mut engine = Engine::new(rank, &hosts, control, engine.timeout);
-        engine.wanted = self.engine.wanted;
-        Self::new(engine)
+        let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
+        (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
+        engine.memory = self.engine.memory;
+        Self::new(engine, machines, self.waiting)
+    }
+
+    /// Makes sure that all ranks ask for the same new group.
+    fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
+        let refused = |why| Error::Connect { rank: self.engine.rank, operation: operation.to_owned(), why };
+        let deadline = Instant::now() + self.engine.timeout;
+        let blobs = self.engine.control.exchange(what.as_bytes().to_vec(), deadline).map_err(refused)?;
+        self.splits += 1;
+        match blobs.iter().position(|blob| blob != what.as_bytes()) {
+            None => Ok(()),
+            Some(rank) => {
+                let theirs = String::from_utf8_lossy(&blobs[rank]);
+                Err(refused(format!("rank {} asks for {what}, but rank {rank} for {theirs}", self.rank())))
+            }
+        }
     }
 
     /// Leaves in order: what was sent still arrives. Dropping does the same, and never panics.

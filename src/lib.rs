@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod bootstrap;
 pub mod collective;
 pub mod comm;
 pub mod draw;
@@ -11,11 +12,12 @@ pub mod execute;
 pub mod launch;
 pub mod lower;
 pub mod schedule;
+pub mod service;
 pub mod simulate;
 pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local};
+pub use comm::{Communicator, Local, Transport};
 pub use element::{DataType, Element, ReduceOp};
 pub use error::{Error, Result};

@@ -14,6 +14,14 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// Bytes that may be read while `'a` lasts. Cheap to copy; neither `Send` nor `Sync`.
+///
+/// ```
+/// use maypole_kernels::View;
+///
+/// let numbers = [1u16, 2, 3];
+/// let last = View::of(&numbers).slice(4, 2);
+/// assert_eq!(last.to_vec(), 3u16.to_ne_bytes());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     start: NonNull<u8>,
@@ -22,6 +30,15 @@ pub struct View<'a> {
 }
 
 /// Bytes that may be read and written while `'a` lasts. Like a slice of [`Cell`]s: copies may overlap.
+///
+/// ```
+/// use maypole_kernels::ViewMut;
+///
+/// let mut bytes = *b"abcdef";
+/// let all = ViewMut::of(&mut bytes);
+/// all.slice(2, 4).copy_from(all.as_view().slice(0, 4));
+/// assert_eq!(&bytes, b"ababcd");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ViewMut<'a>(View<'a>);
 
@@ -171,6 +188,14 @@ impl<'a> ViewMut<'a> {
 
 /// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]: scratch space, and boards of ranks that are
 /// threads of one process.
+///
+/// ```
+/// use maypole_kernels::Region;
+///
+/// let scratch = Region::new(8);
+/// scratch.view().slice(4, 4).fill_from(&[1, 2, 3, 4]);
+/// assert_eq!(scratch.view().as_view().to_vec(), [0, 0, 0, 0, 1, 2, 3, 4]);
+/// ```
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
@@ -187,6 +212,9 @@ impl Region {
     pub const ALIGN: usize = 4096;
 
     /// `len` zeroed bytes.
+    ///
+    /// # Panics
+    /// If `len` is more than an allocation can have (about half of the address space).
     pub fn new(len: usize) -> Self {
         if len == 0 {
             return Self { start: NonNull::dangling(), len };
@@ -225,5 +253,77 @@ impl Drop for Region {
             // SAFETY: allocated in `new` with the same layout.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_reach_to_both_ends() {
+        let bytes = [1u8, 2, 3, 4];
+        let view = View::of(&bytes);
+        assert_eq!(view.slice(0, 4).to_vec(), bytes);
+        assert_eq!(view.slice(1, 2).to_vec(), [2, 3]);
+        assert!(view.slice(4, 0).is_empty());
+        assert!(View::EMPTY.slice(0, 0).to_vec().is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes 2+3 of a view of 4")]
+    fn a_slice_beyond_the_end_is_refused() {
+        View::of(&[0u8; 4]).slice(2, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a view of 4")]
+    fn a_slice_whose_end_overflows_is_refused() {
+        ViewMut::of(&mut [0u8; 4]).slice(1, usize::MAX);
+    }
+
+    #[test]
+    fn overlapping_copies_move_the_bytes_as_they_were() {
+        let mut bytes = [1u8, 2, 3, 4, 5];
+        let all = ViewMut::of(&mut bytes);
+        all.slice(1, 4).copy_from(all.as_view().slice(0, 4));
+        all.copy_from(all.as_view());
+        assert_eq!(bytes, [1, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "equal lengths")]
+    fn a_copy_of_another_length_is_refused() {
+        ViewMut::of(&mut [0u8; 4]).fill_from(&[1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "equal lengths")]
+    fn a_copy_out_of_another_length_is_refused() {
+        View::of(&[0u8; 4]).copy_to(&mut [0; 5]);
+    }
+
+    #[test]
+    fn a_region_is_zeroed_and_aligned() {
+        for len in [0, 1, 4095, 4096, 100_000] {
+            let region = Region::new(len);
+            assert_eq!((region.len(), region.is_empty()), (len, len == 0));
+            assert!(region.view().as_view().to_vec().iter().all(|byte| *byte == 0));
+            assert!(len == 0 || region.view().as_mut_ptr().addr().is_multiple_of(Region::ALIGN));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "fits in isize")]
+    fn a_region_beyond_the_address_space_is_refused() {
+        Region::new(usize::MAX);
+    }
+
+    #[test]
+    fn what_one_view_of_a_region_writes_another_reads() {
+        let region = Region::new(16);
+        let (writer, reader) = (region.view(), region.view().as_view().slice(8, 4));
+        writer.slice(6, 4).fill_from(&[1, 2, 3, 4]);
+        assert_eq!(reader.to_vec(), [3, 4, 0, 0]);
     }
 }

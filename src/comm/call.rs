@@ -43,7 +43,7 @@ impl Call {
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every bit of the hash.
-const fn mix(word: u64) -> u64 {
+pub(super) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

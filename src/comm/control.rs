@@ -4,30 +4,11 @@
 //! their process. Both are off the data path, so a trait object serves.
 
 use crate::execute::AnyStream;
+use crate::service::{Cause, Pulse};
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// What kind of failure, in the order in which causes are told from consequences.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Kind {
-    /// A rank is gone.
-    Death,
-    /// Ranks called different things.
-    Mismatch,
-    /// A deadline passed.
-    Timeout,
-}
-
-/// A failure, as it is told to all ranks. The least one is the first cause.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Cause {
-    pub(super) sequence: u64,
-    pub(super) kind: Kind,
-    pub(super) rank: usize,
-    pub(super) text: String,
-}
 
 /// One rank's handle on its group. Ranks are those of the group.
 pub(super) trait Control: Send + Sync + Debug {
@@ -43,11 +24,20 @@ pub(super) trait Control: Send + Sync + Debug {
     /// A stream to `peer`; both ends call it.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
+    /// The word by which calls tell where they are.
+    fn pulse(&self) -> Arc<Pulse>;
+
     /// Notes what this rank does from operation `sequence` on.
     fn record(&self, sequence: u64, what: String);
 
     /// What `peer` noted last, if it can be had soon.
     fn inquire(&self, peer: usize) -> Option<String>;
+
+    /// What holds `peer` up, as far as it can be found out soon.
+    fn locate(&self, peer: usize) -> Option<String>;
+
+    /// True if `peer` said goodbye.
+    fn has_left(&self, peer: usize) -> bool;
 
     /// Tells everybody that the group has failed, and why; returns the first cause that is known.
     fn fail(&self, cause: Cause) -> Cause;

@@ -1,7 +1,7 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
 use super::call::Call;
-use super::control::{Cause, Control, Kind};
+use super::control::Control;
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::ReduceOp;
@@ -9,10 +9,11 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Placement, Schedule};
+use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Plan, Question, choose};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
 use maypole_transports::board::MAX_RANKS;
-use maypole_transports::{Board, Waiting, cores};
+use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,10 @@ pub(super) struct Engine {
     pub(super) timeout: Duration,
     /// The algorithm that the user asked for by name.
     pub(super) wanted: Option<Algorithm>,
+    /// The algorithm to use wherever it fits.
+    pub(super) preferred: Option<Algorithm>,
+    /// Most bytes of shared memory for this rank.
+    pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
     executor: Executor,
@@ -36,6 +41,7 @@ pub(super) struct Engine {
     known: HashMap<(Call, Option<Algorithm>), usize>,
     current: usize,
     failed: Option<String>,
+    pulse: Arc<Pulse>,
 }
 
 /// A call that has its program.
@@ -43,7 +49,6 @@ pub(super) struct Engine {
 struct Ready {
     call: Call,
     wanted: Option<Algorithm>,
-    plan: Plan,
     program: Program,
     fold: Fold,
     scratch: Region,
@@ -54,19 +59,23 @@ struct Ready {
 }
 
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, timeout: Duration) -> Self {
+    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, waiting: Waiting) -> Self {
         let hosts = boards_of(hosts);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
-        let waiting = Waiting::new(locals.len(), cores::available(), timeout);
-        let alone = Executor::new(rank, waiting, control.alarm());
+        let gone = Arc::clone(&control);
+        let gone = Box::new(move |peer| gone.has_left(peer));
+        let alone = Executor::new(rank, waiting, control.alarm(), gone);
         let connected = locals.len() == 1;
         Self {
             rank,
             world: hosts.len(),
             hosts,
+            pulse: control.pulse(),
             control,
-            timeout,
+            timeout: waiting.timeout(),
             wanted: None,
+            preferred: None,
+            memory: None,
             sequence: 0,
             executor: alone,
             connected,
@@ -84,6 +93,7 @@ impl Engine {
         if !same {
             self.turn_to(call)?;
         }
+        self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
         if ready.program.aside {
@@ -93,6 +103,7 @@ impl Engine {
         if let Err(failure) = self.executor.run(&ready.program, &ready.fold, &buffers) {
             return Err(self.explain_failure(call, *failure));
         }
+        self.pulse.exit(self.sequence);
         self.sequence += 1;
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
@@ -105,7 +116,8 @@ impl Engine {
         let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
         let bytes = call.whole(self.world) * call.kind.size();
         let question = Question { collective: call.collective, world: self.world, hosts, bytes };
-        choose(question, self.wanted)
+        let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
+        choose(question, self.wanted.or(fitting))
             .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })
     }
 
@@ -145,7 +157,6 @@ impl Engine {
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
-            plan,
             fold: Fold::new(call.kind, call.op.binary()),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
@@ -173,6 +184,7 @@ impl Engine {
         let deadline = Instant::now() + self.timeout;
         let failed = |why| Error::Connect { rank: self.rank, operation: call.to_string(), why };
         if !self.connected {
+            self.check_memory(call)?;
             let locals: Vec<usize> =
                 (0..self.world).filter(|peer| self.hosts[*peer] == self.hosts[self.rank]).collect();
             let me = locals.iter().position(|peer| *peer == self.rank).expect("a rank is on its own host");
@@ -190,6 +202,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Refuses boards that the user has no memory for.
+    fn check_memory(&self, call: Call) -> Result<()> {
+        let Some(limit) = self.memory else { return Ok(()) };
+        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
+        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        if share <= limit {
+            return Ok(());
+        }
+        let why = format!(
+            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp"
+        );
+        Err(Error::Connect { rank: self.rank, operation: call.to_string(), why })
+    }
+
     #[cold]
     #[inline(never)]
     fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
@@ -202,24 +229,39 @@ impl Engine {
             }
             What::Mismatch(_) => {
                 let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(Kind::Mismatch))
+                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
             }
             What::TimedOut => {
-                let detail = self.control.inquire(peer).map(|doing| format!("rank {peer} {doing}"));
+                let detail = self.control.locate(peer);
                 let after = self.timeout;
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(Kind::Timeout))
+                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
+            }
+            What::Left => {
+                let why = "it has left".to_owned();
+                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
             }
             What::Lost(fault) => {
                 let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(Kind::Death))
+                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
             }
         };
-        if let Some(kind) = kind {
-            self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        }
+        let error = match kind {
+            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            None => error,
+        };
         self.failed = Some(error.to_string());
         self.current = usize::MAX;
         error
+    }
+
+    /// Tells everybody; gives `error` back unless something else happened first.
+    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+        let sequence = self.sequence;
+        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
+        if first.kind == kind {
+            return error;
+        }
+        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
     }
 
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.

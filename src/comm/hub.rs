@@ -1,11 +1,12 @@
 //! The control of ranks that are threads of one process: a table behind a lock.
 
-use super::control::{Cause, Control};
+use super::control::Control;
 use crate::execute::AnyStream;
+use crate::service::{Cause, Pulse};
 use maypole_kernels::Region;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -28,6 +29,7 @@ struct Table {
     boards: HashMap<(Path, usize), (Arc<Region>, usize)>,
     streams: HashMap<(Path, usize, usize), Mem>,
     doing: HashMap<(Path, usize), String>,
+    left: HashSet<(Path, usize)>,
     cause: Option<Cause>,
 }
 
@@ -133,13 +135,25 @@ impl Control for Member {
         Ok(AnyStream::Mem(stream))
     }
 
+    fn pulse(&self) -> Arc<Pulse> {
+        Arc::default()
+    }
+
     fn record(&self, sequence: u64, what: String) {
-        let text = format!("calls {what} as operation {sequence}");
+        let text = format!("is in {what} (operation {sequence})");
         self.hub.table().doing.insert((self.path.clone(), self.me), text);
     }
 
     fn inquire(&self, peer: usize) -> Option<String> {
         self.hub.table().doing.get(&(self.path.clone(), peer)).cloned()
+    }
+
+    fn locate(&self, peer: usize) -> Option<String> {
+        self.inquire(peer).map(|doing| format!("rank {peer} {doing}"))
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        self.hub.table().left.contains(&(self.path.clone(), peer))
     }
 
     fn fail(&self, cause: Cause) -> Cause {
@@ -166,6 +180,8 @@ impl Control for Member {
 
     fn leave(&self, sequence: u64) {
         let text = format!("has left after operation {sequence}");
-        self.hub.table().doing.insert((self.path.clone(), self.me), text);
+        let mut table = self.hub.table();
+        table.doing.insert((self.path.clone(), self.me), text);
+        table.left.insert((self.path.clone(), self.me));
     }
 }

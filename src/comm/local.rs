@@ -4,6 +4,8 @@ use super::Communicator;
 use super::DEFAULT_TIMEOUT;
 use super::engine::Engine;
 use super::hub::Hub;
+use maypole_transports::Waiting;
+use maypole_transports::cores::Share;
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.
@@ -63,8 +65,9 @@ impl Local {
     /// The communicators, by rank; each goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
-        let member = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), self.timeout);
-        (0..world).map(|rank| Communicator::new(member(rank))).collect()
+        let waiting = Waiting::new(world, Share::together([&Share::mine()]), self.timeout);
+        let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), waiting);
+        (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone(), waiting)).collect()
     }
 
     /// Runs `rank` on one thread a communicator and gives what they returned, by rank.

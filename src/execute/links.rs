@@ -7,11 +7,16 @@
 use super::Buffers;
 use crate::lower::Program;
 use crate::schedule::Buffer;
+use arrayvec::ArrayVec;
 use maypole_kernels::{Region, View, ViewMut};
+use maypole_transports::poll::{Interest, poll};
 use maypole_transports::{Fault, HEAD, Head, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+/// Most streams that one nap watches; naps are short enough for the others.
+const WATCHED: usize = 64;
 
 /// A stream of any kind.
 #[derive(Debug)]
@@ -122,6 +127,18 @@ impl Link {
                 self.flushed += 1;
             }
         }
+    }
+
+    /// What to wake up for, if anything.
+    fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let expects = self.expected.is_some_and(|expected| self.here < HEAD + expected.len);
+        let interest = match (expects, !self.posted.is_empty()) {
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Read,
+            (false, true) => Interest::Write,
+            (false, false) => return None,
+        };
+        Some((self.stream.descriptor()?, interest))
     }
 
     /// Takes as much of the expected message as is here now.
@@ -267,6 +284,11 @@ impl Links {
 
     /// Sleeps for `length`, or until a stream can go on.
     pub(super) fn nap(&self, length: Duration) {
-        std::thread::sleep(length);
+        let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
+        let interests: ArrayVec<_, WATCHED> = links.filter_map(Link::interest).take(WATCHED).collect();
+        // A failing poll means a sick system, which the streams themselves will report.
+        if poll(&interests, length).is_err() {
+            std::thread::sleep(length);
+        }
     }
 }

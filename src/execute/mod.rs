@@ -67,12 +67,16 @@ pub enum What {
     TimedOut,
     /// The alarm was raised: somebody else failed first.
     Alarmed,
+    /// The peer has left the group in order.
+    Left,
     /// The stream to the peer carries nothing any more.
     Lost(Fault),
 }
 
+/// Tells whether a rank has left in order. Asked once a wait has become slow.
+pub type Gone = Box<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// What one rank executes programs with: its board, its streams and its way of waiting.
-#[derive(Debug)]
 pub struct Executor {
     board: Option<Board>,
     /// The rank of each local rank.
@@ -83,15 +87,28 @@ pub struct Executor {
     links: Links,
     waiting: Waiting,
     alarm: Arc<Alarm>,
+    gone: Gone,
     /// Whether the last program left what we consumed unsaid.
     silent: bool,
 }
 
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { board, locals, me, positions, links, .. } = self;
+        f.debug_struct("Executor")
+            .field("me", &locals[*me])
+            .field("board", board)
+            .field("positions", positions)
+            .field("links", links)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Executor {
     /// For a rank that shares no board yet.
-    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>) -> Self {
+    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, silent: false }
+        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: false }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -126,13 +143,13 @@ impl Executor {
         if program.windows == 1 && program.streams.is_empty() {
             let mut walk = Walk { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
-                walk.step::<false>(op, 0)?;
+                walk.step::<true>(op, 0)?;
             }
         } else {
             self.walk_windows(program, fold, buffers)?;
         }
-        for (position, numbering) in self.positions.iter_mut().zip(&program.numberings) {
-            *position += numbering.total();
+        for (position, total) in self.positions.iter_mut().zip(&program.totals) {
+            *position += total;
         }
         Ok(())
     }
@@ -145,7 +162,7 @@ impl Executor {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);
             for op in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
-                walk.step::<true>(op as usize, clock - program.ops[op as usize].stage)?;
+                walk.step::<false>(op as usize, clock - program.ops[op as usize].stage)?;
             }
         }
         walk.flush_all()
@@ -172,39 +189,44 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
-    /// Window `k` of one fold. `STREAMS` is false where the program surely has none.
+    /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
     #[inline(always)]
-    fn step<const STREAMS: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
+    fn step<const SIMPLE: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
         let program = self.program;
         let op = &program.ops[at];
         let place = op.extent.window(k);
         let sources = &program.sources[op.first as usize..op.first as usize + op.count as usize];
-        if STREAMS {
+        if !SIMPLE {
             for flush in &program.flushes[op.flushes.0 as usize..op.flushes.1 as usize] {
                 self.await_flush(at, *flush, k)?;
             }
             self.expect(op, sources, place);
         }
-        self.combine::<STREAMS>(at, op, sources, place, k)?;
-        if STREAMS {
+        self.combine::<SIMPLE>(at, op, sources, place, k)?;
+        if !SIMPLE {
             self.release(sources);
         }
         if !program.self_crediting {
-            self.consumed(sources, k);
+            self.consumed::<SIMPLE>(sources, k);
         }
-        if STREAMS && op.posted.is_some() {
-            let posted = Place { buffer: op.posted.expect("just seen"), offset: place.0, len: place.1 };
-            for stream in &program.posts[op.posts.0 as usize..op.posts.1 as usize] {
-                self.executor.links.post(*stream as usize, posted, program.fingerprint);
-            }
-            self.executor.links.push(self.buffers);
+        if let Some(buffer) = op.posted.filter(|_| !SIMPLE) {
+            self.post(op, Place { buffer, offset: place.0, len: place.1 });
         }
         Ok(())
     }
 
+    /// Posts a result to its streams, from where it lies.
+    fn post(&mut self, op: &Op, place: Place) {
+        let links = &mut self.executor.links;
+        for stream in &self.program.posts[op.posts.0 as usize..op.posts.1 as usize] {
+            links.post(*stream as usize, place, self.program.fingerprint);
+        }
+        links.push(self.buffers);
+    }
+
     /// Awaits the sources and combines them where the fold says.
     #[inline(always)]
-    fn combine<const STREAMS: bool>(
+    fn combine<const SIMPLE: bool>(
         &mut self,
         at: usize,
         op: &Op,
@@ -216,8 +238,8 @@ impl Walk<'_, '_> {
         for source in sources {
             match source.from {
                 From::Own(_) => {}
-                From::Board => self.await_board(at, source, k, place.1)?,
-                From::Stream if STREAMS => in_place |= self.await_stream(at, source)?,
+                From::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
+                From::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
                 From::Stream => unreachable!("the program has no streams"),
             }
         }
@@ -235,7 +257,7 @@ impl Walk<'_, '_> {
         let executor = &*self.executor;
         let lent = |source: &Source| match source.from {
             From::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            From::Board => executor.lent(self.program, source, k, place.1),
+            From::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
             // What came straight to its place is its own source.
             From::Stream if in_place => self.buffers.read(op.into.expect("came to its place"), place),
             From::Stream => executor.links.lent(source.peer as usize, place.1),
@@ -257,38 +279,39 @@ impl Walk<'_, '_> {
     }
 
     #[inline(always)]
-    fn await_board(&mut self, at: usize, source: &Source, k: u32, len: usize) -> Result<(), Box<Failure>> {
+    fn await_board<const SIMPLE: bool>(
+        &mut self,
+        at: usize,
+        source: &Source,
+        k: u32,
+        len: usize,
+    ) -> Result<(), Box<Failure>> {
         let peer = source.peer as usize;
         let executor = &mut *self.executor;
-        let wanted = wanted(self.program, &executor.positions, source, k, len);
+        let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
         let links = &mut executor.links;
-        let buffers = self.buffers;
+        let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
         let base = executor.positions[peer];
         let mut polls = 0u32;
         let ready = || match board.readable(wanted) {
             Ok(true) => Some(Ok(())),
             Ok(false) => {
                 polls = polls.wrapping_add(1);
-                if polls.is_multiple_of(64) {
-                    // The peer may be in another call, whose publications are fewer than the one we await.
+                if polls.is_multiple_of(OFTEN) {
                     links.drive(buffers);
-                    match board.glance(peer, base) {
-                        Some(theirs) if theirs != wanted.fingerprint => return Some(Err(theirs)),
-                        _ => {}
-                    }
                 }
-                None
+                if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
             }
-            Err(mismatch) => Some(Err(mismatch.theirs)),
+            Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
         match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 Ok(())
             }
-            Ok(Err(theirs)) => Err(fail(at, executor.locals[peer], What::Mismatch(theirs))),
-            Err(interrupted) => Err(interrupt(at, executor.locals[peer], interrupted)),
+            Ok(Err(what)) => Err(fail(at, rank, what)),
+            Err(interrupted) => Err(interrupt(at, rank, interrupted)),
         }
     }
 
@@ -301,7 +324,7 @@ impl Walk<'_, '_> {
         let ready = || {
             let room = board.writable(out);
             polls = polls.wrapping_add(1);
-            if !room && polls.is_multiple_of(64) {
+            if !room && polls.is_multiple_of(OFTEN) {
                 links.drive(buffers);
             }
             room.then_some(())
@@ -374,10 +397,10 @@ impl Walk<'_, '_> {
     }
 
     #[inline(always)]
-    fn consumed(&mut self, sources: &[Source], k: u32) {
+    fn consumed<const SIMPLE: bool>(&mut self, sources: &[Source], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| source.from == From::Board) {
-            let position = wanted(self.program, &executor.positions, source, k, 0).position;
+            let position = wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
             executor.board().consume(source.peer as usize, position + 1);
         }
     }
@@ -389,11 +412,34 @@ impl Walk<'_, '_> {
     }
 }
 
+/// Polls of a board between two looks at the streams.
+const OFTEN: u32 = 64;
+/// Polls of a board between two looks at whether what is awaited can still come.
+const SELDOM: u32 = 1024;
+
+/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications may be fewer than the
+/// one we await, or it has left.
+#[cold]
+fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -> Option<What> {
+    let other = board.glance(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
+    let why = match other {
+        Some(theirs) => What::Mismatch(theirs),
+        None if has_left() => What::Left,
+        None => return None,
+    };
+    // Whatever it published before that is visible by now.
+    (board.readable(wanted) == Ok(false)).then_some(why)
+}
+
 /// The publication that `source` means in window `k`.
 #[inline(always)]
-fn wanted(program: &Program, positions: &[u64], source: &Source, k: u32, len: usize) -> In {
+fn wanted<const SIMPLE: bool>(program: &Program, positions: &[u64], source: &Source, k: u32, len: usize) -> In {
     let peer = source.peer as usize;
-    let nth = program.numberings[peer].position(source.publication, source.stage, k);
+    let nth = if SIMPLE {
+        u64::from(source.publication)
+    } else {
+        program.numberings[peer].position(source.publication, source.stage, k)
+    };
     In {
         class: program.class,
         mask: program.mask,
@@ -412,8 +458,8 @@ impl Executor {
 
     /// A publication that is known to be there.
     #[inline(always)]
-    fn lent(&self, program: &Program, source: &Source, k: u32, len: usize) -> View<'_> {
-        self.board().lent(wanted(program, &self.positions, source, k, len))
+    fn lent<const SIMPLE: bool>(&self, program: &Program, source: &Source, k: u32, len: usize) -> View<'_> {
+        self.board().lent(wanted::<SIMPLE>(program, &self.positions, source, k, len))
     }
 
     /// A slot that is known to be free.

@@ -184,7 +184,8 @@ impl<'a> Emitter<'a> {
             let posts = Numbering::new(&self.stages_of(self.me, |fold| fold.to.contains(peer)), self.windows);
             Link { peer: *peer as u32, posts }
         });
-        let most = numberings.iter().map(Numbering::total).max().unwrap_or(0);
+        let totals: Vec<u64> = numberings.iter().map(Numbering::total).collect();
+        let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
         let depth = if self_crediting { (2 * most as usize).next_power_of_two().max(2) } else { self.way.depth };
         let mut program = Program {
@@ -203,6 +204,7 @@ impl<'a> Emitter<'a> {
             streams: links.collect(),
             longest_staged: 0,
             numberings,
+            totals,
         };
         for at in &self.order[self.me] {
             self.emit_fold(*at, &mut program);

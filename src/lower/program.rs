@@ -174,6 +174,8 @@ pub struct Program {
     pub first_of: Vec<u32>,
     /// How each local rank's publications are numbered.
     pub numberings: Vec<Numbering>,
+    /// How many publications each local rank makes in one run.
+    pub totals: Vec<u64>,
     /// Where publications lie on boards.
     pub class: Class,
     /// Data slots in use, less one.

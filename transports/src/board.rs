@@ -380,6 +380,14 @@ unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::Region> {
     }
 }
 
+// SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the segment is dropped.
+#[cfg(target_os = "linux")]
+unsafe impl BoardMemory for crate::shm::Segment {
+    fn bytes(&self) -> ViewMut<'_> {
+        self.view()
+    }
+}
+
 /// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the kernel.
 pub struct Board {
     protocol: Protocol<Shared>,

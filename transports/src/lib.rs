@@ -18,10 +18,18 @@ mod parts;
 pub mod poll;
 pub mod process;
 pub mod random;
+#[cfg(target_os = "linux")]
+pub mod secure;
+#[cfg(target_os = "linux")]
+pub mod shm;
+#[cfg(target_os = "linux")]
+pub mod sockets;
 pub mod stream;
 #[cfg(target_os = "linux")]
 pub mod tcp;
 pub mod wait;
+#[cfg(target_os = "linux")]
+pub mod watch;
 
 pub use alarm::Alarm;
 pub use board::Board;

@@ -1,40 +1,234 @@
-//! tmp
+//! A stream between threads of one process.
+//!
+//! Each direction is a ring of bytes with one writer and one reader, as narrow as a single byte: what completes over it
+//! completes over anything. Nobody locks: the writer alone moves `written`, the reader alone moves `taken`, and each
+//! publishes its own only after it is done with the bytes.
+
+use crate::parts::{unfilled, unsent};
 use crate::stream::{Fault, HEAD, Stream};
-use maypole_kernels::{View, ViewMut};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-/// tmp
+use maypole_kernels::{Region, View, ViewMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// One end of a stream within a process; see [`pair`].
+///
+/// Dropping it is as [`Mem::vanish`].
 #[derive(Debug)]
 pub struct Mem {
-    out: Arc<Mutex<VecDeque<u8>>>,
-    inn: Arc<Mutex<VecDeque<u8>>>,
-    cap: usize,
+    outgoing: Arc<Ring>,
+    incoming: Arc<Ring>,
 }
-/// tmp
-pub fn pair(cap: usize) -> (Mem, Mem) {
-    let (a, b): (Arc<Mutex<VecDeque<u8>>>, Arc<Mutex<VecDeque<u8>>>) = Default::default();
-    (Mem { out: a.clone(), inn: b.clone(), cap }, Mem { out: b, inn: a, cap })
+
+/// Two ends of a stream that holds `capacity` bytes in each direction.
+///
+/// # Panics
+/// If `capacity` is 0.
+///
+/// ```
+/// use maypole_kernels::{View, ViewMut};
+/// use maypole_transports::{HEAD, Stream, mem};
+///
+/// let (mut here, mut there) = mem::pair(10);
+/// let (mut head, mut body) = ([0; HEAD], [0; 6]);
+/// let (mut sent, mut come) = (0, 0);
+/// while come < HEAD + 6 {
+///     if sent < HEAD + 6 {
+///         sent += here.send(&[7; HEAD], View::of(b"ribbon"), sent)?;
+///     }
+///     come += there.receive(&mut head, ViewMut::of(&mut body), come)?;
+/// }
+/// assert_eq!((head, &body), ([7; HEAD], b"ribbon"));
+/// # Ok::<(), maypole_transports::Fault>(())
+/// ```
+pub fn pair(capacity: usize) -> (Mem, Mem) {
+    let (one, other) = (Arc::new(Ring::new(capacity)), Arc::new(Ring::new(capacity)));
+    (Mem { outgoing: one.clone(), incoming: other.clone() }, Mem { outgoing: other, incoming: one })
 }
+
+impl Mem {
+    /// Leaves as if the process had died: the peer takes what was sent and then sees [`Fault::Closed`]; what it sends
+    /// is refused at once. This end is closed from now on.
+    ///
+    /// ```
+    /// use maypole_kernels::ViewMut;
+    /// use maypole_transports::{Fault, HEAD, Stream, mem};
+    ///
+    /// let (here, mut there) = mem::pair(1);
+    /// here.vanish();
+    /// assert!(matches!(there.receive(&mut [0; HEAD], ViewMut::EMPTY, 0), Err(Fault::Closed)));
+    /// ```
+    pub fn vanish(&self) {
+        self.outgoing.ended.store(true, Ordering::Release);
+        self.incoming.abandoned.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Mem {
+    fn drop(&mut self) {
+        self.vanish();
+    }
+}
+
 impl Stream for Mem {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
-        let mut q = self.out.lock().unwrap();
-        let room = self.cap - q.len().min(self.cap);
-        let all: Vec<u8> = head.iter().copied().chain(body.to_vec()).skip(skip).take(room).collect();
-        q.extend(&all);
-        Ok(all.len())
+        self.outgoing.put(unsent(head, body, skip))
     }
+
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
-        let mut q = self.inn.lock().unwrap();
-        let n = q.len().min(HEAD + body.len() - skip);
-        for i in 0..n {
-            let b = q.pop_front().unwrap();
-            let at = skip + i;
-            if at < HEAD { head[at] = b } else { body.slice(at - HEAD, 1).fill_from(&[b]) }
-        }
-        Ok(n)
+        self.incoming.take(unfilled(head, body, skip))
     }
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    fn finish(&mut self) {}
+
+    fn finish(&mut self) {
+        self.outgoing.ended.store(true, Ordering::Release);
+    }
+}
+
+/// One direction. The counters only grow; byte `n` lies at `n % capacity`.
+#[derive(Debug)]
+struct Ring {
+    bytes: Region,
+    written: Line<AtomicU64>,
+    taken: Line<AtomicU64>,
+    /// The writer writes no more.
+    ended: AtomicBool,
+    /// The reader reads no more.
+    abandoned: AtomicBool,
+}
+
+/// Keeps what the writer changes apart from what the reader changes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line<T>(T);
+
+impl Ring {
+    fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a stream that holds nothing carries nothing");
+        Self {
+            bytes: Region::new(capacity),
+            written: Line::default(),
+            taken: Line::default(),
+            ended: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes in as much of `parts`, in order, as there is room for.
+    fn put(&self, parts: [View<'_>; 2]) -> Result<usize, Fault> {
+        if self.ended.load(Ordering::Acquire) || self.abandoned.load(Ordering::Acquire) {
+            return Err(Fault::Closed);
+        }
+        let start = self.written.0.load(Ordering::Relaxed);
+        let mut at = start;
+        let end = self.taken.0.load(Ordering::Acquire) + self.bytes.len() as u64;
+        for part in parts {
+            let mut put = 0;
+            while put < part.len() && at < end {
+                let room = self.stretch(at, end, part.len() - put);
+                room.copy_from(part.slice(put, room.len()));
+                put += room.len();
+                at += room.len() as u64;
+            }
+        }
+        self.written.0.store(at, Ordering::Release);
+        Ok((at - start) as usize)
+    }
+
+    /// Gives out as much as there is and fits into `parts`, in order.
+    fn take(&self, parts: [ViewMut<'_>; 2]) -> Result<usize, Fault> {
+        // Asked before `written` is read: all that was written before the end is seen together with the end.
+        let ended = self.ended.load(Ordering::Acquire);
+        let start = self.taken.0.load(Ordering::Relaxed);
+        let end = self.written.0.load(Ordering::Acquire);
+        if self.abandoned.load(Ordering::Relaxed) || (ended && start == end) {
+            return Err(Fault::Closed);
+        }
+        let mut at = start;
+        for part in parts {
+            let mut taken = 0;
+            while taken < part.len() && at < end {
+                let there = self.stretch(at, end, part.len() - taken);
+                part.slice(taken, there.len()).copy_from(there.as_view());
+                taken += there.len();
+                at += there.len() as u64;
+            }
+        }
+        self.taken.0.store(at, Ordering::Release);
+        Ok((at - start) as usize)
+    }
+
+    /// The longest piece from byte `at` on that lies together, ends by `end` and has at most `most` bytes.
+    fn stretch(&self, at: u64, end: u64, most: usize) -> ViewMut<'_> {
+        let place = (at % self.bytes.len() as u64) as usize;
+        let len = most.min((end - at) as usize).min(self.bytes.len() - place);
+        self.bytes.view().slice(place, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(from: &mut Mem, most: usize) -> (Vec<u8>, Result<usize, Fault>) {
+        let mut bytes = vec![0; most];
+        let mut came = 0;
+        loop {
+            let mut head = [0; HEAD];
+            match from.receive(&mut head, ViewMut::of(&mut bytes[came..]), HEAD) {
+                Ok(0) => return (bytes[..came].to_vec(), Ok(0)),
+                Ok(more) => came += more,
+                Err(fault) => return (bytes[..came].to_vec(), Err(fault)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_takes_what_it_holds_and_no_more() {
+        let (mut here, mut there) = pair(7);
+        let body: Vec<u8> = (0..20).collect();
+        assert_eq!(here.send(&[0; HEAD], View::of(&body), HEAD).unwrap(), 7);
+        assert_eq!(here.send(&[0; HEAD], View::of(&body), HEAD + 7).unwrap(), 0);
+        assert_eq!(drain(&mut there, 20).0, body[..7]);
+        assert_eq!(here.send(&[0; HEAD], View::of(&body), HEAD + 7).unwrap(), 7);
+        assert_eq!(drain(&mut there, 20).0, body[7..14]);
+    }
+
+    #[test]
+    fn a_body_never_overtakes_its_head() {
+        let (mut here, mut there) = pair(HEAD - 1);
+        assert_eq!(here.send(&[1; HEAD], View::of(&[2; 9]), 0).unwrap(), HEAD - 1);
+        let (mut head, mut body) = ([0; HEAD], [0; 9]);
+        assert_eq!(there.receive(&mut head, ViewMut::of(&mut body), 0).unwrap(), HEAD - 1);
+        assert_eq!((&head[..HEAD - 1], head[HEAD - 1], body), (&[1; HEAD - 1][..], 0, [0; 9]));
+    }
+
+    #[test]
+    fn who_vanishes_is_seen_at_once_but_after_its_bytes() {
+        let (mut here, mut there) = pair(64);
+        assert_eq!(here.send(&[3; HEAD], View::EMPTY, 0).unwrap(), HEAD);
+        here.vanish();
+        assert!(matches!(there.send(&[0; HEAD], View::EMPTY, 0), Err(Fault::Closed)));
+        let (bytes, end) = drain(&mut there, 64);
+        assert_eq!(bytes, [3; HEAD]);
+        assert!(matches!(end, Err(Fault::Closed)));
+    }
+
+    #[test]
+    fn who_vanished_can_do_nothing_more() {
+        let (mut here, mut there) = pair(64);
+        there.send(&[3; HEAD], View::EMPTY, 0).unwrap();
+        here.vanish();
+        assert!(matches!(here.send(&[0; HEAD], View::EMPTY, 0), Err(Fault::Closed)));
+        assert!(matches!(drain(&mut here, 64), (bytes, Err(Fault::Closed)) if bytes.is_empty()));
+    }
+
+    #[test]
+    #[should_panic(expected = "holds nothing")]
+    fn a_ring_of_nothing_is_refused() {
+        pair(0);
+    }
 }

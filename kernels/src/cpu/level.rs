@@ -1,5 +1,7 @@
 //! Which instruction sets there are, and the functions that each offers for a type and an operation.
 
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::passes::{Divide, Pass};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
@@ -15,6 +17,8 @@ pub(super) enum Level {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 /// The passes of one fold.
@@ -52,7 +56,9 @@ macro_rules! by_kind {
 impl Level {
     #[cfg(target_arch = "x86_64")]
     const ALL: &[Self] = &[Self::Portable, Self::Avx2, Self::Avx512];
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    const ALL: &[Self] = &[Self::Portable, Self::Neon];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     const ALL: &[Self] = &[Self::Portable];
 
     /// The levels that this machine has, least first.
@@ -71,6 +77,8 @@ impl Level {
             Self::Avx2 => x86::has_avx2(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => x86::has_avx512(),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
         }
     }
 
@@ -81,23 +89,28 @@ impl Level {
             Self::Avx2 => by_kind!(kind, x86::avx2_passes(op)),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => by_kind!(kind, x86::avx512_passes(op)),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => by_kind!(kind, neon::passes(op)),
         }
     }
 
     /// How elements of `kind` are divided. No instruction set divides vectors of integers.
     pub(super) fn divide(self, kind: DataType) -> Divide {
-        match (self, kind) {
-            (Self::Portable, _) => by_kind!(kind, portable::divider()),
-            #[cfg(target_arch = "x86_64")]
-            (Self::Avx2 | Self::Avx512, DataType::F16) => x86::divide::<f16>,
-            #[cfg(target_arch = "x86_64")]
-            (Self::Avx2 | Self::Avx512, DataType::BF16) => x86::divide::<bf16>,
-            #[cfg(target_arch = "x86_64")]
-            (Self::Avx2 | Self::Avx512, DataType::F32) => x86::divide::<f32>,
-            #[cfg(target_arch = "x86_64")]
-            (Self::Avx2 | Self::Avx512, DataType::F64) => x86::divide::<f64>,
-            #[cfg(target_arch = "x86_64")]
-            (Self::Avx2 | Self::Avx512, _) => by_kind!(kind, portable::divider()),
+        if self == Self::Portable {
+            return by_kind!(kind, portable::divider());
+        }
+        #[cfg(target_arch = "aarch64")]
+        use neon::divider;
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        use portable::divider;
+        #[cfg(target_arch = "x86_64")]
+        use x86::divider;
+        match kind {
+            DataType::F16 => divider::<f16>(),
+            DataType::BF16 => divider::<bf16>(),
+            DataType::F32 => divider::<f32>(),
+            DataType::F64 => divider::<f64>(),
+            _ => by_kind!(kind, portable::divider()),
         }
     }
 }

@@ -9,16 +9,22 @@
 //! | `passes` | the shape of a fold over any register: loops, tails, one or two destinations |
 //! | `portable` | the arithmetic in plain Rust: what all else must agree with |
 //! | `vector` | the same arithmetic in a vocabulary of vector operations |
-//! | `x86` | that vocabulary in AVX2 and AVX-512 |
+//! | `x86`, `neon` | that vocabulary in AVX2, AVX-512 and NEON (with `words` and `ends`: shorthand, short lengths) |
 //! | `level` | which of these a machine has, and the table of functions |
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod ends;
 mod level;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod passes;
 mod portable;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod words;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

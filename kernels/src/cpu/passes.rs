@@ -2,7 +2,8 @@
 //!
 //! A destination may be one of the sources, so slices cannot carry the data and a compiler cannot be relied upon to
 //! vectorise a plain loop. Instead each instruction set says what its [`Register`] is and how two of them combine
-//! ([`Step`]); the loops here are inlined into functions that enable the instruction set.
+//! ([`Step`]); the loops here are inlined into functions that enable the instruction set. They are `while` loops because
+//! iterators are inlined only by an optimiser at full strength, and builds for tests run at less.
 //!
 //! **Tails.** A length that is no multiple of the register ends with one register that overlaps the one before it. It is
 //! computed *before* anything is written and stored last: in place, a source is read only while it is still a source.
@@ -153,11 +154,15 @@ unsafe fn gather<R: Register, T, O: Step<R, T>, S: Sources, const N: usize>(sour
     // SAFETY: the caller answers for the bytes, and there is at least one source.
     unsafe {
         let mut result = load_all(sources.start(0).add(at));
-        for index in 1..sources.count() {
+        let mut index = 1;
+        while index < sources.count() {
             let next: [R; N] = load_all(sources.start(index).add(at));
-            for lane in 0..N {
+            let mut lane = 0;
+            while lane < N {
                 result[lane] = O::step(result[lane], next[lane]);
+                lane += 1;
             }
+            index += 1;
         }
         result
     }
@@ -170,8 +175,10 @@ unsafe fn load_all<R: Register, const N: usize>(from: *const u8) -> [R; N] {
     // SAFETY: the caller answers for the bytes.
     unsafe {
         let mut all = [R::load(from); N];
-        for (lane, register) in all.iter_mut().enumerate().skip(1) {
-            *register = R::load(from.add(lane * R::BYTES));
+        let mut lane = 1;
+        while lane < N {
+            all[lane] = R::load(from.add(lane * R::BYTES));
+            lane += 1;
         }
         all
     }
@@ -183,13 +190,23 @@ unsafe fn load_all<R: Register, const N: usize>(from: *const u8) -> [R; N] {
 unsafe fn scatter<R: Register, const N: usize>(into: *mut u8, also: *mut u8, at: usize, result: [R; N]) {
     // SAFETY: the caller answers for the bytes.
     unsafe {
-        for (lane, register) in result.into_iter().enumerate() {
-            register.store(into.add(at + lane * R::BYTES));
-        }
+        store_all(into.add(at), result);
         if !also.is_null() {
-            for (lane, register) in result.into_iter().enumerate() {
-                register.store(also.add(at + lane * R::BYTES));
-            }
+            store_all(also.add(at), result);
+        }
+    }
+}
+
+/// # Safety
+/// `to` has `N` registers of bytes.
+#[inline(always)]
+unsafe fn store_all<R: Register, const N: usize>(to: *mut u8, all: [R; N]) {
+    // SAFETY: the caller answers for the bytes.
+    unsafe {
+        let mut lane = 0;
+        while lane < N {
+            all[lane].store(to.add(lane * R::BYTES));
+            lane += 1;
         }
     }
 }
@@ -209,8 +226,10 @@ pub(super) unsafe fn line<R: Partial, T, O: Step<R, T>>(
     unsafe {
         if len < R::BYTES {
             let mut result = R::load_part(sources.start(0), len);
-            for index in 1..sources.count() {
+            let mut index = 1;
+            while index < sources.count() {
                 result = O::step(result, R::load_part(sources.start(index), len));
+                index += 1;
             }
             result.store_part(into, len);
             if !also.is_null() {

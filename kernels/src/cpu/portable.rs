@@ -225,8 +225,9 @@ where
     by_op!(op, passes_of<T>)
 }
 
+/// One loop for all lengths: unrolling software conversions of halves tripled the time that this crate takes to build.
 fn passes_of<T: Element, O: Step<T::Chunk, T>>() -> Passes {
-    Passes { line: passes::line::<T::Chunk, T, O>, long: passes::long::<T::Chunk, T, O> }
+    Passes { line: passes::line::<T::Chunk, T, O>, long: passes::line::<T::Chunk, T, O> }
 }
 
 pub(super) fn divider<T: Element + Quotient<T::Chunk>>() -> Divide {

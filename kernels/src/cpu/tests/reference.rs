@@ -26,7 +26,7 @@ macro_rules! by_kind {
 /// To the type that is computed in, and back.
 trait Rounds<Wide> {
     fn widen(self) -> Wide;
-    fn round(wide: Wide) -> Self;
+    fn narrow(wide: Wide) -> Self;
 }
 
 macro_rules! rounds {
@@ -35,7 +35,7 @@ macro_rules! rounds {
             fn widen(self) -> $wide {
                 $widen(self)
             }
-            fn round(wide: $wide) -> Self {
+            fn narrow(wide: $wide) -> Self {
                 $round(wide)
             }
         }
@@ -107,7 +107,7 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
                     }
                 }
             };
-            <$type>::round(result).to_le_bytes().to_vec()
+            <$type>::narrow(result).to_le_bytes().to_vec()
         }};
     }
     by_kind!(kind, integer, float, left, right)
@@ -136,7 +136,7 @@ pub(super) fn divide(kind: DataType, values: &[u8], by: u64) -> Vec<u8> {
     macro_rules! float {
         ($type:ty, $wide:ty, $value:expr) => {{
             let wide: $wide = read!($type, $value).widen();
-            <$type>::round(wide / by as $wide).to_le_bytes().to_vec()
+            <$type>::narrow(wide / by as $wide).to_le_bytes().to_vec()
         }};
     }
     values.chunks(kind.size()).flat_map(|value| by_kind!(kind, integer, float, value)).collect()

@@ -1,8 +1,10 @@
 //! The vocabulary at 128 and 256 bits, in AVX2 and F16C.
 
-use super::words::{binary, extremes, float, halves, register, splat, unary};
-use crate::cpu::passes::Register;
+use super::words::{extremes, halves, unary};
+use crate::cpu::ends;
+use crate::cpu::passes::{Partial, Register};
 use crate::cpu::vector::Vector;
+use crate::cpu::words::{binary, lanes, register, splat};
 use std::arch::x86_64::*;
 
 /// What AVX2 lacks, from what it has: 64-bit products and comparisons.
@@ -77,12 +79,12 @@ impl Vector for __m128i {
         _mm_add_epi64 _mm_mul_epu32 _mm_slli_epi64 _mm_srli_epi64
         _mm_cmpgt_epi64 _mm_blendv_epi8 _mm_xor_si128 _mm_set1_epi64x
     }
-    float! { _mm_castsi128_ps _mm_castps_si128;
+    lanes! { _mm_castsi128_ps _mm_castps_si128;
         add_f32: _mm_add_ps,
         mul_f32: _mm_mul_ps,
         div_f32: _mm_div_ps,
     }
-    float! { _mm_castsi128_pd _mm_castpd_si128;
+    lanes! { _mm_castsi128_pd _mm_castpd_si128;
         add_f64: _mm_add_pd,
         mul_f64: _mm_mul_pd,
         div_f64: _mm_div_pd,
@@ -136,6 +138,26 @@ impl Vector for __m128i {
     }
 }
 
+impl Partial for __m128i {
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Self {
+        // SAFETY: passed on to our caller.
+        unsafe {
+            let [low, high] = ends::load(from, len);
+            _mm_set_epi64x(high.cast_signed(), low.cast_signed())
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: passed on to our caller.
+        unsafe {
+            let lanes = [_mm_cvtsi128_si64(self), _mm_cvtsi128_si64(_mm_unpackhi_epi64(self, self))];
+            ends::store([lanes[0].cast_unsigned(), lanes[1].cast_unsigned()], to, len);
+        }
+    }
+}
+
 register! { __m256i: _mm256_loadu_si256 _mm256_storeu_si256 }
 
 impl Vector for __m256i {
@@ -165,12 +187,12 @@ impl Vector for __m256i {
         _mm256_add_epi64 _mm256_mul_epu32 _mm256_slli_epi64 _mm256_srli_epi64
         _mm256_cmpgt_epi64 _mm256_blendv_epi8 _mm256_xor_si256 _mm256_set1_epi64x
     }
-    float! { _mm256_castsi256_ps _mm256_castps_si256;
+    lanes! { _mm256_castsi256_ps _mm256_castps_si256;
         add_f32: _mm256_add_ps,
         mul_f32: _mm256_mul_ps,
         div_f32: _mm256_div_ps,
     }
-    float! { _mm256_castsi256_pd _mm256_castpd_si256;
+    lanes! { _mm256_castsi256_pd _mm256_castpd_si256;
         add_f64: _mm256_add_pd,
         mul_f64: _mm256_mul_pd,
         div_f64: _mm256_div_pd,

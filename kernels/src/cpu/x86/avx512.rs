@@ -1,8 +1,9 @@
 //! The vocabulary at 512 bits, in AVX-512 F, BW and DQ.
 
-use super::words::{binary, extremes, float, halves, register, splat, unary};
+use super::words::{extremes, halves, unary};
 use crate::cpu::passes::Register;
 use crate::cpu::vector::Vector;
+use crate::cpu::words::{binary, lanes, register, splat};
 use std::arch::x86_64::*;
 
 register! { __m512i: _mm512_loadu_si512 _mm512_storeu_si512 }
@@ -35,12 +36,12 @@ impl Vector for __m512i {
         max_u32: _mm512_max_epu32,
         max_u64: _mm512_max_epu64,
     }
-    float! { _mm512_castsi512_ps _mm512_castps_si512;
+    lanes! { _mm512_castsi512_ps _mm512_castps_si512;
         add_f32: _mm512_add_ps,
         mul_f32: _mm512_mul_ps,
         div_f32: _mm512_div_ps,
     }
-    float! { _mm512_castsi512_pd _mm512_castpd_si512;
+    lanes! { _mm512_castsi512_pd _mm512_castpd_si512;
         add_f64: _mm512_add_pd,
         mul_f64: _mm512_mul_pd,
         div_f64: _mm512_div_pd,

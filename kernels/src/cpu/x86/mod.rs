@@ -2,11 +2,10 @@
 
 mod avx2;
 mod avx512;
-mod partial;
 mod words;
 
 use super::level::{Passes, by_op};
-use super::passes::{self, Max, Min, Product, Quotient, Step, Sum};
+use super::passes::{self, Divide, Max, Min, Product, Quotient, Step, Sum};
 use crate::{BinaryOp, View};
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
@@ -62,12 +61,17 @@ unsafe fn line<T, O: Step<__m128i, T>>(into: *mut u8, also: *mut u8, sources: &[
     unsafe { passes::line::<__m128i, T, O>(into, also, sources, len) }
 }
 
+/// The division of elements `T`. To call it, the CPU must have AVX2 and F16C.
+pub(super) fn divider<T: Quotient<__m128i> + Quotient<__m256i>>() -> Divide {
+    divide::<T>
+}
+
 /// Wider registers would not be faster: the divider is what takes the time.
 ///
 /// # Safety
-/// As [`passes::Divide`].
+/// As [`Divide`].
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(values: *mut u8, len: usize, by: u64) {
+unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(values: *mut u8, len: usize, by: u64) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
         if len < size_of::<__m256i>() {

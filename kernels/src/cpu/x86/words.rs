@@ -1,26 +1,4 @@
-//! Shorthand for the vocabularies: methods that are one intrinsic each.
-
-/// Of two registers of bits.
-macro_rules! binary {
-    ($($name:ident: $intrinsic:ident,)*) => {$(
-        #[inline(always)]
-        unsafe fn $name(self, other: Self) -> Self {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { $intrinsic(self, other) }
-        }
-    )*};
-}
-
-/// Of two registers, read as floats by `$read` and turned back by `$write`.
-macro_rules! float {
-    ($read:ident $write:ident; $($name:ident: $intrinsic:ident,)*) => {$(
-        #[inline(always)]
-        unsafe fn $name(self, other: Self) -> Self {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { $write($intrinsic($read(self), $read(other))) }
-        }
-    )*};
-}
+//! Shorthand for what AVX2 and AVX-512 spell alike.
 
 /// IEEE minimum and maximum from instructions that return the second operand if it equals the first (as zeros of unlike
 /// sign do) or if either is a NaN. Both orders are asked, and differ in those cases only: then OR keeps a minus sign and
@@ -57,17 +35,6 @@ macro_rules! unary {
     )*};
 }
 
-/// All lanes from one number.
-macro_rules! splat {
-    ($($name:ident($lane:ty): |$value:ident| $make:expr,)*) => {$(
-        #[inline(always)]
-        unsafe fn $name($value: $lane) -> Self {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { $make }
-        }
-    )*};
-}
-
 /// Two registers of 32-bit lanes from the 16-bit lanes of one, and back, within each 128-bit block: so the two hold the
 /// lower and the upper halves of the blocks, which the packing instruction expects.
 macro_rules! halves {
@@ -85,25 +52,4 @@ macro_rules! halves {
     };
 }
 
-/// Loads and stores at any address.
-macro_rules! register {
-    ($register:ty: $load:ident $store:ident) => {
-        impl Register for $register {
-            const BYTES: usize = size_of::<Self>();
-
-            #[inline(always)]
-            unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller answers for the bytes; no alignment is needed.
-                unsafe { $load(from.cast()) }
-            }
-
-            #[inline(always)]
-            unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller answers for the bytes; no alignment is needed.
-                unsafe { $store(to.cast(), self) }
-            }
-        }
-    };
-}
-
-pub(super) use {binary, extremes, float, halves, register, splat, unary};
+pub(super) use {extremes, halves, unary};

@@ -1,0 +1,57 @@
+//! Shorthand for the vocabularies: methods that are one intrinsic each.
+
+/// Of two registers of bits.
+macro_rules! binary {
+    ($($name:ident: $intrinsic:ident,)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has the instruction set.
+            unsafe { $intrinsic(self, other) }
+        }
+    )*};
+}
+
+/// Of two registers, read as lanes of some type by `$read` and turned back by `$write`.
+macro_rules! lanes {
+    ($read:ident $write:ident; $($name:ident: $intrinsic:ident,)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, other: Self) -> Self {
+            // SAFETY: the caller's CPU has the instruction set.
+            unsafe { $write($intrinsic($read(self), $read(other))) }
+        }
+    )*};
+}
+
+/// All lanes from one number.
+macro_rules! splat {
+    ($($name:ident($lane:ty): |$value:ident| $make:expr,)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($value: $lane) -> Self {
+            // SAFETY: the caller's CPU has the instruction set.
+            unsafe { $make }
+        }
+    )*};
+}
+
+/// Loads and stores at any address.
+macro_rules! register {
+    ($register:ty: $load:ident $store:ident) => {
+        impl Register for $register {
+            const BYTES: usize = size_of::<Self>();
+
+            #[inline(always)]
+            unsafe fn load(from: *const u8) -> Self {
+                // SAFETY: the caller answers for the bytes; no alignment is needed.
+                unsafe { $load(from.cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut u8) {
+                // SAFETY: the caller answers for the bytes; no alignment is needed.
+                unsafe { $store(to.cast(), self) }
+            }
+        }
+    };
+}
+
+pub(super) use {binary, lanes, register, splat};

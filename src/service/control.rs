@@ -1,0 +1,108 @@
+//! A control connection: encrypted messages over a non-blocking socket.
+
+use super::message::encode;
+use maypole_transports::secure::Channel;
+use maypole_transports::watch::Watch;
+use serde::Serialize;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) stream: TcpStream,
+    channel: Channel,
+    /// Encrypted bytes that the socket has not taken.
+    out: Vec<u8>,
+    /// Whether the watch reports when it takes more.
+    writable: bool,
+    /// When the other end last said anything.
+    pub(crate) heard: Instant,
+}
+
+/// A connection that will bring no more messages, and how that showed.
+#[derive(Debug)]
+pub(crate) struct Ended(pub(crate) String);
+
+impl Control {
+    pub(crate) fn new(stream: TcpStream, channel: Channel) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, channel, out: Vec::new(), writable: false, heard: Instant::now() })
+    }
+
+    /// Queues a message; [`flush`](Self::flush) sends it.
+    pub(crate) fn push<T: Serialize>(&mut self, message: &T) {
+        self.channel.seal(&encode(message), &mut self.out);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Sends what the socket takes, and has the watch say when it takes more.
+    pub(crate) fn flush(&mut self, number: u64, watch: &Watch) {
+        // A failed connection shows when it is read.
+        let _ = self.write();
+        let writable = !self.out.is_empty();
+        if writable != self.writable && watch.change(&self.stream, number, writable).is_ok() {
+            self.writable = writable;
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match self.stream.write(&self.out) {
+                Ok(written) => drop(self.out.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    self.out.clear();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says the last word: what is queued, if the socket takes it at once, and the end.
+    pub(crate) fn finish(&mut self) {
+        let _ = self.write();
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Reads what has come. Messages that came before the end are given even if the end came, too.
+    pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<Ended>) {
+        let mut messages = Vec::new();
+        let ended = self.read_into(maximum, &mut messages).err();
+        (messages, ended)
+    }
+
+    fn read_into(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), Ended> {
+        let mut bytes = vec![0; 64 << 10];
+        // What came with the last bytes of joining is in the channel already.
+        self.open(maximum, messages)?;
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(Ended("its connection ended without a goodbye".to_owned())),
+                Ok(read) => self.channel.receive(&bytes[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // A process that is killed with bytes unread resets its connections; that is no other news than an end.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return Err(Ended("its connection ended without a goodbye".to_owned()));
+                }
+                Err(error) => return Err(Ended(format!("its connection failed ({error})"))),
+            }
+            self.heard = Instant::now();
+            self.open(maximum, messages)?;
+        }
+    }
+
+    fn open(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), Ended> {
+        let broken = |why| Ended(format!("its connection is broken ({why})"));
+        while let Some(bytes) = self.channel.open(maximum).map_err(broken)? {
+            messages.push(bytes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! Shared memory between the ranks of one host: one makes it, and hands it to the others over a Unix socket.
+
+use super::{GroupId, Service, ServiceError, Timed};
+use maypole_transports::secure::{Binding, Purpose, initiate, respond};
+use maypole_transports::shm::{Segment, receive_segment, send_segment};
+use maypole_transports::sockets::{connect_abstract, listen_unnamed, same_user};
+use maypole_transports::watch::Watch;
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+/// What one receiver may take.
+const ONE: Duration = Duration::from_secs(5);
+/// How often a creator that waits for receivers looks whether the world has failed.
+const LOOK: Duration = Duration::from_millis(50);
+/// A receiver's word that it has the segment.
+const HAVE: u8 = b'H';
+
+fn failed(why: impl ToString) -> ServiceError {
+    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
+}
+
+impl Service {
+    /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one among them) share. All
+    /// of them call it, with equal arguments, in the same order; the lowest rank makes it.
+    ///
+    /// It is passed over a nameless socket that is announced over control, to processes of our own user that prove the
+    /// job's key.
+    ///
+    /// # Errors
+    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile or has failed, or the
+    /// system has no memory.
+    pub fn share(
+        &self,
+        group: GroupId,
+        local_members: &[usize],
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ServiceError> {
+        self.check_members(local_members)?;
+        let maker = local_members.iter().copied().min().expect("this rank is a member");
+        if local_members.len() == 1 {
+            return Segment::create(bytes).map_err(failed);
+        }
+        if maker != self.rank() {
+            let announced = self.exchange(group, local_members, Vec::new(), deadline)?;
+            let at = local_members.iter().position(|member| *member == maker).expect("it is the least of them");
+            return self.receive(group, maker, &announced[at], bytes, deadline);
+        }
+        // Whatever cannot be made is said with an empty name, so that nobody waits for it.
+        let made = Segment::create(bytes).and_then(|segment| Ok((segment, listen_unnamed(local_members.len())?)));
+        let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
+        self.exchange(group, local_members, name, deadline)?;
+        let (segment, (listener, _)) = made.map_err(failed)?;
+        let receivers = local_members.iter().copied().filter(|member| *member != maker).collect();
+        self.hand_out(group, &segment, &listener, receivers, deadline)?;
+        Ok(segment)
+    }
+
+    fn hand_out(
+        &self,
+        group: GroupId,
+        segment: &Segment,
+        listener: &UnixListener,
+        mut awaited: BTreeSet<usize>,
+        deadline: Instant,
+    ) -> Result<(), ServiceError> {
+        let watch = Watch::new().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        watch.add(listener, 0, false).map_err(failed)?;
+        while !awaited.is_empty() {
+            if let Some(failure) = self.shared.state().failure() {
+                return Err(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let missing = awaited.into_iter().collect();
+                return Err(ServiceError::TimedOut { what: "sharing memory", missing });
+            }
+            watch.wait(&mut Vec::new(), left.min(LOOK)).map_err(failed)?;
+            let Ok((socket, _)) = listener.accept() else { continue };
+            match self.serve(group, segment, socket, deadline.min(Instant::now() + ONE)) {
+                Ok(receiver) => drop(awaited.remove(&receiver)),
+                Err(error) => tracing::debug!(%error, "a connection to a segment's socket was turned away"),
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(
+        &self,
+        group: GroupId,
+        segment: &Segment,
+        mut socket: UnixStream,
+        deadline: Instant,
+    ) -> Result<usize, ServiceError> {
+        if !same_user(&socket).map_err(failed)? {
+            return Err(failed("a process of another user"));
+        }
+        let mut timed = Timed { socket: &mut socket, deadline };
+        let (binding, _) = respond(&mut timed, &self.shared.secret).map_err(failed)?;
+        let receiver = binding.initiator as usize;
+        if binding != self.segment_binding(group, receiver, self.rank()) {
+            return Err(failed("a connection for something else"));
+        }
+        send_segment(timed.socket, segment).map_err(failed)?;
+        let mut word = [0];
+        timed.read_exact(&mut word).map_err(failed)?;
+        if word == [HAVE] { Ok(receiver) } else { Err(failed("the receiver said something else")) }
+    }
+
+    fn receive(
+        &self,
+        group: GroupId,
+        maker: usize,
+        name: &[u8],
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<Segment, ServiceError> {
+        if name.is_empty() {
+            return Err(failed(format!("rank {maker} could not make {bytes} bytes of shared memory")));
+        }
+        let receive = || -> io::Result<Segment> {
+            let mut socket = connect_abstract(name)?;
+            if !same_user(&socket)? {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            let mut timed = Timed { socket: &mut socket, deadline };
+            let binding = self.segment_binding(group, self.rank(), maker);
+            initiate(&mut timed, &self.shared.secret, &binding).map_err(io::Error::other)?;
+            let segment = receive_segment(timed.socket, bytes)?;
+            timed.write_all(&[HAVE])?;
+            Ok(segment)
+        };
+        receive().map_err(|error| self.shared.state().failure().unwrap_or_else(|| failed(error)))
+    }
+
+    fn segment_binding(&self, group: GroupId, receiver: usize, maker: usize) -> Binding {
+        let (initiator, responder) = (receiver as u32, maker as u32);
+        Binding { purpose: Purpose::Segment, group: group.words(), lane: 0, initiator, responder }
+    }
+}

@@ -1,0 +1,313 @@
+//! The service thread: asleep until a peer, a stranger, a caller or the clock has something.
+
+use super::message::{MAXIMUM, Notice, Request, decode};
+use super::root::{Outgoing, Root};
+use super::shared::Shared;
+use super::{Admitted, Cause, Control, DOOR, Doorway, Ended, GroupId, SILENCE};
+use maypole_transports::secure::{Binding, Purpose};
+use maypole_transports::sockets::tune;
+use maypole_transports::watch::{Watch, process_end};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BELL: u64 = 0;
+const CONTROL: u64 = 1 << 40;
+const PROCESS: u64 = 2 << 40;
+
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    watch: Watch,
+    door: Doorway,
+    /// Rank 0: everybody else. Others: rank 0.
+    controls: BTreeMap<usize, Control>,
+    /// The ends of the processes of our host's other ranks.
+    processes: BTreeMap<usize, OwnedFd>,
+    root: Option<Root>,
+    next_beat: Instant,
+}
+
+impl Worker {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        watch: Watch,
+        door: Doorway,
+        controls: BTreeMap<usize, Control>,
+    ) -> io::Result<Self> {
+        watch.add(&shared.bell, BELL, false)?;
+        for (rank, control) in &controls {
+            watch.add(&control.stream, CONTROL | *rank as u64, false)?;
+        }
+        let root = (shared.rank == 0).then(|| Root::new(shared.peers.len()));
+        let processes = neighbours(&shared, &watch);
+        Ok(Self { shared, watch, door, controls, processes, root, next_beat: Instant::now() })
+    }
+
+    /// Runs until the service is told to stop.
+    pub(super) fn run(mut self) {
+        let _closed = Closed(Arc::clone(&self.shared));
+        // What came together with the end of joining was read already; no event will tell.
+        for rank in self.controls.keys().copied().collect::<Vec<_>>() {
+            self.read(rank);
+        }
+        let mut numbers = Vec::new();
+        while !self.shared.state().stop {
+            let now = Instant::now();
+            self.pass(now);
+            self.flush();
+            if let Err(error) = self.watch.wait(&mut numbers, self.until().saturating_duration_since(now)) {
+                tracing::error!(%error, "the service thread cannot go on");
+                break;
+            }
+            for number in numbers.drain(..) {
+                self.dispatch(number);
+            }
+        }
+        self.finish();
+    }
+
+    fn until(&self) -> Instant {
+        let others = [self.door.deadline(), self.root.as_ref().and_then(Root::deadline)];
+        others.into_iter().flatten().fold(self.next_beat, Instant::min)
+    }
+
+    fn dispatch(&mut self, number: u64) {
+        let rank = (number & (CONTROL - 1)) as usize;
+        match number {
+            BELL => self.obey(),
+            DOOR.. => {
+                let admitted = self.door.ready(number, &self.watch);
+                self.shared.update(|state| {
+                    (state.strangers, state.half_open) = (self.door.strangers, self.door.half_open());
+                });
+                if let Some(admitted) = admitted {
+                    self.admit(admitted);
+                }
+            }
+            PROCESS.. => self.process_ended(rank),
+            _ => self.read(rank),
+        }
+    }
+
+    /// Does what callers asked for.
+    fn obey(&mut self) {
+        self.shared.bell.silence();
+        let requests = std::mem::take(&mut self.shared.state().requests);
+        for request in requests {
+            self.ask(request);
+        }
+    }
+
+    /// Says something to rank 0, which we may be.
+    fn ask(&mut self, request: Request) {
+        if let Some(root) = &mut self.root {
+            let out = root.request(0, request, Instant::now());
+            self.tell(out);
+        } else if let Some(control) = self.controls.get_mut(&0) {
+            control.push(&request);
+        }
+    }
+
+    /// Rank 0 says something to others, and to itself.
+    fn tell(&mut self, out: Outgoing) {
+        for (to, notice) in out {
+            if to == self.shared.rank {
+                self.hear(notice);
+            } else if let Some(control) = self.controls.get_mut(&to) {
+                control.push(&notice);
+            }
+        }
+        if self.root.as_ref().is_some_and(Root::is_alone) {
+            self.shared.update(|state| state.farewell = true);
+        }
+    }
+
+    /// Hears something from rank 0.
+    fn hear(&mut self, notice: Notice) {
+        match notice {
+            Notice::Beat => {}
+            Notice::Abort(cause) => self.shared.learn(&cause),
+            Notice::Gathered { round, payloads } => {
+                self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
+            }
+            Notice::Unmet { round, rank } => {
+                self.shared.update(|state| state.gathered.insert(round, Err(rank)));
+            }
+            Notice::Missing { round, ranks } => {
+                self.shared.update(|state| state.missing.insert(round, ranks));
+            }
+            Notice::Ask { survey, group } => {
+                let place = self.shared.progress.place(group);
+                self.ask(Request::Answer { survey, place });
+            }
+            Notice::Surveyed { id, places } => {
+                self.shared.update(|state| state.surveys.insert(id, places));
+            }
+            Notice::Left { rank, last } => {
+                self.shared.update(|state| state.left.insert(rank, last));
+            }
+            // Rank 0 hears its own at once, but waits for the others.
+            Notice::Farewell if self.root.is_some() => {}
+            Notice::Farewell => self.shared.update(|state| state.farewell = true),
+        }
+    }
+
+    fn read(&mut self, rank: usize) {
+        let Some(control) = self.controls.get_mut(&rank) else { return };
+        let (messages, mut ended) = control.read(MAXIMUM);
+        for bytes in messages {
+            if self.take(rank, &bytes).is_none() {
+                ended = Some(Ended("it said something that is no message".to_owned()));
+                break;
+            }
+        }
+        if let Some(Ended(how)) = ended {
+            self.ended(rank, &how);
+        }
+    }
+
+    fn take(&mut self, rank: usize, bytes: &[u8]) -> Option<()> {
+        if let Some(root) = &mut self.root {
+            let out = root.request(rank, decode(bytes)?, Instant::now());
+            self.tell(out);
+        } else {
+            self.hear(decode(bytes)?);
+        }
+        Some(())
+    }
+
+    /// No more comes from `rank`.
+    fn ended(&mut self, rank: usize, how: &str) {
+        if let Some(mut control) = self.controls.remove(&rank) {
+            self.watch.remove(&control.stream);
+            control.finish();
+        }
+        match &mut self.root {
+            Some(root) => {
+                let out = root.ended(rank, how);
+                self.tell(out);
+            }
+            None => self.root_is_gone(how),
+        }
+    }
+
+    /// Rank 0 is gone, and with it the control plane. It leaves last, unless it dies or tires of waiting.
+    fn root_is_gone(&mut self, how: &str) {
+        let died = self.shared.update(|state| {
+            let left = state.left.contains_key(&0) || state.leaving;
+            let closed = if left { "rank 0 has left" } else { "rank 0 died" };
+            state.closed = Some(closed.to_owned());
+            !left && state.cause.is_none()
+        });
+        if died {
+            self.shared.learn(&Cause::death(0, how));
+        }
+    }
+
+    fn process_ended(&mut self, rank: usize) {
+        if let Some(end) = self.processes.remove(&rank) {
+            self.watch.remove(&end);
+        }
+        if self.root.is_some() || rank != 0 {
+            self.ask(Request::Ended { rank });
+        } else {
+            // What it still said comes first; on one host all of it has arrived.
+            self.read(0);
+            if self.controls.contains_key(&0) {
+                self.ended(0, "its process ended");
+            }
+        }
+    }
+
+    fn admit(&mut self, admitted: Admitted) {
+        let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } = admitted.binding;
+        let fits = responder as usize == self.shared.rank && (initiator as usize) < self.shared.rank;
+        // A rank that joins twice finds the table full; it ends by its own timeout.
+        if purpose != Purpose::Data || !fits || tune(&admitted.stream, self.shared.timeout).is_err() {
+            return;
+        }
+        let key = (GroupId { parent_epoch, counter }, initiator as usize, lane);
+        self.shared.update(|state| state.arrived.insert(key, admitted.stream));
+    }
+
+    /// Does what the clock asks for.
+    fn pass(&mut self, now: Instant) {
+        self.door.expire(now, &self.watch);
+        if let Some(root) = &mut self.root {
+            let out = root.pass(now);
+            self.tell(out);
+        }
+        if now < self.next_beat {
+            return;
+        }
+        self.next_beat = now + BEAT;
+        let root = self.root.is_some();
+        // Who takes nothing needs no more signs of life; so the queue of a stopped process does not grow.
+        for control in self.controls.values_mut().filter(|control| control.is_idle()) {
+            if root { control.push(&Notice::Beat) } else { control.push(&Request::Beat) }
+        }
+        let silent = self.controls.iter().filter(|(_, control)| now.duration_since(control.heard) > SILENCE);
+        let silent = silent.map(|(rank, _)| *rank).collect();
+        self.shared.update(|state| state.silent = silent);
+    }
+
+    fn flush(&mut self) {
+        for (rank, control) in &mut self.controls {
+            if !control.is_idle() {
+                control.flush(CONTROL | *rank as u64, &self.watch);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.obey();
+        self.door.close(&self.watch);
+        for control in self.controls.values_mut() {
+            self.watch.remove(&control.stream);
+            control.finish();
+        }
+        for end in self.processes.values() {
+            self.watch.remove(end);
+        }
+    }
+}
+
+/// The processes of our host's other ranks, where their numbers mean something here and are not our own.
+fn neighbours(shared: &Shared, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
+    let mine = &shared.peers[shared.rank];
+    let mut processes = BTreeMap::new();
+    for (rank, peer) in shared.peers.iter().enumerate() {
+        let near = peer.host == mine.host && peer.pid_namespace == mine.pid_namespace;
+        if !near || peer.pid == mine.pid {
+            continue;
+        }
+        // One that cannot be watched is still noticed by its connection.
+        if let Ok(end) = process_end(peer.pid)
+            && watch.add(&end, PROCESS | rank as u64, false).is_ok()
+        {
+            processes.insert(rank, end);
+        }
+    }
+    processes
+}
+
+/// Says that the service thread is over, however it came to that.
+struct Closed(Arc<Shared>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let told = self.0.update(|state| {
+            state.closed.get_or_insert_with(|| "the service has stopped".to_owned());
+            state.stop
+        });
+        if !told {
+            self.0.alarm.raise();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How a world fails, and how ranks leave it.
+
+use super::{LONG, WORLD, cause, soon, world};
+use maypole::service::{CauseKind, ServiceError, Verdict};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+#[test]
+fn all_ranks_name_the_same_first_cause() {
+    let settled = world(4, |service| {
+        let kind = [CauseKind::Timeout, CauseKind::Timeout, CauseKind::Mismatch, CauseKind::UserAbort][service.rank()];
+        let sequence = [6, 6, 5, 6][service.rank()];
+        let settled = service.settle(cause(sequence, kind, service.rank()), LONG);
+        assert!(service.alarm().raised());
+        settled
+    });
+    assert!(settled.iter().all(|settled| *settled == cause(5, CauseKind::Mismatch, 2)), "{settled:?}");
+}
+
+#[test]
+fn the_connections_that_a_failed_rank_closes_are_no_cause() {
+    let told = Barrier::new(2);
+    let settled = world(2, |service| {
+        if service.rank() == 1 {
+            service.abort(cause(5, CauseKind::Mismatch, 1));
+            told.wait();
+            return service.settle(cause(5, CauseKind::Mismatch, 1), LONG);
+        }
+        told.wait();
+        let alarm = service.alarm();
+        while !alarm.raised() {
+            std::thread::yield_now();
+        }
+        service.settle(cause(5, CauseKind::Death, 1), LONG)
+    });
+    assert_eq!(settled, [cause(5, CauseKind::Mismatch, 1), cause(5, CauseKind::Mismatch, 1)]);
+}
+
+#[test]
+fn an_abort_ends_every_wait() {
+    world(3, |service| match service.rank() {
+        0 => {
+            let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();
+            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
+        }
+        1 => {
+            let error = service.connect(WORLD, 0, 9, soon()).unwrap_err();
+            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
+        }
+        _ => service.abort(cause(0, CauseKind::UserAbort, 2)),
+    });
+}
+
+#[test]
+fn a_deadline_names_who_has_not_come() {
+    let gate = Barrier::new(3);
+    world(3, |service| {
+        let short = Instant::now() + Duration::from_millis(100);
+        match service.rank() {
+            2 => {}
+            _ => match service.exchange(WORLD, &[0, 1, 2], vec![], short) {
+                Err(ServiceError::TimedOut { missing, .. }) => assert!(missing.contains(&2), "{missing:?}"),
+                other => panic!("{other:?}"),
+            },
+        }
+        if service.rank() == 1 {
+            let error = service.connect(WORLD, 0, 5, Instant::now() + Duration::from_millis(50)).unwrap_err();
+            assert!(matches!(error, ServiceError::TimedOut { .. }), "{error}");
+        }
+        gate.wait();
+    });
+}
+
+#[test]
+fn the_straggler_is_named() {
+    let (noted, asked) = (Barrier::new(4), Barrier::new(4));
+    world(4, |service| {
+        let (me, progress) = (service.rank(), service.progress());
+        progress.enter(WORLD, 7, "all_reduce".to_owned());
+        match me {
+            3 => progress.exit(WORLD),
+            _ => progress.awaits(WORLD, Some(me + 1)),
+        }
+        noted.wait();
+        let verdict = service.ask_where(WORLD, (me + 1) % 4);
+        assert!(matches!(verdict, Verdict::Outside { rank: 3, .. }), "{verdict}");
+        asked.wait();
+    });
+}
+
+#[test]
+fn leaving_is_not_dying() {
+    world(3, |service| {
+        if service.rank() == 1 {
+            service.leave(9).unwrap();
+            service.leave(9).unwrap();
+            return;
+        }
+        let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();
+        assert!(matches!(error, ServiceError::Left { rank: 1 }), "{error}");
+        if service.rank() == 2 {
+            let error = service.connect(WORLD, 1, 0, soon()).unwrap_err();
+            assert!(matches!(error, ServiceError::Left { rank: 1 }), "{error}");
+        }
+        // Those who stay do not need it.
+        service.exchange(WORLD, &[0, 2], vec![], soon()).unwrap();
+        assert_eq!(service.left(1), Some(9));
+        assert!(service.cause().is_none() && !service.alarm().raised());
+    });
+}

@@ -1,0 +1,74 @@
+//! Ranks find one another, agree, get connected, and fail together: over loopback, with real threads and processes.
+
+#![cfg(target_os = "linux")]
+
+mod death;
+mod failing;
+mod joining;
+mod together;
+
+use maypole::bootstrap::{JoinConfig, JoinError, join};
+use maypole::service::{Cause, CauseKind, GroupId, Service};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const WORLD: GroupId = GroupId::WORLD;
+
+pub(crate) fn soon() -> Instant {
+    Instant::now() + LONG
+}
+
+/// A job of its own: ports that no other test of this process takes, and a name that keeps those of others out.
+pub(crate) fn job(world: usize) -> JoinConfig {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let base = 20_000 + ((std::process::id().wrapping_mul(101) + number * 8) % 11_000) as u16;
+    JoinConfig {
+        rank: 0,
+        world,
+        address: None,
+        ports: (base..base + 8).collect(),
+        data_ports: None,
+        job: format!("{}-{number}", std::process::id()),
+        key: Some([number as u8; 32]),
+        host: None,
+        equal: vec![("MAYPOLE_COLOUR".to_owned(), "red".to_owned())],
+        insecure_without_key: false,
+        join_timeout: LONG,
+        timeout: LONG,
+    }
+}
+
+/// Joins all ranks, each on a thread of its own, and gives what `body` made of each.
+pub(crate) fn each<T: Send>(
+    config: &JoinConfig,
+    change: impl Fn(&mut JoinConfig) + Sync,
+    body: impl Fn(Result<Service, JoinError>) -> T + Sync,
+) -> Vec<T> {
+    std::thread::scope(|threads| {
+        let start = |rank| {
+            let mut config = JoinConfig { rank, ..config.clone() };
+            let (change, body) = (&change, &body);
+            threads.spawn(move || {
+                change(&mut config);
+                body(join(config))
+            })
+        };
+        let ranks: Vec<_> = (0..config.world).map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+pub(crate) fn world<T: Send>(size: usize, body: impl Fn(&Service) -> T + Sync) -> Vec<T> {
+    each(&job(size), |_| {}, |service| body(&service.unwrap()))
+}
+
+pub(crate) fn everybody(service: &Service) -> Vec<usize> {
+    (0..service.world()).collect()
+}
+
+pub(crate) fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
+    Cause { sequence, kind, rank, text: format!("rank {rank} says {kind:?}") }
+}

@@ -1,0 +1,100 @@
+//! What ranks that have joined can do together.
+
+use super::{LONG, WORLD, each, everybody, job, soon, world};
+use maypole::service::{GroupId, ServiceError};
+use std::io::{Read, Write};
+
+#[test]
+fn worlds_of_several_sizes_join_and_exchange() {
+    for size in [1, 2, 4, 8] {
+        world(size, |service| {
+            assert_eq!((service.world(), service.hosts().len()), (size, size));
+            assert!(service.hosts().iter().all(|host| *host == 0));
+            for round in 0..3u8 {
+                let mine = vec![service.rank() as u8; usize::from(round) * 1000];
+                let all = service.exchange(WORLD, &everybody(service), mine, soon()).unwrap();
+                let expected: Vec<_> = (0..size).map(|rank| vec![rank as u8; usize::from(round) * 1000]).collect();
+                assert_eq!(all, expected);
+            }
+            service.leave(3).unwrap();
+            assert!(service.cause().is_none());
+        });
+    }
+}
+
+#[test]
+fn groups_exchange_among_themselves() {
+    world(4, |service| {
+        let group = GroupId { parent_epoch: 1, counter: (service.rank() % 2) as u64 };
+        // The order of members is the order of payloads.
+        let members = if service.rank() % 2 == 0 { [2, 0] } else { [3, 1] };
+        let all = service.exchange(group, &members, vec![service.rank() as u8], soon()).unwrap();
+        assert_eq!(all, members.map(|member| vec![member as u8]));
+    });
+}
+
+#[test]
+fn a_large_payload_crosses_and_a_larger_one_is_refused() {
+    world(2, |service| {
+        let mine: Vec<u8> = (0..3_000_000u32).map(|i| (i >> service.rank()) as u8).collect();
+        let all = service.exchange(WORLD, &[0, 1], mine.clone(), soon()).unwrap();
+        assert_eq!(all[service.rank()], mine);
+        let refused = service.exchange(WORLD, &[0, 1], vec![0; 9 << 20], soon());
+        assert!(matches!(refused, Err(ServiceError::Invalid(_))));
+        assert!(
+            matches!(service.exchange(WORLD, &[0], vec![], soon()), Err(ServiceError::Invalid(_)))
+                || service.rank() == 0
+        );
+    });
+}
+
+#[test]
+fn ranks_connect_on_several_lanes() {
+    world(3, |service| {
+        let me = service.rank();
+        for lane in 0..2 {
+            for peer in (0..3).filter(|peer| *peer != me) {
+                let mut stream = service.connect(WORLD, peer, lane, soon()).unwrap();
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                stream.write_all(&[me as u8, lane as u8]).unwrap();
+                let mut got = [0; 2];
+                stream.read_exact(&mut got).unwrap();
+                assert_eq!(got, [peer as u8, lane as u8]);
+            }
+        }
+        assert!(matches!(service.connect(WORLD, me, 0, soon()), Err(ServiceError::Invalid(_))));
+        service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap();
+    });
+}
+
+#[test]
+fn ranks_of_one_host_share_memory() {
+    world(3, |service| {
+        let me = service.rank();
+        for locals in [&[0, 1, 2][..], &[2, 0]] {
+            if !locals.contains(&me) {
+                continue;
+            }
+            let segment = service.share(WORLD, locals, 5000, soon()).unwrap();
+            segment.view().slice(me * 8, 1).fill_from(&[me as u8 + 1]);
+            service.exchange(WORLD, locals, vec![], soon()).unwrap();
+            for peer in locals {
+                assert_eq!(segment.view().slice(peer * 8, 1).as_view().to_vec(), [*peer as u8 + 1]);
+            }
+        }
+    });
+}
+
+#[test]
+fn more_ranks_than_may_be_half_open_join() {
+    each(
+        &job(80),
+        |_| {},
+        |service| {
+            let service = service.unwrap();
+            let all = service.exchange(WORLD, &everybody(&service), vec![service.rank() as u8], soon()).unwrap();
+            assert!(all.iter().enumerate().all(|(rank, payload)| *payload == [rank as u8]));
+        },
+    );
+}

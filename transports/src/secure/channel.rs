@@ -1,0 +1,80 @@
+//! Encrypted messages in both directions.
+
+use super::{SecureError, TAG, frame};
+use snow::{HandshakeState, TransportState};
+
+/// The most plain bytes in one frame: Noise's 65,535 less the tag and the byte that says whether more follows.
+const PIECE: usize = 65_535 - TAG - 1;
+
+/// Both directions of an established, encrypted connection.
+#[derive(Debug)]
+pub struct Channel {
+    noise: TransportState,
+    /// Bytes from the wire that are not a whole frame yet.
+    wire: Vec<u8>,
+    /// Plain bytes of a message whose last frame has not come.
+    partial: Vec<u8>,
+}
+
+impl Channel {
+    pub(super) fn new(noise: HandshakeState) -> Result<Self, SecureError> {
+        let noise = noise.into_transport_mode().map_err(|_| SecureError::WrongKey)?;
+        Ok(Self { noise, wire: Vec::new(), partial: Vec::new() })
+    }
+
+    /// Appends `message`, encrypted and framed, to `out`.
+    pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) {
+        let mut rest = message;
+        loop {
+            let (piece, after) = rest.split_at(rest.len().min(PIECE));
+            self.seal_piece(piece, after.is_empty(), out);
+            if after.is_empty() {
+                return;
+            }
+            rest = after;
+        }
+    }
+
+    fn seal_piece(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) {
+        let plain = [&[u8::from(last)], piece].concat();
+        let mut body = vec![0; plain.len() + TAG];
+        let len = self.noise.write_message(&plain, &mut body).expect("2^64 messages are never sent");
+        frame(&body[..len], out);
+    }
+
+    /// Takes bytes from the wire. Call [`open`](Self::open) until it has no more messages before taking the next ones,
+    /// and no more than a frame's worth is ever kept.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.wire.extend(bytes);
+    }
+
+    /// The next whole message, if it has come; none longer than `maximum` is taken.
+    ///
+    /// # Errors
+    /// If the message is longer, or the bytes were not written by the other end of this channel. The channel is useless
+    /// then.
+    pub fn open(&mut self, maximum: usize) -> Result<Option<Vec<u8>>, SecureError> {
+        while let Some(last) = self.open_frame()? {
+            if self.partial.len() > maximum {
+                return Err(SecureError::TooLong { maximum });
+            }
+            if last {
+                return Ok(Some(std::mem::take(&mut self.partial)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Decrypts one frame to the end of `partial`, and tells whether it is its message's last one.
+    fn open_frame(&mut self) -> Result<Option<bool>, SecureError> {
+        let Some((len, rest)) = self.wire.split_first_chunk::<2>() else { return Ok(None) };
+        let len = usize::from(u16::from_le_bytes(*len));
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        let mut plain = vec![0; len];
+        let read = self.noise.read_message(body, &mut plain).map_err(|_| SecureError::Damaged)?;
+        let (last, piece) = plain[..read].split_first().ok_or(SecureError::Damaged)?;
+        self.partial.extend(piece);
+        self.wire.drain(..2 + len);
+        Ok(Some(*last == 1))
+    }
+}

@@ -1,0 +1,254 @@
+//! Both ends of the handshake, as machines that take and give bytes, and on sockets.
+
+use super::{Binding, Channel, HANDSHAKE_FRAME, PREAMBLE, Purpose, REFUSAL, Secret, SecureError, TAG, frame};
+use snow::{Builder, HandshakeState};
+use std::io::{Read, Write};
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+
+/// The connecting end of a handshake.
+#[derive(Debug)]
+pub struct Initiator(HandshakeState);
+
+impl Initiator {
+    /// Begins, and gives what to send first.
+    pub fn start(secret: &Secret, binding: &Binding) -> (Self, Vec<u8>) {
+        let preamble = binding.encode(&secret.job);
+        let mut noise = noise(secret, &preamble, binding, true);
+        let mut out = preamble.to_vec();
+        write(&mut noise, &mut out);
+        (Self(noise), out)
+    }
+
+    /// Takes the answer (a frame's body); gives the channel, and the third message to send.
+    ///
+    /// # Errors
+    /// If the answer is a refusal, or was not made with our key for this very connection.
+    pub fn finish(mut self, answer: &[u8]) -> Result<(Channel, Vec<u8>), SecureError> {
+        if answer.len() == REFUSAL {
+            return Err(refusal(answer[0]));
+        }
+        self.0.read_message(answer, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
+        let mut channel = Channel::new(self.0)?;
+        let mut third = Vec::new();
+        channel.seal(&[], &mut third);
+        Ok((channel, third))
+    }
+}
+
+/// The refusal's frame: what a responder may say to who failed its handshake. It is not authenticated, so it only makes
+/// messages better.
+pub fn refuse(why: &SecureError) -> [u8; 3] {
+    let code = match why {
+        SecureError::OtherJob => 1,
+        SecureError::WrongKey => 2,
+        SecureError::Refused => 3,
+        _ => 0,
+    };
+    [REFUSAL as u8, 0, code]
+}
+
+fn refusal(code: u8) -> SecureError {
+    match code {
+        1 => SecureError::OtherJob,
+        2 => SecureError::WrongKey,
+        3 => SecureError::Refused,
+        _ => SecureError::Stranger,
+    }
+}
+
+/// The accepting end of a handshake: feed it exactly the bytes it asks for, so that none of what follows the handshake
+/// is swallowed.
+#[derive(Debug)]
+pub struct Responder {
+    secret: Secret,
+    buffer: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Preamble,
+    /// The first message is awaited even from another job: closing with bytes unread could lose the refusal.
+    First(Result<Binding, SecureError>, [u8; PREAMBLE]),
+    Third(Binding, Box<Channel>),
+    Over,
+}
+
+/// What a responder makes of the bytes it was fed.
+#[derive(Debug)]
+pub enum Progress {
+    /// Nothing yet.
+    More,
+    /// This is to be sent; then more is awaited.
+    Send(Vec<u8>),
+    /// The initiator holds the key. Send `accepted`, and the connection counts.
+    Done {
+        /// What the connection is for, now believed.
+        binding: Binding,
+        /// The channel.
+        channel: Box<Channel>,
+        /// The last bytes of the handshake.
+        accepted: Vec<u8>,
+    },
+}
+
+impl Responder {
+    /// Waits for an initiator of this job.
+    pub fn new(secret: &Secret) -> Self {
+        Self { secret: secret.clone(), buffer: Vec::new(), stage: Stage::Preamble }
+    }
+
+    /// How many bytes are to be read next, and not one more: at least one, at most a hundred or so.
+    pub fn wants(&self) -> usize {
+        let whole = match &self.stage {
+            Stage::Preamble => PREAMBLE,
+            _ if self.buffer.len() < 2 => 2,
+            _ => 2 + self.frame_len(),
+        };
+        whole - self.buffer.len()
+    }
+
+    fn frame_len(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]))
+    }
+
+    /// Takes bytes, at most as many as [`wants`](Self::wants) says.
+    ///
+    /// # Errors
+    /// If they are not of a handshake of this job. The connection is to be dropped then.
+    ///
+    /// # Panics
+    /// If there are more bytes than wanted.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Progress, SecureError> {
+        assert!(bytes.len() <= self.wants(), "a responder was fed more than it asked for");
+        self.buffer.extend(bytes);
+        if !matches!(self.stage, Stage::Preamble) && self.buffer.len() >= 2 {
+            let len = self.frame_len();
+            if !(TAG..=HANDSHAKE_FRAME).contains(&len) {
+                return Err(SecureError::Stranger);
+            }
+        }
+        if self.wants() > 0 {
+            return Ok(Progress::More);
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Preamble => self.preamble(&buffer),
+            Stage::First(binding, preamble) => self.first(binding?, &preamble, &buffer[2..]),
+            Stage::Third(binding, channel) => third(binding, channel, &buffer),
+            Stage::Over => Err(SecureError::Stranger),
+        }
+    }
+
+    fn preamble(&mut self, bytes: &[u8]) -> Result<Progress, SecureError> {
+        let preamble = bytes.try_into().expect("as many as were asked for");
+        let binding = Binding::decode(&preamble, &self.secret.job);
+        if let Err(stranger @ SecureError::Stranger) = binding {
+            return Err(stranger);
+        }
+        self.stage = Stage::First(binding, preamble);
+        Ok(Progress::More)
+    }
+
+    fn first(&mut self, binding: Binding, preamble: &[u8; PREAMBLE], body: &[u8]) -> Result<Progress, SecureError> {
+        let mut noise = noise(&self.secret, preamble, &binding, false);
+        noise.read_message(body, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
+        let mut out = Vec::new();
+        write(&mut noise, &mut out);
+        self.stage = Stage::Third(binding, Box::new(Channel::new(noise)?));
+        Ok(Progress::Send(out))
+    }
+}
+
+fn third(binding: Binding, mut channel: Box<Channel>, buffer: &[u8]) -> Result<Progress, SecureError> {
+    channel.receive(buffer);
+    match channel.open(0)? {
+        Some(_) => {
+            let mut accepted = Vec::new();
+            channel.seal(&[], &mut accepted);
+            Ok(Progress::Done { binding, channel, accepted })
+        }
+        None => Err(SecureError::Stranger),
+    }
+}
+
+/// Performs the connecting end of a handshake on a socket whose reads and writes end by themselves. Reads not one byte
+/// more than the handshake's.
+///
+/// # Errors
+/// As [`Initiator::finish`], and what the socket reports.
+pub fn initiate(socket: &mut (impl Read + Write), secret: &Secret, binding: &Binding) -> Result<Channel, SecureError> {
+    let (initiator, hello) = Initiator::start(secret, binding);
+    socket.write_all(&hello)?;
+    let (mut channel, third) = initiator.finish(&read_frame(socket)?)?;
+    socket.write_all(&third)?;
+    let accepted = read_frame(socket)?;
+    if accepted.len() == REFUSAL {
+        return Err(refusal(accepted[0]));
+    }
+    let mut framed = Vec::new();
+    frame(&accepted, &mut framed);
+    channel.receive(&framed);
+    channel.open(0)?.ok_or(SecureError::Stranger)?;
+    Ok(channel)
+}
+
+/// Performs the accepting end of a handshake on a socket whose reads and writes end by themselves.
+///
+/// # Errors
+/// As [`Responder::feed`], and what the socket reports.
+pub fn respond(socket: &mut (impl Read + Write), secret: &Secret) -> Result<(Binding, Channel), SecureError> {
+    let mut responder = Responder::new(secret);
+    let mut bytes = [0; HANDSHAKE_FRAME];
+    loop {
+        let wants = responder.wants().min(bytes.len());
+        socket.read_exact(&mut bytes[..wants])?;
+        match responder.feed(&bytes[..wants])? {
+            Progress::More => {}
+            Progress::Send(answer) => socket.write_all(&answer)?,
+            Progress::Done { binding, channel, accepted } => {
+                socket.write_all(&accepted)?;
+                return Ok((binding, *channel));
+            }
+        }
+    }
+}
+
+fn read_frame(socket: &mut impl Read) -> Result<Vec<u8>, SecureError> {
+    let mut len = [0; 2];
+    socket.read_exact(&mut len)?;
+    let len = usize::from(u16::from_le_bytes(len));
+    if len > HANDSHAKE_FRAME {
+        return Err(SecureError::Stranger);
+    }
+    let mut body = vec![0; len];
+    socket.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn prologue(preamble: &[u8; PREAMBLE], secret: &Secret, session: [u8; 16]) -> Vec<u8> {
+    [&preamble[..], &session, secret.job.as_bytes()].concat()
+}
+
+/// A joining rank cannot know the session yet.
+fn session(secret: &Secret, binding: &Binding) -> [u8; 16] {
+    if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
+}
+
+fn noise(secret: &Secret, preamble: &[u8; PREAMBLE], binding: &Binding, initiates: bool) -> HandshakeState {
+    let prologue = prologue(preamble, secret, session(secret, binding));
+    let builder = Builder::new(PATTERN.parse().expect("the pattern is a constant"));
+    let build = || {
+        let builder = builder.psk(0, &secret.key)?.prologue(&prologue)?;
+        if initiates { builder.build_initiator() } else { builder.build_responder() }
+    };
+    build().expect("every input of the handshake is of a fixed and right size")
+}
+
+/// Writes the next message of a handshake as a frame.
+fn write(noise: &mut HandshakeState, out: &mut Vec<u8>) {
+    let mut message = [0; HANDSHAKE_FRAME];
+    let len = noise.write_message(&[], &mut message).expect("it is our turn, and the message is short");
+    frame(&message[..len], out);
+}

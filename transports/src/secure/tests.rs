@@ -1,0 +1,194 @@
+use super::*;
+use proptest::prelude::*;
+use std::io::{Read, Write};
+
+fn secret(key: u8, job: &str) -> Secret {
+    Secret { key: [key; 32], job: job.to_owned(), session: [7; 16] }
+}
+
+fn binding(purpose: Purpose) -> Binding {
+    Binding { purpose, group: [1, 2], lane: 3, initiator: 4, responder: 5 }
+}
+
+/// Feeds `bytes` as a socket would.
+fn feed(responder: &mut Responder, mut bytes: &[u8]) -> Result<Progress, SecureError> {
+    let mut sent = Vec::new();
+    while !bytes.is_empty() {
+        let (now, later) = bytes.split_at(responder.wants().min(bytes.len()));
+        bytes = later;
+        match responder.feed(now)? {
+            Progress::More => {}
+            Progress::Send(answer) => sent.extend(answer),
+            done @ Progress::Done { .. } => return Ok(done),
+        }
+    }
+    Ok(if sent.is_empty() { Progress::More } else { Progress::Send(sent) })
+}
+
+fn handshake(mine: &Secret, theirs: &Secret, purpose: Purpose) -> Result<(Channel, Channel), SecureError> {
+    let (initiator, hello) = Initiator::start(mine, &binding(purpose));
+    let mut responder = Responder::new(theirs);
+    let Progress::Send(answer) = feed(&mut responder, &hello)? else { panic!("no answer") };
+    let (mut channel, third) = initiator.finish(&answer[2..])?;
+    let Progress::Done { binding: seen, channel: other, accepted } = feed(&mut responder, &third)? else {
+        panic!("not done")
+    };
+    assert_eq!(seen, binding(purpose));
+    channel.receive(&accepted);
+    assert_eq!(channel.open(0)?, Some(Vec::new()));
+    Ok((channel, *other))
+}
+
+#[test]
+fn both_ends_talk() {
+    let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Data).unwrap();
+    for len in [0, 1, 65_518, 65_519, 300_000] {
+        let message: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut wire = Vec::new();
+        a.seal(&message, &mut wire);
+        let mut got = None;
+        for piece in wire.chunks(1000) {
+            b.receive(piece);
+            got = got.or(b.open(len).unwrap());
+        }
+        assert_eq!(got.as_deref(), Some(&message[..]));
+    }
+}
+
+#[test]
+fn another_key_job_or_session_is_refused() {
+    let mut other_session = secret(1, "j");
+    other_session.session = [8; 16];
+    let refused = |theirs: &Secret, purpose| handshake(&secret(1, "j"), theirs, purpose).unwrap_err();
+    assert!(matches!(refused(&secret(2, "j"), Purpose::Join), SecureError::WrongKey));
+    assert!(matches!(refused(&secret(1, "k"), Purpose::Join), SecureError::OtherJob));
+    assert!(matches!(refused(&other_session, Purpose::Data), SecureError::WrongKey));
+    // A joining rank does not know the session yet.
+    handshake(&secret(1, "j"), &other_session, Purpose::Join).unwrap();
+}
+
+#[test]
+fn an_altered_preamble_is_noticed() {
+    let secret = secret(1, "j");
+    for at in 0..PREAMBLE {
+        let (_, mut hello) = Initiator::start(&secret, &binding(Purpose::Data));
+        hello[at] ^= 1;
+        feed(&mut Responder::new(&secret), &hello).unwrap_err();
+    }
+}
+
+#[test]
+fn a_replayed_first_message_gets_nobody_in() {
+    let secret = secret(1, "j");
+    let (initiator, hello) = Initiator::start(&secret, &binding(Purpose::Data));
+    let mut first = Responder::new(&secret);
+    let Progress::Send(answer) = feed(&mut first, &hello).unwrap() else { panic!("no answer") };
+    let (_, third) = initiator.finish(&answer[2..]).unwrap();
+    let mut second = Responder::new(&secret);
+    feed(&mut second, &hello).unwrap();
+    feed(&mut second, &third).unwrap_err();
+}
+
+#[test]
+fn a_reflected_message_gets_nobody_in() {
+    let secret = secret(1, "j");
+    let (initiator, hello) = Initiator::start(&secret, &binding(Purpose::Data));
+    assert!(matches!(initiator.finish(&hello[PREAMBLE + 2..]), Err(SecureError::WrongKey)));
+}
+
+#[test]
+fn refusals_say_why() {
+    for why in [SecureError::OtherJob, SecureError::WrongKey, SecureError::Refused, SecureError::Stranger] {
+        let (initiator, _) = Initiator::start(&secret(1, "j"), &binding(Purpose::Join));
+        let heard = initiator.finish(&refuse(&why)[2..]).unwrap_err();
+        assert_eq!(heard.to_string(), why.to_string());
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused() {
+    let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Join).unwrap();
+    let mut wire = Vec::new();
+    a.seal(&[0; 200_000], &mut wire);
+    // Refused as soon as too much has come, long before the end of the message.
+    b.receive(&wire[..140_000]);
+    assert!(matches!(b.open(100_000), Err(SecureError::TooLong { maximum: 100_000 })));
+}
+
+#[test]
+fn an_altered_frame_is_noticed() {
+    let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Join).unwrap();
+    let mut wire = Vec::new();
+    a.seal(b"numbers", &mut wire);
+    wire[5] ^= 1;
+    b.receive(&wire);
+    assert!(matches!(b.open(100), Err(SecureError::Damaged)));
+}
+
+fn lets_in(outcome: &Result<Progress, SecureError>) -> bool {
+    matches!(outcome, Ok(Progress::Done { .. }))
+}
+
+proptest! {
+    #[test]
+    fn a_responder_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(!lets_in(&feed(&mut Responder::new(&secret(1, "j")), &bytes)));
+    }
+
+    #[test]
+    fn a_responder_survives_a_good_preamble_and_any_bytes(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        len in any::<u16>(),
+    ) {
+        let secret = secret(1, "j");
+        let mut wire = Initiator::start(&secret, &binding(Purpose::Data)).1[..PREAMBLE].to_vec();
+        wire.extend(len.to_le_bytes());
+        wire.extend(bytes);
+        let mut responder = Responder::new(&secret);
+        let outcome = feed(&mut responder, &wire);
+        prop_assert!(!lets_in(&outcome));
+        // What a stranger may make us keep is bounded, whatever length it claims.
+        prop_assert!(outcome.is_err() || responder.wants() <= HANDSHAKE_FRAME);
+    }
+
+    #[test]
+    fn an_initiator_survives_any_answer(answer in prop::collection::vec(any::<u8>(), 0..200)) {
+        let (initiator, _) = Initiator::start(&secret(1, "j"), &binding(Purpose::Join));
+        prop_assert!(initiator.finish(&answer).is_err());
+        let mut socket = Canned(answer, 0);
+        prop_assert!(initiate(&mut socket, &secret(1, "j"), &binding(Purpose::Join)).is_err());
+    }
+
+    #[test]
+    fn a_channel_survives_any_bytes(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4)) {
+        let (_, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), Purpose::Join).unwrap();
+        for piece in pieces {
+            b.receive(&piece);
+            match b.open(1000) {
+                Ok(message) => prop_assert!(message.is_none()),
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+/// A socket with these bytes to read, that takes all that is written.
+struct Canned(Vec<u8>, usize);
+
+impl Read for Canned {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = (&self.0[self.1..]).read(into)?;
+        self.1 += read;
+        Ok(read)
+    }
+}
+
+impl Write for Canned {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

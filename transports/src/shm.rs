@@ -1,0 +1,203 @@
+//! Shared memory between processes of one host: nameless, sealed, passed by descriptor.
+//!
+//! A segment is a memfd. It has no name, so nothing is left behind and nobody can open it; it does not count against the
+//! size of `/dev/shm`; and it is sealed, so no holder of it can shrink it under another's feet (touching pages that are
+//! gone would kill the process). Whoever receives one checks all that before mapping it.
+
+use maypole_kernels::ViewMut;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// The byte that carries a descriptor.
+const MARK: u8 = b'S';
+
+/// Zeroed memory that processes of one host share. Lends views, as a [`Region`](maypole_kernels::Region) does: what
+/// another process writes at the wrong moment gives wrong numbers, never undefined behaviour in safe code.
+///
+/// A forked child does not have it.
+///
+/// ```
+/// use maypole_transports::shm::Segment;
+/// let mine = Segment::create(10_000)?;
+/// let theirs = Segment::from_fd(mine.fd().try_clone_to_owned()?, 10_000)?;
+/// mine.view().slice(9_000, 3).fill_from(b"abc");
+/// assert_eq!(theirs.view().slice(9_000, 3).as_view().to_vec(), b"abc");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Segment {
+    memory: OwnedFd,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Segment` owns its mapping and makes no reference to the bytes; views are bounded by a borrow of it.
+unsafe impl Send for Segment {}
+// SAFETY: the only access is through views, whose reads and writes assume nothing about other accesses.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// A new segment of `len` zeroed bytes. Its pages come into being when first touched, near whoever touches them.
+    ///
+    /// # Errors
+    /// If `len` is zero, or the system has no memory or no descriptor left.
+    pub fn create(len: usize) -> io::Result<Self> {
+        let memory = memfd_create("maypole", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, len as u64)?;
+        fcntl_add_seals(&memory, SEALS)?;
+        Self::map(memory, len)
+    }
+
+    /// Maps a segment that another process made.
+    ///
+    /// # Errors
+    /// If it is not sealed against shrinking and growing, or not of `len` bytes, or cannot be mapped.
+    pub fn from_fd(memory: OwnedFd, len: usize) -> io::Result<Self> {
+        if !fcntl_get_seals(&memory)?.contains(SEALS) {
+            return Err(invalid("the segment is not sealed"));
+        }
+        let is = fstat(&memory)?.st_size;
+        if u64::try_from(is).ok() != Some(len as u64) {
+            return Err(invalid(&format!("the segment has {is} bytes instead of {len}")));
+        }
+        Self::map(memory, len)
+    }
+
+    fn map(memory: OwnedFd, len: usize) -> io::Result<Self> {
+        if len == 0 {
+            return Err(invalid("a segment has at least one byte"));
+        }
+        // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists; its pages cannot go
+        // away, because the memory is sealed against shrinking.
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
+        };
+        let segment = Self { memory, start: NonNull::new(start.cast()).expect("mmap does not map page zero"), len };
+        // SAFETY: the range is the mapping just made; the advice changes nothing in this process.
+        unsafe { madvise(start, len, Advice::LinuxDontFork)? };
+        Ok(segment)
+    }
+
+    /// All bytes.
+    pub fn view(&self) -> ViewMut<'_> {
+        // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no reference to its bytes is
+        // ever made.
+        unsafe { ViewMut::from_raw(self.start, self.len) }
+    }
+
+    /// Number of bytes; never zero.
+    #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory's descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`, and no view of it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Passes `segment` to the process at the other end of `socket`, which must be trusted by now.
+///
+/// # Errors
+/// What the socket reports.
+pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [segment.fd()];
+    let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    debug_assert!(fits, "the space is for one descriptor");
+    retry(|| rustix::net::sendmsg(socket, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Receives a segment of `len` bytes; waits as long as the socket's read timeout.
+///
+/// # Errors
+/// What the socket reports, and [`Segment::from_fd`].
+pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut mark = [0];
+    let read = retry(|| {
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut mark)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    // Draining also closes descriptors that nobody asked for.
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let memory = descriptors.next().and_then(|mut first| first.next());
+    match memory {
+        _ if read.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some(memory) if mark == [MARK] => Segment::from_fd(memory, len),
+        _ => Err(invalid("a message without a segment")),
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_crosses_a_socket() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mine = Segment::create(5000).unwrap();
+        assert_eq!(mine.view().as_view().to_vec(), [0; 5000]);
+        send_segment(&here, &mine).unwrap();
+        let theirs = receive_segment(&there, 5000).unwrap();
+        theirs.view().slice(4999, 1).fill_from(&[9]);
+        assert_eq!(mine.view().slice(4999, 1).as_view().to_vec(), [9]);
+    }
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_not_mapped() {
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, 4096).unwrap();
+        Segment::from_fd(unsealed, 4096).unwrap_err();
+        let segment = Segment::create(4096).unwrap();
+        Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), 4097).unwrap_err();
+        ftruncate(segment.fd(), 1).unwrap_err();
+        Segment::create(0).unwrap_err();
+        Segment::create(usize::MAX).unwrap_err();
+    }
+
+    #[test]
+    fn a_message_without_a_descriptor_is_an_error() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        io::Write::write_all(&mut here, b"SS").unwrap();
+        receive_segment(&there, 1).unwrap_err();
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(here);
+        assert_eq!(receive_segment(&there, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,35 @@
+//! What every stream keeps, whatever carries it: one body of tests, `contract/stream.rs`, mounted once per transport.
+//!
+//! A mount says how a pair of ends is made and how large its largest message is, so that narrow rings end in time.
+
+#![allow(clippy::duplicate_mod, reason = "that is the point")]
+
+#[path = "contract/drive.rs"]
+mod drive;
+#[path = "contract/head.rs"]
+mod head;
+
+/// Mounts the contract for one kind of stream.
+macro_rules! mount {
+    ($(#[$attribute:meta])* $name:ident, largest: $largest:expr, $pair:expr) => {
+        $(#[$attribute])*
+        #[path = "."]
+        mod $name {
+            const LARGEST: usize = $largest;
+
+            fn pair() -> (impl Far, impl Far) {
+                $pair
+            }
+
+            use crate::drive::Far;
+            #[path = "contract/stream.rs"]
+            mod contract;
+        }
+    };
+}
+
+mount!(mem_of_1_byte, largest: 2 << 10, maypole_transports::mem::pair(1));
+mount!(mem_of_7_bytes, largest: 10 << 10, maypole_transports::mem::pair(7));
+mount!(mem_of_4096_bytes, largest: 1 << 20, maypole_transports::mem::pair(4096));
+mount!(#[cfg(target_os = "linux")] tcp, largest: 4 << 20, crate::drive::tcp(None));
+mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, crate::drive::tcp(Some(4096)));

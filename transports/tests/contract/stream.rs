@@ -1,0 +1,264 @@
+//! The contract of a stream. `super::pair` makes two ends, `super::LARGEST` is the length of a large body.
+
+use super::{LARGEST, pair};
+use crate::drive::{Dice, GENEROUS, Message, Patience, drain, exchange, receive_all, send_all};
+use maypole_kernels::{View, ViewMut};
+use maypole_transports::poll::{Interest, poll};
+use maypole_transports::{Fault, HEAD, Stream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// `count` messages: empty, tiny, middling and, once, large.
+fn messages(seed: u64, count: u64) -> Vec<Message> {
+    let mut dice = Dice(seed);
+    let mut len = |position: u64| match dice.roll() % 4 {
+        _ if position == count / 2 => LARGEST,
+        0 => 0,
+        1 => dice.roll() as usize % 9,
+        2 => dice.roll() as usize % 300,
+        _ => dice.roll() as usize % (LARGEST / 16),
+    };
+    (0..count).map(|position| Message::new(seed, position, len(position))).collect()
+}
+
+/// Two threads, each at one end, exchange messages.
+fn both_ways(ours: Vec<Message>, theirs: Vec<Message>) {
+    let (mut here, mut there) = pair();
+    thread::scope(|threads| {
+        let far = threads.spawn(|| assert!(exchange(&mut there, &theirs, &ours) == ours, "what arrived there"));
+        assert!(exchange(&mut here, &ours, &theirs) == theirs, "what arrived here");
+        far.join().unwrap();
+    });
+}
+
+#[test]
+fn many_messages_arrive_in_order_and_intact_both_ways_at_once() {
+    for seed in 1..4 {
+        both_ways(messages(seed, 40), messages(!seed, 40));
+    }
+}
+
+#[test]
+fn large_messages_cross_although_nothing_holds_them() {
+    both_ways(vec![Message::new(1, 0, LARGEST)], vec![Message::new(2, 0, LARGEST)]);
+}
+
+#[test]
+fn one_way_may_be_idle() {
+    both_ways(messages(5, 20), Vec::new());
+    both_ways(Vec::new(), messages(6, 20));
+}
+
+#[test]
+fn nothing_sent_is_nothing_received() {
+    let (_here, mut there) = pair();
+    for _ in 0..100 {
+        assert_eq!(Message::awaited(3).receive(&mut there, 0).unwrap(), 0);
+    }
+}
+
+#[test]
+fn sending_to_a_peer_that_takes_nothing_returns() {
+    let (mut here, mut there) = pair();
+    let message = Message::new(7, 0, 64 << 20);
+    let mut sent = 0;
+    let patience = Patience::new();
+    let mut refusals = 0;
+    while refusals < 100 && sent < message.len() {
+        match message.send(&mut here, sent).unwrap() {
+            0 => refusals += 1,
+            more => sent += more,
+        }
+        patience.wait("a stream to fill");
+    }
+    assert_eq!(refusals, 100, "a stream holds a bounded number of bytes");
+    drop(here);
+    assert_eq!(drain(&mut there, sent + 1), message.bytes()[..sent]);
+}
+
+/// Moves the part `from..to` of `message` from `here` to `there`, and no byte more.
+fn move_part(
+    here: &mut impl Stream,
+    there: &mut impl Stream,
+    message: &Message,
+    into: &mut Message,
+    from: usize,
+    to: usize,
+) {
+    let patience = Patience::new();
+    let start = View::of(&message.body[..to.saturating_sub(HEAD)]);
+    let (mut sent, mut come) = (from, from);
+    while come < to {
+        if sent < to {
+            sent += here.send(&message.head, start, sent).unwrap().min(to - sent);
+        }
+        come += into.receive(there, come).unwrap();
+        patience.wait("a part of a message");
+    }
+    assert_eq!(come, to, "exactly what was sent");
+}
+
+#[test]
+fn a_message_cut_anywhere_in_its_body_resumes_there() {
+    let message = Message::new(8, 0, 11);
+    for cut in HEAD..message.len() {
+        let (mut here, mut there) = pair();
+        let mut into = Message::awaited(11);
+        move_part(&mut here, &mut there, &message, &mut into, 0, cut);
+        assert_eq!(into.bytes()[..cut], message.bytes()[..cut]);
+        assert!(into.bytes()[cut..].iter().all(|byte| *byte == 0xEE), "untouched until it comes");
+        move_part(&mut here, &mut there, &message, &mut into, cut, message.len());
+        assert_eq!(into, message);
+    }
+}
+
+#[test]
+fn any_rest_of_a_message_can_be_sent_and_received_alone() {
+    let message = Message::new(9, 0, 5);
+    for skip in 0..message.len() {
+        let (mut here, mut there) = pair();
+        let mut into = Message::awaited(5);
+        move_part(&mut here, &mut there, &message, &mut into, skip, message.len());
+        assert_eq!(into.bytes()[skip..], message.bytes()[skip..]);
+        assert!(into.bytes()[..skip].iter().all(|byte| *byte == 0xEE), "bytes before the rest stay as they are");
+    }
+}
+
+#[test]
+fn nothing_is_read_or_written_beyond_the_message() {
+    let (mut here, mut there) = pair();
+    let sent = [Message::new(10, 0, 9), Message::new(10, 1, 0), Message::new(10, 2, 40)];
+    thread::scope(|threads| {
+        threads.spawn(|| exchange(&mut here, &sent, &[]));
+        for message in &sent {
+            let (len, mut wide) = (message.body.len(), vec![0xAA; message.body.len() + 64]);
+            let (mut head, mut come, patience) = ([0; HEAD], 0, Patience::new());
+            while come < message.len() {
+                let body = ViewMut::of(&mut wide).slice(32, len);
+                come += there.receive(&mut head, body, come).unwrap();
+                patience.wait("a message");
+            }
+            assert_eq!((head, &wide[32..32 + len]), (message.head, &message.body[..]));
+            assert!(wide[..32].iter().chain(&wide[32 + len..]).all(|byte| *byte == 0xAA), "bytes around the body");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_vanishes_is_seen_after_all_it_sent() {
+    for len in [0, 5, 3000] {
+        let (mut here, mut there) = pair();
+        let message = Message::new(11, 0, len);
+        let sent = message.send(&mut here, 0).unwrap();
+        assert!(sent > 0, "an empty stream takes something");
+        drop(here);
+        assert_eq!(drain(&mut there, message.len() + 1), message.bytes()[..sent]);
+        for _ in 0..3 {
+            assert!(matches!(Message::awaited(1).receive(&mut there, 0), Err(Fault::Closed)), "it stays closed");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_vanishes_amid_a_transfer_ends_it_in_time() {
+    let (mut here, mut there) = pair();
+    let message = Message::new(12, 0, LARGEST);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let patience = Patience::new();
+            let mut sent = 0;
+            while sent < message.len() / 2 {
+                sent += message.send(&mut here, sent).unwrap();
+                patience.wait("half a message");
+            }
+            drop(here);
+        });
+        let bytes = drain(&mut there, message.len());
+        assert!(bytes.len() >= message.len() / 2 && bytes == message.bytes()[..bytes.len()]);
+    });
+}
+
+#[test]
+fn sending_to_a_vanished_peer_ends_in_closed() {
+    let (mut here, there) = pair();
+    drop(there);
+    let patience = Patience::new();
+    let message = Message::new(13, 0, 100);
+    loop {
+        match message.send(&mut here, 0) {
+            Ok(_) => patience.wait("the loss to be noticed"),
+            Err(Fault::Closed) => break,
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+    assert!(matches!(message.send(&mut here, 0), Err(Fault::Closed)), "it stays closed");
+}
+
+#[test]
+fn who_finished_sends_nothing_more_and_still_receives() {
+    let (mut here, mut there) = pair();
+    let (ours, theirs) = (Message::new(14, 0, LARGEST), Message::new(15, 0, LARGEST));
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            send_all(&mut here, &ours);
+            here.finish();
+            assert!(matches!(ours.send(&mut here, 0), Err(Fault::Closed)), "nothing after the end");
+            assert!(receive_all(&mut here, LARGEST) == theirs);
+            assert!(drain(&mut here, 1).is_empty());
+        });
+        assert!(drain(&mut there, ours.len() + 1) == ours.bytes());
+        send_all(&mut there, &theirs);
+        there.finish();
+    });
+}
+
+#[test]
+fn finishing_twice_or_alone_does_no_harm() {
+    let (mut here, mut there) = pair();
+    here.finish();
+    here.finish();
+    assert!(drain(&mut there, 1).is_empty());
+    drop(there);
+    here.finish();
+}
+
+#[test]
+fn a_descriptor_wakes_whoever_waits_for_bytes_or_for_the_end() {
+    let (mut here, mut there) = pair();
+    if there.descriptor().is_none() {
+        return; // nothing that a kernel could signal
+    }
+    let message = Message::new(16, 0, 0);
+    thread::scope(|threads| {
+        threads.spawn(|| send_all(&mut here, &message));
+        assert!(waits_for_bytes(&there) < GENEROUS, "not woken by bytes");
+    });
+    assert_eq!(receive_all(&mut there, 0), message);
+    thread::scope(|threads| {
+        threads.spawn(|| drop(here));
+        assert!(waits_for_bytes(&there) < GENEROUS, "not woken by the end");
+    });
+    assert!(drain(&mut there, 1).is_empty());
+}
+
+/// How long it takes until there is something to receive.
+fn waits_for_bytes(stream: &impl Stream) -> Duration {
+    let start = Instant::now();
+    let descriptor = stream.descriptor().expect("a stream with a descriptor");
+    poll(&[(descriptor, Interest::Read)], GENEROUS).unwrap();
+    start.elapsed()
+}
+
+#[test]
+#[should_panic(expected = "byte 19 of a message of 16+3")]
+fn a_message_that_is_over_cannot_be_sent() {
+    let (mut here, _there) = pair();
+    let _ = Message::new(17, 0, 3).send(&mut here, 19);
+}
+
+#[test]
+#[should_panic(expected = "byte 19 of a message of 16+3")]
+fn a_message_that_is_over_cannot_be_received() {
+    let (_here, mut there) = pair();
+    let _ = Message::awaited(3).receive(&mut there, 19);
+}
