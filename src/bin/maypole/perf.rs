@@ -15,6 +15,7 @@ mod points;
 mod ranks;
 mod report;
 mod row;
+mod seats;
 mod session;
 mod stats;
 mod table;

@@ -13,6 +13,7 @@
 //! row, off the clock, each with new inputs and each checked: one of any hundred consecutive ones is among them.
 
 use super::numbers::hash;
+use super::seats::Seats;
 use super::stats::Summary;
 use super::work::{Batch, Work};
 use maypole::{Communicator, Result};
@@ -70,7 +71,7 @@ pub(super) struct Meter<'a> {
 }
 
 /// What all ranks know of a batch.
-struct Joint {
+struct Shared {
     us: f64,
     wrong: u64,
     /// The end by rank 0's clock, in nanoseconds.
@@ -78,10 +79,9 @@ struct Joint {
 }
 
 impl<'a> Meter<'a> {
-    /// `cores` are those of a host: of the one with the most ranks, if there are several.
-    pub(super) fn new(comm: Communicator, effort: Effort, cores: usize, one_host: bool, stop: &'a AtomicBool) -> Self {
-        let twice = comm.world() <= cores || !one_host;
-        Self { comm, effort, stop, one_clock: one_host, twice, calls: 0, batches: 0, stopped: false }
+    pub(super) fn new(comm: Communicator, effort: Effort, seats: &Seats, stop: &'a AtomicBool) -> Self {
+        let (one_clock, twice) = (seats.is_one_host(), seats.are_enough());
+        Self { comm, effort, stop, one_clock, twice, calls: 0, batches: 0, stopped: false }
     }
 
     /// Samples of one piece of work, or `None` if the user stopped it before the first one.
@@ -153,7 +153,7 @@ impl<'a> Meter<'a> {
     }
 
     /// One sample.
-    fn batch(&mut self, work: &mut Work<'_>, calls: u64) -> Result<Joint> {
+    fn batch(&mut self, work: &mut Work<'_>, calls: u64) -> Result<Shared> {
         let batch = self.next(calls);
         work.fill(&batch);
         self.comm.barrier()?;
@@ -187,7 +187,7 @@ impl<'a> Meter<'a> {
 
     /// Tells the others this rank's times and wrong elements, and whether its user wants to stop, so that all ranks know
     /// the same and decide the same.
-    fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<Joint> {
+    fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<Shared> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];
         self.comm.all_gather(&mine, &mut all)?;
@@ -195,7 +195,7 @@ impl<'a> Meter<'a> {
         self.stopped |= ranks.iter().any(|[.., stop]| *stop != 0);
         let ns = if self.one_clock { span(ranks) } else { longest(ranks) };
         let wrong = ranks.iter().map(|[_, _, wrong, _]| wrong).sum();
-        Ok(Joint { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1] })
+        Ok(Shared { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1] })
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::measure::Measured;
 use super::points::{Given, Place, Point, bus_factor};
-use super::ranks::Transport;
+use super::ranks::Joint;
 use maypole::algorithms::Algorithm;
 
 /// A point over one transport, in each of its places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) given: Given,
-    pub(super) transport: Transport,
+    pub(super) transport: Joint,
     pub(super) point: Point,
     /// The one that ran.
     pub(super) algorithm: Algorithm,
@@ -48,7 +48,7 @@ pub(super) mod tests {
         let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
         Row {
             given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
-            transport: Transport::Shm,
+            transport: Joint::Shm,
             point: Point { collective: Collective::AllReduce, algorithm: None, count: 1 << 18 },
             algorithm: Algorithm::TwoShot,
             apart: Some(Measured { time, wrong: Some(0), calls: 40 }),
