@@ -86,7 +86,11 @@ fn bandwidth(row: &Row, bandwidth: f64) -> String {
     if row.point.collective == Collective::Barrier {
         return format!("{:>8}", "-");
     }
-    let digits = if bandwidth < 1.0 { 4 } else { 2 };
+    let digits = match bandwidth {
+        ..0.01 => 6,
+        ..1.0 => 4,
+        _ => 2,
+    };
     format!("{bandwidth:>8.digits$}")
 }
 
