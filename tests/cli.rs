@@ -160,9 +160,18 @@ fn the_table_says_what_its_numbers_mean() {
 }
 
 #[test]
-fn interrupted_it_prints_what_it_has() {
-    let line = "perf all-reduce --threads -n 2 --transport shm --sizes 8,1K --iters 2000000000";
-    let mut child = maypole(line).stdout(Stdio::piped()).spawn().unwrap();
+fn interrupted_threads_print_what_they_have() {
+    interrupted("--threads -n 2");
+}
+
+#[test]
+fn interrupted_processes_print_what_they_have() {
+    interrupted("-n 3");
+}
+
+fn interrupted(ranks: &str) {
+    let line = format!("perf all-reduce {ranks} --transport shm --sizes 8,1K --iters 2000000000");
+    let mut child = maypole(&line).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // The last line of the head: from now on it measures, for hours.
     assert!(lines.any(|line| line.unwrap().contains("(elements)")));
@@ -173,6 +182,45 @@ fn interrupted_it_prints_what_it_has() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:#?}");
     assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:#?}");
     assert!(rest.iter().any(|line| line.contains("f32")), "{rest:#?}");
+}
+
+#[test]
+fn processes_are_measured_over_shared_memory_and_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    let table = printed(&format!("perf -n 3 --budget 2 --sizes 8,20K --json {}", file.display()));
+    assert!(table.contains("3 ranks on 1 host") && table.contains("#wrong total: 0 in"), "{table}");
+    let all = objects(&std::fs::read_to_string(file).unwrap());
+    assert!(all.iter().all(|object| keys(object) == KEYS && object["wrong"] == 0), "{table}");
+    let transports: BTreeSet<_> = all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
+    assert_eq!(transports, BTreeSet::from(["shm", "tcp"]));
+}
+
+#[test]
+fn under_a_launcher_it_joins() {
+    let line = format!(
+        "run -n 2 --no-tag-output {} perf all-reduce --budget 2 --sizes 8 --json -",
+        env!("CARGO_BIN_EXE_maypole")
+    );
+    let all = objects(&printed(&line));
+    assert_eq!(all.len(), 4, "2 transports, 2 places, and rank 0 alone prints");
+    assert!(all.iter().all(|object| object["ranks"] == 2));
+    let line = format!("run -n 2 {} perf -n 3", env!("CARGO_BIN_EXE_maypole"));
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the launcher has started 2"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn processes_notice_a_call_left_out_in_a_hundred() {
+    let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    for size in
+        objects(&text(&output.stdout)).chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
+    {
+        let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
+        assert!(wrong > 0, "{size:?}");
+    }
 }
 
 #[test]
@@ -194,7 +242,7 @@ fn predictions_are_those_of_the_formulas() {
         "simulate all-reduce --algorithm ring -n 4 --bytes 4000 --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
     let [ring] = objects(&printed(line)).try_into().unwrap();
     assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
-    assert_eq!(ring["bytes_sent"], vec![6000; 4].into());
+    assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
     let table = printed("simulate all-reduce -n 8");
     for algorithm in ["ring", "tree", "one-shot", "two-shot"] {
         assert!(table.contains(algorithm), "{table}");

@@ -66,6 +66,10 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let settings = args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
+    if alone || args.threads {
+        // Before anything is started: rank 0 opens it later.
+        report::can_write(settings.json.as_deref())?;
+    }
     if args.threads {
         return Ok(code(threads(&settings)?));
     }

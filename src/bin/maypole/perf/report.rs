@@ -9,6 +9,13 @@ use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
+/// Whether JSON can go to `path`. Leaves what is there as it is.
+pub(super) fn can_write(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
+}
+
 /// Rank 0's.
 pub(super) struct Report {
     bar: ProgressBar,
