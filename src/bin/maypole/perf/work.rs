@@ -77,7 +77,7 @@ impl<'a> Work<'a> {
         Self { point, oracle, place, rank, size, op: given.op, run, brings, gets, holds, buffers }
     }
 
-    /// Runs a batch with new inputs and gives its times. The communicator must have been told the algorithm.
+    /// New inputs for the batch, and outputs that no call has written.
     pub(super) fn fill(&mut self, batch: &Batch) {
         let Self { oracle, rank, brings, .. } = self;
         match self.place {
@@ -99,7 +99,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The calls themselves, on the clock.
+    /// The calls themselves, on the clock. The communicator must have been told the algorithm.
     pub(super) fn run(&mut self, comm: &mut Communicator, batch: &Batch) -> Result<Times> {
         let what = What { collective: self.point.collective, place: self.place, op: self.op };
         (self.run)(comm, &what, &mut self.buffers, batch)
