@@ -1,8 +1,9 @@
 //! Joining a world of processes, and choosing what carries its bytes.
 
+use super::Communicator;
+use super::control::Control;
 use super::engine::Engine;
 use super::joined::Joined;
-use super::{Communicator, Control};
 use crate::algorithms::Algorithm;
 use crate::bootstrap::{JoinConfig, join};
 use crate::error::{Error, Result};
