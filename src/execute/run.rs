@@ -121,7 +121,7 @@ impl Run<'_, '_> {
         let executor = &mut *self.executor;
         let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let links = &mut executor.links;
+        let links = RefCell::new(&mut executor.links);
         let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
         let base = executor.positions[peer];
         let mut polls = 0u32;
@@ -130,13 +130,14 @@ impl Run<'_, '_> {
             Ok(false) => {
                 polls = polls.wrapping_add(1);
                 if polls.is_multiple_of(OFTEN) {
-                    links.drive(buffers);
+                    links.borrow_mut().drive(buffers);
                 }
                 if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
             }
             Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
-        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
+        let nap = |length| links.borrow_mut().nap(length);
+        match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 Ok(())
@@ -150,21 +151,19 @@ impl Run<'_, '_> {
     fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers) = (&mut executor.links, self.buffers);
+        let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
             polls = polls.wrapping_add(1);
             if !room && polls.is_multiple_of(OFTEN) {
-                links.drive(buffers);
+                links.borrow_mut().drive(buffers);
             }
             room.then_some(())
         };
         let reader = || executor.locals[out.audience.trailing_zeros() as usize];
-        executor
-            .waiting
-            .until(&executor.alarm, std::thread::sleep, ready)
-            .map_err(|interrupted| interrupt(at, reader(), interrupted))
+        let nap = |length| links.borrow_mut().nap(length);
+        executor.waiting.until(&executor.alarm, nap, ready).map_err(|interrupted| interrupt(at, reader(), interrupted))
     }
 
     /// Tells streams where what this fold takes from them shall go.
