@@ -226,6 +226,38 @@ proptest! {
     }
 }
 
+/// What two ranks do, on a board and over a stream, in many windows.
+fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
+    let schedules = [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
+    for hosts in [vec![0, 0], vec![0, 1]] {
+        let (collective, layout) = (Collective::AllReduce, Layout::even(CHUNKS * 100, CHUNKS));
+        let operation = Operation { collective, schedules: schedules.clone(), layout, window: 40, fingerprint: 1 };
+        let mut case = Case { world: World { hosts, capacity: 7 }, operation };
+        let expected = case.expected().expect("it completes");
+        case.check(&expected).unwrap();
+    }
+}
+
+#[test]
+fn what_is_sent_twice_arrives_twice() {
+    let send = Step::Send { from: input(0), to: 1 };
+    let receive = [Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }];
+    check_pair(vec![send, send], receive.to_vec());
+}
+
+/// The copy into scratch waits for what comes, the next copy for nothing; the write must not overtake the first.
+#[test]
+fn a_write_waits_for_all_that_read_before_it() {
+    let one = vec![
+        Step::Recv { into: scratch(0), from: 0 },
+        Step::Reduce { from: output(1), into: scratch(0) },
+        Step::Copy { from: output(1), into: output(2) },
+        Step::Copy { from: input(0), into: output(1) },
+        Step::Copy { from: scratch(0), into: output(0) },
+    ];
+    check_pair(vec![Step::Send { from: input(0), to: 1 }], one);
+}
+
 /// The property above would mean little if next to nothing completed.
 #[test]
 fn enough_random_schedules_complete() {

@@ -195,8 +195,8 @@ impl Walk<'_, '_> {
         if !program.self_crediting {
             self.consumed(sources, k);
         }
-        if STREAMS && op.posted.is_some() {
-            let posted = Place { buffer: op.posted.expect("just seen"), offset: place.0, len: place.1 };
+        if STREAMS && let Some(buffer) = op.posted {
+            let posted = Place { buffer, offset: place.0, len: place.1 };
             for stream in &program.posts[op.posts.0 as usize..op.posts.1 as usize] {
                 self.executor.links.post(*stream as usize, posted, program.fingerprint);
             }
