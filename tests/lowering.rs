@@ -159,7 +159,11 @@ fn case(ranks: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Case {
     let world = World { hosts, capacity: [1, 7, 4096][lot.below(3)] };
     // Per chunk: nothing, one, primes, more than the largest slot holds.
     let count = [0, 1, 7, 127, 1009, 1009, 9001][lot.below(7)];
-    let count = if world.capacity == 1 { count.min(127) } else { count };
+    let count = count.min(match world.capacity {
+        1 => 31,
+        7 => 1009,
+        _ => usize::MAX,
+    });
     let whole = CHUNKS * count + if chunks == Chunks::Aligned { lot.below(CHUNKS) } else { 0 };
     let window = [4, 28, 256, 1 << 11, WINDOW, 1 << 20][lot.below(6)].max(count / 8);
     let operation = Operation {
