@@ -159,7 +159,11 @@ fn case(ranks: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Case {
     let world = World { hosts, capacity: [1, 7, 4096][lot.below(3)] };
     // Per chunk: nothing, one, primes, more than the largest slot holds.
     let count = [0, 1, 7, 127, 1009, 1009, 9001][lot.below(7)];
-    let count = if world.capacity == 1 { count.min(127) } else { count };
+    let count = count.min(match world.capacity {
+        1 => 31,
+        7 => 1009,
+        _ => usize::MAX,
+    });
     let whole = CHUNKS * count + if chunks == Chunks::Aligned { lot.below(CHUNKS) } else { 0 };
     let window = [4, 28, 256, 1 << 11, WINDOW, 1 << 20][lot.below(6)].max(count / 8);
     let operation = Operation {
@@ -224,6 +228,38 @@ proptest! {
             prop_assert!(end.is_ok(), "{}: {case:#?}", end.unwrap_err());
         }
     }
+}
+
+/// What two ranks do, on a board and over a stream, in many windows.
+fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
+    let schedules = [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
+    for hosts in [vec![0, 0], vec![0, 1]] {
+        let (collective, layout) = (Collective::AllReduce, Layout::even(CHUNKS * 100, CHUNKS));
+        let operation = Operation { collective, schedules: schedules.clone(), layout, window: 40, fingerprint: 1 };
+        let mut case = Case { world: World { hosts, capacity: 7 }, operation };
+        let expected = case.expected().expect("it completes");
+        case.check(&expected).unwrap();
+    }
+}
+
+#[test]
+fn what_is_sent_twice_arrives_twice() {
+    let send = Step::Send { from: input(0), to: 1 };
+    let receive = [Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }];
+    check_pair(vec![send, send], receive.to_vec());
+}
+
+/// The copy into scratch waits for what comes, the next copy for nothing; the write must not overtake the first.
+#[test]
+fn a_write_waits_for_all_that_read_before_it() {
+    let one = vec![
+        Step::Recv { into: scratch(0), from: 0 },
+        Step::Reduce { from: output(1), into: scratch(0) },
+        Step::Copy { from: output(1), into: output(2) },
+        Step::Copy { from: input(0), into: output(1) },
+        Step::Copy { from: scratch(0), into: output(0) },
+    ];
+    check_pair(vec![Step::Send { from: input(0), to: 1 }], one);
 }
 
 /// The property above would mean little if next to nothing completed.
