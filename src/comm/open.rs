@@ -115,11 +115,7 @@ impl Communicator {
         let (rank, machines) = (service.rank(), service.hosts().to_vec());
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
-        let mine = Share::mine().to_bytes();
-        let shares = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
-        let neighbours = (0..machines.len()).filter(|peer| machines[*peer] == machines[rank]);
-        let shares: Vec<_> = neighbours.map(|peer| Share::from_bytes(&shares[peer])).collect();
-        let waiting = Waiting::new(shares.len(), Share::together(&shares), timeout);
+        let waiting = crowding(&*control, rank, timeout)?;
         Ok(Self::new(Engine::new(rank, &hosts, control, waiting), machines, waiting))
     }
 
@@ -135,6 +131,21 @@ impl Communicator {
         self.agree("over", transport.name())?;
         Ok(self.subgroup(&members, &hosts))
     }
+}
+
+/// How to wait on this machine: all ranks tell which it is, and which of its cores they may use. Hosts that are only
+/// pretended to differ still share their cores.
+fn crowding(control: &dyn Control, rank: usize, timeout: Duration) -> Result<Waiting> {
+    let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut mine = (machine.len() as u32).to_le_bytes().to_vec();
+    mine.extend(machine);
+    let start = mine.len();
+    mine.extend(Share::mine().to_bytes());
+    let told = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+    let here = told[rank][..start].to_vec();
+    let shares: Vec<_> =
+        told.iter().filter_map(|blob| Some(Share::from_bytes(blob.strip_prefix(&here[..])?))).collect();
+    Ok(Waiting::new(shares.len(), Share::together(&shares), timeout))
 }
 
 /// A variable's value, parsed.
