@@ -133,7 +133,7 @@ fn alone() {
 
 #[test]
 fn threads_alone() {
-    for (hosts, capacity) in [(&[0, 0, 0][..], 1), (&[0, 1, 2], 1 << 16), (&[0, 1, 1, 0], 61)] {
+    for (hosts, capacity) in [(&[0, 0, 0][..], 1), (&[0, 1, 2], 1 << 16), (&[0, 1, 1, 0], 4099)] {
         let local = Local::new(hosts.len()).hosts(hosts).stream_capacity(capacity).timeout(Duration::from_secs(60));
         local.run(|comm| all_cases(seed(), cases(120), &mut [("local", comm)]));
     }

@@ -49,7 +49,10 @@ impl Case {
         let able: Vec<_> = Algorithm::ALL.into_iter().filter(|it| it.supports(collective)).map(Some).collect();
         let algorithm = if lot.below(3) == 0 { None } else { able[lot.below(able.len())] };
         let blocks = if collective.is_blocked() { world } else { 1 };
-        let count = draw_count(lot, kind.size(), blocks);
+        let count = match collective {
+            Collective::Barrier => 0,
+            _ => draw_count(lot, kind.size(), blocks),
+        };
         Self {
             seed: lot.draw(),
             collective,
@@ -188,7 +191,8 @@ impl<T: Number> Round<T> {
         let in_place = place.case.in_place();
         let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut lot);
         // What nobody fills may have any length.
-        let spare = if output.is_empty() && !in_place { lot.below(2) * 3 } else { 0 };
+        let nobodys = place.case.collective.output(place.rank) == Held::Nothing && !in_place;
+        let spare = if nobodys { lot.below(2) * 3 } else { 0 };
         let foreign = |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
         let output = Guarded::new(output.chain(0..spare).map(foreign), &mut lot);
         let before = (input.cells.clone(), output.cells.clone());

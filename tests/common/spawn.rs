@@ -88,7 +88,7 @@ impl World {
         command.env(ROLE, &self.role).env(RANKS, list.join(","));
         command.env("MAYPOLE_RANK", &list[0]).env("MAYPOLE_WORLD", self.ranks.to_string());
         command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_JOB", job).env("MAYPOLE_JOB_KEY", key);
-        command.env("MAYPOLE_TIMEOUT", "60");
+        command.env("MAYPOLE_TIMEOUT", "60").env("RUST_BACKTRACE", "0");
         if let Some(host) = self.hosts.get(ranks[0]) {
             command.env("MAYPOLE_HOST", format!("host-{host}"));
         }
