@@ -19,7 +19,7 @@ mod worker;
 pub use cause::{Cause, CauseKind, GroupId};
 pub(crate) use control::{Control, Ended};
 pub(crate) use doorway::{Admitted, DOOR, Doorway};
-pub use progress::{Place, Progress, Verdict};
+pub use progress::{Place, Progress, Pulse, Verdict};
 pub(crate) use timed::Timed;
 
 use crate::bootstrap::Peer;

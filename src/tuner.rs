@@ -35,9 +35,11 @@ const BOARD_WINDOW: usize = 32 << 10;
 const STREAM_WINDOW: usize = 128 << 10;
 /// No window is cut smaller to get more of them.
 const SMALLEST_WINDOW: usize = 4 << 10;
-/// Up to here, every peer sending everything at once beats two phases.
+/// Up to here, every peer sending everything at once beats two phases: on a board of two ranks, on a board of more, and
+/// over streams. Over one stream the two phases of two ranks carry no fewer bytes, so one is always better.
 const ONE_SHOT_PAIR: usize = 16 << 10;
 const ONE_SHOT: usize = 8 << 10;
+const ONE_SHOT_STREAMS: usize = 64 << 10;
 /// Above so many hosts, a rank does not feed a link to each at once.
 const DIRECT_HOSTS: usize = 8;
 /// Rooted vectors up to here go down a binomial tree at once; longer ones are pipelined.
@@ -58,14 +60,18 @@ pub fn choose(question: Question, wanted: Option<Algorithm>) -> Result<Plan, Alg
 
 fn preferred(question: Question) -> Algorithm {
     let Question { collective, world, hosts, bytes } = question;
-    let small = bytes <= if world == 2 { ONE_SHOT_PAIR } else { ONE_SHOT };
+    let small = match (hosts, world) {
+        (1, 2) => bytes <= ONE_SHOT_PAIR,
+        (1, _) => bytes <= ONE_SHOT,
+        (_, 2) => true,
+        _ => bytes <= ONE_SHOT_STREAMS,
+    };
     match collective {
         Collective::AllReduce if hosts > DIRECT_HOSTS && !small => Algorithm::Ring,
         Collective::AllReduce if small => Algorithm::OneShot,
         Collective::AllReduce => Algorithm::TwoShot,
         Collective::Broadcast { .. } if hosts == 1 => Algorithm::Linear,
         Collective::Broadcast { .. } | Collective::Reduce { .. } if bytes <= BINOMIAL => Algorithm::Binomial,
-        Collective::Reduce { .. } if hosts == 1 => Algorithm::Ring,
         Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Ring,
         Collective::Gather { .. } | Collective::Scatter { .. } if hosts > DIRECT_HOSTS => Algorithm::Binomial,
         Collective::Gather { .. } | Collective::Scatter { .. } => Algorithm::Linear,

@@ -4,7 +4,7 @@
 //! their process. Both are off the data path, so a trait object serves.
 
 use crate::execute::AnyStream;
-use crate::service::Cause;
+use crate::service::{Cause, Pulse};
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ pub(super) trait Control: Send + Sync + Debug {
 
     /// A stream to `peer`; both ends call it.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
+
+    /// The word by which calls tell where they are.
+    fn pulse(&self) -> Arc<Pulse>;
 
     /// Notes what this rank does from operation `sequence` on.
     fn record(&self, sequence: u64, what: String);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Placement, Schedule};
-use crate::service::{Cause, CauseKind};
+use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Plan, Question, choose};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
 use maypole_transports::board::MAX_RANKS;
@@ -41,6 +41,7 @@ pub(super) struct Engine {
     known: HashMap<(Call, Option<Algorithm>), usize>,
     current: usize,
     failed: Option<String>,
+    pulse: Arc<Pulse>,
 }
 
 /// A call that has its program.
@@ -48,7 +49,6 @@ pub(super) struct Engine {
 struct Ready {
     call: Call,
     wanted: Option<Algorithm>,
-    plan: Plan,
     program: Program,
     fold: Fold,
     scratch: Region,
@@ -70,6 +70,7 @@ impl Engine {
             rank,
             world: hosts.len(),
             hosts,
+            pulse: control.pulse(),
             control,
             timeout: waiting.timeout(),
             wanted: None,
@@ -92,6 +93,7 @@ impl Engine {
         if !same {
             self.turn_to(call)?;
         }
+        self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
         if ready.program.aside {
@@ -101,6 +103,7 @@ impl Engine {
         if let Err(failure) = self.executor.run(&ready.program, &ready.fold, &buffers) {
             return Err(self.explain_failure(call, *failure));
         }
+        self.pulse.exit(self.sequence);
         self.sequence += 1;
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
@@ -154,7 +157,6 @@ impl Engine {
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
-            plan,
             fold: Fold::new(call.kind, call.op.binary()),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
@@ -243,12 +245,23 @@ impl Engine {
                 (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
             }
         };
-        if let Some(kind) = kind {
-            self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        }
+        let error = match kind {
+            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            None => error,
+        };
         self.failed = Some(error.to_string());
         self.current = usize::MAX;
         error
+    }
+
+    /// Tells everybody; gives `error` back unless something else happened first.
+    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+        let sequence = self.sequence;
+        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
+        if first.kind == kind {
+            return error;
+        }
+        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
     }
 
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use crate::execute::AnyStream;
-use crate::service::Cause;
+use crate::service::{Cause, Pulse};
 use maypole_kernels::Region;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};
@@ -133,6 +133,10 @@ impl Control for Member {
             mine
         });
         Ok(AnyStream::Mem(stream))
+    }
+
+    fn pulse(&self) -> Arc<Pulse> {
+        Arc::default()
     }
 
     fn record(&self, sequence: u64, what: String) {

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use crate::execute::AnyStream;
-use crate::service::{Cause, GroupId, Service};
+use crate::service::{Cause, GroupId, Pulse, Service};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +50,10 @@ impl Control for Joined {
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
         let socket = self.service.connect(self.group, self.members[peer], 0, deadline).map_err(say)?;
         Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn pulse(&self) -> Arc<Pulse> {
+        self.service.progress().pulse(self.group)
     }
 
     fn record(&self, sequence: u64, what: String) {

@@ -1,8 +1,9 @@
 //! Joining a world of processes, and choosing what carries its bytes.
 
+use super::Communicator;
+use super::control::Control;
 use super::engine::Engine;
 use super::joined::Joined;
-use super::{Communicator, Control};
 use crate::algorithms::Algorithm;
 use crate::bootstrap::{JoinConfig, join};
 use crate::error::{Error, Result};
@@ -11,6 +12,7 @@ use crate::service::Service;
 use maypole_transports::Waiting;
 use maypole_transports::cores::Share;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,7 +159,7 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         world: launch.world,
         address,
         ports: launch.ports,
-        data_ports: None,
+        data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
         job: launch.job,
         key: launch.key.as_ref().map(|key| *key.bytes()),
         host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
@@ -166,6 +168,19 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     })
+}
+
+/// Ports from the first to the last.
+struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parsed = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        let range = parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
+        range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
+    }
 }
 
 /// This host, as others may look it up.

@@ -4,15 +4,15 @@
 //! collective or an algorithm.
 
 mod links;
+mod run;
 
-use crate::lower::{Flush, From, MAX_SOURCES, Op, Program, Source};
+use crate::lower::{Program, Source};
 use crate::schedule::Buffer;
-use arrayvec::ArrayVec;
 pub use links::{AnyStream, Links};
-use links::{Arrival, Place};
 use maypole_kernels::{Fold, View, ViewMut};
-use maypole_transports::board::{Board, In, Out};
-use maypole_transports::{Alarm, Fault, Interrupted, Waiting};
+use maypole_transports::board::{Board, Out};
+use maypole_transports::{Alarm, Fault, Waiting};
+use run::{Run, wanted};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,12 +141,12 @@ impl Executor {
         }
         self.silent = program.self_crediting;
         if program.windows == 1 && program.streams.is_empty() {
-            let mut walk = Walk { executor: self, program, fold, buffers, made: 0 };
+            let mut run = Run { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
-                walk.step::<true>(op, 0)?;
+                run.step::<true>(op, 0)?;
             }
         } else {
-            self.walk_windows(program, fold, buffers)?;
+            self.run_windows(program, fold, buffers)?;
         }
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
             *position += total;
@@ -155,17 +155,17 @@ impl Executor {
     }
 
     #[inline(never)]
-    fn walk_windows(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+    fn run_windows(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
         self.links.begin(program);
-        let mut walk = Walk { executor: self, program, fold, buffers, made: 0 };
+        let mut run = Run { executor: self, program, fold, buffers, made: 0 };
         for clock in 0..program.windows + program.stages() - 1 {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);
             for op in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
-                walk.step::<false>(op as usize, clock - program.ops[op as usize].stage)?;
+                run.step::<false>(op as usize, clock - program.ops[op as usize].stage)?;
             }
         }
-        walk.flush_all()
+        run.flush_all()
     }
 
     /// Writes the counters that self-crediting programs leave alone, because the next program's readers look at them.
@@ -175,273 +175,6 @@ impl Executor {
         for (peer, position) in self.positions.iter().enumerate() {
             board.consume(peer, *position);
         }
-    }
-}
-
-/// One run of one program.
-struct Walk<'a, 'b> {
-    executor: &'a mut Executor,
-    program: &'a Program,
-    fold: &'a Fold,
-    buffers: &'a Buffers<'b>,
-    /// Publications of ours so far in this run.
-    made: u64,
-}
-
-impl Walk<'_, '_> {
-    /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
-    #[inline(always)]
-    fn step<const SIMPLE: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
-        let program = self.program;
-        let op = &program.ops[at];
-        let place = op.extent.window(k);
-        let sources = &program.sources[op.first as usize..op.first as usize + op.count as usize];
-        if !SIMPLE {
-            for flush in &program.flushes[op.flushes.0 as usize..op.flushes.1 as usize] {
-                self.await_flush(at, *flush, k)?;
-            }
-            self.expect(op, sources, place);
-        }
-        self.combine::<SIMPLE>(at, op, sources, place, k)?;
-        if !SIMPLE {
-            self.release(sources);
-        }
-        if !program.self_crediting {
-            self.consumed::<SIMPLE>(sources, k);
-        }
-        if !SIMPLE && op.posted.is_some() {
-            let posted = Place { buffer: op.posted.expect("just seen"), offset: place.0, len: place.1 };
-            for stream in &program.posts[op.posts.0 as usize..op.posts.1 as usize] {
-                self.executor.links.post(*stream as usize, posted, program.fingerprint);
-            }
-            self.executor.links.push(self.buffers);
-        }
-        Ok(())
-    }
-
-    /// Awaits the sources and combines them where the fold says.
-    #[inline(always)]
-    fn combine<const SIMPLE: bool>(
-        &mut self,
-        at: usize,
-        op: &Op,
-        sources: &[Source],
-        place: (usize, usize),
-        k: u32,
-    ) -> Result<(), Box<Failure>> {
-        let mut in_place = false;
-        for source in sources {
-            match source.from {
-                From::Own(_) => {}
-                From::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
-                From::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
-                From::Stream => unreachable!("the program has no streams"),
-            }
-        }
-        let out = Out {
-            class: self.program.class,
-            mask: self.program.mask,
-            position: self.executor.positions[self.executor.me] + self.made,
-            audience: op.audience,
-            fingerprint: self.program.fingerprint,
-            len: place.1,
-        };
-        if op.audience != 0 {
-            self.await_room(at, out)?;
-        }
-        let executor = &*self.executor;
-        let lent = |source: &Source| match source.from {
-            From::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            From::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
-            // What came straight to its place is its own source.
-            From::Stream if in_place => self.buffers.read(op.into.expect("came to its place"), place),
-            From::Stream => executor.links.lent(source.peer as usize, place.1),
-        };
-        let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(lent).collect();
-        let into = op.into.map(|buffer| self.buffers.write(buffer, place));
-        let slot = if op.audience != 0 { executor.slot(out) } else { None };
-        match (into, slot) {
-            (Some(into), also) => self.fold.apply(into, also, &views),
-            (None, Some(slot)) => self.fold.apply(slot, None, &views),
-            // Only posted, from where it lies.
-            (None, None) => {}
-        }
-        if op.audience != 0 {
-            executor.board().commit(out);
-            self.made += 1;
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn await_board<const SIMPLE: bool>(
-        &mut self,
-        at: usize,
-        source: &Source,
-        k: u32,
-        len: usize,
-    ) -> Result<(), Box<Failure>> {
-        let peer = source.peer as usize;
-        let executor = &mut *self.executor;
-        let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
-        let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let links = &mut executor.links;
-        let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
-        let base = executor.positions[peer];
-        let mut polls = 0u32;
-        let ready = || match board.readable(wanted) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => {
-                polls = polls.wrapping_add(1);
-                if polls.is_multiple_of(OFTEN) {
-                    links.drive(buffers);
-                }
-                if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
-            }
-            Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
-        };
-        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
-            Ok(Ok(())) => {
-                board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
-                Ok(())
-            }
-            Ok(Err(what)) => Err(fail(at, rank, what)),
-            Err(interrupted) => Err(interrupt(at, rank, interrupted)),
-        }
-    }
-
-    #[inline(always)]
-    fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
-        let executor = &mut *self.executor;
-        let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers) = (&mut executor.links, self.buffers);
-        let mut polls = 0u32;
-        let ready = || {
-            let room = board.writable(out);
-            polls = polls.wrapping_add(1);
-            if !room && polls.is_multiple_of(OFTEN) {
-                links.drive(buffers);
-            }
-            room.then_some(())
-        };
-        let reader = || executor.locals[out.audience.trailing_zeros() as usize];
-        executor
-            .waiting
-            .until(&executor.alarm, std::thread::sleep, ready)
-            .map_err(|interrupted| interrupt(at, reader(), interrupted))
-    }
-
-    /// Tells streams where what this fold takes from them shall go.
-    fn expect(&mut self, op: &Op, sources: &[Source], place: (usize, usize)) {
-        let direct = op.into.filter(|_| sources.len() == 1);
-        for source in sources.iter().filter(|source| source.from == From::Stream) {
-            let into = direct.map(|buffer| Place { buffer, offset: place.0, len: place.1 });
-            self.executor.links.expect(source.peer as usize, Arrival { into, len: place.1 });
-        }
-    }
-
-    /// True if what came is already in its place.
-    fn await_stream(&mut self, at: usize, source: &Source) -> Result<bool, Box<Failure>> {
-        let stream = source.peer as usize;
-        let fingerprint = self.program.fingerprint;
-        self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
-            Ok(arrived) => arrived.map(Ok),
-            Err(theirs) => Some(Err(What::Mismatch(theirs))),
-        })
-    }
-
-    fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<Failure>> {
-        let stream = flush.stream as usize;
-        let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
-        self.await_links(at, stream, |links| (links.flushed(stream) >= needed).then_some(Ok(())))
-    }
-
-    /// The buffers are the caller's again only when nothing is left to send from them.
-    fn flush_all(&mut self) -> Result<(), Box<Failure>> {
-        for stream in 0..self.program.streams.len() {
-            self.await_links(self.program.ops.len(), stream, |links| links.is_flushed(stream).then_some(Ok(())))?;
-        }
-        Ok(())
-    }
-
-    /// Moves bytes both ways on all streams until `done`.
-    fn await_links<T>(
-        &mut self,
-        at: usize,
-        stream: usize,
-        mut done: impl FnMut(&mut Links) -> Option<Result<T, What>>,
-    ) -> Result<T, Box<Failure>> {
-        let executor = &mut *self.executor;
-        let peer = executor.links.peer(stream);
-        let links = std::cell::RefCell::new(&mut executor.links);
-        let buffers = self.buffers;
-        let ready = || {
-            let mut links = links.borrow_mut();
-            if let Some(done) = done(&mut links) {
-                return Some(done.map_err(|what| (peer, what)));
-            }
-            links.drive(buffers);
-            let done = done(&mut links).map(|done| done.map_err(|what| (peer, what)));
-            done.or_else(|| links.fault().map(|(peer, fault)| Err((peer, What::Lost(fault)))))
-        };
-        let nap = |length| links.borrow_mut().nap(length);
-        match executor.waiting.until(&executor.alarm, nap, ready) {
-            Ok(done) => done.map_err(|(peer, what)| fail(at, peer, what)),
-            Err(interrupted) => Err(interrupt(at, peer, interrupted)),
-        }
-    }
-
-    #[inline(always)]
-    fn consumed<const SIMPLE: bool>(&mut self, sources: &[Source], k: u32) {
-        let executor = &*self.executor;
-        for source in sources.iter().filter(|source| source.from == From::Board) {
-            let position = wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
-            executor.board().consume(source.peer as usize, position + 1);
-        }
-    }
-
-    fn release(&mut self, sources: &[Source]) {
-        for source in sources.iter().filter(|source| source.from == From::Stream) {
-            self.executor.links.release(source.peer as usize);
-        }
-    }
-}
-
-/// Polls of a board between two looks at the streams.
-const OFTEN: u32 = 64;
-/// Polls of a board between two looks at whether what is awaited can still come.
-const SELDOM: u32 = 1024;
-
-/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications may be fewer than the
-/// one we await, or it has left.
-#[cold]
-fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -> Option<What> {
-    let other = board.glance(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
-    let why = match other {
-        Some(theirs) => What::Mismatch(theirs),
-        None if has_left() => What::Left,
-        None => return None,
-    };
-    // Whatever it published before that is visible by now.
-    (board.readable(wanted) == Ok(false)).then_some(why)
-}
-
-/// The publication that `source` means in window `k`.
-#[inline(always)]
-fn wanted<const SIMPLE: bool>(program: &Program, positions: &[u64], source: &Source, k: u32, len: usize) -> In {
-    let peer = source.peer as usize;
-    let nth = if SIMPLE {
-        u64::from(source.publication)
-    } else {
-        program.numberings[peer].position(source.publication, source.stage, k)
-    };
-    In {
-        class: program.class,
-        mask: program.mask,
-        peer,
-        position: positions[peer] + nth,
-        fingerprint: program.fingerprint,
-        len,
     }
 }
 
@@ -462,20 +195,4 @@ impl Executor {
     fn slot(&self, out: Out) -> Option<ViewMut<'_>> {
         Some(self.board().slot(out))
     }
-}
-
-#[cold]
-#[inline(never)]
-fn fail(op: usize, peer: usize, what: What) -> Box<Failure> {
-    Box::new(Failure { op, peer, what })
-}
-
-#[cold]
-#[inline(never)]
-fn interrupt(op: usize, peer: usize, interrupted: Interrupted) -> Box<Failure> {
-    let what = match interrupted {
-        Interrupted::TimedOut => What::TimedOut,
-        Interrupted::Alarmed => What::Alarmed,
-    };
-    fail(op, peer, what)
 }

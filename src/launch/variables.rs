@@ -36,6 +36,10 @@ pub const VARIABLES: &[Variable] = &[
         "MAYPOLE_PORT",
         "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the job.",
     ),
+    each(
+        "MAYPOLE_DATA_PORTS",
+        "Where other ranks listen, as `FIRST-LAST`: what a firewall must let in. Default: the kernel's choice.",
+    ),
     equal("MAYPOLE_JOB", "What the job is called; jobs of different names never join. Default: the launcher's job id."),
     each("MAYPOLE_JOB_KEY_FD", "Number of an inherited descriptor that holds the job key. Set by `maypole run`."),
     each("MAYPOLE_JOB_KEY_FILE", "File that holds the job key: mine, mode 0600. Made by `maypole key new FILE`."),

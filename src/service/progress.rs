@@ -4,7 +4,8 @@ use super::GroupId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a rank noted last about what it does in a group.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -19,15 +20,45 @@ pub struct Place {
     pub awaits: Option<usize>,
 }
 
+/// Where a rank is within its calls, in one word that costs a call next to nothing: zero before the first one, odd inside
+/// and even after an operation.
+#[derive(Debug, Default)]
+pub struct Pulse(AtomicU64);
+
+impl Pulse {
+    /// Operation `sequence` begins.
+    #[inline(always)]
+    pub fn enter(&self, sequence: u64) {
+        self.0.store(2 * sequence + 1, Ordering::Relaxed);
+    }
+
+    /// Operation `sequence` is over.
+    #[inline(always)]
+    pub fn exit(&self, sequence: u64) {
+        self.0.store(2 * sequence + 2, Ordering::Relaxed);
+    }
+
+    /// Whether the rank is in a call, and which operation that is or was; `None` before the first.
+    fn read(&self) -> Option<(bool, u64)> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word > 0).then(|| (word % 2 == 1, (word - 1) / 2))
+    }
+}
+
 /// One rank's notes, a place for each group. Written on cold paths, read by the service thread when another rank asks.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<HashMap<GroupId, Place>>);
+pub struct Progress(Mutex<HashMap<GroupId, Notes>>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    place: Place,
+    pulse: Arc<Pulse>,
+}
 
 impl Progress {
-    /// Notes that `operation`, number `sequence`, has begun.
+    /// Notes that `operation`, number `sequence`, has begun, and that those after it are like it.
     pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
-        let place = Place { inside: true, sequence, operation, awaits: None };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(group, place);
+        self.change(group, |place| *place = Place { inside: true, sequence, operation, awaits: None });
     }
 
     /// Notes whom the current operation waits for (a world rank).
@@ -40,13 +71,27 @@ impl Progress {
         self.change(group, |place| (place.inside, place.awaits) = (false, None));
     }
 
+    /// The word by which the calls of `group` tell where they are; it overrules what was noted.
+    pub fn pulse(&self, group: GroupId) -> Arc<Pulse> {
+        Arc::clone(&self.notes().entry(group).or_default().pulse)
+    }
+
     /// The notes about `group`; an empty place if there are none.
     pub fn place(&self, group: GroupId) -> Place {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&group).cloned().unwrap_or_default()
+        let notes = self.notes();
+        let Some(Notes { place, pulse }) = notes.get(&group) else { return Place::default() };
+        match pulse.read() {
+            Some((inside, sequence)) => Place { inside, sequence, ..place.clone() },
+            None => place.clone(),
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, HashMap<GroupId, Notes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, group: GroupId, change: impl FnOnce(&mut Place)) {
-        change(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(group).or_default());
+        change(&mut self.notes().entry(group).or_default().place);
     }
 }
 
@@ -149,6 +194,19 @@ mod tests {
         assert_eq!(said(3), "rank 3 is in barrier (operation 7)");
         assert_eq!(said(4), "rank 4 does not answer: its process is stopped, or has no processor");
         assert_eq!(said(9), "rank 9 does not answer: its process is stopped, or has no processor");
+    }
+
+    #[test]
+    fn the_pulse_overrules_the_notes() {
+        let progress = Progress::default();
+        let pulse = progress.pulse(GroupId::WORLD);
+        progress.enter(GroupId::WORLD, 3, "barrier".to_owned());
+        assert_eq!(progress.place(GroupId::WORLD), inside(None).map(|place| Place { sequence: 3, ..place }).unwrap());
+        pulse.enter(5);
+        assert_eq!(progress.place(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
+        pulse.exit(5);
+        let said = progress.place(GroupId::WORLD).to_string();
+        assert_eq!(said, "is outside the library; its last call was barrier (operation 5)");
     }
 
     #[test]

@@ -75,9 +75,45 @@ impl Tcp {
     }
 }
 
+/// Messages up to this long are copied to one place: cheaper than telling the kernel of two.
+const SHORT: usize = 112;
+
+impl Tcp {
+    #[inline]
+    fn send_short(&mut self, head: &[u8; HEAD], body: View<'_>) -> Result<usize, Fault> {
+        let mut whole = [0; HEAD + SHORT];
+        let whole = &mut whole[..HEAD + body.len()];
+        whole[..HEAD].copy_from_slice(head);
+        body.copy_to(&mut whole[HEAD..]);
+        // SAFETY: `whole` is readable for its length, and outlives this call.
+        let sent = attempt(|| unsafe { libc::send(self.0.as_raw_fd(), whole.as_ptr().cast(), whole.len(), FLAGS) })?;
+        Ok(sent.unwrap_or(0))
+    }
+
+    #[inline]
+    fn receive_short(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>) -> Result<usize, Fault> {
+        let mut whole = [0; HEAD + SHORT];
+        let whole = &mut whole[..HEAD + body.len()];
+        // SAFETY: `whole` is writable for its length, and outlives this call.
+        let attempted =
+            attempt(|| unsafe { libc::recv(self.0.as_raw_fd(), whole.as_mut_ptr().cast(), whole.len(), FLAGS) })?;
+        let came = match attempted {
+            Some(0) => return Err(Fault::Closed),
+            came => came.unwrap_or(0),
+        };
+        let in_head = came.min(HEAD);
+        head[..in_head].copy_from_slice(&whole[..in_head]);
+        body.slice(0, came - in_head).fill_from(&whole[in_head..came]);
+        Ok(came)
+    }
+}
+
 impl Stream for Tcp {
     #[inline]
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+        if skip == 0 && body.len() <= SHORT {
+            return self.send_short(head, body);
+        }
         let [head, body] = unsent(head, body, skip);
         let mut parts = [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(BURST))];
         let message = message(&mut parts);
@@ -88,6 +124,9 @@ impl Stream for Tcp {
 
     #[inline]
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+        if skip == 0 && body.len() <= SHORT {
+            return self.receive_short(head, body);
+        }
         let [head, body] = unfilled(head, body, skip);
         let mut parts = [part(head.as_mut_ptr(), head.len()), part(body.as_mut_ptr(), body.len().min(BURST))];
         let mut message = message(&mut parts);

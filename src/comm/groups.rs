@@ -1,0 +1,72 @@
+//! Groups of a communicator's ranks: communicators of their own.
+
+use super::Communicator;
+use super::engine::Engine;
+use crate::error::{Error, Result};
+use std::time::Instant;
+
+impl Communicator {
+    /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those without a color get
+    /// none. Collective: all ranks call it.
+    ///
+    /// The new communicator has its own board and streams, made at its first use: it can be used while this one is, in
+    /// another thread, and what one of them leaves unread does not block the other.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if not all ranks call it in time.
+    pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
+        let mut blob = vec![u8::from(color.is_some())];
+        blob.extend(color.unwrap_or(0).to_le_bytes());
+        blob.extend(key.to_le_bytes());
+        let deadline = Instant::now() + self.engine.timeout;
+        let refused = |why| Error::Connect { rank: self.engine.rank, operation: "split".to_owned(), why };
+        let blobs = self.engine.control.exchange(blob, deadline).map_err(refused)?;
+        self.splits += 1;
+        let Some(color) = color else { return Ok(None) };
+        let mut members = Vec::new();
+        for (rank, blob) in blobs.iter().enumerate() {
+            let (theirs, key) = parse_color(blob).ok_or_else(|| refused(format!("rank {rank} did not call split")))?;
+            if theirs == Some(color) {
+                members.push((key, rank));
+            }
+        }
+        members.sort_unstable();
+        let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let hosts: Vec<usize> = members.iter().map(|member| self.engine.hosts[*member]).collect();
+        Ok(Some(self.subgroup(&members, &hosts)))
+    }
+
+    /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
+    pub(super) fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
+        let engine = &self.engine;
+        let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
+        let machines = members.iter().map(|member| self.machines[*member]).collect();
+        let control = engine.control.subgroup(members, self.splits);
+        let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
+        (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
+        engine.memory = self.engine.memory;
+        Self::new(engine, machines, self.waiting)
+    }
+
+    /// Makes sure that all ranks ask for the same new group.
+    pub(super) fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
+        let refused = |why| Error::Connect { rank: self.engine.rank, operation: operation.to_owned(), why };
+        let deadline = Instant::now() + self.engine.timeout;
+        let blobs = self.engine.control.exchange(what.as_bytes().to_vec(), deadline).map_err(refused)?;
+        self.splits += 1;
+        match blobs.iter().position(|blob| blob != what.as_bytes()) {
+            None => Ok(()),
+            Some(rank) => {
+                let theirs = String::from_utf8_lossy(&blobs[rank]);
+                Err(refused(format!("rank {} asks for {what}, but rank {rank} for {theirs}", self.rank())))
+            }
+        }
+    }
+}
+
+fn parse_color(blob: &[u8]) -> Option<(Option<u64>, i64)> {
+    let [some, rest @ ..] = blob else { return None };
+    let (color, key) = rest.split_first_chunk::<8>()?;
+    let key = i64::from_le_bytes(key.try_into().ok()?);
+    Some(((*some == 1).then(|| u64::from_le_bytes(*color)), key))
+}
