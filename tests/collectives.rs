@@ -138,3 +138,22 @@ fn threads_alone() {
         local.run(|comm| all_cases(seed(), cases(120), &mut [("local", comm)]));
     }
 }
+
+/// What one algorithm leaves unsaid about slots, the next one may need: rings of slots differ in length, and audiences
+/// in members.
+#[test]
+fn algorithms_take_turns_on_one_board() {
+    use maypole::{ReduceOp::Sum, algorithms::Algorithm::*};
+    for world in 2..=5 {
+        Local::new(world).timeout(Duration::from_secs(60)).run(|mut comm| {
+            let mut lot = Lot(seed());
+            for call in 0..400 {
+                comm.set_algorithm(Some([OneShot, TwoShot, Tree, Ring][lot.below(4)]));
+                let mut data = vec![call + comm.rank() as u64; [1, 100, 500, 3000][lot.below(4)]];
+                comm.all_reduce(&mut data, Sum).unwrap_or_else(|error| panic!("call {call}: {error}"));
+                let sum = world as u64 * call + (world * (world - 1) / 2) as u64;
+                assert!(data.iter().all(|it| *it == sum), "call {call} of {world} ranks");
+            }
+        });
+    }
+}

@@ -88,8 +88,8 @@ pub struct Executor {
     waiting: Waiting,
     alarm: Arc<Alarm>,
     gone: Gone,
-    /// Whether the last program left what we consumed unsaid.
-    silent: bool,
+    /// The shape of the last program, if it left what we consumed unsaid.
+    silent: u64,
 }
 
 impl std::fmt::Debug for Executor {
@@ -108,7 +108,7 @@ impl Executor {
     /// For a rank that shares no board yet.
     pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: false }
+        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: 0 }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -136,10 +136,10 @@ impl Executor {
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
     pub fn run(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
-        if self.silent && !program.self_crediting {
+        if self.silent != program.shape && self.silent != 0 {
             self.say_consumed();
         }
-        self.silent = program.self_crediting;
+        self.silent = program.shape;
         if program.windows == 1 && program.streams.is_empty() {
             let mut run = Run { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
