@@ -2,18 +2,21 @@
 
 mod call;
 mod control;
+mod counts;
 mod engine;
 mod groups;
 mod hub;
 mod joined;
 mod local;
 mod open;
+mod variable;
 
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::error::{Error, Result};
 use call::Call;
+use counts::Count;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
@@ -112,7 +115,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
     pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
-        let call = Call { collective, kind, op: ReduceOp::Sum, count, in_place: false };
+        let call = Call { collective, kind, op: ReduceOp::Sum, count: Count::Even(count), in_place: false };
         Ok(self.engine.plan(call)?.algorithm)
     }
 
@@ -320,7 +323,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        self.engine.call(Call { collective, kind: T::DATA_TYPE, op, count, in_place }, input, output)
+        let call = Call { collective, kind: T::DATA_TYPE, op, count: Count::Even(count), in_place };
+        self.engine.call(call, input, output)
     }
 
     fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {

@@ -1,5 +1,6 @@
 //! One call, as far as it decides which program runs.
 
+use super::counts::{Count, Interned};
 use crate::collective::Collective;
 use crate::element::{DataType, ReduceOp};
 use crate::schedule::Layout;
@@ -12,35 +13,37 @@ pub(super) struct Call {
     pub(super) collective: Collective,
     pub(super) kind: DataType,
     pub(super) op: ReduceOp,
-    /// Elements of the vector, or of one rank's block.
-    pub(super) count: usize,
+    pub(super) count: Count,
     /// A local fact: it changes where bytes lie, never what is sent.
     pub(super) in_place: bool,
 }
 
 impl Call {
-    /// Elements of the whole.
-    pub(super) fn whole(&self, world: usize) -> usize {
-        if self.collective.is_blocked() { self.count * world } else { self.count }
-    }
-
     /// How the whole is cut for a schedule of `chunks`.
-    pub(super) fn layout(&self, world: usize, chunks: usize) -> Layout {
-        Layout::even(self.whole(world), chunks)
+    pub(super) fn layout(&self, world: usize, chunks: usize, given: &Interned) -> Layout {
+        match self.count {
+            Count::Even(count) if self.collective.is_blocked() => Layout::even(count * world, world),
+            Count::Even(count) => Layout::even(count, chunks),
+            Count::Given(number) => given.get(number).layout(),
+        }
     }
 
-    /// What all ranks of the call must agree on, condensed. Zero-free, so that fresh memory never looks like a call.
-    pub(super) fn fingerprint(&self, plan: Plan, world: usize) -> u64 {
+    /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does not look like a call.
+    pub(super) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
         let root = self.collective.root().map_or(0, |root| root as u64 + 1);
         let reduction = if self.collective.reduces() { self.op as u64 + 1 } else { 0 };
         let names = self.collective.name().bytes().chain(plan.algorithm.name().bytes()).map(u64::from);
-        let numbers = [root, reduction, self.kind as u64, self.count as u64, plan.window as u64, world as u64];
-        names.chain(numbers).fold(FNV_START, |hash, word| mix(hash ^ word)) | 1
+        let (form, count) = match self.count {
+            Count::Even(count) => (0, count as u64),
+            Count::Given(number) => (1, given.hash(number)),
+        };
+        let numbers = [root, reduction, self.kind as u64, form, count, plan.window as u64, world as u64];
+        names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
 
-/// FNV-1a's offset basis: any odd start that is not small will do.
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+/// Any start that is not small will do.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every bit of the hash.
 pub(super) const fn mix(word: u64) -> u64 {
@@ -55,7 +58,10 @@ impl fmt::Display for Call {
         if self.collective == Collective::Barrier {
             return write!(f, ")");
         }
-        write!(f, "{} x {}", self.count, self.kind.name())?;
+        match self.count {
+            Count::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
+            Count::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+        }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;
         }

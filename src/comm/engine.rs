@@ -2,13 +2,14 @@
 
 use super::call::Call;
 use super::control::Control;
+use super::counts::{Count, Counts, Interned};
 use crate::algorithms::Algorithm;
-use crate::collective::Collective;
+use crate::collective::{Collective, Held};
 use crate::element::ReduceOp;
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
-use crate::schedule::{Placement, Schedule};
+use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Plan, Question, choose};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
@@ -17,6 +18,9 @@ use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Different counts for which programs are kept.
+const MOST_GIVEN: usize = 256;
 
 /// What a group of ranks runs calls with, on one of them.
 #[derive(Debug)]
@@ -39,6 +43,7 @@ pub(super) struct Engine {
     connected: bool,
     ready: Vec<Ready>,
     known: HashMap<(Call, Option<Algorithm>), usize>,
+    given: Interned,
     current: usize,
     failed: Option<String>,
     pulse: Arc<Pulse>,
@@ -81,6 +86,7 @@ impl Engine {
             connected,
             ready: Vec::new(),
             known: HashMap::new(),
+            given: Interned::default(),
             current: usize::MAX,
             failed: None,
         }
@@ -111,10 +117,20 @@ impl Engine {
         Ok(())
     }
 
+    /// The name that a call knows these counts by.
+    pub(super) fn name_counts(&mut self, counts: Counts) -> Count {
+        // Counts of every call may be new ones; what was made for old ones is given up now and then.
+        if self.given.len() > MOST_GIVEN {
+            self.given = Interned::default();
+            (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+        }
+        self.given.number(counts)
+    }
+
     /// The plan that `call` runs by.
     pub(super) fn plan(&self, call: Call) -> Result<Plan> {
         let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
-        let bytes = call.whole(self.world) * call.kind.size();
+        let bytes = call.layout(self.world, 1, &self.given).count() * call.kind.size();
         let question = Question { collective: call.collective, world: self.world, hosts, bytes };
         let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
         choose(question, self.wanted.or(fitting))
@@ -139,7 +155,7 @@ impl Engine {
     fn prepare(&mut self, call: Call) -> Result<usize> {
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
-        let layout = call.layout(self.world, schedules[0].chunks);
+        let layout = call.layout(self.world, schedules[0].chunks, &self.given);
         let request = Request {
             collective: call.collective,
             schedules: &schedules,
@@ -147,13 +163,13 @@ impl Engine {
             element: call.kind.size(),
             hosts: &self.hosts,
             window: plan.window,
-            fingerprint: call.fingerprint(plan, self.world),
+            fingerprint: call.fingerprint(plan, self.world, &self.given),
         };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program =
             lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
         self.connect(call, &program)?;
-        let input = if program.aside { held_bytes(call, self.world, self.rank) } else { 0 };
+        let input = if program.aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
@@ -175,7 +191,7 @@ impl Engine {
     /// Averages divide where the result is.
     fn divisor(&self, call: Call) -> Option<u64> {
         let averages = call.op == ReduceOp::Avg && call.collective.reduces();
-        let holds = call.collective.output(self.rank) != crate::collective::Held::Nothing;
+        let holds = call.collective.output(self.rank) != Held::Nothing;
         (averages && holds).then_some(self.world as u64)
     }
 
@@ -290,13 +306,11 @@ fn boards_of(hosts: &[usize]) -> Vec<usize> {
     boards
 }
 
-/// Bytes of this rank's input.
-fn held_bytes(call: Call, world: usize, rank: usize) -> usize {
-    use crate::collective::Held;
-    let elements = match call.collective.input(rank) {
-        Held::All => call.whole(world),
-        Held::One(_) => call.count,
+/// Elements of a buffer that holds these chunks.
+fn held(held: Held, layout: &Layout) -> usize {
+    match held {
+        Held::All => layout.count(),
+        Held::One(chunk) => layout.range(chunk).len(),
         Held::Nothing => 0,
-    };
-    elements * call.kind.size()
+    }
 }

@@ -363,23 +363,23 @@ impl<'a> Emitter<'a> {
 
     /// Bytes of scratch that storing `span` needs.
     fn scratch_up_to(&self, span: Span) -> usize {
-        let layout = self.request.layout;
-        let rows = span.chunk / layout.chunks() * layout.count();
-        let scratch = (span.buffer == Buffer::Scratch).then(|| rows + layout.range(span.chunk % layout.chunks()).end);
-        scratch.unwrap_or(0) * self.request.element
+        if span.buffer == Buffer::Scratch {
+            self.request.layout.of(self.me, span).end * self.request.element
+        } else {
+            0
+        }
     }
 
     /// Where a span lies in its buffer.
     fn extent(&self, span: Span) -> Extent {
-        let layout = self.request.layout;
-        let chunk = layout.range(span.chunk % layout.chunks());
+        let (layout, collective) = (self.request.layout, self.request.collective);
+        let range = layout.of(self.me, span);
         let base = match span.buffer {
-            Buffer::Input => held_from(self.request.collective.input(self.me), layout),
-            Buffer::Output => held_from(self.request.collective.output(self.me), layout),
+            Buffer::Input => held_from(collective.input(self.me), layout),
+            Buffer::Output => held_from(collective.output(self.me), layout),
             Buffer::Scratch => 0,
         };
-        let row = span.chunk / layout.chunks() * layout.count();
-        Extent::new(row + chunk.start - base, chunk.len(), self.windows, self.request.element)
+        Extent::new(range.start - base, range.len(), self.windows, self.request.element)
     }
 }
 
