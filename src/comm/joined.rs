@@ -73,7 +73,10 @@ impl Control for Joined {
 
     fn fail(&self, cause: Cause) -> Cause {
         let rank = self.members[cause.rank];
-        self.service.settle(Cause { rank, ..cause }, SETTLING)
+        let first = self.service.settle(Cause { rank, ..cause }, SETTLING);
+        // Who is no member of this group has no rank in it.
+        let rank = self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
+        Cause { rank, ..first }
     }
 
     fn cause(&self) -> Option<Cause> {

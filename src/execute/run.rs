@@ -150,7 +150,8 @@ impl Run<'_, '_> {
     fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers) = (&mut executor.links, self.buffers);
+        let (links, buffers, gone, locals) = (&mut executor.links, self.buffers, &executor.gone, &executor.locals);
+        let readers = || locals.iter().enumerate().filter(|(at, _)| out.audience >> at & 1 == 1).map(|(_, rank)| *rank);
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
@@ -158,13 +159,18 @@ impl Run<'_, '_> {
             if !room && polls.is_multiple_of(OFTEN) {
                 links.drive(buffers);
             }
-            room.then_some(())
+            if !room && polls.is_multiple_of(SELDOM) {
+                readers().find(|rank| gone(*rank)).map(Err)
+            } else {
+                room.then_some(Ok(()))
+            }
         };
-        let reader = || executor.locals[out.audience.trailing_zeros() as usize];
-        executor
-            .waiting
-            .until(&executor.alarm, std::thread::sleep, ready)
-            .map_err(|interrupted| interrupt(at, reader(), interrupted))
+        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
+            Ok(Ok(())) => Ok(()),
+            // Who has left never reads what we have not even written.
+            Ok(Err(rank)) => Err(fail(at, rank, What::Left)),
+            Err(interrupted) => Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted)),
+        }
     }
 
     /// Tells streams where what this fold takes from them shall go.
