@@ -1,4 +1,85 @@
-//! Maypole.
+//! Collective communication from first principles.
+//!
+//! # The problem
+//!
+//! Four processes train one model. Each has worked out how it would change every weight; before any of them goes on,
+//! all must have the *sum* of the four opinions. Nobody is in charge, the vectors have a hundred million elements, and
+//! the work stands still meanwhile. That is an *all-reduce*, the best known of a small family of *collectives*: calls
+//! that a group of processes make together, and that return when each holds what the call promises it
+//! ([`collective`] has the table).
+//!
+//! What is promised says nothing about how. Everybody could send everything to everybody: one hop, but n-1 times the
+//! bytes. The parts could go round a ring: hardly more bytes than the vector has, but 2 (n-1) hops. They could climb a
+//! tree and come down again. Which is best depends on the size, on the number of ranks and on what joins them, and each
+//! has its own ways to be wrong: a part added twice, a part overwritten before it has left, two ranks that wait for
+//! each other.
+//!
+//! # The idea
+//!
+//! Here an algorithm is a pure function from (collective, number of ranks, rank) to a [`Schedule`](schedule::Schedule):
+//! a plain list of steps such as *send input chunk 3 to rank 1* or *receive from rank 3 and add to output chunk 2*. A
+//! list can be read by more than one reader:
+//!
+//! * the checker ([`verify`]) runs all ranks on symbols and proves that each contribution arrives exactly once;
+//! * the drawing ([`draw`]) shows it;
+//! * the simulator ([`simulate`]) runs all ranks on clocks and prices it;
+//! * the executor ([`execute`]) moves real bytes by it.
+//!
+//! So what is proved, drawn and priced *is* what runs.
+//!
+//! ```
+//! use maypole::{algorithms::Algorithm, collective::Collective, draw, schedule::Placement, verify::verify};
+//! use maypole::{Communicator, ReduceOp};
+//!
+//! // Three ranks in a ring: the picture, and the proof.
+//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
+//! assert_eq!(draw::text(&ring), "
+//!      rank 0             rank 1             rank 2
+//! 0    in2 ->1            in0 ->2            in1 ->0
+//! 1    tmp1 =in1 +=2 ->1  tmp2 =in2 +=0 ->2  tmp0 =in0 +=1 ->0
+//! 2    out0 =in0 +=2      out1 =in1 +=0      out2 =in2 +=1
+//! ".trim_start_matches('\n'));
+//! assert!(verify(Collective::ReduceScatter, &ring, Placement::InPlace).is_ok());
+//!
+//! // The same list, moving bytes between three threads.
+//! let blocks = Communicator::run_local(3, |mut comm| {
+//!     comm.set_algorithm(Some(Algorithm::Ring));
+//!     let mut block = [0u32];
+//!     comm.reduce_scatter(&[1, 10, 100], &mut block, ReduceOp::Sum).unwrap();
+//!     block[0]
+//! });
+//! assert_eq!(blocks, [3, 30, 300]);
+//! ```
+//!
+//! # The modules, in reading order
+//!
+//! The first half is pure: no clock, no thread, no file, no socket. Equal arguments give equal results, on every rank.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`collective`] | who holds what before, and who must hold what after |
+//! | [`schedule`] | five verbs, three buffers, and the law that every executor keeps |
+//! | [`algorithms`] | one page each: picture, cost, reason, code |
+//! | [`draw`] | schedules as text and as SVG |
+//! | [`walk`] | the law, implemented once |
+//! | [`verify`] | schedules on symbols: the checker |
+//! | [`simulate`] | schedules on clocks: the price |
+//! | [`tuner`] | which algorithm for which call |
+//! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
+//! | [`element`], [`error`] | what buffers are made of; what can go wrong |
+//!
+//! The second half acts.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`execute`] | walks one program over boards and streams |
+//! | [`comm`] | [`Communicator`], the front door |
+//! | [`launch`] | who am I, and where is rank 0: what every launcher says |
+//! | [`bootstrap`] | how processes find one another and let nobody else in |
+//! | [`service`] | the control plane: agreeing, connecting, failing together |
+//!
+//! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports` (boards, streams,
+//! waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code is there.
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
@@ -21,3 +102,8 @@ pub mod walk;
 pub use comm::{Communicator, Local, Transport};
 pub use element::{DataType, Element, ReduceOp};
 pub use error::{Error, Result};
+
+/// The README's example compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -5,7 +5,7 @@ mod calls;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use calls::{Call, PAIRS};
+use calls::{Call, PAIRS, WAITING};
 use maypole::{Communicator, Error, Local, ReduceOp};
 use spawn::{Ended, World, role, say};
 use std::time::{Duration, Instant};
@@ -127,6 +127,22 @@ fn calls_that_do_not_match_over_tcp() {
 fn first_calls_that_do_not_match() {
     for way in WAYS {
         PAIRS.iter().for_each(|calls| mismatch(*calls, way, false));
+    }
+}
+
+#[test]
+fn calls_that_wait_for_one_another() {
+    for way in WAYS {
+        for calls in WAITING {
+            let world = World::new(calls.0, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 3);
+            let ranks = world.set_of(1, "TEST_ROLE", calls.1).start().succeed();
+            for rank in 0..3 {
+                let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
+                let blamed = error.contains("waited 3 s for rank ") || error.contains("ranks do not match: rank ");
+                assert!(blamed, "{calls:?} over {way}, {kind}: {error}");
+                assert!(took(&ranks, rank) < SOON, "{calls:?} over {way}: {:?}", took(&ranks, rank));
+            }
+        }
     }
 }
 

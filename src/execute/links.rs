@@ -109,24 +109,27 @@ impl Link {
         }
     }
 
-    /// Sends as much as leaves now.
-    fn push(&mut self, buffers: &Buffers<'_>) {
+    /// Sends as much as leaves now; true if anything did.
+    fn push(&mut self, buffers: &Buffers<'_>) -> bool {
+        let mut moved = false;
         while let Some((place, head)) = self.posted.front() {
             let body = buffers.read(place.buffer, (place.offset, place.len));
             match self.stream.send(head, body, self.left) {
-                Ok(0) => return,
+                Ok(0) => return moved,
                 Ok(sent) => self.left += sent,
                 Err(fault) => {
                     self.fault.get_or_insert(fault);
-                    return;
+                    return moved;
                 }
             }
+            moved = true;
             if self.left == HEAD + place.len {
                 self.posted.pop_front();
                 self.left = 0;
                 self.flushed += 1;
             }
         }
+        moved
     }
 
     /// What to wake up for, if anything.
@@ -141,23 +144,26 @@ impl Link {
         Some((self.stream.descriptor()?, interest))
     }
 
-    /// Takes as much of the expected message as is here now.
-    fn pull(&mut self, buffers: &Buffers<'_>) {
-        let Some(expected) = self.expected else { return };
+    /// Takes as much of the expected message as is here now; true if anything was.
+    fn pull(&mut self, buffers: &Buffers<'_>) -> bool {
+        let mut moved = false;
+        let Some(expected) = self.expected else { return moved };
         while self.here < HEAD + expected.len {
             let body = match expected.into {
                 Some(place) => buffers.write(place.buffer, (place.offset, place.len)),
                 None => self.inbox.view().slice(0, expected.len),
             };
             match self.stream.receive(&mut self.head, body, self.here) {
-                Ok(0) => return,
+                Ok(0) => return moved,
                 Ok(came) => self.here += came,
                 Err(fault) => {
                     self.fault.get_or_insert(fault);
-                    return;
+                    return moved;
                 }
             }
+            moved = true;
         }
+        moved
     }
 }
 
@@ -168,6 +174,8 @@ pub struct Links {
     links: Vec<Option<Link>>,
     /// The ranks that the running program's streams lead to.
     active: Vec<usize>,
+    /// Something has moved since the last nap.
+    moved: bool,
 }
 
 impl Links {
@@ -263,7 +271,7 @@ impl Links {
 
     pub(super) fn push(&mut self, buffers: &Buffers<'_>) {
         for at in 0..self.active.len() {
-            self.link(at).push(buffers);
+            self.moved |= self.link(at).push(buffers);
         }
     }
 
@@ -271,8 +279,8 @@ impl Links {
     pub(super) fn drive(&mut self, buffers: &Buffers<'_>) {
         for at in 0..self.active.len() {
             let link = self.link(at);
-            link.push(buffers);
-            link.pull(buffers);
+            let (pushed, pulled) = (link.push(buffers), link.pull(buffers));
+            self.moved |= pushed | pulled;
         }
     }
 
@@ -282,8 +290,12 @@ impl Links {
         active.copied().find_map(|rank| Some((rank, self.links[rank].as_mut()?.fault.take()?)))
     }
 
-    /// Sleeps for `length`, or until a stream can go on.
-    pub(super) fn nap(&self, length: Duration) {
+    /// Sleeps for `length`, or until a stream can go on; not at all while bytes are on the move, because two ends that
+    /// sleep in turn would move one buffer a nap.
+    pub(super) fn nap(&mut self, length: Duration) {
+        if std::mem::take(&mut self.moved) {
+            return;
+        }
         let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
         let interests: ArrayVec<_, WATCHED> = links.filter_map(Link::interest).take(WATCHED).collect();
         // A failing poll means a sick system, which the streams themselves will report.

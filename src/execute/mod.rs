@@ -88,8 +88,8 @@ pub struct Executor {
     waiting: Waiting,
     alarm: Arc<Alarm>,
     gone: Gone,
-    /// The shape of the last program, if it left what we consumed unsaid.
-    silent: u64,
+    /// The last program, by its fingerprint, if it left what we consumed unsaid.
+    silent: Option<u64>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -108,7 +108,7 @@ impl Executor {
     /// For a rank that shares no board yet.
     pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: 0 }
+        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: None }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -136,10 +136,12 @@ impl Executor {
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
     pub fn run(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
-        if self.silent != program.shape && self.silent != 0 {
+        // A program proves what its own readers consumed, not what those of another one did.
+        let silent = program.self_crediting.then_some(program.fingerprint);
+        if self.silent != silent && self.silent.is_some() {
             self.say_consumed();
         }
-        self.silent = program.shape;
+        self.silent = silent;
         if program.windows == 1 && program.streams.is_empty() {
             let mut run = Run { executor: self, program, fold, buffers, made: 0 };
             for op in 0..program.ops.len() {
@@ -168,7 +170,7 @@ impl Executor {
         run.flush_all()
     }
 
-    /// Writes the counters that self-crediting programs leave alone, because the next program's readers look at them.
+    /// Writes the counters that self-crediting programs leave alone, because another program's writers look at them.
     #[cold]
     fn say_consumed(&mut self) {
         let Some(board) = &self.board else { return };

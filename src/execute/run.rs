@@ -121,7 +121,7 @@ impl Run<'_, '_> {
         let executor = &mut *self.executor;
         let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let links = &mut executor.links;
+        let links = RefCell::new(&mut executor.links);
         let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
         let base = executor.positions[peer];
         let mut polls = 0u32;
@@ -130,13 +130,14 @@ impl Run<'_, '_> {
             Ok(false) => {
                 polls = polls.wrapping_add(1);
                 if polls.is_multiple_of(OFTEN) {
-                    links.drive(buffers);
+                    links.borrow_mut().drive(buffers);
                 }
                 if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
             }
             Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
-        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
+        let nap = |length| links.borrow_mut().nap(length);
+        match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 Ok(())
@@ -150,14 +151,15 @@ impl Run<'_, '_> {
     fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers, gone, locals) = (&mut executor.links, self.buffers, &executor.gone, &executor.locals);
+        let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
+        let (gone, locals) = (&executor.gone, &executor.locals);
         let readers = || locals.iter().enumerate().filter(|(at, _)| out.audience >> at & 1 == 1).map(|(_, rank)| *rank);
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
             polls = polls.wrapping_add(1);
             if !room && polls.is_multiple_of(OFTEN) {
-                links.drive(buffers);
+                links.borrow_mut().drive(buffers);
             }
             if !room && polls.is_multiple_of(SELDOM) {
                 readers().find(|rank| gone(*rank)).map(Err)
@@ -165,7 +167,8 @@ impl Run<'_, '_> {
                 room.then_some(Ok(()))
             }
         };
-        match executor.waiting.until(&executor.alarm, std::thread::sleep, ready) {
+        let nap = |length| links.borrow_mut().nap(length);
+        match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => Ok(()),
             // Who has left never reads what we have not even written.
             Ok(Err(rank)) => Err(fail(at, rank, What::Left)),

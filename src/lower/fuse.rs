@@ -64,7 +64,8 @@ pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Ve
     for step in &schedule.steps {
         match *step {
             Step::Send { from, to } => match folds.last_mut() {
-                Some(last) if last.sent() == Some(from) => last.to.push(to),
+                // A publication is read once by each of its readers.
+                Some(last) if last.sent() == Some(from) && !last.to.contains(&to) => last.to.push(to),
                 _ => folds.push(Fold::sending(from, to)),
             },
             Step::Copy { from, into } => folds.push(Fold::storing(into, vec![Origin::Local(from)])),

@@ -198,7 +198,6 @@ impl<'a> Emitter<'a> {
             class: self.way.class,
             mask: depth as u64 - 1,
             self_crediting,
-            shape: if self_crediting { self.shape(depth) } else { 0 },
             aside,
             scratch: 0,
             fingerprint: self.request.fingerprint,
@@ -347,18 +346,6 @@ impl<'a> Emitter<'a> {
             && most > 0
             && 2 * most <= self.way.depth as u64
             && self.locals.iter().all(|writer| readers(*writer).all(|reader| answers(*writer, reader)))
-    }
-
-    /// The publications of all ranks of our host, each with its readers, and the slots they take. Never zero.
-    fn shape(&self, depth: usize) -> u64 {
-        // FNV-1a, word by word.
-        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
-        let audiences = |rank: &usize| {
-            let rank = *rank;
-            self.order[rank].iter().map(move |at| self.audience(rank, &self.way.all[rank][*at]))
-        };
-        let published = self.locals.iter().flat_map(|rank| audiences(rank).filter(|it| *it != 0).chain([0]));
-        published.fold(depth as u64, mix) | 1
     }
 
     /// Bytes of scratch that storing `span` needs.

@@ -92,7 +92,11 @@ impl Staging {
         into.iter().for_each(|span| after(self.read.get(span)));
         fold.to.iter().for_each(|peer| after(self.sent.get(peer)));
         fold.remotes().for_each(|peer| after(self.taken.get(&peer)));
-        spans.for_each(|span| *self.read.entry(span).or_default() = stage);
+        // A later fold that reads may have a lower stage than an earlier one; who writes waits for all of them.
+        spans.for_each(|span| {
+            let read = self.read.entry(span).or_default();
+            *read = stage.max(*read);
+        });
         into.iter().for_each(|span| *self.written.entry(*span).or_default() = stage);
         fold.to.iter().for_each(|peer| *self.sent.entry(*peer).or_default() = stage);
         fold.remotes().for_each(|peer| *self.taken.entry(peer).or_default() = stage);

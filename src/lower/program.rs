@@ -182,10 +182,6 @@ pub struct Program {
     pub mask: u64,
     /// Repeated, this program never has to be told what readers have consumed: what they publish says so.
     pub self_crediting: bool,
-    /// Who reads how much of whom, condensed, where that makes the program self-crediting; else zero. Two such programs
-    /// in a row need no counters between them only if they are of one shape: another ring of slots reuses slots sooner,
-    /// and other readers have not answered.
-    pub shape: u64,
     /// The input must be copied aside first if it is part of the output's memory.
     pub aside: bool,
     /// Bytes of scratch.

@@ -3,6 +3,9 @@
 //! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in the words of the law.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+pub(crate) mod random;
+pub(crate) mod world;
+
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
 use std::collections::HashMap;
 

@@ -2,18 +2,20 @@
 
 use maypole::{Communicator, ReduceOp, Result};
 
-/// What rank 1 calls differs in: collective, count, type, operation, root, class of slots, direction, kind of payload.
-pub(crate) const PAIRS: [(&str, &str); 9] = [
+/// What rank 1 calls differs in: collective, count, type, operation, root, class of slots, kind of payload.
+pub(crate) const PAIRS: [(&str, &str); 8] = [
     ("sum", "broadcast"),
     ("sum", "count"),
     ("sum", "type"),
     ("sum", "max"),
-    ("reduce", "reduce to 1"),
+    ("broadcast", "broadcast from 1"),
     ("word", "large"),
     ("large", "word"),
-    ("gather", "scatter"),
     ("sum", "barrier"),
 ];
+
+/// Pairs where two ranks wait for one another and neither sends: no message can tell, only the deadline.
+pub(crate) const WAITING: [(&str, &str); 2] = [("gather", "scatter"), ("reduce", "reduce to 1")];
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +24,7 @@ pub(crate) enum Call {
     Max,
     Count,
     Type,
-    Broadcast,
+    Broadcast(usize),
     Reduce(usize),
     Word,
     Large,
@@ -38,7 +40,8 @@ impl Call {
             "max" => Self::Max,
             "count" => Self::Count,
             "type" => Self::Type,
-            "broadcast" => Self::Broadcast,
+            "broadcast" => Self::Broadcast(0),
+            "broadcast from 1" => Self::Broadcast(1),
             "reduce" => Self::Reduce(0),
             "reduce to 1" => Self::Reduce(1),
             "word" => Self::Word,
@@ -57,7 +60,7 @@ impl Call {
             Self::Max => comm.all_reduce(&mut [1f32; 100], ReduceOp::Max),
             Self::Count => comm.all_reduce(&mut [1f32; 101], ReduceOp::Sum),
             Self::Type => comm.all_reduce(&mut [1i32; 100], ReduceOp::Sum),
-            Self::Broadcast => comm.broadcast(&mut [1f32; 100], 0),
+            Self::Broadcast(root) => comm.broadcast(&mut [1f32; 100], root),
             Self::Reduce(root) => comm.reduce(&mut [1f32; 100], ReduceOp::Sum, root),
             Self::Word => comm.all_reduce(&mut [1u64], ReduceOp::Sum),
             Self::Large => comm.all_reduce(&mut vec![1u64; 1 << 17], ReduceOp::Sum),

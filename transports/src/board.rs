@@ -460,6 +460,8 @@ impl Board {
     fn payload(&self, rank: usize, class: Class, position: u64, mask: u64, len: usize) -> ViewMut<'_> {
         assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
         let geometry = self.geometry();
+        // The protocol would take two positions for two slots where the memory has one.
+        debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
         let slot = (position & mask) as usize;
         let at = match class {
             Class::Tiny => geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD,

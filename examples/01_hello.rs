@@ -1,0 +1,26 @@
+//! Lesson 1: four ranks, each with a vector, and everybody wants the sum.
+//!
+//! `run_local` starts the ranks as threads of this process and hands each its communicator. Under a launcher the ranks
+//! would be processes, and nothing inside the closure would change (lesson 6).
+
+use maypole::collective::Collective;
+use maypole::{Communicator, DataType, ReduceOp};
+
+fn main() {
+    let lines = Communicator::run_local(4, |mut comm| {
+        let mine = [comm.rank() as f32, 10.0, -1.0];
+        let mut sum = mine;
+        comm.all_reduce(&mut sum, ReduceOp::Sum).expect("all ranks call the same");
+        format!("rank {} brought {mine:?} and leaves with {sum:?}", comm.rank())
+    });
+    for line in lines {
+        println!("{line}");
+    }
+
+    // How a call is done depends on what is equal on all ranks, so that all of them choose alike.
+    let comm = Communicator::local(4).remove(0);
+    for count in [2, 2_000, 2_000_000] {
+        let algorithm = comm.algorithm(Collective::AllReduce, count, DataType::F32).expect("nobody named another");
+        println!("{count} elements would go by {algorithm}");
+    }
+}

@@ -1,0 +1,186 @@
+//! Ranks that are threads: real executors over real boards and in-process streams, without the front door.
+
+use maypole::Element;
+use maypole::collective::{Collective, Held};
+use maypole::execute::{AnyStream, Buffers, Executor, Failure};
+use maypole::lower::{Program, Request, lower};
+use maypole::schedule::{Layout, Placement, Schedule};
+use maypole_kernels::{BinaryOp, Fold, Region, View, ViewMut};
+use maypole_transports::board::Board;
+use maypole_transports::cores::Share;
+use maypole_transports::{Alarm, Waiting, mem};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// No wait of any test lasts longer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which ranks share a board, and how much a stream between the others holds.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) hosts: Vec<usize>,
+    pub(crate) capacity: usize,
+}
+
+impl World {
+    /// One executor a rank, joined by boards and streams.
+    fn executors(&self, alarm: &Arc<Alarm>) -> Vec<Executor> {
+        let mut boards: HashMap<usize, Arc<Region>> = HashMap::new();
+        let mut executors = Vec::new();
+        for (rank, host) in self.hosts.iter().enumerate() {
+            let locals: Vec<usize> = (0..self.hosts.len()).filter(|peer| self.hosts[*peer] == *host).collect();
+            let waiting = Waiting::new(self.hosts.len(), Share::together([&Share::mine()]), TIMEOUT);
+            let mut executor = Executor::new(rank, waiting, Arc::clone(alarm), Box::new(|_| false));
+            if locals.len() > 1 {
+                let region = boards.entry(*host).or_insert_with(|| Arc::new(Region::new(Board::bytes(locals.len()))));
+                let me = locals.iter().position(|peer| *peer == rank).expect("a rank is on its own host");
+                executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me);
+            }
+            executors.push(executor);
+        }
+        self.join(&mut executors);
+        executors
+    }
+
+    fn join(&self, executors: &mut [Executor]) {
+        for there in 0..executors.len() {
+            for here in (0..there).filter(|here| self.hosts[*here] != self.hosts[there]) {
+                let (one, other) = mem::pair(self.capacity);
+                executors[here].links().insert(there, AnyStream::Mem(one));
+                executors[there].links().insert(here, AnyStream::Mem(other));
+            }
+        }
+    }
+
+    /// Runs `rank` on a thread for each. The first error ends all waits, and is what is returned.
+    pub(crate) fn run(&self, rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync) -> Result<(), String> {
+        let (alarm, rank) = (Arc::new(Alarm::default()), &rank);
+        let executors = self.executors(&alarm);
+        let ends: Vec<_> = std::thread::scope(|scope| {
+            let start = |(me, mut executor): (usize, Executor)| {
+                let alarm = &alarm;
+                scope.spawn(move || {
+                    let end = Raise(alarm).unless_ok(|| rank(me, &mut executor));
+                    // Whoever ends first keeps its streams until nobody needs them.
+                    (end, executor)
+                })
+            };
+            let threads: Vec<_> = executors.into_iter().enumerate().map(start).collect();
+            threads.into_iter().map(|thread| thread.join().map(|(end, _)| end)).collect()
+        });
+        // What others say once the alarm is raised is not the cause.
+        let mut errors = Vec::new();
+        for end in ends {
+            match end {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => errors.push(error),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        errors.sort_by_key(|error| error.contains("Alarmed"));
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+/// Raises the alarm when dropped, so also on a panic.
+struct Raise<'a>(&'a Alarm);
+
+impl Raise<'_> {
+    fn unless_ok<T>(self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let end = work();
+        if end.is_ok() {
+            std::mem::forget(self);
+        }
+        end
+    }
+}
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.raise();
+    }
+}
+
+/// One operation, as all ranks know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub(crate) collective: Collective,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) layout: Layout,
+    pub(crate) window: usize,
+    pub(crate) fingerprint: u64,
+}
+
+impl Operation {
+    /// The program of rank `me`.
+    pub(crate) fn lower<T: Element>(&self, hosts: &[usize], me: usize, placement: Placement) -> Program {
+        let request = Request {
+            collective: self.collective,
+            schedules: &self.schedules,
+            layout: &self.layout,
+            element: size_of::<T>(),
+            hosts,
+            window: self.window,
+            fingerprint: self.fingerprint,
+        };
+        lower(&request, me, placement).expect("it completes in proof order")
+    }
+
+    /// The elements of the whole that rank `me` brings.
+    pub(crate) fn brings(&self, me: usize) -> Range<usize> {
+        self.held(self.collective.input(me))
+    }
+
+    /// The elements of the whole that rank `me` ends with.
+    pub(crate) fn holds(&self, me: usize) -> Range<usize> {
+        self.held(self.collective.output(me))
+    }
+
+    fn held(&self, held: Held) -> Range<usize> {
+        match held {
+            Held::All => 0..self.layout.count(),
+            Held::One(chunk) => self.layout.range(chunk),
+            Held::Nothing => 0..0,
+        }
+    }
+
+    /// Runs `program`, which is this operation lowered for `me`: from `input`, over what `output` holds before.
+    pub(crate) fn apart<T: Element>(
+        &self,
+        executor: &mut Executor,
+        program: &Program,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), Box<Failure>> {
+        let scratch = Region::new(program.scratch);
+        let buffers = Buffers { input: View::of(input), output: ViewMut::of(output), scratch: scratch.view() };
+        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum), &buffers)
+    }
+
+    /// Runs `program`, which is this operation lowered for `me` in place, in the whole vector.
+    pub(crate) fn in_place<T: Element>(
+        &self,
+        executor: &mut Executor,
+        program: &Program,
+        me: usize,
+        whole: &mut [T],
+    ) -> Result<(), Box<Failure>> {
+        let bytes = |range: Range<usize>| (range.start * size_of::<T>(), range.len() * size_of::<T>());
+        let ((from, long), (to, wide)) = (bytes(self.brings(me)), bytes(self.holds(me)));
+        let whole = ViewMut::of(whole);
+        let scratch = Region::new(program.scratch);
+        let aside = Region::new(if program.aside { long } else { 0 });
+        let mut buffers = Buffers {
+            input: whole.slice(from, long).as_view(),
+            output: whole.slice(to, wide),
+            scratch: scratch.view(),
+        };
+        if program.aside {
+            aside.view().copy_from(buffers.input);
+            buffers.input = aside.view().as_view();
+        }
+        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum), &buffers)
+    }
+}

@@ -1,0 +1,63 @@
+//! Every lesson runs and says what it is there to say. `cargo test` builds them first; `cargo test --test examples`
+//! does not, and then `cargo build --examples` must.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn example(name: &str) -> PathBuf {
+    // target/debug/deps/examples-0123 -> target/debug/examples/NAME
+    let here = std::env::current_exe().expect("this test is a file");
+    here.ancestors().nth(2).expect("it lies in deps").join("examples").join(name)
+}
+
+#[track_caller]
+fn says(mut command: Command, expected: &[&str]) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{said}{complained}", output.status);
+    for text in expected {
+        assert!(said.contains(text), "{command:?} does not say {text:?}:\n{said}");
+    }
+}
+
+#[test]
+fn hello() {
+    says(
+        Command::new(example("01_hello")),
+        &["rank 3 brought [3.0, 10.0, -1.0] and leaves with [6.0, 40.0, -4.0]", "2 elements would go by one-shot"],
+    );
+}
+
+#[test]
+fn read_a_schedule() {
+    says(Command::new(example("02_read_a_schedule")), &["0  post in0 to rank 2", "2 (n-1)/n = 1.5 of the vector"]);
+}
+
+#[test]
+fn draw_a_ring() {
+    says(Command::new(example("03_draw_a_ring")), &["out2 =in2 +=3 ->1", "one-shot all_reduce, 4 ranks"]);
+}
+
+#[test]
+fn break_it() {
+    says(
+        Command::new(example("04_break_it")),
+        &["never takes what rank", "sending what is about to change:\n    stuck"],
+    );
+}
+
+#[test]
+fn your_own_algorithm() {
+    says(Command::new(example("05_your_own_algorithm")), &["keeps_rank_order: true", "windows gave 6"]);
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn two_processes() {
+    says(Command::new(example("06_two_processes")), &["I am rank 0 of 1"]);
+    for transport in ["shm", "tcp"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+        command.args(["run", "-n", "2"]).arg(example("06_two_processes")).env("MAYPOLE_TRANSPORT", transport);
+        says(command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
+    }
+}

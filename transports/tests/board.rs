@@ -1,0 +1,361 @@
+//! The contract of the board, over memory that threads really share.
+
+use maypole_kernels::Region;
+use maypole_transports::Board;
+use maypole_transports::board::{CHUNK, Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL, SMALL_SLOTS, TINY};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CLASSES: [Class; 3] = [Class::Tiny, Class::Small, Class::Chunk];
+
+/// The views that all ranks have of one board.
+fn boards(ranks: usize) -> Vec<Board> {
+    let region = Arc::new(Region::new(Board::bytes(ranks)));
+    (0..ranks).map(|me| Board::new(Arc::clone(&region), ranks, me)).collect()
+}
+
+/// Polls until `ready`; fails rather than wait for ever.
+fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
+    let mut since = None;
+    while !ready() {
+        std::thread::yield_now();
+        let since = since.get_or_insert_with(Instant::now);
+        assert!(since.elapsed() < Duration::from_secs(30), "{}", what());
+    }
+}
+
+/// Numbers drawn by lot (SplitMix64): the same ones for the same seed.
+struct Lot(u64);
+
+impl Lot {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.draw() % end as u64) as usize
+    }
+}
+
+/// Who publishes what: all ranks know it.
+#[derive(Clone, Copy, Debug)]
+struct Publication {
+    writer: usize,
+    out: Out,
+}
+
+impl Publication {
+    fn wanted(&self) -> In {
+        let Out { class, mask, position, fingerprint, len, .. } = self.out;
+        In { class, mask, peer: self.writer, position, fingerprint, len }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut lot = Lot((self.writer as u64) << 32 | self.out.position);
+        (0..self.out.len.div_ceil(8)).flat_map(|_| lot.draw().to_le_bytes()).take(self.out.len).collect()
+    }
+
+    fn has_reader(&self, rank: usize) -> bool {
+        self.out.audience >> rank & 1 == 1
+    }
+}
+
+/// Lengths at both ends of what a class holds, and in between.
+fn length(class: Class, lot: &mut Lot) -> usize {
+    match lot.below(6) {
+        0 => 0,
+        1 => 1,
+        2 => class.bytes(),
+        _ => lot.below(class.bytes() + 1),
+    }
+}
+
+fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Publication> {
+    let mut positions = vec![0; ranks];
+    let mut draw = |_| {
+        let writer = lot.below(ranks);
+        let class = CLASSES[lot.below(CLASSES.len())];
+        // A random set of the others; if it is empty, the next rank.
+        let others = lot.draw() & ((1 << ranks) - 1) & !(1 << writer);
+        let audience = if others == 0 { 1 << ((writer + 1) % ranks) } else { others };
+        let slots = class.slots(ranks) >> lot.below(4);
+        let position = positions[writer];
+        positions[writer] += 1;
+        let (mask, len) = (slots.max(1) as u64 - 1, length(class, lot));
+        Publication { writer, out: Out { class, mask, position, audience, fingerprint: lot.draw(), len } }
+    };
+    (0..count).map(&mut draw).collect()
+}
+
+/// One rank's part. All ranks take the list in one order, so whoever is least far can always go on.
+fn take_part(board: &Board, me: usize, list: &[Publication], mut lot: Lot, slow: bool) {
+    for it in list {
+        if it.writer == me {
+            until(|| format!("no room for {it:?}"), || board.writable(it.out));
+            board.slot(it.out).fill_from(&it.bytes());
+            board.commit(it.out);
+        } else if it.has_reader(me) {
+            let wanted = it.wanted();
+            until(|| format!("{me} never sees {it:?}"), || board.readable(wanted).expect("nobody is in another call"));
+            assert_eq!(board.lent(wanted).to_vec(), it.bytes(), "{it:?} as {me} sees it");
+            if slow {
+                (0..lot.below(50)).for_each(|_| std::thread::yield_now());
+                assert_eq!(board.lent(wanted).to_vec(), it.bytes(), "{it:?} stays as it is until it is consumed");
+            }
+            board.consume(it.writer, it.out.position + 1);
+        }
+    }
+}
+
+fn check_random(ranks: usize, count: usize, seed: u64, slow: u64) {
+    let list = &random(ranks, count, &mut Lot(seed));
+    std::thread::scope(|scope| {
+        for (me, board) in boards(ranks).into_iter().enumerate() {
+            let lot = Lot(seed ^ me as u64);
+            scope.spawn(move || take_part(&board, me, list, lot, slow >> me & 1 == 1));
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 20, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_published_is_what_is_read(ranks in prop::sample::select(vec![2, 3, 5]), seed: u64, slow in 0..32u64) {
+        check_random(ranks, 400, seed, slow);
+    }
+}
+
+#[test]
+fn a_slow_reader_loses_nothing() {
+    check_random(3, 1000, 5, 0b100);
+}
+
+fn out(class: Class, position: u64, audience: u64) -> Out {
+    let mask = class.slots(2) as u64 - 1;
+    Out { class, mask, position, audience, fingerprint: 7, len: 8 }
+}
+
+fn wanted(out: Out, peer: usize) -> In {
+    let Out { class, mask, position, fingerprint, len, .. } = out;
+    In { class, mask, peer, position, fingerprint, len }
+}
+
+fn publish(board: &Board, out: Out) {
+    assert!(board.writable(out), "{out:?}");
+    board.slot(out).fill_from(&vec![out.position as u8; out.len]);
+    board.commit(out);
+}
+
+#[test]
+fn a_slot_is_free_again_once_all_its_readers_say_so() {
+    for class in CLASSES {
+        let boards = boards(3);
+        let slots = class.slots(2) as u64;
+        (0..slots).for_each(|position| publish(&boards[0], out(class, position, 0b110)));
+        let next = out(class, slots, 0b110);
+        assert!(!boards[0].writable(next), "{class:?}");
+        boards[1].consume(0, 1);
+        assert!(!boards[0].writable(next), "{class:?}: rank 2 has not read");
+        boards[2].consume(0, 1);
+        publish(&boards[0], next);
+        assert!(!boards[0].writable(out(class, slots + 1, 0b110)), "{class:?}: one slot was given back, not two");
+    }
+}
+
+#[test]
+fn a_credit_does_what_a_counter_does() {
+    for class in CLASSES {
+        let boards = boards(2);
+        let slots = class.slots(2) as u64;
+        (0..slots).for_each(|position| publish(&boards[0], out(class, position, 0b10)));
+        assert!(!boards[0].writable(out(class, slots, 0b10)));
+        boards[0].credit(1, 2);
+        boards[0].credit(1, 1);
+        publish(&boards[0], out(class, slots, 0b10));
+        publish(&boards[0], out(class, slots + 1, 0b10));
+        assert!(!boards[0].writable(out(class, slots + 2, 0b10)));
+    }
+}
+
+/// What one class leaves in its slots is not in the way of another, but all classes share the lines.
+#[test]
+fn classes_share_lines_alone() {
+    let boards = boards(2);
+    (0..SMALL_SLOTS as u64).for_each(|position| publish(&boards[0], out(Class::Small, position, 0b10)));
+    assert!(!boards[0].writable(out(Class::Small, SMALL_SLOTS as u64, 0b10)));
+    (SMALL_SLOTS..LINES).for_each(|position| publish(&boards[0], out(Class::Tiny, position as u64, 0b10)));
+    assert!(!boards[0].writable(out(Class::Chunk, LINES as u64, 0b10)));
+    boards[1].consume(0, 1);
+    publish(&boards[0], out(Class::Chunk, LINES as u64, 0b10));
+}
+
+#[test]
+fn nothing_is_readable_before_it_is_published() {
+    let boards = boards(2);
+    let first = out(Class::Small, 0, 0b10);
+    assert_eq!(boards[1].readable(wanted(first, 0)), Ok(false));
+    assert!(boards[0].writable(first));
+    boards[0].slot(first).fill_from(&[1; 8]);
+    assert_eq!(boards[1].readable(wanted(first, 0)), Ok(false));
+    boards[0].commit(first);
+    assert_eq!(boards[1].readable(wanted(first, 0)), Ok(true));
+    assert_eq!(boards[1].readable(wanted(out(Class::Small, 1, 0), 0)), Ok(false));
+}
+
+#[test]
+fn another_call_is_told_by_its_fingerprint() {
+    let boards = boards(2);
+    let theirs = Out { fingerprint: 99, ..out(Class::Tiny, 0, 0b10) };
+    publish(&boards[0], theirs);
+    let expected = wanted(out(Class::Tiny, 0, 0b10), 0);
+    assert_eq!(boards[1].readable(expected), Err(Mismatch { peer: 0, theirs: 99 }));
+}
+
+#[test]
+fn a_publication_that_did_not_count_on_us_is_told_by_its_position() {
+    let boards = boards(2);
+    (0..=LINES as u64).for_each(|position| publish(&boards[0], out(Class::Tiny, position, 0)));
+    assert_eq!(
+        boards[1].readable(wanted(out(Class::Tiny, 0, 0b10), 0)),
+        Err(Mismatch { peer: 0, theirs: 7 }),
+        "the line holds a later publication"
+    );
+}
+
+#[test]
+fn a_glance_sees_what_lies_there() {
+    let boards = boards(3);
+    assert_eq!(boards[1].glance(0, 0), None);
+    publish(&boards[0], Out { fingerprint: 99, ..out(Class::Tiny, 0, 0b100) });
+    assert_eq!(boards[1].glance(0, 0), Some(99));
+    assert_eq!(boards[1].glance(0, 1), None);
+}
+
+/// A peer may be many calls ahead of a reader for whom it has published all the same: a glance alone proves nothing.
+#[test]
+fn a_glance_may_see_later_calls() {
+    let boards = boards(3);
+    publish(&boards[0], out(Class::Tiny, 0, 0b100));
+    boards[2].consume(0, 1);
+    (1..LINES as u64).for_each(|position| publish(&boards[0], out(Class::Tiny, position, 0b010)));
+    publish(&boards[0], Out { fingerprint: 99, ..out(Class::Tiny, LINES as u64, 0b100) });
+    assert_eq!(boards[1].glance(0, 0), Some(99));
+    assert_eq!(boards[1].readable(wanted(out(Class::Tiny, 1, 0b010), 0)), Ok(true));
+}
+
+#[test]
+fn classes_hold_what_they_say() {
+    let limits = [(0, Some(Class::Tiny)), (TINY, Some(Class::Tiny)), (TINY + 1, Some(Class::Small))];
+    let more = [(SMALL, Some(Class::Small)), (SMALL + 1, Some(Class::Chunk)), (CHUNK, Some(Class::Chunk))];
+    for (bytes, class) in limits.into_iter().chain(more).chain([(CHUNK + 1, None)]) {
+        assert_eq!(Class::holding(bytes), class, "{bytes} bytes");
+    }
+    for ranks in 1..=MAX_RANKS {
+        let fits = |class: Class| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
+        assert!(CLASSES.into_iter().all(fits), "{ranks} ranks");
+    }
+}
+
+/// All slots of all ranks filled to the brim lie apart.
+#[test]
+fn slots_do_not_overlap() {
+    for class in CLASSES {
+        let boards = boards(3);
+        let outs = |rank: usize| {
+            let mask = class.slots(3) as u64 - 1;
+            let full = move |position| Out { mask, len: class.bytes(), ..out(class, position, 0b111 & !(1 << rank)) };
+            (0..class.slots(3) as u64).map(full)
+        };
+        let byte = |rank: usize, out: Out| (rank * 80) as u8 + out.position as u8;
+        for (rank, board) in boards.iter().enumerate() {
+            outs(rank).for_each(|out| board.slot(out).fill_from(&vec![byte(rank, out); out.len]));
+            outs(rank).for_each(|out| board.commit(out));
+        }
+        for rank in 0..3 {
+            for out in outs(rank) {
+                assert_eq!(boards[(rank + 1) % 3].readable(wanted(out, rank)), Ok(true));
+                let lent = boards[(rank + 1) % 3].lent(wanted(out, rank)).to_vec();
+                assert!(lent == vec![byte(rank, out); class.bytes()], "{class:?} {out:?} of {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_of_64_ranks_reads_and_is_waited_for() {
+    let region = Arc::new(Region::new(Board::bytes(MAX_RANKS)));
+    let first = Board::new(Arc::clone(&region), MAX_RANKS, 0);
+    let last = Board::new(region, MAX_RANKS, MAX_RANKS - 1);
+    let full = |position| Out { mask: 63, len: CHUNK, ..out(Class::Chunk, position, 1 << 63) };
+    (0..64).for_each(|position| publish(&first, full(position)));
+    assert!(!first.writable(full(64)));
+    assert_eq!(last.readable(wanted(full(63), 0)), Ok(true));
+    assert_eq!(last.lent(wanted(full(63), 0)).to_vec(), [63; CHUNK]);
+    last.consume(0, 64);
+    publish(&first, full(127));
+    assert!(format!("{last:?}").contains("63"));
+}
+
+#[test]
+fn a_rank_alone_has_a_board_too() {
+    let board = boards(1).remove(0);
+    assert_eq!(board.ranks(), 1);
+    (0..200).for_each(|position| publish(&board, out(Class::Small, position, 0)));
+}
+
+#[test]
+#[should_panic(expected = "a board serves 1 to 64 ranks")]
+fn a_board_for_nobody() {
+    Board::bytes(0);
+}
+
+#[test]
+#[should_panic(expected = "a board serves 1 to 64 ranks")]
+fn a_board_for_too_many() {
+    Board::bytes(MAX_RANKS + 1);
+}
+
+#[test]
+#[should_panic(expected = "a board of 2 needs")]
+fn a_board_in_too_little_memory() {
+    Board::new(Arc::new(Region::new(Board::bytes(2) - 1)), 2, 0);
+}
+
+#[test]
+#[should_panic(expected = "local rank 2 of 2")]
+fn a_rank_that_is_not_on_the_board() {
+    Board::new(Arc::new(Region::new(Board::bytes(2))), 2, 2);
+}
+
+#[test]
+#[should_panic(expected = "a payload of 49 bytes in a slot of 48")]
+fn a_payload_that_does_not_fit() {
+    boards(2)[0].slot(Out { len: TINY + 1, ..out(Class::Tiny, 0, 0b10) });
+}
+
+#[test]
+#[should_panic(expected = "a payload of 16385 bytes in a slot of 16384")]
+fn a_wanted_payload_that_does_not_fit() {
+    boards(2)[1].lent(In { len: SMALL + 1, ..wanted(out(Class::Small, 0, 0b10), 0) });
+}
+
+#[test]
+fn peers_must_be_on_the_board() {
+    let boards = boards(2);
+    let stranger = wanted(out(Class::Tiny, 0, 0b10), 2);
+    let calls: [&dyn Fn(); 4] = [
+        &|| assert!(boards[0].readable(stranger).is_ok()),
+        &|| assert!(boards[0].lent(stranger).is_empty()),
+        &|| assert!(boards[0].glance(2, 0).is_none()),
+        &|| boards[0].consume(2, 1),
+    ];
+    for call in calls {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("a stranger is refused");
+        let text = panic.downcast_ref::<String>().expect("a message");
+        assert!(text.contains("local rank 2 of 2"), "{text}");
+    }
+}
