@@ -137,13 +137,19 @@ impl Engine {
             .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })
     }
 
+    /// Refuses to go on after a failure.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(first) => Err(Error::Failed { first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Makes `call` the current one.
     #[cold]
     #[inline(never)]
     fn turn_to(&mut self, call: Call) -> Result<()> {
-        if let Some(first) = &self.failed {
-            return Err(Error::Failed { first: first.clone() });
-        }
+        self.check()?;
         self.current = match self.known.get(&(call, self.wanted)) {
             Some(known) => *known,
             None => self.prepare(call)?,
@@ -168,7 +174,7 @@ impl Engine {
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program =
             lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
-        self.connect(call, &program)?;
+        self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
         let input = if program.aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
@@ -196,22 +202,21 @@ impl Engine {
     }
 
     /// Makes the board at the first call, and the streams that `program` needs and that are not there yet.
-    fn connect(&mut self, call: Call, program: &Program) -> Result<()> {
+    fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
         let deadline = Instant::now() + self.timeout;
-        let failed = |why| Error::Connect { rank: self.rank, operation: call.to_string(), why };
         if !self.connected {
-            self.check_memory(call)?;
+            self.check_memory()?;
             let locals: Vec<usize> =
                 (0..self.world).filter(|peer| self.hosts[*peer] == self.hosts[self.rank]).collect();
             let me = locals.iter().position(|peer| *peer == self.rank).expect("a rank is on its own host");
-            let board: Board = self.control.board(&locals, me, deadline).map_err(failed)?;
+            let board: Board = self.control.board(&locals, me, deadline)?;
             self.executor.share(board, locals, me);
             self.connected = true;
         }
         for link in &program.streams {
             let peer = link.peer as usize;
             if !self.executor.links().contains(peer) {
-                let stream = self.control.stream(peer, deadline).map_err(failed)?;
+                let stream = self.control.stream(peer, deadline)?;
                 self.executor.links().insert(peer, stream);
             }
         }
@@ -219,18 +224,17 @@ impl Engine {
     }
 
     /// Refuses boards that the user has no memory for.
-    fn check_memory(&self, call: Call) -> Result<()> {
+    fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
         let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
         let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
         if share <= limit {
             return Ok(());
         }
-        let why = format!(
+        Err(format!(
             "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
              raise it, or use MAYPOLE_TRANSPORT=tcp"
-        );
-        Err(Error::Connect { rank: self.rank, operation: call.to_string(), why })
+        ))
     }
 
     #[cold]
@@ -274,10 +278,29 @@ impl Engine {
     fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        if first.kind == kind {
+        // The end of a failed peer looks like a death of its own.
+        if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
         Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
+    }
+
+    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
+    /// before it.
+    #[cold]
+    pub(super) fn unconnected(&mut self, operation: String, why: String) -> Error {
+        let (rank, sequence) = (self.rank, self.sequence);
+        let error = match self.control.cause() {
+            Some(cause) => Error::Aborted { rank, operation, sequence, cause: cause.text },
+            None => {
+                let error = Error::Connect { rank, operation, why };
+                self.control.fail(Cause { sequence, kind: CauseKind::Timeout, rank, text: error.to_string() });
+                error
+            }
+        };
+        self.failed = Some(error.to_string());
+        self.current = usize::MAX;
+        error
     }
 
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.

@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::time::Instant;
 
 impl Communicator {
@@ -15,12 +15,14 @@ impl Communicator {
     /// # Errors
     /// [`Error::Connect`] if not all ranks call it in time.
     pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
+        self.engine.check()?;
         let mut blob = vec![u8::from(color.is_some())];
         blob.extend(color.unwrap_or(0).to_le_bytes());
         blob.extend(key.to_le_bytes());
         let deadline = Instant::now() + self.engine.timeout;
-        let refused = |why| Error::Connect { rank: self.engine.rank, operation: "split".to_owned(), why };
-        let blobs = self.engine.control.exchange(blob, deadline).map_err(refused)?;
+        let exchanged = self.engine.control.exchange(blob, deadline);
+        let mut refused = |why| self.engine.unconnected("split".to_owned(), why);
+        let blobs = exchanged.map_err(&mut refused)?;
         self.splits += 1;
         let Some(color) = color else { return Ok(None) };
         let mut members = Vec::new();
@@ -50,15 +52,17 @@ impl Communicator {
 
     /// Makes sure that all ranks ask for the same new group.
     pub(super) fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
-        let refused = |why| Error::Connect { rank: self.engine.rank, operation: operation.to_owned(), why };
-        let deadline = Instant::now() + self.engine.timeout;
-        let blobs = self.engine.control.exchange(what.as_bytes().to_vec(), deadline).map_err(refused)?;
+        self.engine.check()?;
+        let (rank, deadline) = (self.rank(), Instant::now() + self.engine.timeout);
+        let exchanged = self.engine.control.exchange(what.as_bytes().to_vec(), deadline);
+        let mut refused = |why| self.engine.unconnected(operation.to_owned(), why);
+        let blobs = exchanged.map_err(&mut refused)?;
         self.splits += 1;
         match blobs.iter().position(|blob| blob != what.as_bytes()) {
             None => Ok(()),
-            Some(rank) => {
-                let theirs = String::from_utf8_lossy(&blobs[rank]);
-                Err(refused(format!("rank {} asks for {what}, but rank {rank} for {theirs}", self.rank())))
+            Some(other) => {
+                let theirs = String::from_utf8_lossy(&blobs[other]);
+                Err(refused(format!("rank {rank} asks for {what}, but rank {other} for {theirs}")))
             }
         }
     }

@@ -100,14 +100,19 @@ impl Control for Member {
         self.hub.changed.notify_all();
         self.hub.until(deadline, |table| {
             let exchange = table.exchanges.get_mut(&key)?;
+            let missing = |rank: &usize| !exchange.blobs.contains_key(rank);
+            let left = |rank: &usize| table.left.contains(&(self.path.clone(), *rank));
+            if let Some(rank) = (0..size).find(|rank| missing(rank) && left(rank)) {
+                return Some(Err(format!("rank {rank} has left")));
+            }
             (exchange.blobs.len() == size).then_some(())?;
             let blobs = (0..size).map(|rank| exchange.blobs[&rank].clone()).collect();
             exchange.readers += 1;
             if exchange.readers == size {
                 table.exchanges.remove(&key);
             }
-            Some(blobs)
-        })
+            Some(Ok(blobs))
+        })?
     }
 
     fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, String> {
@@ -183,5 +188,6 @@ impl Control for Member {
         let mut table = self.hub.table();
         table.doing.insert((self.path.clone(), self.me), text);
         table.left.insert((self.path.clone(), self.me));
+        self.hub.changed.notify_all();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use crate::execute::AnyStream;
-use crate::service::{Cause, GroupId, Pulse, Service};
+use crate::service::{Cause, GroupId, Pulse, Service, Verdict};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,12 +68,21 @@ impl Control for Joined {
     fn locate(&self, peer: usize) -> Option<String> {
         let peer = self.members[peer];
         self.service.progress().awaits(self.group, Some(peer));
-        Some(self.service.ask_where(self.group, peer).to_string())
+        let places = self.service.survey(self.group);
+        let verdict = Verdict::follow(peer, &places);
+        let Verdict::Busy { .. } = verdict else { return Some(verdict.to_string()) };
+        // It waits for somebody, too, but not for so long that it says for whom: who does nothing is to blame.
+        let mut others = self.members.iter().map(|member| Verdict::follow(*member, &places));
+        let idle = others.find(|it| matches!(it, Verdict::Silent { .. } | Verdict::Outside { .. }));
+        Some(idle.map_or_else(|| verdict.to_string(), |idle| format!("{verdict}; {idle}")))
     }
 
     fn fail(&self, cause: Cause) -> Cause {
         let rank = self.members[cause.rank];
-        self.service.settle(Cause { rank, ..cause }, SETTLING)
+        let first = self.service.settle(Cause { rank, ..cause }, SETTLING);
+        // Who is no member of this group has no rank in it.
+        let rank = self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
+        Cause { rank, ..first }
     }
 
     fn cause(&self) -> Option<Cause> {

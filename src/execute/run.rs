@@ -152,6 +152,8 @@ impl Run<'_, '_> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
         let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
+        let (gone, locals) = (&executor.gone, &executor.locals);
+        let readers = || locals.iter().enumerate().filter(|(at, _)| out.audience >> at & 1 == 1).map(|(_, rank)| *rank);
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
@@ -159,11 +161,19 @@ impl Run<'_, '_> {
             if !room && polls.is_multiple_of(OFTEN) {
                 links.borrow_mut().drive(buffers);
             }
-            room.then_some(())
+            if !room && polls.is_multiple_of(SELDOM) {
+                readers().find(|rank| gone(*rank)).map(Err)
+            } else {
+                room.then_some(Ok(()))
+            }
         };
-        let reader = || executor.locals[out.audience.trailing_zeros() as usize];
         let nap = |length| links.borrow_mut().nap(length);
-        executor.waiting.until(&executor.alarm, nap, ready).map_err(|interrupted| interrupt(at, reader(), interrupted))
+        match executor.waiting.until(&executor.alarm, nap, ready) {
+            Ok(Ok(())) => Ok(()),
+            // Who has left never reads what we have not even written.
+            Ok(Err(rank)) => Err(fail(at, rank, What::Left)),
+            Err(interrupted) => Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted)),
+        }
     }
 
     /// Tells streams where what this fold takes from them shall go.

@@ -1,0 +1,129 @@
+//! The arithmetic contract, one scalar at a time.
+
+use maypole::ReduceOp;
+use maypole::element::{Element, bf16, f16};
+use std::fmt::Debug;
+
+/// A scalar that knows what collectives must make of it.
+pub(crate) trait Number: Element + Debug {
+    /// Whatever the type holds, the strange values often.
+    fn any(word: u64) -> Self;
+    /// Something for which every order of combination by `op` gives the same bits.
+    fn gentle(word: u64, op: ReduceOp) -> Self;
+    /// One binary step, rounded.
+    fn combine(self, other: Self, op: ReduceOp) -> Self;
+    /// The one division of an average.
+    fn divide(self, by: usize) -> Self;
+    /// The bits; of all NaNs the same.
+    fn bits(self) -> u64;
+}
+
+macro_rules! integers {
+    ($($integer:ty),+) => {$(
+        impl Number for $integer {
+            fn any(word: u64) -> Self {
+                match word % 16 {
+                    0 => Self::MIN,
+                    1 => Self::MAX,
+                    2 => 0,
+                    _ => (word >> 7) as Self,
+                }
+            }
+
+            /// They wrap: every order is the same.
+            fn gentle(word: u64, _: ReduceOp) -> Self {
+                Self::any(word)
+            }
+
+            fn combine(self, other: Self, op: ReduceOp) -> Self {
+                match op {
+                    ReduceOp::Sum | ReduceOp::Avg => self.wrapping_add(other),
+                    ReduceOp::Product => self.wrapping_mul(other),
+                    ReduceOp::Min => self.min(other),
+                    ReduceOp::Max => self.max(other),
+                    _ => unreachable!("there are five operations"),
+                }
+            }
+
+            fn divide(self, by: usize) -> Self {
+                self / by as Self
+            }
+
+            fn bits(self) -> u64 {
+                self as u64
+            }
+        }
+    )+};
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// IEEE 754-2019 minimum or maximum.
+macro_rules! extreme {
+    ($a:expr, $b:expr, $nan:expr, $negative_first:expr, $less:expr) => {{
+        let (a, b) = ($a, $b);
+        if a.is_nan() || b.is_nan() {
+            $nan
+        } else if a == b {
+            if a.is_sign_negative() == $negative_first { a } else { b }
+        } else if $less(a, b) {
+            a
+        } else {
+            b
+        }
+    }};
+}
+
+macro_rules! floats {
+    ($($float:ty, $bits:ty, $wide:ty, $widen:expr, $narrow:expr);+ $(;)?) => {$(
+        impl Number for $float {
+            fn any(word: u64) -> Self {
+                let strange = [
+                    Self::NAN, Self::INFINITY, Self::NEG_INFINITY, Self::from_bits(0), Self::MAX, Self::MIN,
+                    Self::from_bits(1), Self::MIN_POSITIVE, $narrow(-0.0),
+                ];
+                match word % 32 {
+                    0 => strange[(word >> 8) as usize % strange.len()],
+                    1..4 => Self::from_bits((word >> 8) as $bits),
+                    _ => $narrow(((word >> 40) as $wide / 64.0 - 131_072.0) / (1u64 << (word >> 8 & 15)) as $wide),
+                }
+            }
+
+            fn gentle(word: u64, op: ReduceOp) -> Self {
+                match op {
+                    ReduceOp::Min | ReduceOp::Max => Self::any(word),
+                    // Powers of two: products are exact, and small enough for every type.
+                    ReduceOp::Product => $narrow([1.0, -1.0, 2.0, -2.0, 0.5, 0.0][(word >> 8) as usize % 6]),
+                    // Sums of eight fit the eight bits of a bf16.
+                    _ => $narrow((word >> 8 & 31) as $wide - 15.0),
+                }
+            }
+
+            fn combine(self, other: Self, op: ReduceOp) -> Self {
+                let (a, b): ($wide, $wide) = ($widen(self), $widen(other));
+                match op {
+                    ReduceOp::Sum | ReduceOp::Avg => $narrow(a + b),
+                    ReduceOp::Product => $narrow(a * b),
+                    ReduceOp::Min => $narrow(extreme!(a, b, <$wide>::NAN, true, |a, b| a < b)),
+                    ReduceOp::Max => $narrow(extreme!(a, b, <$wide>::NAN, false, |a, b| a > b)),
+                    _ => unreachable!("there are five operations"),
+                }
+            }
+
+            fn divide(self, by: usize) -> Self {
+                $narrow($widen(self) / by as $wide)
+            }
+
+            fn bits(self) -> u64 {
+                if self.is_nan() { u64::MAX } else { self.to_bits().into() }
+            }
+        }
+    )+};
+}
+
+floats! {
+    f16, u16, f32, f16::to_f32, f16::from_f32;
+    bf16, u16, f32, bf16::to_f32, bf16::from_f32;
+    f32, u32, f32, |x| x, |x| x;
+    f64, u64, f64, |x| x, |x| x;
+}

@@ -1,0 +1,266 @@
+//! Ranks that are processes: a test binary executes itself, once a process, and reads what each of them says.
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use maypole::bootstrap::JoinConfig;
+use maypole::{Communicator, Transport};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(150);
+/// What a rank process is to do, and as which ranks.
+const ROLE: &str = "TEST_ROLE";
+const RANKS: &str = "TEST_RANKS";
+/// The ignored test of every test file that is what rank processes run.
+const ENTRY: &str = "a_rank_of_another_test";
+
+/// A world of processes that is to be started.
+pub(crate) struct World {
+    role: String,
+    ranks: usize,
+    /// The ranks of each process.
+    processes: Vec<Vec<usize>>,
+    hosts: Vec<usize>,
+    /// For all ranks, or for one.
+    variables: Vec<(Option<usize>, String, String)>,
+}
+
+impl World {
+    /// `ranks` processes that do `role`.
+    pub(crate) fn new(role: &str, ranks: usize) -> Self {
+        let processes = (0..ranks).map(|rank| vec![rank]).collect();
+        Self { role: role.to_owned(), ranks, processes, hosts: Vec::new(), variables: Vec::new() }
+    }
+
+    /// Pretends that ranks with different numbers are on different hosts.
+    pub(crate) fn hosts(mut self, hosts: &[usize]) -> Self {
+        self.hosts = hosts.to_vec();
+        self
+    }
+
+    /// One process for each of `processes`, its ranks being threads of it.
+    pub(crate) fn processes(mut self, processes: &[&[usize]]) -> Self {
+        self.processes = processes.iter().map(|ranks| ranks.to_vec()).collect();
+        self
+    }
+
+    /// Sets a variable of all processes.
+    pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.variables.push((None, name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Sets a variable of the process of `rank`.
+    pub(crate) fn set_of(mut self, rank: usize, name: &str, value: impl ToString) -> Self {
+        self.variables.push((Some(rank), name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Starts the processes; `self.processes` may name fewer ranks than there are.
+    pub(crate) fn start(self) -> Running {
+        let (sender, said) = mpsc::channel();
+        let (job, key) = (fresh_job(), fresh_key());
+        let start = |(number, ranks): (usize, &Vec<usize>)| {
+            let mut command = self.command(ranks, &job, &key);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            listen(number, child.stdout.take().unwrap(), &sender);
+            listen(number, child.stderr.take().unwrap(), &sender);
+            child
+        };
+        let children: Vec<_> = self.processes.iter().enumerate().map(start).collect();
+        let heard = vec![Vec::new(); children.len()];
+        Running { children, said, heard, deadline: Instant::now() + LIMIT }
+    }
+
+    fn command(&self, ranks: &[usize], job: &str, key: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdin(Stdio::null());
+        // Whatever launcher runs the tests is not theirs.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("MAYPOLE_")) {
+                command.env_remove(name);
+            }
+        }
+        let list: Vec<_> = ranks.iter().map(usize::to_string).collect();
+        command.env(ROLE, &self.role).env(RANKS, list.join(","));
+        command.env("MAYPOLE_RANK", &list[0]).env("MAYPOLE_WORLD", self.ranks.to_string());
+        command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_JOB", job).env("MAYPOLE_JOB_KEY", key);
+        command.env("MAYPOLE_TIMEOUT", "60").env("RUST_BACKTRACE", "0");
+        if let Some(host) = self.hosts.get(ranks[0]) {
+            command.env("MAYPOLE_HOST", format!("host-{host}"));
+        }
+        for (rank, name, value) in &self.variables {
+            if rank.is_none_or(|rank| ranks.contains(&rank)) {
+                command.env(name, value);
+            }
+        }
+        command
+    }
+}
+
+/// Says on `sender` what `stream` says, and `None` at its end.
+fn listen(process: usize, stream: impl Read + Send + 'static, sender: &Sender<(usize, Option<String>)>) {
+    let sender = sender.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            // Whoever does not listen any more has failed already.
+            let _ = sender.send((process, Some(line)));
+        }
+        let _ = sender.send((process, None));
+    });
+}
+
+/// A name that no other job has: its ports follow from it, and strangers on them are refused.
+fn fresh_job() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    format!("test-{}-{}-{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn fresh_key() -> String {
+    let mut key = [0u8; 32];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut key).unwrap();
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Rank processes that run; gone when this is.
+pub(crate) struct Running {
+    children: Vec<Child>,
+    said: Receiver<(usize, Option<String>)>,
+    heard: Vec<Vec<String>>,
+    deadline: Instant,
+}
+
+/// What became of one process.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// `None` if a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// All that it said, on both streams.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Ended {
+    /// What it said to the test: the rest of the lines that begin with `@tag `.
+    pub(crate) fn said(&self, tag: &str) -> Vec<&str> {
+        self.lines.iter().filter_map(|line| told(line, tag)).collect()
+    }
+}
+
+/// The rest of a line that has `@tag ` in it; libtest may have begun the line.
+fn told<'a>(line: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = line.split_once('@')?;
+    rest.strip_prefix(tag)?.strip_prefix(' ')
+}
+
+impl Running {
+    /// Waits until `processes` have said `@tag ` and something.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, tag: &str, processes: &[usize]) {
+        let has = |lines: &Vec<String>| lines.iter().any(|line| told(line, tag).is_some());
+        while !processes.iter().all(|process| has(&self.heard[*process])) {
+            assert!(self.hear().is_some(), "not all of {processes:?} said {tag}:\n{}", self.transcript());
+        }
+    }
+
+    /// Takes one more line, if one comes in time.
+    fn hear(&mut self) -> Option<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        match self.said.recv_timeout(left) {
+            Ok((process, line)) => self.heard[process].extend(line),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+        }
+        Some(())
+    }
+
+    /// Sends a signal to one process.
+    pub(crate) fn signal(&self, process: usize, name: &str) {
+        let pid = self.children[process].id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// What all of them said, to be read by a human.
+    fn transcript(&self) -> String {
+        let said = |(process, lines): (usize, &Vec<String>)| format!("-- process {process}\n{}", lines.join("\n"));
+        self.heard.iter().enumerate().map(said).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits until all have ended.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Vec<Ended> {
+        while self.hear().is_some() {}
+        assert!(Instant::now() < self.deadline, "they do not end:\n{}", self.transcript());
+        let codes: Vec<_> = self.children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
+        let lines = std::mem::take(&mut self.heard);
+        codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect()
+    }
+
+    /// Waits until all have ended well.
+    #[track_caller]
+    pub(crate) fn succeed(self) -> Vec<Ended> {
+        let ended = self.end();
+        let bad: Vec<_> = ended.iter().enumerate().filter(|(_, ended)| ended.code != Some(0)).collect();
+        let told = |(process, ended): &(usize, &Ended)| {
+            format!("-- process {process}: {:?}\n{}", ended.code, ended.lines.join("\n"))
+        };
+        assert!(bad.is_empty(), "{}", bad.iter().map(told).collect::<Vec<_>>().join("\n"));
+        ended
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // What has ended cannot be killed, and need not be.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// In a rank process, what it is to do; `None` in the test itself.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// In a rank process, the ranks that it is.
+pub(crate) fn ranks() -> Vec<usize> {
+    std::env::var(RANKS).unwrap().split(',').map(|rank| rank.parse().unwrap()).collect()
+}
+
+/// Says something to the test.
+pub(crate) fn say(tag: &str, what: impl std::fmt::Display) {
+    println!("@{tag} {what}");
+}
+
+/// How `rank` joins the world that this process was started for.
+pub(crate) fn configuration(rank: usize) -> JoinConfig {
+    let launch = maypole::launch::from_env().unwrap();
+    JoinConfig {
+        rank,
+        world: launch.world,
+        address: launch.address,
+        ports: launch.ports,
+        data_ports: None,
+        job: launch.job,
+        key: launch.key.map(|key| *key.bytes()),
+        host: std::env::var("MAYPOLE_HOST").ok(),
+        equal: Vec::new(),
+        insecure_without_key: false,
+        join_timeout: launch.timeout,
+        timeout: launch.timeout,
+    }
+}
+
+/// Runs `body` as each rank of this process, on a thread of its own.
+pub(crate) fn as_each_rank(body: impl Fn(Communicator) + Sync) {
+    std::thread::scope(|threads| {
+        for rank in ranks() {
+            let body = &body;
+            threads.spawn(move || body(Communicator::join(configuration(rank), Transport::Auto).unwrap()));
+        }
+    });
+}
