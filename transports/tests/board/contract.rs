@@ -1,5 +1,6 @@
 //! The contract of the board, over memory that threads really share.
 
+use super::boards;
 use maypole_kernels::Region;
 use maypole_transports::Board;
 use maypole_transports::board::{CHUNK, Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL, SMALL_SLOTS, TINY};
@@ -8,12 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CLASSES: [Class; 3] = [Class::Tiny, Class::Small, Class::Chunk];
-
-/// The views that all ranks have of one board.
-fn boards(ranks: usize) -> Vec<Board> {
-    let region = Arc::new(Region::new(Board::bytes(ranks)));
-    (0..ranks).map(|me| Board::new(Arc::clone(&region), ranks, me)).collect()
-}
 
 /// Polls until `ready`; fails rather than wait for ever.
 fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
