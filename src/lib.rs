@@ -18,6 +18,6 @@ pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local, Transport};
-pub use element::{DataType, Element, ReduceOp};
+pub use comm::{Communicator, Local, Operation, Transport};
+pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod doctor;
 mod key;
 mod run;
 
@@ -21,12 +22,14 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Key(key::Args),
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(args),
         Command::Key(args) => key::main(args),
+        Command::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("maypole: {error:#}");
