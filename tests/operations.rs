@@ -17,6 +17,9 @@ fn run<T: Send>(hosts: &[usize], rank: impl Fn(Communicator) -> T + Sync) -> Vec
     Local::new(hosts.len()).hosts(hosts).stream_capacity(1000).timeout(Duration::from_secs(60)).run(rank)
 }
 
+/// What an operation means for two elements.
+type Meaning = fn(u64, u64) -> u64;
+
 fn number(rank: usize, at: usize) -> u64 {
     (((rank + 1) * 1_000_003 + at) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -36,7 +39,7 @@ fn compose(left: u64, right: u64) -> u64 {
     u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
 }
 
-fn operation(name: &'static str, commutative: bool, op: fn(u64, u64) -> u64) -> Operation<u64> {
+fn operation(name: &'static str, commutative: bool, op: Meaning) -> Operation<u64> {
     Operation::new(name, commutative, move |left: &[u64], right: &mut [u64]| {
         left.iter().zip(right).for_each(|(left, right)| *right = op(*left, *right));
     })
@@ -44,7 +47,7 @@ fn operation(name: &'static str, commutative: bool, op: fn(u64, u64) -> u64) -> 
 
 #[test]
 fn bits_are_combined_on_integers() {
-    let ops: [(ReduceOp, fn(u64, u64) -> u64); 3] =
+    let ops: [(ReduceOp, Meaning); 3] =
         [(ReduceOp::And, |a, b| a & b), (ReduceOp::Or, |a, b| a | b), (ReduceOp::Xor, |a, b| a ^ b)];
     for hosts in worlds() {
         for out in run(&hosts, |mut comm| {
@@ -128,7 +131,7 @@ fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
 
 #[test]
 fn own_operations_keep_the_order_of_the_ranks() {
-    let ops = [("compose", false, compose as fn(u64, u64) -> u64), ("product", true, u64::wrapping_mul)];
+    let ops = [("compose", false, compose as Meaning), ("product", true, u64::wrapping_mul)];
     for hosts in worlds() {
         for (name, commutative, meaning) in ops {
             let op = operation(name, commutative, meaning);
@@ -142,7 +145,7 @@ fn own_operations_keep_the_order_of_the_ranks() {
 }
 
 /// Every collective that reduces, in place and apart, at every root.
-fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, meaning: fn(u64, u64) -> u64) {
+fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, meaning: Meaning) {
     let (rank, world) = (comm.rank(), comm.world());
     let result = expected(world, count, meaning);
     let (input, mut output) = (numbers(rank, count), vec![0; count]);
