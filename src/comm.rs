@@ -9,19 +9,21 @@ mod hub;
 mod joined;
 mod local;
 mod open;
+mod operation;
 mod variable;
 
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::error::{Error, Result};
-use call::Call;
+use call::{Call, Reduction};
 use counts::Count;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::Waiting;
 pub use open::{Transport, UnknownTransport};
+pub use operation::Operation;
 use std::time::Duration;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
@@ -115,7 +117,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
     pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
-        let call = Call { collective, kind, op: ReduceOp::Sum, count: Count::Even(count), in_place: false };
+        let call = Call { collective, kind, op: Reduction::NONE, count: Count::Even(count), in_place: false };
         Ok(self.engine.plan(call)?.algorithm)
     }
 
@@ -323,8 +325,11 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op, count: Count::Even(count), in_place };
-        self.engine.call(call, input, output)
+        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        match op {
+            ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
+            _ => self.engine.call(call, input, output),
+        }
     }
 
     fn check_root(&self, operation: &'static str, root: usize) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use bytemuck::Pod;
 pub use half::{bf16, f16};
-use maypole_kernels::BinaryOp;
 pub use maypole_kernels::DataType;
+use maypole_kernels::{BinaryOp, Scalar};
 use std::fmt;
 use std::str::FromStr;
 
@@ -46,7 +46,20 @@ elements! {
 ///
 /// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding after each. Integer
 /// sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and maximum: a NaN anywhere gives NaN. `Avg` is the
-/// sum, divided once at the end by the number of ranks; integers truncate towards zero.
+/// sum, divided once at the end by the number of ranks; integers truncate towards zero. `And`, `Or` and `Xor` are
+/// bitwise and refused on floats. `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its
+/// own, rounding once.
+///
+/// ```
+/// use maypole::{Communicator, Factor, ReduceOp};
+/// let sums = Communicator::run_local(2, |mut comm| {
+///     let mut x = [8.0f32];
+///     let share = if comm.rank() == 0 { 0.25 } else { 0.75 };
+///     comm.all_reduce(&mut x, ReduceOp::PreMulSum(Factor::new(share))).unwrap();
+///     x
+/// });
+/// assert_eq!(sums, [[8.0]; 2]);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names are the meaning")]
@@ -56,11 +69,16 @@ pub enum ReduceOp {
     Min,
     Max,
     Avg,
+    And,
+    Or,
+    Xor,
+    PreMulSum(Factor),
 }
 
 impl ReduceOp {
-    /// Every operation, in declaration order.
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Avg];
+    /// Every operation that needs no factor, in declaration order.
+    pub const ALL: [Self; 8] =
+        [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Avg, Self::And, Self::Or, Self::Xor];
 
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -70,17 +88,70 @@ impl ReduceOp {
             Self::Min => "min",
             Self::Max => "max",
             Self::Avg => "avg",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
+            Self::PreMulSum(_) => "premul-sum",
+        }
+    }
+
+    /// True if elements of `kind` can be combined so: bits of floats cannot.
+    pub const fn supports(self, kind: DataType) -> bool {
+        self.binary().supports(kind)
+    }
+
+    /// The number that calls are compared by. Every rank has a factor of its own, so factors are no part of it.
+    pub(crate) const fn code(self) -> u64 {
+        match self {
+            Self::Sum => 0,
+            Self::Product => 1,
+            Self::Min => 2,
+            Self::Max => 3,
+            Self::Avg => 4,
+            Self::And => 5,
+            Self::Or => 6,
+            Self::Xor => 7,
+            Self::PreMulSum(_) => 8,
         }
     }
 
     /// How two elements are combined on the way.
     pub(crate) const fn binary(self) -> BinaryOp {
         match self {
-            Self::Sum | Self::Avg => BinaryOp::Sum,
+            Self::Sum | Self::Avg | Self::PreMulSum(_) => BinaryOp::Sum,
             Self::Product => BinaryOp::Product,
             Self::Min => BinaryOp::Min,
             Self::Max => BinaryOp::Max,
+            Self::And => BinaryOp::And,
+            Self::Or => BinaryOp::Or,
+            Self::Xor => BinaryOp::Xor,
         }
+    }
+}
+
+/// What a rank multiplies its input by before it is summed; each rank has its own.
+///
+/// For floats it is rounded to the element type. An integer type must hold it exactly.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Factor(u64);
+
+impl Factor {
+    /// Leaves inputs as they are.
+    pub const ONE: Self = Self::new(1.0);
+
+    /// This number.
+    pub const fn new(value: f64) -> Self {
+        Self(value.to_bits())
+    }
+
+    /// The number.
+    pub const fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+
+    /// As an element of `kind`, if that can hold it.
+    pub(crate) fn scalar(self, kind: DataType) -> Option<Scalar> {
+        Scalar::from_f64(kind, self.value())
     }
 }
 
@@ -92,7 +163,7 @@ impl fmt::Display for ReduceOp {
 
 /// A name that means no operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{0}' is no reduction; there are sum, product, min, max and avg")]
+#[error("'{0}' is no reduction; there are {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
 pub struct UnknownReduceOp(String);
 
 impl FromStr for ReduceOp {

@@ -99,8 +99,8 @@ pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local, Transport};
-pub use element::{DataType, Element, ReduceOp};
+pub use comm::{Communicator, Local, Operation, Transport};
+pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 
 /// The README's example compiles and runs.

@@ -1,5 +1,7 @@
 //! What elements are and how two of them combine.
 
+use half::{bf16, f16};
+
 /// The type of one element of a buffer.
 ///
 /// Exhaustive on purpose: every kernel must say what it does with each type.
@@ -48,6 +50,11 @@ impl DataType {
         }
     }
 
+    /// True for f16, bf16, f32 and f64.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
+    }
+
     /// The name as the command line and JSON write it: `f32`, `bf16`, `u8` ...
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +78,7 @@ impl DataType {
 ///
 /// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on floats: a NaN on either
 /// side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in f32 and rounded once (to nearest, ties to
-/// even) per binary step.
+/// even) per binary step. `And`, `Or` and `Xor` are bitwise, and for integers only.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum BinaryOp {
@@ -79,9 +86,81 @@ pub enum BinaryOp {
     Product,
     Min,
     Max,
+    And,
+    Or,
+    Xor,
 }
 
 impl BinaryOp {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 4] = [Self::Sum, Self::Product, Self::Min, Self::Max];
+    pub const ALL: [Self; 7] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
+
+    /// True if elements of `kind` can be combined so.
+    ///
+    /// ```
+    /// use maypole_kernels::{BinaryOp, DataType};
+    /// assert!(BinaryOp::Xor.supports(DataType::U8) && !BinaryOp::Xor.supports(DataType::F32));
+    /// ```
+    pub const fn supports(self, kind: DataType) -> bool {
+        !matches!(self, Self::And | Self::Or | Self::Xor) || !kind.is_float()
+    }
+}
+
+/// One element and its type.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Scalar {
+    kind: DataType,
+    /// The element's bytes come first, the rest are zero.
+    bytes: [u8; 8],
+}
+
+impl Scalar {
+    /// `value` as an element of `kind`: floats round once, to nearest, ties to even; integers must hold it exactly, else
+    /// there is none.
+    ///
+    /// ```
+    /// use maypole_kernels::{DataType, Scalar};
+    /// assert_eq!(Scalar::from_f64(DataType::I16, -3.0).unwrap().bytes(), (-3i16).to_ne_bytes());
+    /// assert_eq!(Scalar::from_f64(DataType::I16, 0.5), None);
+    /// assert_eq!(Scalar::from_f64(DataType::U8, 256.0), None);
+    /// ```
+    pub fn from_f64(kind: DataType, value: f64) -> Option<Self> {
+        /// Zeroes behind the element.
+        fn padded<const N: usize>(element: [u8; N]) -> [u8; 8] {
+            std::array::from_fn(|at| element.get(at).copied().unwrap_or(0))
+        }
+        macro_rules! integer {
+            ($type:ty) => {{
+                // The cast saturates, and the way back may round up to the first number that is too large.
+                let whole = value as $type;
+                let exact = whole as f64 == value && whole as i128 == value as i128;
+                exact.then(|| padded(whole.to_ne_bytes()))
+            }};
+        }
+        let bytes = match kind {
+            DataType::F16 => Some(padded(f16::from_f64(value).to_ne_bytes())),
+            DataType::BF16 => Some(padded(bf16::from_f64(value).to_ne_bytes())),
+            DataType::F32 => Some(padded((value as f32).to_ne_bytes())),
+            DataType::F64 => Some(padded(value.to_ne_bytes())),
+            DataType::I8 => integer!(i8),
+            DataType::I16 => integer!(i16),
+            DataType::I32 => integer!(i32),
+            DataType::I64 => integer!(i64),
+            DataType::U8 => integer!(u8),
+            DataType::U16 => integer!(u16),
+            DataType::U32 => integer!(u32),
+            DataType::U64 => integer!(u64),
+        };
+        bytes.map(|bytes| Self { kind, bytes })
+    }
+
+    /// The type.
+    pub const fn kind(self) -> DataType {
+        self.kind
+    }
+
+    /// The element, as memory holds it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.kind.size()]
+    }
 }

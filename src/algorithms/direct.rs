@@ -37,7 +37,7 @@
 //!
 //! # Linear
 //!
-//! The root talks to everybody itself.
+//! The root talks to everybody itself. In a reduce-scatter every rank is the root of its own block.
 //!
 //! ```text
 //! linear gather, n = 4
@@ -48,16 +48,18 @@
 //!      out3 <-3
 //! ```
 //!
-//! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root; broadcast (n-1) S bytes.
+//! **Cost**: gather, scatter and reduce-scatter n-1 messages and (n-1)/n S bytes at the root; broadcast and reduce
+//! (n-1) S bytes.
 //!
-//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair knows its own.
+//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair knows its own. And
+//! the root combines in rank order whichever rank it is: right for operations that do not commute.
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
 //! IJHPCA 2005 (the direct forms as the baseline of each section); one and two shots by these names are what
 //! shared-memory and switched-accelerator libraries call them.
 
 use super::{Collective, fold_in_rank_order, others};
-use crate::schedule::{Schedule, Step, input, output};
+use crate::schedule::{Schedule, Step, input, output, scratch};
 
 pub(super) fn one_shot(world: usize, rank: usize) -> Schedule {
     let sends = others(world, rank).map(|to| Step::Send { from: input(0), to });
@@ -77,12 +79,9 @@ pub(super) fn linear(collective: Collective, world: usize, rank: usize) -> Optio
         Collective::Broadcast { root } => Some(broadcast(world, rank, root)),
         Collective::Gather { root } => Some(gather(world, rank, root)),
         Collective::Scatter { root } => Some(scatter(world, rank, root)),
-        Collective::Reduce { .. }
-        | Collective::AllReduce
-        | Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Barrier => None,
+        Collective::Reduce { root } => Some(reduce(world, rank, root)),
+        Collective::ReduceScatter => Some(reduce_scatter(world, rank)),
+        Collective::AllReduce | Collective::AllGather | Collective::AllToAll | Collective::Barrier => None,
     }
 }
 
@@ -110,4 +109,26 @@ fn scatter(world: usize, rank: usize, root: usize) -> Schedule {
     let own = Step::Copy { from: input(root), into: output(root) };
     let sends = others(world, root).map(|to| Step::Send { from: input(to), to });
     Schedule::new(world, sends.chain(std::iter::once(own)).collect())
+}
+
+fn reduce(world: usize, rank: usize, root: usize) -> Schedule {
+    if rank != root {
+        return Schedule::new(1, vec![Step::Send { from: input(0), to: root }]);
+    }
+    Schedule::new(1, combine(world, root, 0))
+}
+
+fn reduce_scatter(world: usize, rank: usize) -> Schedule {
+    let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
+    Schedule::new(world, sends.chain(combine(world, rank, rank)).collect())
+}
+
+/// Everybody's `chunk` in rank order. Where lower ranks come first, the output waits, for it may be our input still.
+fn combine(world: usize, rank: usize, chunk: usize) -> Vec<Step> {
+    if rank == 0 {
+        return fold_in_rank_order(world, rank, input(chunk), output(chunk)).collect();
+    }
+    let sum = scratch(chunk);
+    let own = Step::Copy { from: sum, into: output(chunk) };
+    fold_in_rank_order(world, rank, input(chunk), sum).chain([own]).collect()
 }

@@ -10,7 +10,7 @@
 //! | [`tree`] | broadcast, reduce, all-reduce |
 //! | [`binomial`] | broadcast, reduce, gather, scatter |
 //! | [`pairwise`] | all-to-all |
-//! | [`direct`] | all-reduce in one or two shots; broadcast, gather, scatter by the root itself |
+//! | [`direct`] | all-reduce in one or two shots; broadcast, reduce, gather, scatter, reduce-scatter by the root itself |
 //! | [`dissemination`] | barrier |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
@@ -44,7 +44,7 @@ pub enum Algorithm {
     OneShot,
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
     TwoShot,
-    /// The root talks to everybody itself: broadcast, gather, scatter.
+    /// The root talks to everybody itself: broadcast, reduce, gather, scatter, reduce-scatter.
     Linear,
     /// Rounds of doubling distance: barrier.
     Dissemination,
@@ -86,7 +86,9 @@ impl Algorithm {
             Self::Binomial => &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }],
             Self::Pairwise => &[AllToAll],
             Self::OneShot | Self::TwoShot => &[AllReduce],
-            Self::Linear => &[Broadcast { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }],
+            Self::Linear => {
+                &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }, ReduceScatter]
+            }
             Self::Dissemination => &[Barrier],
         }
     }

@@ -2,9 +2,10 @@
 
 use super::counts::{Count, Interned};
 use crate::collective::Collective;
-use crate::element::{DataType, ReduceOp};
+use crate::element::{DataType, Factor, ReduceOp};
 use crate::schedule::Layout;
 use crate::tuner::Plan;
+use maypole_kernels::BinaryOp;
 use std::fmt;
 
 /// What a rank asks for. Two calls that are equal run the same program.
@@ -12,10 +13,74 @@ use std::fmt;
 pub(super) struct Call {
     pub(super) collective: Collective,
     pub(super) kind: DataType,
-    pub(super) op: ReduceOp,
+    pub(super) op: Reduction,
     pub(super) count: Count,
     /// A local fact: it changes where bytes lie, never what is sent.
     pub(super) in_place: bool,
+}
+
+/// How the elements of a call combine, as far as all ranks must agree on it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Reduction {
+    /// An operation of ours. Factors are left out: see [`Reduction::from`].
+    Known(ReduceOp),
+    /// A function of the user's. That it is the same on all ranks shows in its name alone.
+    Own { name: &'static str, commutative: bool },
+}
+
+impl Reduction {
+    /// What a call that combines nothing says.
+    pub(super) const NONE: Self = Self::Known(ReduceOp::Sum);
+
+    /// Zero-free.
+    fn code(self) -> u64 {
+        match self {
+            Self::Known(op) => op.code() + 1,
+            Self::Own { name, commutative } => {
+                let start = mix(START ^ u64::from(commutative));
+                name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1
+            }
+        }
+    }
+
+    /// How two elements combine on the way, if that is no function of the user's.
+    pub(super) fn binary(self) -> Option<BinaryOp> {
+        match self {
+            Self::Known(op) => Some(op.binary()),
+            Self::Own { .. } => None,
+        }
+    }
+
+    /// True if the ranks must be combined in their order.
+    pub(super) fn needs_order(self) -> bool {
+        matches!(self, Self::Own { commutative: false, .. })
+    }
+
+    /// True if inputs are multiplied first.
+    pub(super) fn scales(self) -> bool {
+        matches!(self, Self::Known(ReduceOp::PreMulSum(_)))
+    }
+}
+
+impl From<ReduceOp> for Reduction {
+    /// Forgets the factor: it is a local fact, and calls that differ in it alone run the same program.
+    #[inline]
+    fn from(op: ReduceOp) -> Self {
+        match op {
+            ReduceOp::PreMulSum(_) => Self::Known(ReduceOp::PreMulSum(Factor::ONE)),
+            op => Self::Known(op),
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(op) => op.fmt(f),
+            Self::Own { name, commutative: true } => write!(f, "'{name}'"),
+            Self::Own { name, commutative: false } => write!(f, "'{name}' in rank order"),
+        }
+    }
 }
 
 impl Call {
@@ -31,7 +96,7 @@ impl Call {
     /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does not look like a call.
     pub(super) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
         let root = self.collective.root().map_or(0, |root| root as u64 + 1);
-        let reduction = if self.collective.reduces() { self.op as u64 + 1 } else { 0 };
+        let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
         let names = self.collective.name().bytes().chain(plan.algorithm.name().bytes()).map(u64::from);
         let (form, count) = match self.count {
             Count::Even(count) => (0, count as u64),

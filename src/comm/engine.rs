@@ -1,18 +1,18 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
-use super::call::Call;
+use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
-use crate::element::ReduceOp;
+use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Plan, Question, choose};
-use maypole_kernels::{Fold, Region, View, ViewMut, divide};
+use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::board::MAX_RANKS;
 use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
@@ -41,23 +41,23 @@ pub(super) struct Engine {
     pub(super) sequence: u64,
     executor: Executor,
     connected: bool,
-    ready: Vec<Ready>,
+    pub(super) ready: Vec<Ready>,
     known: HashMap<(Call, Option<Algorithm>), usize>,
     given: Interned,
-    current: usize,
-    failed: Option<String>,
+    pub(super) current: usize,
+    pub(super) failed: Option<String>,
     pulse: Arc<Pulse>,
 }
 
 /// A call that has its program.
 #[derive(Debug)]
-struct Ready {
+pub(super) struct Ready {
     call: Call,
     wanted: Option<Algorithm>,
     program: Program,
-    fold: Fold,
+    pub(super) combine: Combine,
     scratch: Region,
-    /// Where an input lies while its own place is being written.
+    /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
     divisor: Option<u64>,
@@ -95,18 +95,45 @@ impl Engine {
     /// Runs one call.
     #[inline]
     pub(super) fn call(&mut self, call: Call, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+        self.perform(call, None, input, output)
+    }
+
+    /// Runs one call whose input is first multiplied by `factor`. The product lies aside, so nothing is in place.
+    pub(super) fn call_scaled(
+        &mut self,
+        call: Call,
+        factor: Factor,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let scalar = factor.scalar(call.kind).ok_or_else(|| {
+            let why = format!("the factor {} is no number that {} holds", factor.value(), call.kind.name());
+            self.invalid(call, why)
+        })?;
+        self.perform(Call { in_place: false, ..call }, Some(scalar), input, output)
+    }
+
+    /// Makes `call` the current one, if it is not.
+    #[inline(always)]
+    pub(super) fn make_current(&mut self, call: Call) -> Result<()> {
         let same = self.ready.get(self.current).is_some_and(|ready| ready.call == call && ready.wanted == self.wanted);
-        if !same {
-            self.turn_to(call)?;
-        }
+        if same { Ok(()) } else { self.turn_to(call) }
+    }
+
+    #[inline(always)]
+    fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+        self.make_current(call)?;
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
-        if ready.program.aside {
+        if let Some(factor) = factor {
+            scale(ready.aside.view(), input, factor);
+            buffers.input = ready.aside.view().as_view();
+        } else if ready.program.aside {
             ready.aside.view().copy_from(input);
             buffers.input = ready.aside.view().as_view();
         }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.fold, &buffers) {
+        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
@@ -133,8 +160,16 @@ impl Engine {
         let bytes = call.layout(self.world, 1, &self.given).count() * call.kind.size();
         let question = Question { collective: call.collective, world: self.world, hosts, bytes };
         let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
-        choose(question, self.wanted.or(fitting))
-            .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })
+        let plan = choose(question, self.wanted.or(fitting))
+            .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })?;
+        if !call.op.needs_order() || self.keeps_order(call.collective, plan.algorithm) {
+            return Ok(plan);
+        }
+        self.plan_in_order(call, question)
+    }
+
+    pub(super) fn invalid(&self, call: Call, why: String) -> Error {
+        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
     }
 
     /// Refuses to go on after a failure.
@@ -159,6 +194,10 @@ impl Engine {
     }
 
     fn prepare(&mut self, call: Call) -> Result<usize> {
+        if !call.op.binary().is_none_or(|op| op.supports(call.kind)) {
+            let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+            return Err(self.invalid(call, why));
+        }
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
@@ -175,11 +214,13 @@ impl Engine {
         let program =
             lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
-        let input = if program.aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
+        let aside = program.aside || call.op.scales();
+        let input = if aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
-            fold: Fold::new(call.kind, call.op.binary()),
+            // A function of the user's comes with each call.
+            combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
@@ -189,14 +230,14 @@ impl Engine {
         Ok(self.ready.len() - 1)
     }
 
-    fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
+    pub(super) fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
         let of = |rank| algorithm.schedule(collective, self.world, rank).expect("the tuner knows the table");
         (0..self.world).map(of).collect()
     }
 
     /// Averages divide where the result is.
     fn divisor(&self, call: Call) -> Option<u64> {
-        let averages = call.op == ReduceOp::Avg && call.collective.reduces();
+        let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
         let holds = call.collective.output(self.rank) != Held::Nothing;
         (averages && holds).then_some(self.world as u64)
     }

@@ -139,7 +139,11 @@ impl Communicator {
         kind: crate::element::DataType,
     ) -> Result<()> {
         let count = self.engine.name_counts(counts);
-        self.engine.call(Call { collective, kind, op, count, in_place: false }, input, output)
+        let call = Call { collective, kind, op: op.into(), count, in_place: false };
+        match op {
+            ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
+            _ => self.engine.call(call, input, output),
+        }
     }
 
     /// Checks one count for each rank, the length of this rank's block, and that of the whole.

@@ -9,7 +9,7 @@ mod run;
 use crate::lower::{Program, Source};
 use crate::schedule::Buffer;
 pub use links::{AnyStream, Links};
-use maypole_kernels::{Fold, View, ViewMut};
+use maypole_kernels::{Combine, View, ViewMut};
 use maypole_transports::board::{Board, Out};
 use maypole_transports::{Alarm, Fault, Waiting};
 use run::{Run, wanted};
@@ -135,7 +135,7 @@ impl Executor {
     /// # Panics
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
-    pub fn run(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+    pub fn run(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
         // A program proves what its own readers consumed, not what those of another one did.
         let silent = program.self_crediting.then_some(program.fingerprint);
         if self.silent != silent && self.silent.is_some() {
@@ -157,7 +157,7 @@ impl Executor {
     }
 
     #[inline(never)]
-    fn run_windows(&mut self, program: &Program, fold: &Fold, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+    fn run_windows(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
         self.links.begin(program);
         let mut run = Run { executor: self, program, fold, buffers, made: 0 };
         for clock in 0..program.windows + program.stages() - 1 {

@@ -4,7 +4,7 @@ use super::links::{Arrival, Links, Place};
 use super::{Buffers, Executor, Failure, What};
 use crate::lower::{Flush, From, MAX_SOURCES, Op, Program, Source};
 use arrayvec::ArrayVec;
-use maypole_kernels::{Fold, View};
+use maypole_kernels::{Combine, View};
 use maypole_transports::Interrupted;
 use maypole_transports::board::{Board, In, Out};
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 pub(super) struct Run<'a, 'b> {
     pub(super) executor: &'a mut Executor,
     pub(super) program: &'a Program,
-    pub(super) fold: &'a Fold,
+    pub(super) fold: &'a Combine,
     pub(super) buffers: &'a Buffers<'b>,
     /// Publications of ours so far in this run.
     pub(super) made: u64,

@@ -156,7 +156,7 @@ impl Operation {
     ) -> Result<(), Box<Failure>> {
         let scratch = Region::new(program.scratch);
         let buffers = Buffers { input: View::of(input), output: ViewMut::of(output), scratch: scratch.view() };
-        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum), &buffers)
+        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
     }
 
     /// Runs `program`, which is this operation lowered for `me` in place, in the whole vector.
@@ -181,6 +181,6 @@ impl Operation {
             aside.view().copy_from(buffers.input);
             buffers.input = aside.view().as_view();
         }
-        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum), &buffers)
+        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
     }
 }

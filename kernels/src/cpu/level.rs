@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
-use super::passes::{Divide, Pass};
+use super::passes::{Divide, Pass, Scale};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
@@ -94,6 +94,18 @@ impl Level {
         }
     }
 
+    /// How elements of `kind` are multiplied by one number. Memory is what takes the time, so no level is wider than 256
+    /// bits.
+    pub(super) fn scale(self, kind: DataType) -> Scale {
+        match self {
+            Self::Portable => by_kind!(kind, portable::scaler()),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::Avx512 => by_kind!(kind, x86::scaler()),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => by_kind!(kind, neon::scaler()),
+        }
+    }
+
     /// How elements of `kind` are divided. No instruction set divides vectors of integers.
     pub(super) fn divide(self, kind: DataType) -> Divide {
         if self == Self::Portable {
@@ -115,14 +127,17 @@ impl Level {
     }
 }
 
-/// Calls `$make::<$generic.., O>` for the step `O` that `$op` names.
+/// Calls `$make::<$type, O>` for the step `O` that `$op` names. Bits have no type: one function serves all integers.
 macro_rules! by_op {
-    ($op:expr, $make:ident<$($generic:ty),*>) => {
+    ($op:expr, $make:ident<$type:ty>) => {
         match $op {
-            BinaryOp::Sum => $make::<$($generic,)* Sum>(),
-            BinaryOp::Product => $make::<$($generic,)* Product>(),
-            BinaryOp::Min => $make::<$($generic,)* Min>(),
-            BinaryOp::Max => $make::<$($generic,)* Max>(),
+            BinaryOp::Sum => $make::<$type, Sum>(),
+            BinaryOp::Product => $make::<$type, Product>(),
+            BinaryOp::Min => $make::<$type, Min>(),
+            BinaryOp::Max => $make::<$type, Max>(),
+            BinaryOp::And => $make::<u8, And>(),
+            BinaryOp::Or => $make::<u8, Or>(),
+            BinaryOp::Xor => $make::<u8, Xor>(),
         }
     };
 }

@@ -10,8 +10,10 @@
 //! | `portable` | the arithmetic in plain Rust: what all else must agree with |
 //! | `vector` | the same arithmetic in a vocabulary of vector operations |
 //! | `x86`, `neon` | that vocabulary in AVX2, AVX-512 and NEON (with `words` and `ends`: shorthand, short lengths) |
+//! | `custom` | a fold by a function of the user's |
 //! | `level` | which of these a machine has, and the table of functions |
 
+mod custom;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod ends;
 mod level;
@@ -28,8 +30,10 @@ mod words;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::{BinaryOp, DataType, View, ViewMut};
+use crate::{BinaryOp, DataType, Scalar, View, ViewMut};
+pub use custom::{Combine, Custom};
 use level::{LONG, Level, Passes};
+use passes::Lanes;
 use std::ptr::null_mut;
 
 /// Combines k sources, in order, into one or two destinations.
@@ -54,12 +58,16 @@ pub struct Fold {
 
 impl Fold {
     /// The fastest fold this machine has for elements of `kind`, combined by `op`.
+    ///
+    /// # Panics
+    /// If `kind` has no such operation: see [`BinaryOp::supports`].
     pub fn new(kind: DataType, op: BinaryOp) -> Self {
         Self::at(Level::best(), kind, op)
     }
 
     /// The machine must have `level`.
     fn at(level: Level, kind: DataType, op: BinaryOp) -> Self {
+        assert!(op.supports(kind), "{op:?} works on the bits of integers, not on {}", kind.name());
         Self { passes: level.passes(kind, op), partial: kind.size() - 1 }
     }
 
@@ -72,11 +80,7 @@ impl Fold {
     /// If there is no source, if the lengths are not all equal, or if they are no multiple of the element size.
     #[inline]
     pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
-        let len = into.len();
-        let equal = sources.iter().all(|source| source.len() == len) && also.is_none_or(|also| also.len() == len);
-        if sources.is_empty() || !equal || len & self.partial != 0 {
-            refuse(into, also, sources, self.partial + 1);
-        }
+        let len = check(into, also, sources, self.partial);
         if let [source] = *sources {
             into.copy_from(source);
             if let Some(also) = also {
@@ -91,7 +95,18 @@ impl Fold {
     }
 }
 
-/// Says what is wrong with the arguments of [`Fold::apply`].
+/// The length of all buffers of a fold, which is a multiple of the element size: `partial` is that less one.
+#[inline(always)]
+fn check(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], partial: usize) -> usize {
+    let len = into.len();
+    let equal = sources.iter().all(|source| source.len() == len) && also.is_none_or(|also| also.len() == len);
+    if sources.is_empty() || !equal || len & partial != 0 {
+        refuse(into, also, sources, partial + 1);
+    }
+    len
+}
+
+/// Says what is wrong with the arguments of a fold.
 #[cold]
 #[inline(never)]
 fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], size: usize) -> ! {
@@ -129,5 +144,37 @@ fn divide_at(level: Level, values: ViewMut<'_>, kind: DataType, by: u64) {
     if len > 0 {
         // SAFETY: `len` bytes live in the view, `by` is not zero, the machine has the level.
         unsafe { level.divide(kind)(values.as_mut_ptr(), len, by) }
+    }
+}
+
+/// `into = from * factor`, element by element. `from` may be `into`; one that overlaps it in any other way leaves
+/// unspecified numbers there.
+///
+/// Integers wrap; f16 and bf16 are multiplied in f32 and rounded once.
+///
+/// ```
+/// use maypole_kernels::{DataType, Scalar, View, ViewMut, scale};
+///
+/// let (numbers, mut halves) = ([3.0f32, -1.0], [0.0f32; 2]);
+/// let half = Scalar::from_f64(DataType::F32, 0.5).unwrap();
+/// scale(ViewMut::of(&mut halves), View::of(&numbers), half);
+/// assert_eq!(halves, [1.5, -0.5]);
+/// ```
+///
+/// # Panics
+/// If the lengths differ or are no multiple of the element size.
+pub fn scale(into: ViewMut<'_>, from: View<'_>, factor: Scalar) {
+    scale_at(Level::best(), into, from, factor);
+}
+
+/// The machine must have `level`.
+fn scale_at(level: Level, into: ViewMut<'_>, from: View<'_>, factor: Scalar) {
+    let (len, size) = (into.len(), factor.kind().size());
+    assert_eq!(len, from.len(), "scaling needs equal lengths");
+    assert!(len.is_multiple_of(size), "scaling {len} bytes, which is no multiple of the element size {size}");
+    let lanes: Lanes = std::array::from_fn(|at| factor.bytes()[at % size]);
+    if len > 0 {
+        // SAFETY: `len` bytes live in both views, the machine has the level.
+        unsafe { level.scale(factor.kind())(into.as_mut_ptr(), from.as_ptr(), len, &lanes) }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ends;
 use super::level::{Passes, by_op};
-use super::passes::{self, Divide, Max, Min, Partial, Product, Quotient, Register, Step, Sum};
+use super::passes::{self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor};
 use super::vector::Vector;
 use super::words::{binary, lanes, register, splat};
 use crate::BinaryOp;
@@ -25,6 +25,14 @@ fn passes_of<T, O: Step<uint8x16_t, T>>() -> Passes {
 
 pub(super) fn divider<T: Quotient<uint8x16_t>>() -> Divide {
     passes::divide::<uint8x16_t, T>
+}
+
+/// The multiplication of elements `T`.
+pub(super) fn scaler<T>() -> Scale
+where
+    Product: Step<uint8x16_t, T>,
+{
+    passes::scale::<uint8x16_t, T>
 }
 
 register! { uint8x16_t: vld1q_u8 vst1q_u8 }
@@ -98,6 +106,7 @@ impl Vector for uint8x16_t {
     binary! {
         and: vandq_u8,
         or: vorrq_u8,
+        xor: veorq_u8,
         add_8: vaddq_u8,
         min_u8: vminq_u8,
         max_u8: vmaxq_u8,

@@ -52,6 +52,9 @@ pub(super) struct Sum;
 pub(super) struct Product;
 pub(super) struct Min;
 pub(super) struct Max;
+pub(super) struct And;
+pub(super) struct Or;
+pub(super) struct Xor;
 
 /// A fold whose pointers are known to be good: `into`, `also` (or null), the sources and the length of each in bytes.
 ///
@@ -66,6 +69,17 @@ pub(super) type Pass = unsafe fn(into: *mut u8, also: *mut u8, sources: &[View<'
 /// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the instruction set that the
 /// function was chosen for.
 pub(super) type Divide = unsafe fn(values: *mut u8, len: usize, by: u64);
+
+/// A multiplication whose arguments are known to be good: `into = from * factor`, `len` bytes; `factor` is a register of
+/// equal elements. `from` may be `into`.
+///
+/// # Safety
+/// There are `len > 0` bytes, a multiple of the element size; the CPU has the instruction set that the function was
+/// chosen for.
+pub(super) type Scale = unsafe fn(into: *mut u8, from: *const u8, len: usize, factor: &Lanes);
+
+/// As many equal elements as the longest register of a [`Scale`] has.
+pub(super) type Lanes = [u8; 32];
 
 /// The starts of the sources. Arrays live in machine registers: a slice has to be read again after every store, because
 /// for all the compiler knows, that changed it.
@@ -245,6 +259,49 @@ pub(super) unsafe fn line<R: Partial, T, O: Step<R, T>>(
             at += R::BYTES;
         }
         scatter(into, also, last, [tail]);
+    }
+}
+
+/// Multiplies, any length.
+///
+/// # Safety
+/// As [`Scale`]; `R::BYTES` is at most the length of [`Lanes`].
+#[inline(always)]
+pub(super) unsafe fn scale<R: Partial, T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
+where
+    Product: Step<R, T>,
+{
+    // SAFETY: passed on to our caller.
+    unsafe {
+        if len < R::BYTES {
+            let factor = R::load(factor.as_ptr());
+            <Product as Step<R, T>>::step(R::load_part(from, len), factor).store_part(into, len);
+        } else {
+            scale_long::<R, T>(into, from, len, factor);
+        }
+    }
+}
+
+/// Multiplies, one register of bytes or more.
+///
+/// # Safety
+/// As [`scale`], and `len >= R::BYTES`.
+#[inline(always)]
+pub(super) unsafe fn scale_long<R: Register, T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
+where
+    Product: Step<R, T>,
+{
+    // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
+    unsafe {
+        let factor = R::load(factor.as_ptr());
+        let last = len - R::BYTES;
+        let tail = <Product as Step<R, T>>::step(R::load(from.add(last)), factor);
+        let mut at = 0;
+        while at < last {
+            <Product as Step<R, T>>::step(R::load(from.add(at)), factor).store(into.add(at));
+            at += R::BYTES;
+        }
+        tail.store(into.add(last));
     }
 }
 

@@ -2,9 +2,10 @@
 //! vector instructions are not known here.
 
 use super::level::{Passes, by_op};
-use super::passes::{self, Divide, Max, Min, Partial, Product, Quotient, Register, Step, Sum};
-use crate::BinaryOp;
+use super::passes::{self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor};
+use crate::{BinaryOp, View};
 use half::{bf16, f16};
+use std::ops::{BitAnd, BitOr, BitXor};
 
 /// One number, for which any bits are a value: how two combine, and how one is divided.
 pub(super) trait Element: Copy {
@@ -204,6 +205,26 @@ steps! {
     Max: greatest;
 }
 
+macro_rules! bit_steps {
+    ($($op:ty: $method:ident;)*) => {$(
+        impl<const N: usize> Step<Elements<u8, N>, u8> for $op {
+            #[inline(always)]
+            unsafe fn step(mut left: Elements<u8, N>, right: Elements<u8, N>) -> Elements<u8, N> {
+                for lane in 0..N {
+                    left.0[lane] = left.0[lane].$method(right.0[lane]);
+                }
+                left
+            }
+        }
+    )*};
+}
+
+bit_steps! {
+    And: bitand;
+    Or: bitor;
+    Xor: bitxor;
+}
+
 impl<T: Element, const N: usize> Quotient<Elements<T, N>> for T {
     #[inline(always)]
     unsafe fn quotient(mut value: Elements<T, N>, by: u64) -> Elements<T, N> {
@@ -226,8 +247,35 @@ where
 }
 
 /// One loop for all lengths: unrolling software conversions of halves tripled the time that this crate takes to build.
-fn passes_of<T: Element, O: Step<T::Chunk, T>>() -> Passes {
-    Passes { line: passes::line::<T::Chunk, T, O>, long: passes::line::<T::Chunk, T, O> }
+fn passes_of<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>() -> Passes {
+    Passes { line: any::<T, O>, long: any::<T, O> }
+}
+
+/// Less than a chunk goes one by one: filling a part of an array costs more than the arithmetic.
+///
+/// # Safety
+/// As [`passes::Pass`].
+unsafe fn any<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>(
+    into: *mut u8,
+    also: *mut u8,
+    sources: &[View<'_>],
+    len: usize,
+) {
+    // SAFETY: passed on to our caller.
+    unsafe {
+        if len < T::Chunk::BYTES {
+            passes::line::<Elements<T, 1>, T, O>(into, also, sources, len);
+        } else {
+            passes::line::<T::Chunk, T, O>(into, also, sources, len);
+        }
+    }
+}
+
+pub(super) fn scaler<T: Element>() -> Scale
+where
+    Product: Step<T::Chunk, T>,
+{
+    passes::scale::<T::Chunk, T>
 }
 
 pub(super) fn divider<T: Element + Quotient<T::Chunk>>() -> Divide {

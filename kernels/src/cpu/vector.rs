@@ -3,7 +3,7 @@
 //! An instruction set names its register and the operations below, mostly one instruction each; what needs several
 //! (bytes have no product, bf16 has no arithmetic) is spelled here, for all of them.
 
-use super::passes::{Max, Min, Product, Quotient, Register, Step, Sum};
+use super::passes::{And, Max, Min, Or, Product, Quotient, Register, Step, Sum, Xor};
 use half::{bf16, f16};
 
 macro_rules! vocabulary {
@@ -37,7 +37,7 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    and or
+    and or xor
     add_8 add_16 add_32 add_64
     mul_16 mul_32 mul_64
     min_i8 min_i16 min_i32 min_i64 min_u8 min_u16 min_u32 min_u64
@@ -80,6 +80,10 @@ steps! { i8, Max: max_i8 }
 steps! { u8, Sum: add_8 }
 steps! { u8, Min: min_u8 }
 steps! { u8, Max: max_u8 }
+// For the bytes of any integer.
+steps! { u8, And: and }
+steps! { u8, Or: or }
+steps! { u8, Xor: xor }
 
 macro_rules! byte_product {
     ($($type:ty)*) => {$(

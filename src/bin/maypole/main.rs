@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod doctor;
 mod draw;
 mod key;
 mod names;
@@ -29,6 +30,7 @@ enum Command {
     Draw(draw::Args),
     Simulate(simulate::Args),
     Key(key::Args),
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Draw(args) => draw::main(args),
         Command::Simulate(args) => simulate::main(args),
         Command::Key(args) => key::main(args),
+        Command::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("maypole: {error:#}");

@@ -1,8 +1,10 @@
 //! Every level of instructions against a naive reference.
 
+mod custom;
 mod folds;
 mod quotients;
 mod reference;
+mod scales;
 mod speed;
 
 use crate::{DataType, View, ViewMut};

@@ -79,6 +79,9 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
                 BinaryOp::Product => left.wrapping_mul(right),
                 BinaryOp::Min => left.min(right),
                 BinaryOp::Max => left.max(right),
+                BinaryOp::And => left & right,
+                BinaryOp::Or => left | right,
+                BinaryOp::Xor => left ^ right,
             };
             (result as $type).to_le_bytes().to_vec()
         }};
@@ -106,6 +109,7 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
                         right
                     }
                 }
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => unreachable!("floats have no bitwise operations"),
             };
             <$type>::narrow(result).to_le_bytes().to_vec()
         }};

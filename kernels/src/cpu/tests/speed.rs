@@ -1,7 +1,7 @@
 //! A fold that silently lost its vectors is still right, so only a clock can tell.
 
 use crate::cpu::level::Level;
-use crate::{BinaryOp, DataType, Fold, Region, View, ViewMut};
+use crate::{BinaryOp, Combine, DataType, Fold, Region, View, ViewMut};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,35 @@ fn figures() {
             }
         }
     }
+}
+
+/// As `figures`, of short copies: through a view, through a fold, and by the C library.
+#[test]
+#[ignore = "prints figures and asserts nothing"]
+fn copy_figures() {
+    let (from, to) = (Region::new(64), Region::new(64));
+    let fold = Fold::new(DataType::F32, BinaryOp::Sum);
+    for len in [4, 8, 16, 24, 48, 64] {
+        let (from, to) = (from.view().as_view().slice(0, len), to.view().slice(0, len));
+        let view = nanoseconds(|| black_box(to).copy_from(black_box(from)));
+        let folded = nanoseconds(|| black_box(fold).apply(black_box(to), None, black_box(&[from])));
+        let combine = Combine::from(fold);
+        let combined = nanoseconds(|| black_box(&combine).apply(black_box(to), None, black_box(&[from])));
+        // SAFETY: both views are `len` bytes of live regions.
+        let library = nanoseconds(|| unsafe {
+            let (to, from) = (black_box(to), black_box(from));
+            if to.as_mut_ptr().cast_const() != from.as_ptr() {
+                std::ptr::copy(from.as_ptr(), to.as_mut_ptr(), from.len());
+            }
+        });
+        println!("{len} bytes: view {view:.2}, fold {folded:.2}, either {combined:.2}, library {library:.2} ns");
+    }
+}
+
+/// Best of many rounds.
+fn nanoseconds(mut work: impl FnMut()) -> f64 {
+    let mut round = || time(|| (0..1000).for_each(|_| work()));
+    (0..200).map(|_| round()).min().expect("some rounds").as_secs_f64() * 1e6
 }
 
 fn line_nanoseconds(fold: Fold, into: ViewMut<'_>, sources: &[View<'_>], len: usize) -> f64 {

@@ -56,6 +56,7 @@ impl Vector for __m128i {
     binary! {
         and: _mm_and_si128,
         or: _mm_or_si128,
+        xor: _mm_xor_si128,
         add_8: _mm_add_epi8,
         add_16: _mm_add_epi16,
         add_32: _mm_add_epi32,
@@ -164,6 +165,7 @@ impl Vector for __m256i {
     binary! {
         and: _mm256_and_si256,
         or: _mm256_or_si256,
+        xor: _mm256_xor_si256,
         add_8: _mm256_add_epi8,
         add_16: _mm256_add_epi16,
         add_32: _mm256_add_epi32,

@@ -12,6 +12,7 @@ impl Vector for __m512i {
     binary! {
         and: _mm512_and_si512,
         or: _mm512_or_si512,
+        xor: _mm512_xor_si512,
         add_8: _mm512_add_epi8,
         add_16: _mm512_add_epi16,
         add_32: _mm512_add_epi32,

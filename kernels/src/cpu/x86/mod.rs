@@ -5,7 +5,7 @@ mod avx512;
 mod words;
 
 use super::level::{Passes, by_op};
-use super::passes::{self, Divide, Max, Min, Product, Quotient, Step, Sum};
+use super::passes::{self, And, Divide, Lanes, Max, Min, Or, Product, Quotient, Scale, Step, Sum, Xor};
 use crate::{BinaryOp, View};
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
@@ -59,6 +59,31 @@ level!(avx512_passes, avx512_passes_of, long_avx512, __m512i, "avx2,f16c,avx512f
 unsafe fn line<T, O: Step<__m128i, T>>(into: *mut u8, also: *mut u8, sources: &[View<'_>], len: usize) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe { passes::line::<__m128i, T, O>(into, also, sources, len) }
+}
+
+/// The multiplication of elements `T`. To call it, the CPU must have AVX2 and F16C.
+pub(super) fn scaler<T>() -> Scale
+where
+    Product: Step<__m128i, T> + Step<__m256i, T>,
+{
+    scale::<T>
+}
+
+/// # Safety
+/// As [`Scale`].
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn scale<T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
+where
+    Product: Step<__m128i, T> + Step<__m256i, T>,
+{
+    // SAFETY: passed on to our caller; the instruction set is enabled here.
+    unsafe {
+        if len < size_of::<__m256i>() {
+            passes::scale::<__m128i, T>(into, from, len, factor);
+        } else {
+            passes::scale_long::<__m256i, T>(into, from, len, factor);
+        }
+    }
 }
 
 /// The division of elements `T`. To call it, the CPU must have AVX2 and F16C.

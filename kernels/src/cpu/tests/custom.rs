@@ -1,0 +1,66 @@
+//! Folds by functions: the order of arguments, blocks, aliases, panics.
+
+use crate::{BinaryOp, Combine, Custom, DataType, Fold, View, ViewMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Maps x -> a x + b, after one another: neither side may be exchanged.
+fn compose(left: u64, right: u64) -> u64 {
+    let ((a, b), (c, d)) = ((left >> 32, left as u32), (right >> 32, right as u32));
+    let (a, c) = (a as u32, c as u32);
+    u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
+}
+
+fn composing() -> Custom {
+    Custom::new(|left: &[u64], right: &mut [u64]| {
+        left.iter().zip(right).for_each(|(left, right)| *right = compose(*left, *right));
+    })
+}
+
+#[test]
+fn sources_combine_from_left_to_right_in_every_length_and_place() {
+    for count in [0, 1, 2, 63, 64, 65, 1023, 1024, 1025, 5000] {
+        for k in 1..=5u64 {
+            let number = |source: u64, at: u64| (source * 7919 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut sources: Vec<Vec<u64>> =
+                (0..k).map(|source| (0..count).map(|at| number(source, at)).collect()).collect();
+            let fold_at = |at| (1..k).fold(number(0, at), |left, source| compose(left, number(source, at)));
+            let expected: Vec<u64> = (0..count).map(fold_at).collect();
+            let mut also = vec![0u64; count as usize];
+            let views: Vec<ViewMut<'_>> = sources.iter_mut().map(|source| ViewMut::of(source)).collect();
+            let read: Vec<View<'_>> = views.iter().map(|view| view.as_view()).collect();
+            composing().apply(views[k as usize / 2], Some(ViewMut::of(&mut also)), &read);
+            assert_eq!(also, expected, "{count} elements of {k} sources");
+            assert_eq!(sources[k as usize / 2], expected);
+        }
+    }
+}
+
+#[test]
+fn either_way_to_combine_sums() {
+    let sum = Custom::new(|left: &[i16], right: &mut [i16]| {
+        left.iter().zip(right).for_each(|(left, right)| *right += left);
+    });
+    for combine in [Combine::Custom(sum), Fold::new(DataType::I16, BinaryOp::Sum).into()] {
+        let (mut into, other) = ([1i16, 2, 3], [10i16, 20, 30]);
+        let view = ViewMut::of(&mut into);
+        combine.apply(view, None, &[view.as_view(), View::of(&other)]);
+        assert_eq!(into, [11, 22, 33]);
+    }
+}
+
+#[test]
+fn a_panic_of_the_function_passes_through() {
+    let broken = Custom::new(|_: &[u8], _: &mut [u8]| panic!("no such sum"));
+    let mut into = [0u8; 4];
+    let view = ViewMut::of(&mut into);
+    let caught = catch_unwind(AssertUnwindSafe(|| broken.apply(view, None, &[view.as_view(); 2])));
+    assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "no such sum");
+}
+
+#[test]
+#[should_panic(expected = "no multiple of the element size 8")]
+fn half_an_element_is_refused() {
+    let mut bytes = [0u8; 12];
+    let into = ViewMut::of(&mut bytes);
+    composing().apply(into, None, &[into.as_view(); 2]);
+}

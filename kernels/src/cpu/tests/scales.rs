@@ -1,0 +1,54 @@
+//! Multiplication by one number at every level.
+
+use super::{Buffer, Random, assert_same, reference};
+use crate::cpu::{level::Level, scale_at};
+use crate::{BinaryOp, DataType, Scalar, View, ViewMut, scale};
+
+#[test]
+fn scaled_copies_agree_with_the_reference() {
+    let mut random = Random(5);
+    for (kind, level) in DataType::ALL.into_iter().flat_map(|kind| Level::available().map(move |level| (kind, level))) {
+        for number in [0.0, 1.0, 3.0, 7.0, 0.1, -2.5, 1e-3, f64::NAN] {
+            let Some(factor) = Scalar::from_f64(kind, number) else { continue };
+            for count in (0..=40).chain([63, 64, 65, 257]) {
+                let values = random.elements(kind, count);
+                let factors = factor.bytes().repeat(count);
+                let expected = reference::fold(kind, BinaryOp::Product, &[&values, &factors]);
+                let context = format!("{level:?} {kind:?} {count} elements times {number}");
+                let (mut from, mut into) = (Buffer::new(&mut random, &values), Buffer::new(&mut random, &values));
+                scale_at(level, into.view(), from.view().as_view(), factor);
+                assert_same(kind, &into.content(), &expected, &context);
+                into.assert_guards(&context);
+                assert_eq!(from.content(), values, "{context}");
+                let place = from.view();
+                scale_at(level, place, place.as_view(), factor);
+                assert_same(kind, &from.content(), &expected, &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn integers_hold_factors_exactly_or_not_at_all() {
+    let integer = |kind, value| Scalar::from_f64(kind, value).map(|scalar| scalar.bytes().to_vec());
+    assert_eq!(integer(DataType::I8, -128.0), Some(vec![0x80]));
+    assert_eq!(integer(DataType::I8, 128.0), None);
+    assert_eq!(integer(DataType::U64, 2f64.powi(63)), Some((1u64 << 63).to_ne_bytes().to_vec()));
+    for (kind, value) in [
+        (DataType::U64, 2f64.powi(64)),
+        (DataType::I64, 2f64.powi(63)),
+        (DataType::U32, -1.0),
+        (DataType::U16, 0.5),
+        (DataType::I32, f64::NAN),
+        (DataType::I32, f64::INFINITY),
+    ] {
+        assert_eq!(integer(kind, value), None, "{kind:?} {value}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "equal lengths")]
+fn a_scaled_copy_of_another_length_is_refused() {
+    let one = Scalar::from_f64(DataType::U8, 1.0).expect("a byte holds one");
+    scale(ViewMut::of(&mut [0u8; 3]), View::of(&[0u8; 4]), one);
+}

@@ -1,0 +1,113 @@
+//! `maypole doctor`: looks at everything that a job needs from this machine, and says how to mend what is not there.
+//!
+//! Each look gives [`Finding`]s. What a text of the kernel means is read by pure functions; only the looking touches the
+//! machine.
+
+mod accelerators;
+mod machine;
+mod network;
+mod parse;
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+/// Check what this machine offers to a job, and say how to mend what is missing.
+///
+/// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail). The exit code is 1 if
+/// there is any problem, else 0. The environment counts: run it as your ranks run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many ranks are to run on this host [default: what the environment says, else 1].
+    #[arg(short = 'n', long = "ranks", value_name = "N")]
+    ranks: Option<std::num::NonZeroUsize>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Level {
+    Ok,
+    Warning,
+    Problem,
+}
+
+impl Level {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Eq, PartialEq)]
+struct Finding {
+    level: Level,
+    /// What was looked at, in a word or two.
+    what: &'static str,
+    /// What was found.
+    text: String,
+    /// What to do about it.
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, text: impl Into<String>) -> Self {
+        Self { level: Level::Ok, what, text: text.into(), fix: None }
+    }
+
+    fn warning(what: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { level: Level::Warning, what, text: text.into(), fix: Some(fix.into()) }
+    }
+
+    fn problem(what: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { level: Level::Problem, what, text: text.into(), fix: Some(fix.into()) }
+    }
+
+    fn line(&self) -> String {
+        let Self { level, what, text, fix } = self;
+        let fix = fix.as_ref().map(|fix| format!("\n{:26}fix: {fix}", "")).unwrap_or_default();
+        format!("{:8} {what:16} {text}{fix}", level.name())
+    }
+
+    fn json(&self) -> Value {
+        json!({ "level": self.level.name(), "what": self.what, "text": self.text, "fix": self.fix })
+    }
+}
+
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
+    let described = maypole::launch::from_vars(&|name| std::env::var(name).ok());
+    let local = described.as_ref().ok().and_then(|described| described.launch.local_world);
+    let ranks = args.ranks.map_or_else(|| local.unwrap_or(1), std::num::NonZeroUsize::get);
+    let mut findings = vec![Finding::ok("version", env!("CARGO_PKG_VERSION"))];
+    findings.extend(network::look(&described));
+    findings.extend(machine::look(ranks));
+    findings.extend(accelerators::look());
+    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+    if args.json {
+        let all: Vec<Value> = findings.iter().map(Finding::json).collect();
+        println!("{}", json!({ "version": env!("CARGO_PKG_VERSION"), "worst": worst.name(), "findings": all }));
+    } else {
+        findings.iter().for_each(|finding| println!("{}", finding.line()));
+    }
+    Ok(if worst == Level::Problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_bad_it_is_and_what_to_do() {
+        assert_eq!(Finding::ok("cores", "8").line(), "ok       cores            8");
+        let line = Finding::problem("key", "it is a link", "name the file").line();
+        assert_eq!(line, "problem  key              it is a link\n                          fix: name the file");
+        assert!(Level::Problem > Level::Warning && Level::Warning > Level::Ok);
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether the libraries of GPUs and InfiniBand are where a program would find them. Nothing is loaded: a broken driver
+//! must not break its doctor.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+
+/// Where loaders look, besides `LD_LIBRARY_PATH`.
+const FOLDERS: [&str; 10] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/cuda/compat",
+];
+
+/// A library, and what in the machine would need it.
+struct Library {
+    what: &'static str,
+    file: &'static str,
+    device: &'static str,
+    fix: &'static str,
+}
+
+const LIBRARIES: [Library; 3] = [
+    Library {
+        what: "CUDA",
+        file: "libcuda.so.1",
+        device: "/dev/nvidiactl",
+        fix: "install NVIDIA's driver, or start the container with its runtime (`--gpus all`)",
+    },
+    Library {
+        what: "NVML",
+        file: "libnvidia-ml.so.1",
+        device: "/dev/nvidiactl",
+        fix: "install NVIDIA's driver, or add `utility` to NVIDIA_DRIVER_CAPABILITIES",
+    },
+    Library {
+        what: "verbs",
+        file: "libibverbs.so.1",
+        device: "/dev/infiniband",
+        fix: "install rdma-core, for example with `apt install libibverbs1`",
+    },
+];
+
+pub(super) fn look() -> Vec<Finding> {
+    let exists = |path: &Path| path.exists();
+    let path = env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    LIBRARIES.iter().map(|library| judge(library, &path, exists)).collect()
+}
+
+fn find(file: &str, path: &str, exists: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let named = path.split(':').filter(|folder| !folder.is_empty());
+    named.chain(FOLDERS).map(|folder| Path::new(folder).join(file)).find(|path| exists(path))
+}
+
+/// A missing library matters only where there is a device for it.
+fn judge(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Finding {
+    let Library { what, file, device, fix } = library;
+    let found = find(file, path, &exists);
+    match (found, exists(Path::new(device))) {
+        (Some(found), true) => Finding::ok(what, found.display().to_string()),
+        (Some(found), false) => Finding::ok(what, format!("{}, but no {device}: no device here", found.display())),
+        (None, false) => Finding::ok(what, format!("not used: neither {file} nor {device}")),
+        (None, true) => Finding::warning(what, format!("{device} is there, but no {file}"), *fix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn libraries_are_missed_only_where_there_is_a_device() {
+        let on = |files: &'static [&'static str]| move |path: &Path| files.iter().any(|file| Path::new(file) == path);
+        let cuda = &LIBRARIES[0];
+        assert_eq!(judge(cuda, "", on(&[])).level, Level::Ok);
+        assert_eq!(judge(cuda, "", on(&["/dev/nvidiactl"])).level, Level::Warning);
+        let both = on(&["/dev/nvidiactl", "/opt/driver/libcuda.so.1"]);
+        assert_eq!(judge(cuda, "", both).level, Level::Warning);
+        assert_eq!(judge(cuda, ":/opt/driver", both), Finding::ok("CUDA", "/opt/driver/libcuda.so.1"));
+    }
+}

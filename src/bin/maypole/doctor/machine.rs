@@ -1,0 +1,126 @@
+//! What this host gives to ranks: cores, memory, descriptors.
+
+use std::fs;
+
+use maypole_transports::cores::Share;
+use maypole_transports::shm::Segment;
+
+use super::{Finding, parse};
+
+/// Less locked memory than this is what systems give by default, and too little to register buffers.
+const LITTLE_LOCKED: u64 = 64 << 20;
+/// Descriptors of a process that talks to few, and of each peer.
+const DESCRIPTORS: u64 = 64;
+const PER_RANK: u64 = 4;
+
+pub(super) fn look(ranks: usize) -> Vec<Finding> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let limits = read("/proc/self/limits");
+    vec![
+        cores(Share::together([&Share::mine()]), ranks),
+        descriptors(parse::soft_limit(&limits, "Max open files"), ranks as u64),
+        locked(parse::soft_limit(&limits, "Max locked memory")),
+        shared_memory(),
+        ptrace(&read("/proc/sys/kernel/yama/ptrace_scope")),
+        huge_pages(&read("/proc/meminfo"), &read("/sys/kernel/mm/transparent_hugepage/enabled")),
+    ]
+}
+
+fn cores(cores: usize, ranks: usize) -> Finding {
+    let text = format!("{cores} by affinity and quota, for {ranks} ranks");
+    if ranks <= cores {
+        return Finding::ok("cores", text);
+    }
+    let fix = "run fewer ranks, or give the job more cores; until then ranks take turns";
+    Finding::warning("cores", text, fix)
+}
+
+fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
+    let needed = DESCRIPTORS + PER_RANK * ranks;
+    match limit {
+        Some(None) => Finding::ok("descriptors", "no limit"),
+        Some(Some(limit)) if limit >= needed => Finding::ok("descriptors", format!("{limit} may be open")),
+        Some(Some(limit)) => {
+            let text = format!("{limit} may be open, and {ranks} ranks need about {needed}");
+            Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
+        }
+        None => Finding::warning("descriptors", "the limit is not to be read", "mount /proc"),
+    }
+}
+
+fn locked(limit: Option<Option<u64>>) -> Finding {
+    match limit {
+        Some(None) => Finding::ok("locked memory", "no limit"),
+        Some(Some(limit)) if limit >= LITTLE_LOCKED => Finding::ok("locked memory", format!("{} MiB", limit >> 20)),
+        Some(Some(limit)) => {
+            let fix =
+                "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only InfiniBand and GPUs need it";
+            Finding::warning("locked memory", format!("{} KiB, too little to register buffers", limit >> 10), fix)
+        }
+        None => Finding::warning("locked memory", "the limit is not to be read", "mount /proc"),
+    }
+}
+
+/// The segments that ranks share have no name, so the size of /dev/shm is no matter.
+fn shared_memory() -> Finding {
+    match Segment::create(1 << 20) {
+        Ok(_) => Finding::ok("shared memory", "memfd works"),
+        Err(error) => {
+            let fix = "allow memfd_create and sealing in the container's profile, or use MAYPOLE_TRANSPORT=tcp";
+            Finding::problem("shared memory", format!("no memfd: {error}"), fix)
+        }
+    }
+}
+
+fn ptrace(scope: &str) -> Finding {
+    match scope.trim() {
+        "" => Finding::ok("ptrace", "unrestricted: no Yama here"),
+        "0" => Finding::ok("ptrace", "unrestricted"),
+        scope => {
+            let fix = "sysctl kernel.yama.ptrace_scope=0; without it, bytes are copied once more";
+            Finding::warning("ptrace", format!("Yama forbids to read other processes (scope {scope})"), fix)
+        }
+    }
+}
+
+fn huge_pages(meminfo: &str, transparent: &str) -> Finding {
+    let transparent = parse::chosen(transparent).unwrap_or("unknown");
+    let (count, size) = parse::huge_pages(meminfo).unwrap_or((0, 0));
+    let text = format!("{count} of {} KiB, transparent: {transparent}", size >> 10);
+    if count > 0 || matches!(transparent, "always" | "madvise") {
+        return Finding::ok("huge pages", text);
+    }
+    let fix = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+    Finding::warning("huge pages", text, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn more_ranks_than_cores_are_a_warning() {
+        assert_eq!(cores(4, 4).level, Level::Ok);
+        assert_eq!(cores(2, 3).level, Level::Warning);
+    }
+
+    #[test]
+    fn limits_are_judged() {
+        assert_eq!(descriptors(Some(Some(1024)), 8).level, Level::Ok);
+        let few = descriptors(Some(Some(64)), 8);
+        assert_eq!((few.level, few.fix.as_deref()), (Level::Problem, Some("ulimit -n 96")));
+        assert_eq!(descriptors(Some(None), 1 << 20).level, Level::Ok);
+        assert_eq!(locked(Some(Some(8 << 20))).level, Level::Warning);
+        assert_eq!(locked(Some(None)).level, Level::Ok);
+        assert_eq!(locked(None).level, Level::Warning);
+    }
+
+    #[test]
+    fn yama_and_pages_are_judged() {
+        assert_eq!(ptrace("1\n").level, Level::Warning);
+        assert_eq!(ptrace("0\n").level, Level::Ok);
+        assert_eq!(huge_pages("", "always madvise [never]").level, Level::Warning);
+        assert_eq!(huge_pages("", "[always] madvise never").level, Level::Ok);
+    }
+}

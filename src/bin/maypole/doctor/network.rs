@@ -1,0 +1,123 @@
+//! Where this process can be reached, and whether it would be let in.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+
+use maypole::launch::{Described, KeySource, LaunchError};
+use maypole_transports::descriptor::open_private;
+
+use super::{Finding, parse};
+
+pub(super) fn look(described: &Result<Described, LaunchError>) -> Vec<Finding> {
+    let mut findings = vec![interfaces()];
+    match described {
+        Ok(described) => {
+            let launch = &described.launch;
+            let place = launch.address.as_deref().unwrap_or("told by the process manager");
+            let text = format!("rank {} of {}, rank 0 at {place}", launch.rank, launch.world);
+            findings.push(Finding::ok("environment", text));
+            findings.push(ports(&launch.ports, launch.rank, is_free));
+            findings.push(key(&described.key, launch.local_world.unwrap_or(1) < launch.world));
+        }
+        Err(error) => {
+            let fix = "mend the variable, or unset it: then this is a world of one";
+            findings.push(Finding::problem("environment", error.to_string(), fix));
+        }
+    }
+    findings
+}
+
+fn interfaces() -> Finding {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let routes = parse::routes(&read("/proc/net/route"));
+    let old = parse::ipv4_addresses(&read("/proc/net/fib_trie")).into_iter();
+    let named = |address| parse::interface_of(address, &routes).unwrap_or("?").to_owned();
+    let mut all: Vec<(String, IpAddr)> = old.map(|address| (named(address), address.into())).collect();
+    all.extend(parse::ipv6_addresses(&read("/proc/net/if_inet6")).into_iter().map(|(name, it)| (name, it.into())));
+    judge_interfaces(&all)
+}
+
+fn judge_interfaces(all: &[(String, IpAddr)]) -> Finding {
+    let list = all.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ");
+    if all.iter().any(|(_, address)| parse::is_reachable(*address)) {
+        return Finding::ok("interfaces", list);
+    }
+    let text = if list.is_empty() { "none found".to_owned() } else { format!("no other host reaches {list}") };
+    Finding::warning("interfaces", text, "for ranks on several hosts, give this one a network interface")
+}
+
+fn is_free(port: u16) -> Result<(), ErrorKind> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop).map_err(|error| error.kind())
+}
+
+/// Only rank 0 listens there; for others the same ports on another host count.
+fn ports(candidates: &[u16], rank: usize, is_free: impl Fn(u16) -> Result<(), ErrorKind>) -> Finding {
+    let taken: Vec<u16> = candidates.iter().copied().filter(|port| is_free(*port).is_err()).collect();
+    let (first, last, count) = (candidates[0], candidates[candidates.len() - 1], candidates.len());
+    let range = if count == 1 { format!("{first}") } else { format!("{first} to {last}") };
+    if taken.is_empty() {
+        return Finding::ok("ports", format!("{range}: free"));
+    }
+    let list = taken.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    if taken.len() < count {
+        return Finding::ok("ports", format!("{range}: free but for {list}"));
+    }
+    let (text, fix) = (format!("{range}: all taken"), "name a free one to all ranks in MAYPOLE_PORT");
+    if rank == 0 { Finding::problem("ports", text, fix) } else { Finding::warning("ports", text, fix) }
+}
+
+/// Says where the key is, and never what it is.
+fn key(source: &KeySource, several_hosts: bool) -> Finding {
+    match source {
+        KeySource::None if several_hosts => {
+            let fix = "make one with `maypole key new FILE` and name it to all ranks in MAYPOLE_JOB_KEY_FILE";
+            Finding::problem("key", "none, so only processes of this host are let in", fix)
+        }
+        KeySource::None => Finding::ok("key", "none: only processes of this host are let in"),
+        KeySource::Descriptor(number) => Finding::ok("key", format!("behind inherited descriptor {number}")),
+        KeySource::Value(_) => {
+            let fix = "keep it in a file and name that in MAYPOLE_JOB_KEY_FILE";
+            Finding::warning("key", "in MAYPOLE_JOB_KEY, which other processes of this user can read", fix)
+        }
+        KeySource::File(path) => match open_private(path) {
+            Ok(_) => Finding::ok("key", format!("in {}, for this user alone", path.display())),
+            Err(error) => {
+                let fix = format!("make a regular file of yours: chmod 600 {}", path.display());
+                Finding::problem("key", format!("{}: {error}", path.display()), fix)
+            }
+        },
+        _ => Finding::ok("key", "given in another way"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn ports_are_a_problem_if_none_is_left_for_rank_0() {
+        let taken = |_| Err(ErrorKind::AddrInUse);
+        assert_eq!(ports(&[7, 8], 0, |_| Ok(())), Finding::ok("ports", "7 to 8: free"));
+        let one = |port| if port == 7 { Err(ErrorKind::AddrInUse) } else { Ok(()) };
+        assert_eq!(ports(&[7, 8], 0, one), Finding::ok("ports", "7 to 8: free but for 7"));
+        assert_eq!(ports(&[7], 0, taken).level, Level::Problem);
+        assert_eq!(ports(&[7], 1, taken).level, Level::Warning);
+    }
+
+    #[test]
+    fn a_key_is_needed_between_hosts() {
+        assert_eq!(key(&KeySource::None, true).level, Level::Problem);
+        assert_eq!(key(&KeySource::None, false).level, Level::Ok);
+        assert_eq!(key(&KeySource::File("/no/such/key".into()), false).level, Level::Problem);
+    }
+
+    #[test]
+    fn loopback_alone_is_a_warning() {
+        let lo = ("lo".to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
+        assert_eq!(judge_interfaces(std::slice::from_ref(&lo)).level, Level::Warning);
+        let eth = ("eth0".to_owned(), IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(judge_interfaces(&[lo, eth]), Finding::ok("interfaces", "lo 127.0.0.1, eth0 10.0.0.1"));
+    }
+}

@@ -1,0 +1,219 @@
+//! Operations that the user brings.
+
+use super::Communicator;
+use super::call::{Call, Reduction};
+use super::counts::Count;
+use super::engine::Engine;
+use crate::algorithms::Algorithm;
+use crate::collective::Collective;
+use crate::element::Element;
+use crate::error::Result;
+use crate::schedule::Placement;
+use crate::service::{Cause, CauseKind};
+use crate::tuner::{Plan, Question, choose};
+use crate::verify::verify;
+use maypole_kernels::{Combine, Custom, View, ViewMut};
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A way to combine elements that the user brings.
+///
+/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op right[i]`; `left` comes from
+/// lower ranks if the operation does not commute. It is called for parts of the vectors and must treat every element
+/// alike. The operation must be associative, up to rounding. If the function panics, the communicator fails on all
+/// ranks, and the panic goes on at the call.
+///
+/// All ranks name the same operation: its name and whether it commutes are part of what calls are compared by.
+///
+/// ```
+/// use maypole::{Communicator, Operation};
+/// let longest = Operation::new("longest", true, |left: &[i32], right: &mut [i32]| {
+///     for (left, right) in left.iter().zip(right) {
+///         *right = if left.abs() > right.abs() { *left } else { *right };
+///     }
+/// });
+/// let all = Communicator::run_local(3, |mut comm| {
+///     let mut x = [[2, -7, 5][comm.rank()]];
+///     comm.all_reduce_with(&mut x, &longest).unwrap();
+///     x
+/// });
+/// assert_eq!(all, [[-7]; 3]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Operation<T> {
+    name: &'static str,
+    commutative: bool,
+    custom: Custom,
+    elements: PhantomData<fn(T)>,
+}
+
+impl<T: Element> Operation<T> {
+    /// The operation `right = left op right`. One that is not `commutative` runs only by algorithms that are proved to
+    /// keep the order of the ranks.
+    pub fn new(
+        name: &'static str,
+        commutative: bool,
+        combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, commutative, custom: Custom::new(combine), elements: PhantomData }
+    }
+
+    /// What all ranks call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// True if ranks may be combined in any order.
+    pub fn is_commutative(&self) -> bool {
+        self.commutative
+    }
+
+    fn call(&self, collective: Collective, count: usize, in_place: bool) -> Call {
+        let op = Reduction::Own { name: self.name, commutative: self.commutative };
+        Call { collective, kind: T::DATA_TYPE, op, count: Count::Even(count), in_place }
+    }
+}
+
+impl Communicator {
+    /// [`all_reduce`](Self::all_reduce) by an operation of the user's.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `op` does not commute and the algorithm that was named does not keep the order of the
+    /// ranks; else as every call.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
+        let (call, view) = (op.call(Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        self.engine.call_own(call, &op.custom, view.as_view(), view)
+    }
+
+    /// [`all_reduce_into`](Self::all_reduce_into) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the lengths differ.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn all_reduce_into_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
+        self.check_len("all_reduce", "output", output.len(), input.len())?;
+        let call = op.call(Collective::AllReduce, input.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+    }
+
+    /// [`reduce`](Self::reduce) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if there is no such root.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>, root: usize) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
+        let output = if at_root { view } else { ViewMut::EMPTY };
+        let call = op.call(Collective::Reduce { root }, count, at_root);
+        self.engine.call_own(call, &op.custom, view.as_view(), output)
+    }
+
+    /// [`reduce_into`](Self::reduce_into) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`reduce_with`](Self::reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the root's lengths differ.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_into_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+        root: usize,
+    ) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let output = self.at_root("reduce", root, output, input.len())?;
+        let call = op.call(Collective::Reduce { root }, input.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), output)
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the input has another length.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_scatter_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
+        self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
+        let call = op.call(Collective::ReduceScatter, output.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+    }
+
+    /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_scatter_in_place_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
+        let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
+        let call = op.call(Collective::ReduceScatter, count, true);
+        self.engine.call_own(call, &op.custom, whole.as_view(), mine)
+    }
+}
+
+impl Engine {
+    /// Runs one call that combines by `custom`.
+    fn call_own(&mut self, call: Call, custom: &Custom, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+        self.make_current(call)?;
+        let at = self.current;
+        let before = std::mem::replace(&mut self.ready[at].combine, Combine::Custom(custom.clone()));
+        // What a panic leaves half done is not used again: the communicator has failed.
+        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
+        // The program outlives the call, the user's function need not.
+        self.ready[at].combine = before;
+        done.unwrap_or_else(|panic| {
+            self.give_up(call, &*panic);
+            resume_unwind(panic)
+        })
+    }
+
+    /// Tells everybody that the user's function panicked.
+    #[cold]
+    fn give_up(&mut self, call: Call, panic: &(dyn Any + Send)) {
+        let (rank, sequence) = (self.rank, self.sequence);
+        let said = panic.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        let text = format!("rank {rank} panicked in {call} (operation {sequence}): {said}");
+        self.failed = Some(text.clone());
+        self.current = usize::MAX;
+        self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text });
+    }
+
+    /// True if `algorithm` combines the ranks in their order: derived from its schedules, not declared.
+    pub(super) fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
+        let proof = verify(collective, &self.schedules(collective, algorithm), Placement::Apart);
+        proof.is_ok_and(|proof| proof.keeps_rank_order)
+    }
+
+    /// The plan for a call whose ranks must be combined in their order, where the first choice does not do that.
+    #[cold]
+    pub(super) fn plan_in_order(&self, call: Call, question: Question) -> Result<Plan> {
+        if let Some(wanted) = self.wanted {
+            let why = format!(
+                "algorithm '{wanted}' does not combine the ranks in their order, as {} needs; leave the choice to 'auto'",
+                call.op
+            );
+            return Err(self.invalid(call, why));
+        }
+        let mut able = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(call.collective));
+        let plan = able
+            .find(|algorithm| self.keeps_order(call.collective, *algorithm))
+            .and_then(|algorithm| choose(question, Some(algorithm)).ok());
+        plan.ok_or_else(|| {
+            self.invalid(call, format!("no algorithm combines the ranks in their order, as {} needs", call.op))
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! `maypole doctor`, as a user calls it.
+
+#![cfg(feature = "cli")]
+
+use std::process::{Command, Output};
+
+/// In an environment of its own, whatever the tests run in.
+fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    command.arg("doctor").args(arguments).env_clear().envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The exit code follows the findings, which no test decides: a machine may lack anything.
+#[test]
+fn every_look_has_a_line_and_the_exit_code_follows_the_worst() {
+    let output = doctor(&["-n", "2"], &[]);
+    let text = text(&output);
+    let looks = ["version", "interfaces", "environment", "ports", "key", "cores", "descriptors", "locked memory"];
+    for look in looks.into_iter().chain(["shared memory", "ptrace", "huge pages", "CUDA", "NVML", "verbs"]) {
+        assert!(text.lines().any(|line| line[9..].starts_with(look)), "{look} in\n{text}");
+    }
+    let problem = text.lines().any(|line| line.starts_with("problem"));
+    assert_eq!(output.status.code(), Some(i32::from(problem)), "{text}");
+}
+
+#[test]
+fn a_wrong_environment_is_a_problem_with_a_fix() {
+    let output = doctor(&["--json"], &[("MAYPOLE_RANK", "5"), ("MAYPOLE_WORLD", "2")]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(report["worst"], "problem");
+    let findings = report["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["what"] == "environment").unwrap();
+    assert_eq!(found["level"], "problem");
+    assert!(found["text"].as_str().unwrap().contains("MAYPOLE_RANK") && found["fix"].is_string());
+}
+
+#[test]
+fn a_key_that_others_can_read_is_a_problem_and_is_not_shown() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    std::fs::write(&path, "5".repeat(64)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let output = doctor(&[], &[("MAYPOLE_JOB_KEY_FILE", path.to_str().unwrap())]);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("0644") && text.contains("chmod 600") && !text.contains("55555"), "{text}");
+}

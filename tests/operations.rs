@@ -1,0 +1,223 @@
+//! Every way to combine, over boards and streams, in one window and in many, against the obvious answer.
+
+use maypole::algorithms::Algorithm;
+use maypole::{Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Nothing, one element, an odd number, and as many as need several windows.
+const COUNTS: [usize; 4] = [0, 1, 37, 9001];
+
+/// Every world up to five, as one host, as a host a rank, and mixed.
+fn worlds() -> impl Iterator<Item = Vec<usize>> {
+    (1..=5).flat_map(|world| [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 2).collect()])
+}
+
+fn run<T: Send>(hosts: &[usize], rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    Local::new(hosts.len()).hosts(hosts).stream_capacity(1000).timeout(Duration::from_secs(60)).run(rank)
+}
+
+/// What an operation means for two elements.
+type Meaning = fn(u64, u64) -> u64;
+
+fn number(rank: usize, at: usize) -> u64 {
+    (((rank + 1) * 1_000_003 + at) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn numbers(rank: usize, count: usize) -> Vec<u64> {
+    (0..count).map(|at| number(rank, at)).collect()
+}
+
+/// What the ranks make together, one after the other.
+fn expected(world: usize, count: usize, op: impl Fn(u64, u64) -> u64) -> Vec<u64> {
+    (0..count).map(|at| (1..world).fold(number(0, at), |left, rank| op(left, number(rank, at)))).collect()
+}
+
+/// Maps x -> a x + b after one another: associative, and no two commute.
+fn compose(left: u64, right: u64) -> u64 {
+    let (a, b, c, d) = ((left >> 32) as u32, left as u32, (right >> 32) as u32, right as u32);
+    u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
+}
+
+fn operation(name: &'static str, commutative: bool, op: Meaning) -> Operation<u64> {
+    Operation::new(name, commutative, move |left: &[u64], right: &mut [u64]| {
+        left.iter().zip(right).for_each(|(left, right)| *right = op(*left, *right));
+    })
+}
+
+#[test]
+fn bits_are_combined_on_integers() {
+    let ops: [(ReduceOp, Meaning); 3] =
+        [(ReduceOp::And, |a, b| a & b), (ReduceOp::Or, |a, b| a | b), (ReduceOp::Xor, |a, b| a ^ b)];
+    for hosts in worlds() {
+        for out in run(&hosts, |mut comm| {
+            for count in COUNTS {
+                for (op, meaning) in ops {
+                    let mut data = numbers(comm.rank(), count);
+                    comm.all_reduce(&mut data, op).unwrap();
+                    assert_eq!(data, expected(comm.world(), count, meaning), "{op}, {count} elements");
+                }
+            }
+            comm.close()
+        }) {
+            out.unwrap();
+        }
+    }
+}
+
+#[test]
+fn bits_of_floats_are_refused_and_harm_nothing() {
+    fn refused<T: Element>(comm: &mut Communicator, data: &mut [T]) -> String {
+        let error = comm.all_reduce(data, ReduceOp::Or).unwrap_err();
+        assert!(error.is_harmless());
+        error.to_string()
+    }
+    Communicator::run_local(2, |mut comm| {
+        let rank = comm.rank();
+        let why = "all_reduce: 'or' works on the bits of integers, not on f32";
+        assert_eq!(refused(&mut comm, &mut [1.0f32]), format!("rank {rank}: {why}"));
+        let mut bytes = [1u8 << rank];
+        comm.all_reduce(&mut bytes, ReduceOp::Or).unwrap();
+        assert_eq!(bytes, [3]);
+    });
+}
+
+#[test]
+fn names_are_read_back() {
+    for op in ReduceOp::ALL {
+        assert_eq!(op.name().parse(), Ok(op));
+    }
+    assert!("nand".parse::<ReduceOp>().unwrap_err().to_string().ends_with("avg, and, or, xor"));
+}
+
+#[test]
+fn inputs_are_multiplied_before_they_are_summed() {
+    for hosts in worlds() {
+        run(&hosts, |mut comm| {
+            let (rank, world) = (comm.rank(), comm.world());
+            let op = ReduceOp::PreMulSum(Factor::new(rank as f64 + 2.0));
+            for count in COUNTS {
+                let sum = |at| {
+                    (0..world).fold(0u64, |sum, rank| sum.wrapping_add(number(rank, at).wrapping_mul(rank as u64 + 2)))
+                };
+                let sums: Vec<u64> = (0..count).map(sum).collect();
+                let mut data = numbers(rank, count);
+                comm.all_reduce(&mut data, op).unwrap();
+                assert_eq!(data, sums);
+
+                let (input, mut output) = (numbers(rank, count), vec![0; count]);
+                comm.all_reduce_into(&input, &mut output, op).unwrap();
+                assert_eq!((input, &output), (numbers(rank, count), &sums));
+
+                let mut data = numbers(rank, count);
+                comm.reduce(&mut data, op, world - 1).unwrap();
+                assert_eq!(data, if rank == world - 1 { sums } else { numbers(rank, count) });
+            }
+        });
+    }
+}
+
+#[test]
+fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
+    Communicator::run_local(1, |mut comm| {
+        let mut data = [maypole::element::f16::from_f32(3.0)];
+        comm.all_reduce(&mut data, ReduceOp::PreMulSum(Factor::new(1.0 / 3.0))).unwrap();
+        let third = maypole::element::f16::from_f64(1.0 / 3.0).to_f32();
+        assert_eq!(data, [maypole::element::f16::from_f32(3.0 * third)]);
+        let error = comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0: all_reduce: the factor 0.5 is no number that i32 holds");
+    });
+}
+
+#[test]
+fn own_operations_keep_the_order_of_the_ranks() {
+    let ops = [("compose", false, compose as Meaning), ("product", true, u64::wrapping_mul)];
+    for hosts in worlds() {
+        for (name, commutative, meaning) in ops {
+            let op = operation(name, commutative, meaning);
+            run(&hosts, |mut comm| {
+                for count in COUNTS {
+                    check_operation(&mut comm, &op, count, meaning);
+                }
+            });
+        }
+    }
+}
+
+/// Every collective that reduces, in place and apart, at every root.
+fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, meaning: Meaning) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let result = expected(world, count, meaning);
+    let (input, mut output) = (numbers(rank, count), vec![0; count]);
+    comm.all_reduce_into_with(&input, &mut output, op).unwrap();
+    assert_eq!(output, result);
+    let mut data = input.clone();
+    comm.all_reduce_with(&mut data, op).unwrap();
+    assert_eq!(data, result);
+
+    for root in 0..world {
+        let (mut data, mut output) = (input.clone(), vec![0; if rank == root { count } else { 0 }]);
+        comm.reduce_with(&mut data, op, root).unwrap();
+        assert_eq!(data, if rank == root { &result[..] } else { &input[..] }, "root {root}");
+        comm.reduce_into_with(&input, &mut output, op, root).unwrap();
+        assert_eq!(output, if rank == root { &result[..] } else { &[] }, "root {root}");
+    }
+
+    let whole = numbers(rank, count * world);
+    let blocks = expected(world, count * world, meaning);
+    let mine = rank * count..(rank + 1) * count;
+    comm.reduce_scatter_with(&whole, &mut data, op).unwrap();
+    assert_eq!(data, blocks[mine.clone()]);
+    let mut place = whole.clone();
+    comm.reduce_scatter_in_place_with(&mut place, op).unwrap();
+    assert_eq!(place[mine.clone()], blocks[mine.clone()]);
+    assert_eq!((&place[..mine.start], &place[mine.end..]), (&whole[..mine.start], &whole[mine.end..]));
+}
+
+#[test]
+fn an_algorithm_that_breaks_the_order_is_refused() {
+    Communicator::run_local(3, |mut comm| {
+        comm.set_algorithm(Some(Algorithm::Ring));
+        let error = comm.all_reduce_with(&mut [1], &operation("compose", false, compose)).unwrap_err();
+        assert!(error.is_harmless());
+        let why = "algorithm 'ring' does not combine the ranks in their order, as 'compose' in rank order needs; \
+                   leave the choice to 'auto'";
+        assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
+        comm.all_reduce_with(&mut [1], &operation("product", true, u64::wrapping_mul)).unwrap();
+    });
+}
+
+#[test]
+fn operations_of_unlike_names_do_not_match() {
+    let errors = Communicator::run_local(2, |mut comm| {
+        comm.set_timeout(Duration::from_secs(20));
+        let op = operation(["plus", "times"][comm.rank()], true, u64::wrapping_add);
+        comm.all_reduce_with(&mut [1], &op).unwrap_err().to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("'plus'") && error.contains("'times'")), "{errors:?}");
+}
+
+#[test]
+fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
+    for hosts in [vec![0; 3], vec![0, 1, 2]] {
+        let ends = run(&hosts, |mut comm| {
+            let rank = comm.rank();
+            let broken = Operation::new("broken", true, move |_: &[u64], _: &mut [u64]| {
+                assert!(rank != 1, "no such sum");
+            });
+            let call = catch_unwind(AssertUnwindSafe(|| -> maypole::Result<()> {
+                loop {
+                    comm.all_reduce_with(&mut [1, 2, 3], &broken)?;
+                }
+            }));
+            let later = comm.barrier().unwrap_err();
+            assert!(matches!(later, Error::Failed { .. }), "{later}");
+            call.map_err(|panic| *panic.downcast::<&str>().unwrap())
+        });
+        assert_eq!(ends[1].as_ref().unwrap_err(), &"no such sum");
+        for rank in [0, 2] {
+            let Ok(Err(error)) = &ends[rank] else { panic!("{ends:?}") };
+            assert!(error.to_string().contains("rank 1 panicked in all_reduce(3 x u64, 'broken')"), "{error}");
+        }
+    }
+}
