@@ -18,6 +18,7 @@
 //! | [`direct`] | all-reduce in one or two shots; all-gather, reduce-scatter, all-to-all |
 //! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
+//! | [`hierarchical`] | two of them, within hosts and across: all but all-to-all and scans |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
 //! steps say, and [`verify`](crate::verify) derives whether that is the order of the ranks.
@@ -30,6 +31,7 @@ pub mod dissemination;
 pub mod double_tree;
 pub mod doubling;
 pub mod halving;
+pub mod hierarchical;
 pub mod linear;
 pub mod pairwise;
 pub mod ring;
