@@ -250,9 +250,9 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     }
 }
 
-/// Where a rank's bytes leave one after another, one tree needs 2 S b a direction and two need S b, and the fill.
+/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two need S b, and the fill.
 #[test]
-fn two_trees_have_nearly_twice_the_bandwidth_of_one() {
+fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
         let price = |algorithm, collective| {
             let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
@@ -260,8 +260,8 @@ fn two_trees_have_nearly_twice_the_bandwidth_of_one() {
         };
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
             let (one, two) = (price(Algorithm::Tree, collective), price(Algorithm::DoubleTree, collective));
-            println!("{collective:?}, world {world}: {one} {two}");
             assert!(two < 0.7 * one, "{collective:?}, world {world}: {one} and {two}");
+            assert!(two < if collective == Collective::AllReduce { 2.2 } else { 1.12 }, "world {world}: {two}");
         }
     }
 }
