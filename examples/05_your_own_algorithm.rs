@@ -48,7 +48,9 @@ fn main() {
                 let scratch = Region::new(program.scratch);
                 let buffers =
                     Buffers { input: View::of(&mine), output: ViewMut::of(&mut sum), scratch: scratch.view() };
-                executor.run(&program, &Fold::new(DataType::F32, BinaryOp::Sum), &buffers).expect("nobody fails");
+                executor
+                    .run(&program, &Fold::new(DataType::F32, BinaryOp::Sum).into(), &buffers)
+                    .expect("nobody fails");
                 assert!(sum.iter().all(|x| *x == 6.0));
                 println!("rank {rank}: {} folds over {} windows gave {}", program.ops.len(), program.windows, sum[0]);
             });

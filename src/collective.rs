@@ -14,6 +14,8 @@
 //! | scatter | all at the root | chunk `rank` | the root's chunk `c` |
 //! | reduce-scatter | all | chunk `rank` | everybody's chunk `c`, combined |
 //! | all-to-all | all | all | rank `c`'s chunk `rank` |
+//! | scan | all | all | chunk `c` of ranks `0..=rank`, combined |
+//! | exclusive scan | all | all, but nothing at rank 0 | chunk `c` of ranks `0..rank`, combined |
 //! | barrier | one empty chunk | one empty chunk | a token that everybody contributed to |
 
 use std::fmt;
@@ -51,6 +53,11 @@ pub enum Collective {
     ReduceScatter,
     /// Block `r` of rank `s` becomes block `s` of rank `r`.
     AllToAll,
+    /// The vectors of ranks `0..=r` combined, at rank `r`: running totals.
+    Scan,
+    /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at rank 0, because
+    /// there is nothing before it and not every operation has a neutral element.
+    ExclusiveScan,
     /// Nobody leaves before everybody has entered.
     Barrier,
 }
@@ -94,7 +101,7 @@ impl fmt::Display for Symbol {
 
 impl Collective {
     /// Every collective once, rooted ones at `root`.
-    pub const fn all(root: usize) -> [Self; 9] {
+    pub const fn all(root: usize) -> [Self; 11] {
         [
             Self::Broadcast { root },
             Self::Reduce { root },
@@ -104,6 +111,8 @@ impl Collective {
             Self::Scatter { root },
             Self::ReduceScatter,
             Self::AllToAll,
+            Self::Scan,
+            Self::ExclusiveScan,
             Self::Barrier,
         ]
     }
@@ -119,6 +128,8 @@ impl Collective {
             Self::Scatter { .. } => "scatter",
             Self::ReduceScatter => "reduce_scatter",
             Self::AllToAll => "all_to_all",
+            Self::Scan => "scan",
+            Self::ExclusiveScan => "exclusive_scan",
             Self::Barrier => "barrier",
         }
     }
@@ -129,7 +140,13 @@ impl Collective {
             Self::Broadcast { root } | Self::Reduce { root } | Self::Gather { root } | Self::Scatter { root } => {
                 Some(root)
             }
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => None,
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => None,
         }
     }
 
@@ -140,13 +157,19 @@ impl Collective {
             Self::Reduce { .. } => Self::Reduce { root },
             Self::Gather { .. } => Self::Gather { root },
             Self::Scatter { .. } => Self::Scatter { root },
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => self,
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => self,
         }
     }
 
     /// True if elements are combined, so that a reduction operation matters.
     pub const fn reduces(self) -> bool {
-        matches!(self, Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter)
+        matches!(self, Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter | Self::Scan | Self::ExclusiveScan)
     }
 
     /// True if the whole is one block a rank, so that it has as many chunks as there are ranks.
@@ -169,7 +192,13 @@ impl Collective {
                 }
             }
             Self::Gather { .. } | Self::AllGather => Held::One(rank),
-            Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter | Self::AllToAll | Self::Barrier => Held::All,
+            Self::Reduce { .. }
+            | Self::AllReduce
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => Held::All,
         }
     }
 
@@ -184,12 +213,26 @@ impl Collective {
                 }
             }
             Self::Scatter { .. } | Self::ReduceScatter => Held::One(rank),
-            Self::Broadcast { .. } | Self::AllReduce | Self::AllGather | Self::AllToAll | Self::Barrier => Held::All,
+            Self::ExclusiveScan if rank == 0 => Held::Nothing,
+            Self::Broadcast { .. }
+            | Self::AllReduce
+            | Self::AllGather
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => Held::All,
         }
     }
 
     /// The contributions that chunk `chunk` of `rank`'s output must be made of, sorted, each exactly once.
     /// (A barrier's token may hold one more than once.)
+    ///
+    /// ```
+    /// use maypole::collective::{Collective, Symbol};
+    /// let before = |rank| Collective::ExclusiveScan.result(4, rank, 0);
+    /// assert_eq!(before(2), [Symbol { rank: 0, chunk: 0 }, Symbol { rank: 1, chunk: 0 }]);
+    /// assert!(before(0).is_empty());
+    /// ```
     pub fn result(self, world: usize, rank: usize, chunk: usize) -> Vec<Symbol> {
         match self {
             Self::Broadcast { root } | Self::Scatter { root } => vec![Symbol { rank: root, chunk }],
@@ -198,6 +241,8 @@ impl Collective {
             Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter | Self::Barrier => {
                 (0..world).map(|rank| Symbol { rank, chunk }).collect()
             }
+            Self::Scan => (0..=rank).map(|rank| Symbol { rank, chunk }).collect(),
+            Self::ExclusiveScan => (0..rank).map(|rank| Symbol { rank, chunk }).collect(),
         }
     }
 

@@ -10,6 +10,7 @@ mod joined;
 mod local;
 mod open;
 mod operation;
+mod scans;
 mod variable;
 
 use crate::algorithms::Algorithm;

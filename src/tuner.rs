@@ -77,6 +77,8 @@ fn preferred(question: Question) -> Algorithm {
         Collective::Gather { .. } | Collective::Scatter { .. } => Algorithm::Linear,
         Collective::AllGather | Collective::ReduceScatter => Algorithm::Ring,
         Collective::AllToAll => Algorithm::Pairwise,
+        Collective::Scan | Collective::ExclusiveScan if bytes <= BINOMIAL => Algorithm::RecursiveDoubling,
+        Collective::Scan | Collective::ExclusiveScan => Algorithm::Ring,
         Collective::Barrier => Algorithm::Dissemination,
     }
 }

@@ -3,6 +3,7 @@
 //! `UPDATE=1 cargo test --test drawings` writes them anew.
 
 use maypole::algorithms::Algorithm;
+use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::collective::Collective;
 use maypole::draw;
 use maypole::schedule::{Schedule, Step, input, output};
@@ -55,7 +56,8 @@ fn pages_show_what_is_drawn() {
 
 fn pages() -> impl Iterator<Item = PathBuf> {
     let folder = fs::read_dir(root().join("src/algorithms")).expect("the folder is there");
-    folder.map(|entry| entry.expect("it can be listed").path())
+    let paths = folder.map(|entry| entry.expect("it can be listed").path());
+    paths.filter(|path| path.is_file())
 }
 
 fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {
@@ -63,9 +65,8 @@ fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
         drawn += &format!("{line}\n");
-        let Some((algorithm, collective)) = title(line) else { continue };
-        shown.push(algorithm);
-        for row in picture(algorithm, collective, 4).lines() {
+        let Some(picture) = titled(line, shown) else { continue };
+        for row in picture.lines() {
             drawn += &format!("//! {row}\n");
         }
         drawn += "//! ```\n";
@@ -77,10 +78,18 @@ fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {
     }
 }
 
-fn title(line: &str) -> Option<(Algorithm, Collective)> {
+/// The picture that a line announces.
+fn titled(line: &str, shown: &mut Vec<Algorithm>) -> Option<String> {
     let (algorithm, collective) = line.strip_prefix("//! ")?.strip_suffix(", n = 4")?.split_once(' ')?;
     let collective = Collective::all(0).into_iter().find(|known| known.name() == collective)?;
-    Some((algorithm.parse().ok()?, collective))
+    if algorithm == "hierarchical" {
+        let levels = Levels { local: Algorithm::Linear, across: Algorithm::TwoShot };
+        let schedules = (0..4).map(|rank| hierarchical::schedule(collective, &[0, 0, 1, 1], rank, levels));
+        return Some(draw::text(&schedules.collect::<Option<Vec<_>>>()?));
+    }
+    let algorithm = algorithm.parse().ok()?;
+    shown.push(algorithm);
+    Some(picture(algorithm, collective, 4))
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Executor, Lot, Memory, Op, home};
 use maypole::algorithms::Algorithm;
+use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::collective::{Collective, Symbol};
 use maypole::schedule::{Placement, Schedule, Span, Step, input, output, scratch};
 use maypole::verify::verify;
@@ -112,8 +113,8 @@ struct Tally {
     harmless: usize,
 }
 
-fn check(algorithm: Algorithm, collective: Collective, world: usize, placement: Placement, tally: &mut Tally) {
-    let mut schedules = algorithm.schedules(collective, world).expect("it is in the table");
+fn check(name: &str, collective: Collective, mut schedules: Vec<Schedule>, placement: Placement, tally: &mut Tally) {
+    let world = schedules.len();
     let mut lot = Lot(7);
     assert!(does_what_it_promises(collective, &schedules, placement, &mut lot));
     for rank in 0..world {
@@ -126,7 +127,7 @@ fn check(algorithm: Algorithm, collective: Collective, world: usize, placement: 
                         tally.harmless += 1;
                         assert!(
                             does_what_it_promises(collective, &schedules, placement, &mut lot),
-                            "{algorithm} {collective:?}, world {world}, {placement:?}: the checker accepts a wrong step \
+                            "{name} {collective:?}, world {world}, {placement:?}: the checker accepts a wrong step \
                              {nth} of rank {rank}: {:?} instead of {:?}",
                             schedules[rank].steps,
                             original.steps,
@@ -147,31 +148,49 @@ fn the_checker_objects_or_it_was_harmless() {
             for &collective in algorithm.collectives() {
                 for root in if collective.root().is_some() { vec![0, world - 1] } else { vec![0] } {
                     let collective = collective.with_root(root);
-                    check(algorithm, collective, world, Placement::Apart, &mut tally);
-                    if algorithm.works_in_place() {
-                        check(algorithm, collective, world, Placement::InPlace, &mut tally);
+                    let schedules = algorithm.schedules(collective, world).expect("it is in the table");
+                    if algorithm.works_in_place(collective) {
+                        check(algorithm.name(), collective, schedules.clone(), Placement::InPlace, &mut tally);
                     }
+                    check(algorithm.name(), collective, schedules, Placement::Apart, &mut tally);
                 }
             }
         }
+    }
+    for (collective, schedules) in hierarchies() {
+        check("hierarchical", collective, schedules.clone(), Placement::InPlace, &mut tally);
+        check("hierarchical", collective, schedules, Placement::Apart, &mut tally);
     }
     let Tally { caught, harmless } = tally;
     println!("{caught} mutants caught, {harmless} harmless");
     assert!(caught > 4 * harmless, "{caught} mutants caught, {harmless} harmless");
 }
 
+/// Algorithms made of algorithms, over three hosts with two, two and one ranks.
+fn hierarchies() -> Vec<(Collective, Vec<Schedule>)> {
+    let across = [Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Binomial];
+    let levels = across.map(|across| Levels { local: Algorithm::Binomial, across });
+    let all = levels.into_iter().flat_map(|levels| Collective::all(3).map(|collective| (levels, collective)));
+    let schedules = |levels, collective| -> Option<Vec<Schedule>> {
+        (0..5).map(|rank| hierarchical::schedule(collective, &[0, 1, 1, 0, 2], rank, levels)).collect()
+    };
+    all.filter_map(|(levels, collective)| Some((collective, schedules(levels, collective)?))).collect()
+}
+
 /// A dropped step is never harmless, but for a copy of what is in place already.
 #[test]
 fn no_step_is_superfluous() {
-    for algorithm in Algorithm::ALL {
-        for &collective in algorithm.collectives() {
-            let schedules = algorithm.schedules(collective, 6).expect("it is in the table");
-            for rank in 0..6 {
-                for nth in 0..schedules[rank].steps.len() {
-                    let mut without = schedules.clone();
-                    without[rank].steps.remove(nth);
-                    assert!(verify(collective, &without, Placement::Apart).is_err(), "{algorithm} {rank} {nth}");
-                }
+    let table = Algorithm::ALL.into_iter().flat_map(|algorithm| {
+        let schedules = move |collective| algorithm.schedules(collective, 6).expect("it is in the table");
+        algorithm.collectives().iter().map(move |&collective| (collective, schedules(collective)))
+    });
+    for (collective, schedules) in table.chain(hierarchies()) {
+        for rank in 0..schedules.len() {
+            for nth in 0..schedules[rank].steps.len() {
+                let mut without = schedules.clone();
+                without[rank].steps.remove(nth);
+                let proof = verify(collective, &without, Placement::Apart);
+                assert!(proof.is_err(), "{collective:?} {rank} {nth}: {:?}", schedules[rank]);
             }
         }
     }
@@ -206,7 +225,7 @@ proptest! {
     /// Whatever somebody writes, the checker answers, and what it accepts is right.
     #[test]
     fn the_checker_survives_anything(
-        schedules in prop::collection::vec(any_schedule(), 0..4), nth in 0..9usize, root in 0..3usize, in_place: bool,
+        schedules in prop::collection::vec(any_schedule(), 0..4), nth in 0..Collective::all(0).len(), root in 0..3usize, in_place: bool,
     ) {
         let placement = if in_place { Placement::InPlace } else { Placement::Apart };
         let collective = Collective::all(root)[nth];

@@ -93,9 +93,104 @@ fn binomial() {
 }
 
 #[test]
+fn linear_and_direct_blocks() {
+    check(Algorithm::Linear, REDUCE, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+    check(Algorithm::Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
+    check(Algorithm::Direct, Collective::AllGather, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    check(Algorithm::Direct, Collective::ReduceScatter, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    check(Algorithm::Direct, Collective::AllToAll, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+}
+
+#[test]
+fn recursive_doubling() {
+    let all_reduce = |_: f64, lg: f64| lg * (ALPHA + S * (BETA + GAMMA));
+    check_powers(Algorithm::RecursiveDoubling, Collective::AllReduce, REDUCING, all_reduce);
+    let all_gather = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
+    check_powers(Algorithm::RecursiveDoubling, Collective::AllGather, COST, all_gather);
+    for world in [3_usize, 5, 6, 7, 12, 63] {
+        let (n, floor) = (world as f64, f64::from(world.ilog2()));
+        let price = |collective, cost| {
+            let cost = Cost { ports: Ports::PerLink, ..cost };
+            seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
+        };
+        let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
+        let found = price(Collective::AllReduce, REDUCING);
+        assert!(found <= most && found > most - ALPHA - S * (BETA + GAMMA), "world {world}: {found} of {most}");
+        let found = price(Collective::AllGather, COST);
+        assert!(
+            found <= (floor + 2.0) * ALPHA + 2.0 * (n - 1.0) / n * S * BETA + S / n * BETA,
+            "world {world}: {found}"
+        );
+    }
+}
+
+#[test]
+fn halving_and_doubling() {
+    let half = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
+    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, COST, |n, lg| 2.0 * half(n, lg));
+    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, COST, half);
+    let adds = |n: f64| (n - 1.0) * (S / n) * GAMMA;
+    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, REDUCING, |n, lg| 2.0 * half(n, lg) + adds(n));
+    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, REDUCING, |n, lg| half(n, lg) + adds(n));
+    for world in [3_usize, 5, 6, 7, 12, 63] {
+        let cost = Cost { ports: Ports::PerLink, ..COST };
+        let found = seconds(Order::Conflict, Algorithm::HalvingDoubling, Collective::AllReduce, world, 1, cost);
+        let (m, floor) = (world.next_power_of_two() as f64 / 2.0, f64::from(world.ilog2()));
+        let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
+        assert!(found <= most && found > 0.8 * most, "world {world}: {found} of {most}");
+    }
+}
+
+#[test]
+fn bruck() {
+    for world in 2..=64_usize {
+        let schedules = schedules(Algorithm::Bruck, Collective::AllGather, world);
+        let layout = Layout::even(world * 16, world);
+        let price = |order| simulate_in(order, &schedules, &layout, 4, 1, COST).unwrap().seconds;
+        let rounds = f64::from(world.next_power_of_two().ilog2());
+        assert_eq!(price(Order::List), rounds * ALPHA + (world as f64 - 1.0) * 64.0 * BETA, "world {world}");
+        assert!(price(Order::Conflict) <= price(Order::List), "world {world}");
+    }
+    check_powers(Algorithm::Bruck, Collective::AllToAll, COST, |_, lg| lg * (ALPHA + S / 2.0 * BETA));
+}
+
+#[test]
+fn scatter_and_gather() {
+    let both = |n: f64, lg: f64| 2.0 * (lg * ALPHA + (n - 1.0) * (S / n) * BETA);
+    check_powers(Algorithm::ScatterAllGather, BROADCAST, COST, both);
+    check_powers(Algorithm::ReduceScatterGather, REDUCE, COST, both);
+}
+
+#[test]
+fn scans() {
+    for collective in [Collective::Scan, Collective::ExclusiveScan] {
+        for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
+            let (n, k) = (world as f64, windows as f64);
+            let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
+            assert_eq!(found, (n - 2.0 + k) * (ALPHA + S / k * BETA), "{collective:?}, world {world}");
+        }
+    }
+    for world in 2..=64_usize {
+        let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
+        let cost = Cost { ports: Ports::PerLink, ..REDUCING };
+        let price = |collective| seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost);
+        let unit = ALPHA + S * (BETA + GAMMA);
+        let inclusive = rounds(world) * unit;
+        let exclusive = ALPHA + S * BETA + rounds(world - 1) * unit;
+        assert!(price(Collective::Scan) <= inclusive && price(Collective::ExclusiveScan) <= exclusive);
+        // Else what comes from rank 0 in the last round comes early.
+        assert!(price(Collective::Scan) == inclusive || !world.is_power_of_two(), "world {world}");
+        assert!(price(Collective::ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(), "world {world}");
+    }
+}
+
+#[test]
 fn pairwise_round_by_round_and_overlapped() {
     for world in [2, 3, 4, 7, 16] {
         let n = world as f64;
+        let price = |order| seconds(order, Algorithm::Pairwise, Collective::ReduceScatter, world, 1, REDUCING);
+        assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
+        assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
         let price = |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
         assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * BETA));
         assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
@@ -131,6 +226,43 @@ fn trees_take_their_height_and_one_unit_a_window() {
         assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
+    }
+}
+
+/// Steps from the root to the lowest leaf of the lower one of two trees.
+fn height(world: usize) -> f64 {
+    match world % 2 {
+        1 => f64::from((world - 1).ilog2()) + 1.0,
+        _ => f64::from((world - 2).ilog2()) + 2.0,
+    }
+}
+
+#[test]
+fn double_trees_take_their_height_and_half_a_unit_a_window() {
+    let cost = Cost { ports: Ports::PerLink, ..COST };
+    for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
+        let (h, k) = (height(world), 16.0);
+        let price = |collective| seconds(Order::Conflict, Algorithm::DoubleTree, collective, world, 16, cost);
+        let unit = ALPHA + S / (2.0 * k) * BETA;
+        assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
+    }
+}
+
+/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two need S b, and the fill.
+#[test]
+fn two_trees_have_more_bandwidth_than_one() {
+    for world in [7_usize, 16, 33, 64] {
+        let price = |algorithm, collective| {
+            let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
+            seconds(Order::Conflict, algorithm, collective, world, 64, cost)
+        };
+        for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
+            let (one, two) = (price(Algorithm::Tree, collective), price(Algorithm::DoubleTree, collective));
+            assert!(two < 0.7 * one, "{collective:?}, world {world}: {one} and {two}");
+            assert!(two < if collective == Collective::AllReduce { 2.2 } else { 1.12 }, "world {world}: {two}");
+        }
     }
 }
 

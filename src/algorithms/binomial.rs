@@ -55,6 +55,8 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         | Collective::AllGather
         | Collective::ReduceScatter
         | Collective::AllToAll
+        | Collective::Scan
+        | Collective::ExclusiveScan
         | Collective::Barrier => None,
     }
 }
@@ -134,11 +136,12 @@ impl Node {
         let mine = |place| if place == self.place { output(own) } else { block(place) };
         let receive = |place| Step::Recv { into: mine(place), from: self.parent() };
         let first: Vec<Step> = match self.is_root() {
-            true => vec![Step::Copy { from: input(own), into: output(own) }],
+            true => Vec::new(),
             false => self.subtree(self.place).map(receive).collect(),
         };
         let children = self.children().rev().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
         let send = |(child, place): (usize, usize)| Step::Send { from: block(place), to: self.rank(child) };
-        first.into_iter().chain(children.map(send)).collect()
+        let last = self.is_root().then_some(Step::Copy { from: input(own), into: output(own) });
+        first.into_iter().chain(children.map(send)).chain(last).collect()
     }
 }

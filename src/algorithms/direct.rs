@@ -35,31 +35,40 @@
 //!
 //! **Why**: as few bytes as a ring in two steps, wherever all pairs are equally near: a switch, or one host's memory.
 //!
-//! # Linear
+//! # Blocks
 //!
-//! The root talks to everybody itself. In a reduce-scatter every rank is the root of its own block.
+//! The halves of two shots, each by itself, and the exchange of all with all.
 //!
 //! ```text
-//! linear gather, n = 4
-//!      rank 0     rank 1   rank 2   rank 3
-//! 0    out0 =in0  in1 ->0  in2 ->0  in3 ->0
-//! 1    out1 <-1
-//!      out2 <-2
-//!      out3 <-3
+//! direct reduce_scatter, n = 4
+//!      rank 0                 rank 1                  rank 2                  rank 3
+//! 0    in1 ->1                in2 ->2                 in3 ->3                 in0 ->0
+//!      in2 ->2                in3 ->3                 in0 ->0                 in1 ->1
+//!      in3 ->3                in0 ->0                 in1 ->1                 in2 ->2
+//! 1    out0 =in0 +=1 +=2 +=3  out1 <-0 +=in1 +=2 +=3  out2 <-0 +=1 +=in2 +=3  out3 <-0 +=1 +=2 +=in3
 //! ```
 //!
-//! **Cost**: gather, scatter and reduce-scatter n-1 messages and (n-1)/n S bytes at the root; broadcast and reduce
-//! (n-1) S bytes.
+//! ```text
+//! direct all_gather, n = 4
+//!      rank 0     rank 1     rank 2     rank 3
+//! 0    out0 =in0  out1 =in1  out2 =in2  out3 =in3
+//!      in0 ->all  in1 ->all  in2 ->all  in3 ->all
+//! 1    out1 <-1   out2 <-2   out3 <-3   out0 <-0
+//!      out2 <-2   out3 <-3   out0 <-0   out1 <-1
+//!      out3 <-3   out0 <-0   out1 <-1   out2 <-2
+//! ```
 //!
-//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair knows its own. And
-//! the root combines in rank order whichever rank it is: right for operations that do not commute.
+//! **Cost**: n-1 messages and (n-1)/n S bytes a rank, none waiting for another: a + (n-1)/n S b.
+//!
+//! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same time. The result of the
+//! reduce-scatter is the plain loop over the ranks, bit by bit, and blocks may have any lengths.
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
 //! IJHPCA 2005 (the direct forms as the baseline of each section); one and two shots by these names are what
 //! shared-memory and switched-accelerator libraries call them.
 
 use super::{Collective, fold_in_rank_order, others};
-use crate::schedule::{Schedule, Step, input, output, scratch};
+use crate::schedule::{Schedule, Step, input, output};
 
 pub(super) fn one_shot(world: usize, rank: usize) -> Schedule {
     let sends = others(world, rank).map(|to| Step::Send { from: input(0), to });
@@ -67,68 +76,44 @@ pub(super) fn one_shot(world: usize, rank: usize) -> Schedule {
 }
 
 pub(super) fn two_shot(world: usize, rank: usize) -> Schedule {
-    let scatter = others(world, rank).map(|to| Step::Send { from: input(to), to });
-    let reduce = fold_in_rank_order(world, rank, input(rank), output(rank));
     let gather = others(world, rank).map(|to| Step::Send { from: output(rank), to });
-    let collect = others(world, rank).map(|from| Step::Recv { into: output(from), from });
-    Schedule::new(world, scatter.chain(reduce).chain(gather).chain(collect).collect())
+    let steps = reduce_blocks(world, rank).chain(gather).chain(receive_blocks(world, rank));
+    Schedule::new(world, steps.collect())
 }
 
-pub(super) fn linear(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    match collective {
-        Collective::Broadcast { root } => Some(broadcast(world, rank, root)),
-        Collective::Gather { root } => Some(gather(world, rank, root)),
-        Collective::Scatter { root } => Some(scatter(world, rank, root)),
-        Collective::Reduce { root } => Some(reduce(world, rank, root)),
-        Collective::ReduceScatter => Some(reduce_scatter(world, rank)),
-        Collective::AllReduce | Collective::AllGather | Collective::AllToAll | Collective::Barrier => None,
-    }
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    let steps = match collective {
+        Collective::ReduceScatter => reduce_blocks(world, rank).collect(),
+        Collective::AllGather => {
+            let sends = others(world, rank).map(|to| Step::Send { from: input(rank), to });
+            std::iter::once(own(rank)).chain(sends).chain(receive_blocks(world, rank)).collect()
+        }
+        Collective::AllToAll => {
+            let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
+            sends.chain([own(rank)]).chain(receive_blocks(world, rank)).collect()
+        }
+        Collective::Broadcast { .. }
+        | Collective::Reduce { .. }
+        | Collective::AllReduce
+        | Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::Scan
+        | Collective::ExclusiveScan
+        | Collective::Barrier => return None,
+    };
+    Some(Schedule::new(world, steps))
 }
 
-fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
-    if rank != root {
-        return Schedule::new(1, vec![Step::Recv { into: output(0), from: root }]);
-    }
-    let sends = others(world, root).map(|to| Step::Send { from: output(0), to });
-    Schedule::new(1, std::iter::once(Step::Copy { from: input(0), into: output(0) }).chain(sends).collect())
-}
-
-fn gather(world: usize, rank: usize, root: usize) -> Schedule {
-    if rank != root {
-        return Schedule::new(world, vec![Step::Send { from: input(rank), to: root }]);
-    }
-    let own = Step::Copy { from: input(root), into: output(root) };
-    let receives = others(world, root).map(|from| Step::Recv { into: output(from), from });
-    Schedule::new(world, std::iter::once(own).chain(receives).collect())
-}
-
-fn scatter(world: usize, rank: usize, root: usize) -> Schedule {
-    if rank != root {
-        return Schedule::new(world, vec![Step::Recv { into: output(rank), from: root }]);
-    }
-    let own = Step::Copy { from: input(root), into: output(root) };
-    let sends = others(world, root).map(|to| Step::Send { from: input(to), to });
-    Schedule::new(world, sends.chain(std::iter::once(own)).collect())
-}
-
-fn reduce(world: usize, rank: usize, root: usize) -> Schedule {
-    if rank != root {
-        return Schedule::new(1, vec![Step::Send { from: input(0), to: root }]);
-    }
-    Schedule::new(1, combine(world, root, 0))
-}
-
-fn reduce_scatter(world: usize, rank: usize) -> Schedule {
+/// Each rank's block, of everybody, to it; mine, combined in rank order, in the output.
+fn reduce_blocks(world: usize, rank: usize) -> impl Iterator<Item = Step> {
     let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
-    Schedule::new(world, sends.chain(combine(world, rank, rank)).collect())
+    sends.chain(fold_in_rank_order(world, rank, input(rank), output(rank)))
 }
 
-/// Everybody's `chunk` in rank order. Where lower ranks come first, the output waits, for it may be our input still.
-fn combine(world: usize, rank: usize, chunk: usize) -> Vec<Step> {
-    if rank == 0 {
-        return fold_in_rank_order(world, rank, input(chunk), output(chunk)).collect();
-    }
-    let sum = scratch(chunk);
-    let own = Step::Copy { from: sum, into: output(chunk) };
-    fold_in_rank_order(world, rank, input(chunk), sum).chain([own]).collect()
+fn receive_blocks(world: usize, rank: usize) -> impl Iterator<Item = Step> {
+    others(world, rank).map(|from| Step::Recv { into: output(from), from })
+}
+
+fn own(rank: usize) -> Step {
+    Step::Copy { from: input(rank), into: output(rank) }
 }

@@ -6,24 +6,41 @@
 //!
 //! | algorithm | collectives |
 //! |---|---|
-//! | [`ring`] | broadcast and reduce (a chain), all-reduce, all-gather, reduce-scatter |
+//! | [`ring`] | broadcast and reduce (a chain), all-reduce, all-gather, reduce-scatter; [scans](scan) |
 //! | [`tree`] | broadcast, reduce, all-reduce |
+//! | [`double_tree`] | broadcast, reduce, all-reduce |
 //! | [`binomial`] | broadcast, reduce, gather, scatter |
-//! | [`pairwise`] | all-to-all |
-//! | [`direct`] | all-reduce in one or two shots; broadcast, reduce, gather, scatter, reduce-scatter by the root itself |
+//! | [`doubling`] | all-reduce, all-gather; [scans](scan) |
+//! | [`halving`] | all-reduce, reduce-scatter |
+//! | [`bruck`] | all-gather, all-to-all |
+//! | [`scatter_gather`] | broadcast, reduce |
+//! | [`pairwise`] | all-to-all, reduce-scatter |
+//! | [`direct`] | all-reduce in one or two shots; all-gather, reduce-scatter, all-to-all |
+//! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
+//! | [`hierarchical`] | two of them, within hosts and across: all but all-to-all and scans |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
 //! steps say, and [`verify`](crate::verify) derives whether that is the order of the ranks.
 
 pub mod binomial;
+pub mod bruck;
+mod compose;
 pub mod direct;
 pub mod dissemination;
+pub mod double_tree;
+pub mod doubling;
+pub mod halving;
+pub mod hierarchical;
+pub mod linear;
 pub mod pairwise;
 pub mod ring;
+pub mod scan;
+pub mod scatter_gather;
+pub mod surplus;
 pub mod tree;
 
-use crate::collective::Collective;
+use crate::collective::{Collective, Held};
 use crate::schedule::{Schedule, Span, Step, input, output};
 use std::fmt;
 use std::str::FromStr;
@@ -32,19 +49,33 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for broadcast and reduce.
+    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for broadcast, reduce and scans.
     Ring,
     /// Pipelined binary tree: broadcast, reduce, all-reduce.
     Tree,
+    /// Two binary trees, half of the vector on each: broadcast, reduce, all-reduce.
+    DoubleTree,
     /// Binomial tree: broadcast, reduce, gather, scatter.
     Binomial,
-    /// Pairwise exchange: all-to-all.
+    /// Exchanges at doubling distance: all-reduce, all-gather, scans.
+    RecursiveDoubling,
+    /// Exchanges of halves, and back: all-reduce, reduce-scatter.
+    HalvingDoubling,
+    /// Rounds of doubling distance around a ring: all-gather, all-to-all.
+    Bruck,
+    /// Scatter, then all-gather: broadcast.
+    ScatterAllGather,
+    /// Reduce-scatter, then gather: reduce.
+    ReduceScatterGather,
+    /// Pairwise exchange: all-to-all, reduce-scatter.
     Pairwise,
     /// Everybody sends everything to everybody: all-reduce.
     OneShot,
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
     TwoShot,
-    /// The root talks to everybody itself: broadcast, reduce, gather, scatter, reduce-scatter.
+    /// Everybody sends to everybody what it needs: all-gather, reduce-scatter, all-to-all.
+    Direct,
+    /// The root talks to everybody itself: broadcast, reduce, gather, scatter.
     Linear,
     /// Rounds of doubling distance: barrier.
     Dissemination,
@@ -52,13 +83,20 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm, in the order in which ties between them are decided.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
         Self::Ring,
         Self::Tree,
+        Self::DoubleTree,
         Self::Binomial,
+        Self::RecursiveDoubling,
+        Self::HalvingDoubling,
+        Self::Bruck,
+        Self::ScatterAllGather,
+        Self::ReduceScatterGather,
         Self::Pairwise,
         Self::OneShot,
         Self::TwoShot,
+        Self::Direct,
         Self::Linear,
         Self::Dissemination,
     ];
@@ -68,10 +106,17 @@ impl Algorithm {
         match self {
             Self::Ring => "ring",
             Self::Tree => "tree",
+            Self::DoubleTree => "double-tree",
             Self::Binomial => "binomial",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::Bruck => "bruck",
+            Self::ScatterAllGather => "scatter-all-gather",
+            Self::ReduceScatterGather => "reduce-scatter-gather",
             Self::Pairwise => "pairwise",
             Self::OneShot => "one-shot",
             Self::TwoShot => "two-shot",
+            Self::Direct => "direct",
             Self::Linear => "linear",
             Self::Dissemination => "dissemination",
         }
@@ -81,14 +126,21 @@ impl Algorithm {
     pub const fn collectives(self) -> &'static [Collective] {
         use Collective::*;
         match self {
-            Self::Ring => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce, AllGather, ReduceScatter],
-            Self::Tree => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce],
-            Self::Binomial => &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }],
-            Self::Pairwise => &[AllToAll],
-            Self::OneShot | Self::TwoShot => &[AllReduce],
-            Self::Linear => {
-                &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }, ReduceScatter]
+            Self::Ring => {
+                &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce, AllGather, ReduceScatter, Scan, ExclusiveScan]
             }
+            Self::Tree | Self::DoubleTree => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce],
+            Self::Binomial | Self::Linear => {
+                &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }]
+            }
+            Self::RecursiveDoubling => &[AllReduce, AllGather, Scan, ExclusiveScan],
+            Self::HalvingDoubling => &[AllReduce, ReduceScatter],
+            Self::Bruck => &[AllGather, AllToAll],
+            Self::ScatterAllGather => &[Broadcast { root: 0 }],
+            Self::ReduceScatterGather => &[Reduce { root: 0 }],
+            Self::Pairwise => &[AllToAll, ReduceScatter],
+            Self::OneShot | Self::TwoShot => &[AllReduce],
+            Self::Direct => &[AllGather, ReduceScatter, AllToAll],
             Self::Dissemination => &[Barrier],
         }
     }
@@ -104,18 +156,38 @@ impl Algorithm {
         self.collectives().contains(&collective.with_root(0))
     }
 
-    /// True if its schedules are right for every world also when input and output are one buffer, so that nobody need
-    /// copy the input aside first. (A barrier has no buffer that could be in place.)
-    pub const fn works_in_place(self) -> bool {
-        match self {
-            Self::Ring | Self::Tree | Self::Binomial | Self::Linear => true,
-            Self::Pairwise | Self::OneShot | Self::TwoShot | Self::Dissemination => false,
-        }
+    /// True if its schedules for `collective` are right for every world and root also when input and output are one
+    /// buffer, so that nobody need copy the input aside first. (A barrier has no buffer that could be in place.)
+    ///
+    /// What combines left to right begins with rank 0's part, which would overwrite a rank's own; and all-to-all swaps.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// assert!(Algorithm::Pairwise.works_in_place(Collective::ReduceScatter));
+    /// assert!(!Algorithm::Pairwise.works_in_place(Collective::AllToAll));
+    /// ```
+    pub fn works_in_place(self, collective: Collective) -> bool {
+        let clobbers = match self {
+            Self::OneShot | Self::TwoShot | Self::Dissemination => true,
+            Self::Linear => matches!(collective, Collective::Reduce { .. }),
+            Self::Direct => !matches!(collective, Collective::AllGather),
+            Self::Pairwise | Self::Bruck => matches!(collective, Collective::AllToAll),
+            Self::Ring => matches!(collective, Collective::Scan | Collective::ExclusiveScan),
+            Self::Tree
+            | Self::DoubleTree
+            | Self::Binomial
+            | Self::RecursiveDoubling
+            | Self::HalvingDoubling
+            | Self::ScatterAllGather
+            | Self::ReduceScatterGather => false,
+        };
+        self.supports(collective) && !clobbers
     }
 
     /// What `rank` of `world` does, or `None` if this algorithm has no answer to `collective`.
     ///
-    /// Every rank computes its own schedule, or anybody's. In a world of one, a copy from input to output is all.
+    /// Every rank computes its own schedule, or anybody's. In a world of one, a copy from input to output is all, if
+    /// there is anything to do.
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, collective::Collective};
@@ -133,16 +205,25 @@ impl Algorithm {
             return None;
         }
         if world == 1 {
-            return Some(Schedule::new(1, vec![Step::Copy { from: input(0), into: output(0) }]));
+            let copies = collective.output(0) != Held::Nothing;
+            let copy = Step::Copy { from: input(0), into: output(0) };
+            return Some(Schedule::new(1, copies.then_some(copy).into_iter().collect()));
         }
         match self {
             Self::Ring => ring::schedule(collective, world, rank),
             Self::Tree => tree::schedule(collective, world, rank),
+            Self::DoubleTree => double_tree::schedule(collective, world, rank),
             Self::Binomial => binomial::schedule(collective, world, rank),
-            Self::Pairwise => Some(pairwise::all_to_all(world, rank)),
+            Self::RecursiveDoubling => doubling::schedule(collective, world, rank),
+            Self::HalvingDoubling => halving::schedule(collective, world, rank),
+            Self::Bruck => bruck::schedule(collective, world, rank),
+            Self::ScatterAllGather => collective.root().map(|root| scatter_gather::broadcast(world, rank, root)),
+            Self::ReduceScatterGather => collective.root().map(|root| scatter_gather::reduce(world, rank, root)),
+            Self::Pairwise => pairwise::schedule(collective, world, rank),
             Self::OneShot => Some(direct::one_shot(world, rank)),
             Self::TwoShot => Some(direct::two_shot(world, rank)),
-            Self::Linear => direct::linear(collective, world, rank),
+            Self::Direct => direct::schedule(collective, world, rank),
+            Self::Linear => linear::schedule(collective, world, rank),
             Self::Dissemination => Some(dissemination::barrier(world, rank)),
         }
     }
@@ -184,6 +265,16 @@ fn others(world: usize, rank: usize) -> impl Iterator<Item = usize> + Clone {
     (1..world).map(move |distance| (rank + distance) % world)
 }
 
+/// `spans` go to rank `to`.
+fn send(to: usize, spans: impl IntoIterator<Item = Span>) -> impl Iterator<Item = Step> {
+    spans.into_iter().map(move |from| Step::Send { from, to })
+}
+
+/// `chunks` of the output come from rank `from`.
+fn receive(from: usize, chunks: impl IntoIterator<Item = usize>) -> impl Iterator<Item = Step> {
+    chunks.into_iter().map(move |chunk| Step::Recv { into: output(chunk), from })
+}
+
 /// `into` becomes x0 op x1 op x2 ..., left to right: mine is `mine`, the others' are received.
 /// The same order on every rank, so the same bits on every rank, also where rounding or the operation depends on order.
 fn fold_in_rank_order(world: usize, rank: usize, mine: Span, into: Span) -> impl Iterator<Item = Step> {
@@ -193,6 +284,16 @@ fn fold_in_rank_order(world: usize, rank: usize, mine: Span, into: Span) -> impl
         (false, true) => Step::Reduce { from: mine, into },
         (false, false) => Step::RecvReduce { into, from: peer },
     })
+}
+
+/// `into` becomes `mine` and what `peer` sends, combined in the order of the two ranks. The two spans must differ, in
+/// place too, because the part of a lower peer comes first.
+fn combine(rank: usize, peer: usize, mine: Span, into: Span) -> [Step; 2] {
+    if peer < rank {
+        [Step::Recv { into, from: peer }, Step::Reduce { from: mine, into }]
+    } else {
+        [Step::Copy { from: mine, into }, Step::RecvReduce { into, from: peer }]
+    }
 }
 
 #[cfg(test)]

@@ -18,18 +18,63 @@
 //! **Why**: every block travels once, straight to its place, and in each round every rank hears from one rank only. For
 //! tiny blocks in big worlds an algorithm with fewer messages wins.
 //!
+//! # Reduce-scatter
+//!
+//! ```text
+//! pairwise reduce_scatter, n = 4
+//!      rank 0     rank 1     rank 2     rank 3
+//! 0    out0 =in0  out1 =in1  out2 =in2  out3 =in3
+//!      in1 ->1    in2 ->2    in3 ->3    in0 ->0
+//! 1    out0 +=3   out1 +=0   out2 +=1   out3 +=2
+//!      in2 ->2    in3 ->3    in0 ->0    in1 ->1
+//! 2    out0 +=2   out1 +=3   out2 +=0   out3 +=1
+//!      in3 ->3    in0 ->0    in1 ->1    in2 ->2
+//! 3    out0 +=1   out1 +=2   out2 +=3   out3 +=0
+//! ```
+//!
+//! **Cost**: the same messages, and (n-1)/n S bytes to add: round by round (n-1) (a + S/n (b + g)).
+//!
+//! **Why**: as few bytes as a ring, but no partial sums travel, so no round waits for the one before. A rank adds the
+//! ranks before it, the nearest first: with operations that do not commute, use [`direct`](super::direct).
+//!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
 //! IJHPCA 2005, section 4.
 
-use super::others;
+use super::{Collective, others};
 use crate::schedule::{Schedule, Step, input, output};
 
-pub(super) fn all_to_all(world: usize, rank: usize) -> Schedule {
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    match collective {
+        Collective::AllToAll => Some(all_to_all(world, rank)),
+        Collective::ReduceScatter => Some(reduce_scatter(world, rank)),
+        Collective::Broadcast { .. }
+        | Collective::Reduce { .. }
+        | Collective::AllReduce
+        | Collective::Gather { .. }
+        | Collective::AllGather
+        | Collective::Scatter { .. }
+        | Collective::Scan
+        | Collective::ExclusiveScan
+        | Collective::Barrier => None,
+    }
+}
+
+fn all_to_all(world: usize, rank: usize) -> Schedule {
     let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
     for to in others(world, rank) {
         let from = (2 * rank + world - to) % world;
         steps.push(Step::Send { from: input(to), to });
         steps.push(Step::Recv { into: output(from), from });
+    }
+    Schedule::new(world, steps)
+}
+
+fn reduce_scatter(world: usize, rank: usize) -> Schedule {
+    let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
+    for to in others(world, rank) {
+        let from = (2 * rank + world - to) % world;
+        steps.push(Step::Send { from: input(to), to });
+        steps.push(Step::RecvReduce { into: output(rank), from });
     }
     Schedule::new(world, steps)
 }

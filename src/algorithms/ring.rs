@@ -41,7 +41,7 @@
 //!
 //! **Why**: the fewest bytes a rank, for large vectors; a tree is sooner there for small ones.
 
-use super::Collective;
+use super::{Collective, scan};
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -52,6 +52,8 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::AllReduce => Some(ring.all_reduce()),
         Collective::AllGather => Some(ring.all_gather()),
         Collective::ReduceScatter => Some(ring.reduce_scatter()),
+        Collective::Scan => Some(scan::chain(world, rank)),
+        Collective::ExclusiveScan => Some(scan::exclusive_chain(world, rank)),
         Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll | Collective::Barrier => None,
     }
 }

@@ -47,6 +47,8 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         | Collective::Scatter { .. }
         | Collective::ReduceScatter
         | Collective::AllToAll
+        | Collective::Scan
+        | Collective::ExclusiveScan
         | Collective::Barrier => return None,
     };
     Some(Schedule::new(1, steps))

@@ -44,7 +44,7 @@ pub(crate) struct Case {
 impl Case {
     pub(crate) fn draw(lot: &mut Lot, world: usize) -> Self {
         let root = lot.below(world);
-        let collective = Collective::all(root)[lot.below(9)];
+        let collective = Collective::all(root)[lot.below(11)];
         let kind = KINDS[lot.below(KINDS.len())];
         let able: Vec<_> = Algorithm::ALL.into_iter().filter(|it| it.supports(collective)).map(Some).collect();
         let algorithm = if lot.below(3) == 0 { None } else { able[lot.below(able.len())] };
@@ -57,7 +57,7 @@ impl Case {
             seed: lot.draw(),
             collective,
             kind,
-            op: ReduceOp::ALL[lot.below(5)],
+            op: draw_op(lot, collective),
             count,
             in_place: lot.below(2) == 0,
             algorithm,
@@ -91,7 +91,11 @@ impl Case {
         let place = Place { case: *self, world, rank };
         let order = match self.collective.reduces() {
             true if self.any => Order::of(algorithm, self.collective, world, rank),
-            _ => Order::plain(world),
+            _ => Order::plain(match self.collective {
+                Collective::Scan => rank + 1,
+                Collective::ExclusiveScan => rank,
+                _ => world,
+            }),
         };
         let mut rounds: Vec<_> = (0..self.repeats).map(|nth| Round::<T>::new(place, nth)).collect();
         for round in &mut rounds {
@@ -99,6 +103,13 @@ impl Case {
         }
         rounds.iter().fold(0, |hash, round| hash.rotate_left(9) ^ round.check(&order, algorithm))
     }
+}
+
+/// Sum, product, minimum, maximum or, where it means something, average.
+fn draw_op(lot: &mut Lot, collective: Collective) -> ReduceOp {
+    let averages = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+    [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg]
+        [lot.below(4 + usize::from(averages))]
 }
 
 /// Nothing, little, a prime, around a window, or several windows.
@@ -142,7 +153,11 @@ impl Place {
             Collective::Broadcast { root } | Collective::Scatter { root } => wanted.map(|g| of(root, g)).collect(),
             Collective::Gather { .. } | Collective::AllGather => wanted.map(|g| of(g / count, g)).collect(),
             Collective::AllToAll => wanted.map(|g| of(g / count, self.rank * count + g % count)).collect(),
-            Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter => {
+            Collective::Reduce { .. }
+            | Collective::AllReduce
+            | Collective::ReduceScatter
+            | Collective::Scan
+            | Collective::ExclusiveScan => {
                 let whole = self.elements(Held::All).len();
                 order.combine(whole, wanted, op, of, self.world)
             }
@@ -230,6 +245,10 @@ impl<T: Number> Round<T> {
             (Collective::ReduceScatter, false) => comm.reduce_scatter(x, y, op),
             (Collective::AllToAll, true) => comm.all_to_all_in_place(y),
             (Collective::AllToAll, false) => comm.all_to_all(x, y),
+            (Collective::Scan, true) => comm.scan(y, op),
+            (Collective::Scan, false) => comm.scan_into(x, y, op),
+            (Collective::ExclusiveScan, true) => comm.exclusive_scan(y, op),
+            (Collective::ExclusiveScan, false) => comm.exclusive_scan_into(x, y, op),
             (Collective::Barrier, _) => comm.barrier(),
         }
     }

@@ -72,7 +72,8 @@ impl Order {
     pub(crate) fn of(algorithm: Algorithm, collective: Collective, world: usize, rank: usize) -> Self {
         let schedules = algorithm.schedules(collective, world).unwrap();
         let proof = verify(collective, &schedules, Placement::Apart).unwrap();
-        if proof.keeps_rank_order && proof.left_to_right && !collective.is_blocked() {
+        let everybody = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+        if proof.keeps_rank_order && proof.left_to_right && everybody && !collective.is_blocked() {
             return Self::plain(world);
         }
         let chunks = schedules[0].chunks;

@@ -199,11 +199,16 @@ impl Args {
         let mut chosen = Vec::new();
         for selected in &self.collectives {
             match selected {
-                Selected::All => chosen.extend(Collective::all(self.root)),
+                Selected::All => chosen.extend(Collective::all(self.root).into_iter().filter(|it| self.op_fits(*it))),
                 Selected::One(collective) => chosen.push(collective.with_root(self.root)),
             }
         }
         distinct(chosen)
+    }
+
+    /// An average of running totals means nothing.
+    fn op_fits(&self, collective: Collective) -> bool {
+        self.op != ReduceOp::Avg || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {

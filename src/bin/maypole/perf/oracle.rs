@@ -56,8 +56,11 @@ impl Oracle {
             }
             Collective::AllToAll => self.blocks(output, point, |from| (from, rank * point.count), batch),
             Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter => {
-                self.combined(output, batch, range)
+                self.combined(output, batch, range, 0..world)
             }
+            Collective::Scan => self.combined(output, batch, range, 0..rank + 1),
+            Collective::ExclusiveScan if rank == 0 => 0,
+            Collective::ExclusiveScan => self.combined(output, batch, range, 0..rank),
         }
     }
 
@@ -78,9 +81,9 @@ impl Oracle {
         blocks.map(wrong).sum()
     }
 
-    /// Wrong elements of `output`, which should be everybody's elements `range`, combined.
-    fn combined(&self, output: &[u8], batch: u64, range: Range<usize>) -> u64 {
-        let (size, world) = (self.given.kind.size(), self.given.world);
+    /// Wrong elements of `output`, which should be the elements `range` of `ranks`, combined.
+    fn combined(&self, output: &[u8], batch: u64, range: Range<usize>, ranks: Range<usize>) -> u64 {
+        let size = self.given.kind.size();
         let bytes = range.len().min(PERIOD) * size;
         let brought = |rank| {
             let mut pages = Pages::new(bytes);
@@ -88,11 +91,11 @@ impl Oracle {
             pages
         };
         let mut expected = brought(0);
-        for rank in 1..world {
+        for rank in 1..ranks.end {
             (self.arithmetic.combine)(&mut expected, &brought(rank), self.given.op);
         }
         if self.given.op == maypole::ReduceOp::Avg {
-            (self.arithmetic.divide)(&mut expected, world);
+            (self.arithmetic.divide)(&mut expected, ranks.end);
         }
         differences(output, pieces(&expected, size, 0, output.len()), size)
     }

@@ -104,7 +104,8 @@ pub(super) fn bus_factor(collective: Collective, world: usize) -> f64 {
     let others = (world - 1) as f64 / world as f64;
     match collective {
         Collective::AllReduce => 2.0 * others,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } | Collective::Barrier => 1.0,
+        Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
+        Collective::Scan | Collective::ExclusiveScan | Collective::Barrier => 1.0,
         _ => others,
     }
 }

@@ -170,6 +170,10 @@ fn call<T: Element>(comm: &mut Communicator, what: &What, input: &[T], output: &
         (Collective::ReduceScatter, Place::Same) => comm.reduce_scatter_in_place(output, op),
         (Collective::AllToAll, Place::Apart) => comm.all_to_all(input, output),
         (Collective::AllToAll, Place::Same) => comm.all_to_all_in_place(output),
+        (Collective::Scan, Place::Apart) => comm.scan_into(input, output, op),
+        (Collective::Scan, Place::Same) => comm.scan(output, op),
+        (Collective::ExclusiveScan, Place::Apart) => comm.exclusive_scan_into(input, output, op),
+        (Collective::ExclusiveScan, Place::Same) => comm.exclusive_scan(output, op),
         (Collective::Barrier, _) => comm.barrier(),
     }
 }

@@ -1,0 +1,92 @@
+//! Schedules made of schedules: one after the other, between some of the ranks, about some of the chunks.
+//!
+//! A [`Part`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its chunk `c` is all of
+//! `chunks[c]`, and its input and output lie in a [`Room`] of the whole. What is proved of a part stays true in a whole
+//! that runs its parts one after the other: sends do not wait, links keep their order, and so everybody's first part
+//! completes, then everybody's second.
+
+use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
+
+/// Where the input or the output of a part lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Room {
+    Input,
+    Output,
+    /// A row of scratch: as many chunks as the whole has.
+    Row(usize),
+}
+
+/// A schedule of a smaller world, and what its numbers mean.
+pub(super) struct Part<'a> {
+    pub(super) schedule: &'a Schedule,
+    pub(super) ranks: &'a [usize],
+    pub(super) chunks: &'a [Vec<usize>],
+    pub(super) input: Room,
+    pub(super) output: Room,
+}
+
+/// Builds the whole.
+pub(super) struct Composer {
+    chunks: usize,
+    rows: usize,
+    steps: Vec<Step>,
+}
+
+impl Composer {
+    /// A whole of `chunks` chunks.
+    pub(super) const fn new(chunks: usize) -> Self {
+        Self { chunks, rows: 0, steps: Vec::new() }
+    }
+
+    /// A row of scratch that nothing else uses.
+    pub(super) const fn row(&mut self) -> Room {
+        self.rows += 1;
+        Room::Row(self.rows - 1)
+    }
+
+    /// Goes on with `part`. Copies from a place to itself, where rooms are the same, vanish.
+    pub(super) fn then(&mut self, part: &Part<'_>) {
+        let rows = part.schedule.scratch.div_ceil(part.schedule.chunks);
+        for &step in &part.schedule.steps {
+            let spans = step.reads().chain(step.writes());
+            let chunk = spans.map(|span| span.chunk % part.schedule.chunks).next().expect("a step has a span");
+            let steps = (0..part.chunks[chunk].len()).map(|nth| self.translate(part, step, nth));
+            let moves = |step: &Step| !matches!(step, Step::Copy { from, into } if from == into);
+            let steps: Vec<Step> = steps.filter(moves).collect();
+            self.steps.extend(steps);
+        }
+        self.rows += rows;
+    }
+
+    /// `step`, about the `nth` of the chunks that its chunk is.
+    fn translate(&self, part: &Part<'_>, step: Step, nth: usize) -> Step {
+        let place = |span| self.place(part, span, nth);
+        let rank = |peer: usize| part.ranks[peer];
+        match step {
+            Step::Send { from, to } => Step::Send { from: place(from), to: rank(to) },
+            Step::Recv { into, from } => Step::Recv { into: place(into), from: rank(from) },
+            Step::RecvReduce { into, from } => Step::RecvReduce { into: place(into), from: rank(from) },
+            Step::Copy { from, into } => Step::Copy { from: place(from), into: place(into) },
+            Step::Reduce { from, into } => Step::Reduce { from: place(from), into: place(into) },
+        }
+    }
+
+    fn place(&self, part: &Part<'_>, span: Span, nth: usize) -> Span {
+        let chunk = part.chunks[span.chunk % part.schedule.chunks][nth];
+        let room = match span.buffer {
+            Buffer::Input => part.input,
+            Buffer::Output => part.output,
+            Buffer::Scratch => Room::Row(self.rows + span.chunk / part.schedule.chunks),
+        };
+        match room {
+            Room::Input => input(chunk),
+            Room::Output => output(chunk),
+            Room::Row(row) => scratch(row * self.chunks + chunk),
+        }
+    }
+
+    /// The whole.
+    pub(super) fn end(self) -> Schedule {
+        Schedule::new(self.chunks, self.steps)
+    }
+}

@@ -1,0 +1,149 @@
+//! Double binary tree: two trees, half of the vector on each; who is an inner node of one is a leaf of the other.
+//!
+//! ```text
+//! double-tree all_reduce, n = 4
+//!      rank 0         rank 1             rank 2                  rank 3
+//! 0                   in0 ->2                                    in0 ->2
+//! 1                                      tmp0 <-1 +=in0 +=3 ->0
+//!                                        in1 ->3
+//! 2    out0 =in0 +=2                                             tmp1 <-2 +=in1 ->1
+//! 3                   tmp1 =in1 +=3 ->0
+//! 4    out1 =in1 +=1
+//!      out0 ->2
+//!      out1 ->1
+//! 5                                      out0 <-0 ->1,3
+//! 6                   out0 <-2                                   out0 <-2
+//!                     out1 <-0 ->3
+//! 7                                                              out1 <-1 ->2
+//! 8                                      out1 <-3
+//! ```
+//!
+//! The root stands above both trees, which hold the other ranks, counted from the root, in order: a left subtree is what
+//! comes before its parent, a right one what comes after it. In the first tree, inner nodes are even and leaves odd. The
+//! second is the first in the mirror if it holds an even number of ranks; else rank 1 stands above the first tree of the
+//! ranks after it. With seven ranks:
+//!
+//! ```text
+//!        0                0
+//!        |                |
+//!        4                3
+//!      /   \            /   \
+//!     2     6          1     5
+//!    / \   /            \   / \
+//!   1   3 5              2 4   6
+//! ```
+//!
+//! Parents add left subtree, own part and right subtree in this order, so from root 0 the ranks meet in their order.
+//!
+//! **Cost**, from n = 3: h steps up and h down, where h is floor(lg (n-1)) + 1 for odd n, and floor(lg (n-2)) + 2 for even n. No
+//! rank receives or sends more than S bytes in each direction. In k windows, where every link has its own port,
+//! all-reduce takes (2 h + k - 1) (a + S/2k b) and broadcast or reduce (h + k - 1) (a + S/2k b); where a rank's bytes
+//! leave one after another, the part that grows with S is near S b a direction.
+//!
+//! **Why**: a leaf of a single tree only receives (or only sends), so half of all links idle; here everybody's do not.
+//! As fast as a ring for large vectors and as soon as a tree for small ones: for big worlds.
+//!
+//! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+//! Parallel Computing 2009. (There, the second tree of an odd number of ranks is the first one shifted around; that would
+//! save a step and lose the order of the ranks.)
+
+use super::Collective;
+use crate::schedule::{Schedule, Span, Step, input, output, scratch};
+
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    let nodes = |root| [0, 1].map(|chunk| Node::new(chunk, world, rank, root));
+    let steps: Vec<Step> = match collective {
+        Collective::Broadcast { root } => nodes(root).iter().flat_map(Node::down).collect(),
+        Collective::Reduce { root } => nodes(root).iter().flat_map(Node::up).collect(),
+        Collective::AllReduce => {
+            let nodes = nodes(0);
+            let down = nodes.iter().flat_map(|node| node.down().into_iter().skip(usize::from(node.parent.is_none())));
+            nodes.iter().flat_map(Node::up).chain(down).collect()
+        }
+        Collective::Gather { .. }
+        | Collective::AllGather
+        | Collective::Scatter { .. }
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Scan
+        | Collective::ExclusiveScan
+        | Collective::Barrier => return None,
+    };
+    Some(Schedule::new(2, steps))
+}
+
+/// A rank's place in one of the trees.
+struct Node {
+    chunk: usize,
+    parent: Option<usize>,
+    /// Before us in the order of the tree, and after us.
+    left: Vec<usize>,
+    right: Vec<usize>,
+}
+
+impl Node {
+    /// Trees count places from the root.
+    fn new(chunk: usize, world: usize, rank: usize, root: usize) -> Self {
+        let place = (rank + world - root) % world;
+        let (parent, children) = if chunk == 0 { in_order(world - 1, place) } else { second(world - 1, place) };
+        let ranks = |places: Vec<usize>| places.into_iter().map(|place| (place + root) % world).collect();
+        let (left, right) = children.into_iter().partition(|child| *child < place);
+        Self { chunk, parent: parent.map(|place| (place + root) % world), left: ranks(left), right: ranks(right) }
+    }
+
+    /// My subtree's sum goes to the parent, or stays in the output of the root. A leaf sends its input as it lies.
+    fn up(&self) -> Vec<Step> {
+        let own = input(self.chunk);
+        if self.left.is_empty() && self.right.is_empty() {
+            return self.parent.map(|to| Step::Send { from: own, to }).into_iter().collect();
+        }
+        let into = self.parent.map_or(output(self.chunk), |_| scratch(self.chunk));
+        let mut steps: Vec<Step> = self.left.iter().map(|&from| Step::Recv { into, from }).collect();
+        steps.push(if self.left.is_empty() {
+            Step::Copy { from: own, into }
+        } else {
+            Step::Reduce { from: own, into }
+        });
+        steps.extend(self.right.iter().map(|&from| Step::RecvReduce { into, from }));
+        steps.extend(self.parent.map(|to| Step::Send { from: into, to }));
+        steps
+    }
+
+    /// The output comes from the parent, or from the input at the root, and goes to the children.
+    fn down(&self) -> Vec<Step> {
+        let all: Span = output(self.chunk);
+        let own = Step::Copy { from: input(self.chunk), into: all };
+        let first = self.parent.map_or(own, |from| Step::Recv { into: all, from });
+        let children = self.left.iter().chain(&self.right);
+        std::iter::once(first).chain(children.map(|&to| Step::Send { from: all, to })).collect()
+    }
+}
+
+/// [`in_order`] for the second tree.
+fn second(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
+    let mirror = |at: usize| if at == 0 { 0 } else { len + 1 - at };
+    let mapped = |(parent, children): (Option<usize>, Vec<usize>), map: &dyn Fn(usize) -> usize| {
+        (parent.map(map), children.into_iter().map(map).collect())
+    };
+    match (len % 2, at) {
+        (0, _) => mapped(in_order(len, mirror(at)), &mirror),
+        (_, 0) => (None, vec![1]),
+        (_, 1) => (Some(0), mapped(in_order(len - 1, 0), &|at| at + 1).1),
+        _ => mapped(in_order(len - 1, at - 1), &|at| at + 1),
+    }
+}
+
+/// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the number of its lowest
+/// bit; where the place above or below is missing, the next one on the way to it stands in.
+fn in_order(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
+    if at == 0 {
+        return (None, len.checked_ilog2().map(|level| 1 << level).into_iter().collect());
+    }
+    let bit = at & at.wrapping_neg();
+    let above = (at ^ bit) | (bit << 1);
+    let parent = if above > len { at ^ bit } else { above };
+    let left = (bit > 1).then(|| at - bit / 2);
+    let offsets = std::iter::successors(Some(bit / 2), |offset| Some(offset / 2)).take_while(|offset| *offset > 0);
+    let right = offsets.map(|offset| at + offset).find(|child| *child <= len);
+    (Some(parent), left.into_iter().chain(right).collect())
+}

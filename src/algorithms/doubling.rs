@@ -1,0 +1,119 @@
+//! Recursive doubling: in round `i`, exchange everything with the rank whose number differs in bit `i`.
+//!
+//! ```text
+//! recursive-doubling all_reduce, n = 4
+//!      rank 0             rank 1              rank 2             rank 3
+//! 0    in0 ->1            in0 ->0             in0 ->3            in0 ->2
+//! 1    tmp0 =in0 +=1 ->2  tmp0 <-0 +=in0 ->3  tmp0 =in0 +=3 ->0  tmp0 <-2 +=in0 ->1
+//! 2    out0 =tmp0 +=2     out0 =tmp0 +=3      out0 <-0 +=tmp0    out0 <-1 +=tmp0
+//! ```
+//!
+//! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what they hold and combine
+//! it, in the order of the ranks, in *another* place: a schedule's links hold nothing, so what is being sent cannot be
+//! overwritten before the partner, who waits for us in the same way, has taken it.
+//!
+//! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the [surplus](super::surplus) ranks take two steps
+//! more.
+//!
+//! **Why**: half as many steps as up and down a tree, and everybody is busy in each: small vectors in big worlds, where
+//! one shot would be too many messages. The bits are the same on every rank, because all combine in one order.
+//!
+//! # All-gather
+//!
+//! ```text
+//! recursive-doubling all_gather, n = 4
+//!      rank 0         rank 1         rank 2         rank 3
+//! 0    out0 =in0 ->1  out1 =in1 ->0  out2 =in2 ->3  out3 =in3 ->2
+//! 1    out1 <-1       out0 <-0 ->3   out3 <-3       out2 <-2 ->1
+//!      out0,1 ->2     out1 ->3       out2,3 ->0     out3 ->1
+//! 2    out2,3 <-2     out2,3 <-3     out0,1 <-0     out0,1 <-1
+//! ```
+//!
+//! **Cost**: lg n a + (n-1)/n S b; two steps and, for a guest, another S b more, if n is no power of two.
+//!
+//! **Why**: the fewest steps with the fewest bytes, between partners that stay partners. [`bruck`](super::bruck) is as
+//! good for every n.
+//!
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
+//! IJHPCA 2005, sections 4.1 and 4.5.
+
+use super::surplus::{Members, Seat};
+use super::{Collective, combine, receive, scan, send};
+use crate::schedule::{Schedule, Span, Step, input, output, scratch};
+use std::ops::Range;
+
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    match collective {
+        Collective::AllReduce => Some(Schedule::new(1, all_reduce(world, rank))),
+        Collective::AllGather => Some(Schedule::new(world, all_gather(world, rank))),
+        Collective::Scan => Some(scan::doubling(world, rank)),
+        Collective::ExclusiveScan => Some(scan::exclusive_doubling(world, rank)),
+        Collective::Broadcast { .. }
+        | Collective::Reduce { .. }
+        | Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Barrier => None,
+    }
+}
+
+fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
+    let members = Members::new(world);
+    let (member, guest) = match members.seat(rank) {
+        Seat::Member { member, guest } => (member, guest),
+        Seat::Guest { host } => {
+            return vec![Step::Send { from: input(0), to: host }, Step::Recv { into: output(0), from: host }];
+        }
+    };
+    let mut steps: Vec<Step> = Vec::new();
+    let mut held = input(0);
+    if let Some(guest) = guest {
+        steps.extend(combine(rank, guest, held, scratch(0)));
+        held = scratch(0);
+    }
+    for level in 0..members.levels() {
+        let peer = members.rank(member ^ 1 << level);
+        // In place, the output is the input: it must have gone through scratch before.
+        let last = level + 1 == members.levels() && held != input(0);
+        let next = if last { output(0) } else { other(held) };
+        steps.push(Step::Send { from: held, to: peer });
+        steps.extend(combine(rank, peer, held, next));
+        held = next;
+    }
+    steps.extend((held != output(0)).then_some(Step::Copy { from: held, into: output(0) }));
+    steps.extend(guest.map(|to| Step::Send { from: output(0), to }));
+    steps
+}
+
+/// Two chunks of scratch take turns.
+pub(super) fn other(held: Span) -> Span {
+    scratch(usize::from(held == scratch(0)))
+}
+
+fn all_gather(world: usize, rank: usize) -> Vec<Step> {
+    let members = Members::new(world);
+    let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
+    let (member, guest) = match members.seat(rank) {
+        Seat::Member { member, guest } => (member, guest),
+        Seat::Guest { host } => {
+            steps.push(Step::Send { from: input(rank), to: host });
+            steps.extend(receive(host, (0..world).filter(|&block| block != rank)));
+            return steps;
+        }
+    };
+    steps.extend(guest.into_iter().flat_map(|guest| receive(guest, [guest])));
+    for level in 0..members.levels() {
+        let group = |member: usize| -> Range<usize> {
+            let first = member >> level << level;
+            members.ranks(first..first + (1 << level))
+        };
+        let partner = member ^ 1 << level;
+        steps.extend(send(members.rank(partner), group(member).map(output)));
+        steps.extend(receive(members.rank(partner), group(partner)));
+    }
+    steps.extend(
+        guest.into_iter().flat_map(|guest| send(guest, (0..world).filter(move |&block| block != guest).map(output))),
+    );
+    steps
+}

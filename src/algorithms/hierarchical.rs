@@ -1,0 +1,94 @@
+//! Hierarchical: one algorithm among the ranks of each host, another one across hosts.
+//!
+//! Two hosts with two ranks each, [linear](super::linear) within and [two shots](super::direct) across:
+//!
+//! ```text
+//! hierarchical all_reduce, n = 4
+//!      rank 0              rank 1              rank 2               rank 3
+//! 0    tmp0 =in0           in0,1 ->0           tmp0 =in0            in0,1 ->2
+//!      tmp1 =in1                               tmp1 =in1
+//! 1    tmp0 +=1                                tmp0 +=3
+//!      tmp1 +=1                                tmp1 +=3
+//!      in2,3 ->1                               in2,3 ->3
+//!      tmp1 ->2                                tmp0 ->0
+//! 2    out0 =tmp0 +=2 ->2  tmp2,3 <-0          out1 <-0 +=tmp1 ->0  tmp2,3 <-2
+//!                          tmp2 +=in2                               tmp2 +=in2
+//!                          tmp3 +=in3 ->3                           tmp3 +=in3
+//!                                                                   tmp2 ->1
+//! 3    out1 <-2            out2 =tmp2 +=3 ->3  out0 <-0 ->3         out3 <-1 +=tmp3 ->1
+//!      out0,1 ->1                              out1 ->3
+//! 4                        out3 <-3                                 out2 <-1
+//!                          out0,1 <-0                               out0,1 <-2
+//!                          out2,3 ->0                               out2,3 ->2
+//! 5    out2,3 <-1                              out2,3 <-3
+//! ```
+//!
+//! As many ranks of every host as the smallest host has are *leaders*, one for each slice of the vector. The ranks of a
+//! host reduce slice `l` to their `l`-th leader, the `l`-th leaders of all hosts reduce it among themselves, and each
+//! hands it back to its host. With equal hosts that is reduce-scatter, all-reduce, all-gather, and every rank uses the
+//! wires between hosts alike; hosts may have any numbers of ranks, and the ranks any order.
+//!
+//! The other collectives have one leader a host: the root on its own, the lowest rank elsewhere. Blocks are gathered
+//! there, exchanged host by host, and scattered from there.
+//!
+//! **Cost**: that of the parts, one after the other. With h hosts of m ranks, all-reduce sends 2 (h-1)/h S/m bytes a
+//! rank between hosts, where a flat ring sends up to 2 (n-1)/n S through the one rank at each host's end.
+//!
+//! **Why**: what is far is crossed by as little as possible, and each part can be what is best at its distance.
+//!
+//! **Source**: N. T. Karonis, B. R. de Supinski, I. Foster, W. Gropp, E. Lusk, J. Bresnahan, "Exploiting hierarchy in
+//! parallel computer networks to optimize collective operation performance", IPDPS 2000.
+
+mod blocks;
+mod group;
+mod vectors;
+
+use super::{Algorithm, Collective};
+use crate::schedule::Schedule;
+use group::Group;
+
+/// Which algorithms a hierarchical one is made of.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Levels {
+    /// Among the ranks of a host: as far as the collective needs them broadcast, reduce, gather and scatter, all of
+    /// which [`Linear`](Algorithm::Linear) and [`Binomial`](Algorithm::Binomial) can do.
+    pub local: Algorithm,
+    /// Across hosts: what is asked for itself. A barrier may also be an all-reduce of its token.
+    pub across: Algorithm,
+}
+
+/// What `rank` does if rank `r` is on host `hosts[r]`, or `None` if one of the two algorithms lacks an answer, or if
+/// the collective has no hierarchical form: all-to-all and scans.
+///
+/// Equal numbers are one host; otherwise their values mean nothing. Its schedules need no more than any others: they are
+/// right on all executors, and for any true or untrue `hosts` that all ranks agree about. All of them work in place.
+///
+/// ```
+/// use maypole::algorithms::{Algorithm, hierarchical::{Levels, schedule}};
+/// use maypole::{collective::Collective, schedule::Placement, verify::verify};
+/// let hosts = [0, 0, 0, 1, 1];
+/// let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
+/// let all: Vec<_> = (0..5).map(|rank| schedule(Collective::AllReduce, &hosts, rank, levels).unwrap()).collect();
+/// assert!(verify(Collective::AllReduce, &all, Placement::Apart).is_ok());
+/// assert_eq!(schedule(Collective::AllToAll, &hosts, 0, levels), None);
+/// ```
+///
+/// # Panics
+/// If `rank` or the collective's root is not below the number of hosts given, one for each rank.
+pub fn schedule(collective: Collective, hosts: &[usize], rank: usize, levels: Levels) -> Option<Schedule> {
+    let world = hosts.len();
+    assert!(rank < world, "rank {rank} in a world of {world}");
+    assert!(collective.root().is_none_or(|root| root < world), "{collective:?} in a world of {world}");
+    let group = Group::new(hosts, rank, levels);
+    match collective {
+        Collective::AllReduce => group.all_reduce(),
+        Collective::Broadcast { root } => group.broadcast(root),
+        Collective::Reduce { root } => group.reduce(root),
+        Collective::Barrier => group.barrier(),
+        Collective::Gather { root } => group.gather(root),
+        Collective::AllGather => group.all_gather(),
+        Collective::Scatter { root } => group.scatter(root),
+        Collective::ReduceScatter => group.reduce_scatter(),
+        Collective::AllToAll | Collective::Scan | Collective::ExclusiveScan => None,
+    }
+}

@@ -1,0 +1,63 @@
+//! Collectives of one block a rank. Across hosts, the blocks of a host travel together.
+
+use super::group::{Cut, Group};
+use crate::algorithms::Collective;
+use crate::algorithms::compose::{Composer, Room};
+use crate::schedule::Schedule;
+
+impl Group {
+    pub(super) fn gather(&self, root: usize) -> Option<Schedule> {
+        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
+        let room = if self.rank == root { Room::Output } else { whole.row() };
+        let local = Collective::Gather { root: self.place(leaders[self.node]) };
+        self.within(&mut whole, local, &self.own_blocks(), (Room::Input, room))?;
+        let across = Collective::Gather { root: self.node_of(root) };
+        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (room, Room::Output))?;
+        Some(whole.end())
+    }
+
+    pub(super) fn all_gather(&self) -> Option<Schedule> {
+        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
+        let all = Cut::Vector((0..self.world()).collect());
+        self.within(&mut whole, Collective::Gather { root: 0 }, &self.own_blocks(), (Room::Input, Room::Output))?;
+        let rooms = (Room::Output, Room::Output);
+        self.across(&mut whole, Collective::AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
+        self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, rooms)?;
+        Some(whole.end())
+    }
+
+    pub(super) fn scatter(&self, root: usize) -> Option<Schedule> {
+        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
+        // The root keeps the blocks of its host where they are.
+        let room = if self.rank == root { Room::Input } else { whole.row() };
+        let across = Collective::Scatter { root: self.node_of(root) };
+        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (Room::Input, room))?;
+        let local = Collective::Scatter { root: self.place(leaders[self.node]) };
+        self.within(&mut whole, local, &self.own_blocks(), (room, Room::Output))?;
+        Some(whole.end())
+    }
+
+    pub(super) fn reduce_scatter(&self) -> Option<Schedule> {
+        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
+        let all = Cut::Vector((0..self.world()).collect());
+        let (sums, results) = (whole.row(), whole.row());
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, sums))?;
+        self.across(&mut whole, Collective::ReduceScatter, &leaders, &self.blocks_of_hosts(), (sums, results))?;
+        self.within(&mut whole, Collective::Scatter { root: 0 }, &self.own_blocks(), (results, Room::Output))?;
+        Some(whole.end())
+    }
+
+    fn world(&self) -> usize {
+        self.nodes.iter().map(Vec::len).sum()
+    }
+
+    /// Between ranks of our host: one block each.
+    fn own_blocks(&self) -> Cut {
+        Cut::Blocks(self.locals().iter().map(|&rank| vec![rank]).collect())
+    }
+
+    /// Between hosts: all blocks of one.
+    fn blocks_of_hosts(&self) -> Cut {
+        Cut::Blocks(self.nodes.clone())
+    }
+}

@@ -1,0 +1,114 @@
+//! Who is whose neighbour and leader, and how a part is added.
+
+use super::Levels;
+use crate::algorithms::compose::{Composer, Part, Room};
+use crate::algorithms::{Algorithm, Collective};
+use crate::schedule::part;
+
+/// The ranks by host, as one of them sees them.
+pub(super) struct Group {
+    pub(super) levels: Levels,
+    pub(super) rank: usize,
+    /// The ranks of each host, ascending; hosts by their lowest rank.
+    pub(super) nodes: Vec<Vec<usize>>,
+    /// Ours.
+    pub(super) node: usize,
+}
+
+impl Group {
+    pub(super) fn new(hosts: &[usize], rank: usize, levels: Levels) -> Self {
+        let mut nodes: Vec<Vec<usize>> = Vec::new();
+        for (other, host) in hosts.iter().enumerate() {
+            match nodes.iter_mut().find(|node| hosts[node[0]] == *host) {
+                Some(node) => node.push(other),
+                None => nodes.push(vec![other]),
+            }
+        }
+        let node = nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host");
+        Self { levels, rank, nodes, node }
+    }
+
+    /// The ranks of our host.
+    pub(super) fn locals(&self) -> &[usize] {
+        &self.nodes[self.node]
+    }
+
+    /// The number of one of us among us.
+    pub(super) fn place(&self, local: usize) -> usize {
+        self.locals().iter().position(|&rank| rank == local).expect("it is on our host")
+    }
+
+    pub(super) fn node_of(&self, rank: usize) -> usize {
+        self.nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host")
+    }
+
+    /// One leader a host: `root` on its own, the lowest rank elsewhere.
+    pub(super) fn leaders(&self, root: usize) -> Vec<usize> {
+        self.nodes.iter().map(|node| if node.contains(&root) { root } else { node[0] }).collect()
+    }
+
+    /// Into how many chunks a vector is cut, so that each part finds as many as it wants.
+    pub(super) fn chunks(&self, across: Collective) -> Option<usize> {
+        Some(self.levels.across.schedule(across, self.nodes.len(), 0)?.chunks)
+    }
+
+    /// Goes on with a part among the ranks of our host, of which `collective` counts its root.
+    pub(super) fn within(
+        &self,
+        whole: &mut Composer,
+        collective: Collective,
+        cut: &Cut,
+        rooms: (Room, Room),
+    ) -> Option<()> {
+        add(whole, self.levels.local, collective, self.locals(), self.rank, cut, rooms)
+    }
+
+    /// Goes on with a part among `leaders`, if we are one.
+    pub(super) fn across(
+        &self,
+        whole: &mut Composer,
+        collective: Collective,
+        leaders: &[usize],
+        cut: &Cut,
+        rooms: (Room, Room),
+    ) -> Option<()> {
+        add(whole, self.levels.across, collective, leaders, self.rank, cut, rooms)
+    }
+}
+
+/// What the chunks of a part are in the whole.
+pub(super) enum Cut {
+    /// These, shared out among however many there are.
+    Vector(Vec<usize>),
+    /// One list for each.
+    Blocks(Vec<Vec<usize>>),
+}
+
+impl Cut {
+    fn chunks(&self, parts: usize) -> Vec<Vec<usize>> {
+        match self {
+            Self::Vector(chunks) => (0..parts).map(|nth| chunks[part(chunks.len(), parts, nth)].to_vec()).collect(),
+            Self::Blocks(blocks) => blocks.clone(),
+        }
+    }
+}
+
+/// Goes on with `collective` among `ranks`, if we are one of them. `None` if the algorithm has no answer.
+fn add(
+    whole: &mut Composer,
+    algorithm: Algorithm,
+    collective: Collective,
+    ranks: &[usize],
+    rank: usize,
+    cut: &Cut,
+    (input, output): (Room, Room),
+) -> Option<()> {
+    if !algorithm.supports(collective) {
+        return None;
+    }
+    let Some(place) = ranks.iter().position(|&member| member == rank) else { return Some(()) };
+    let schedule = algorithm.schedule(collective, ranks.len(), place)?;
+    let chunks = cut.chunks(schedule.chunks);
+    whole.then(&Part { schedule: &schedule, ranks, chunks: &chunks, input, output });
+    Some(())
+}

@@ -1,0 +1,62 @@
+//! Collectives of whole vectors, which may be cut wherever the parts like.
+
+use super::group::{Cut, Group};
+use crate::algorithms::Collective;
+use crate::algorithms::compose::{Composer, Room};
+use crate::schedule::Schedule;
+
+impl Group {
+    pub(super) fn all_reduce(&self) -> Option<Schedule> {
+        let leaders = self.nodes.iter().map(Vec::len).min().expect("there is a host");
+        let pieces = self.chunks(Collective::AllReduce)?;
+        let mut whole = Composer::new(leaders * pieces);
+        let sums = whole.row();
+        let slice = |leader| Cut::Vector((leader * pieces..(leader + 1) * pieces).collect());
+        for root in 0..leaders {
+            self.within(&mut whole, Collective::Reduce { root }, &slice(root), (Room::Input, sums))?;
+        }
+        for leader in 0..leaders {
+            let ranks: Vec<usize> = self.nodes.iter().map(|node| node[leader]).collect();
+            self.across(&mut whole, Collective::AllReduce, &ranks, &slice(leader), (sums, Room::Output))?;
+        }
+        for root in 0..leaders {
+            self.within(&mut whole, Collective::Broadcast { root }, &slice(root), (Room::Output, Room::Output))?;
+        }
+        Some(whole.end())
+    }
+
+    pub(super) fn broadcast(&self, root: usize) -> Option<Schedule> {
+        let across = Collective::Broadcast { root: self.node_of(root) };
+        let pieces = self.chunks(across)?;
+        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let leaders = self.leaders(root);
+        self.across(&mut whole, across, &leaders, &all, (Room::Input, Room::Output))?;
+        let local = Collective::Broadcast { root: self.place(leaders[self.node]) };
+        self.within(&mut whole, local, &all, (Room::Output, Room::Output))?;
+        Some(whole.end())
+    }
+
+    pub(super) fn reduce(&self, root: usize) -> Option<Schedule> {
+        let across = Collective::Reduce { root: self.node_of(root) };
+        let pieces = self.chunks(across)?;
+        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let (leaders, sums) = (self.leaders(root), whole.row());
+        let local = Collective::Reduce { root: self.place(leaders[self.node]) };
+        self.within(&mut whole, local, &all, (Room::Input, sums))?;
+        self.across(&mut whole, across, &leaders, &all, (sums, Room::Output))?;
+        Some(whole.end())
+    }
+
+    /// Everybody has entered; so say all hosts; so everybody may leave. Its chunk is a token.
+    pub(super) fn barrier(&self) -> Option<Schedule> {
+        let collectives = [Collective::Barrier, Collective::AllReduce];
+        let across = collectives.into_iter().find(|&collective| self.levels.across.supports(collective))?;
+        let pieces = self.chunks(across)?;
+        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let (leaders, heard) = (self.leaders(0), whole.row());
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, heard))?;
+        self.across(&mut whole, across, &leaders, &all, (heard, Room::Output))?;
+        self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, (Room::Output, Room::Output))?;
+        Some(whole.end())
+    }
+}

@@ -1,0 +1,120 @@
+//! Algorithms made of algorithms keep their promise, however ranks are spread over hosts.
+
+mod common;
+
+use common::Lot;
+use maypole::algorithms::Algorithm;
+use maypole::algorithms::hierarchical::{Levels, schedule};
+use maypole::collective::Collective;
+use maypole::schedule::{Layout, Placement, Schedule};
+use maypole::simulate::{Cost, Ports, simulate};
+use maypole::verify::{Proof, verify};
+
+fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Vec<Schedule>> {
+    (0..hosts.len()).map(|rank| schedule(collective, hosts, rank, levels)).collect()
+}
+
+/// Proves every collective that has an answer, both ways; how many there were.
+fn prove(hosts: &[usize], levels: Levels, root: usize) -> usize {
+    let all = Collective::all(root).into_iter();
+    all.filter(|&collective| prove_one(collective, hosts, levels).is_some()).count()
+}
+
+fn prove_one(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Proof> {
+    let schedules = schedules(collective, hosts, levels)?;
+    let check = |placement| {
+        let proof = verify(collective, &schedules, placement);
+        proof.unwrap_or_else(|flaw| panic!("{collective:?}, {levels:?}, {placement:?}, hosts {hosts:?}: {flaw}"))
+    };
+    check(Placement::InPlace);
+    Some(check(Placement::Apart))
+}
+
+fn levels() -> impl Iterator<Item = Levels> {
+    let local = Algorithm::ALL;
+    local.into_iter().flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
+}
+
+/// Ranks drawn by lot: in a row or mixed, on hosts of any sizes.
+fn spread(world: usize, lot: &mut Lot) -> Vec<usize> {
+    let most = 1 + lot.below(world);
+    let mut hosts: Vec<usize> = (0..world).map(|_| lot.below(most)).collect();
+    if lot.below(2) == 0 {
+        hosts.sort_unstable();
+    }
+    hosts
+}
+
+#[test]
+fn every_pair_of_algorithms_is_right_on_small_worlds() {
+    let mut proved = 0;
+    for world in 1..=6_usize {
+        // Every way to put the ranks on up to three hosts.
+        for spread in 0..3_usize.pow(world as u32) {
+            let hosts: Vec<usize> = (0..world).map(|rank| spread / 3_usize.pow(rank as u32) % 3).collect();
+            if hosts[0] == 0 && (world < 5 || spread % 7 == 0) {
+                proved += levels().map(|levels| prove(&hosts, levels, spread % world)).sum::<usize>();
+            }
+        }
+    }
+    println!("{proved} proved");
+    assert!(proved > 10_000);
+}
+
+#[test]
+fn worlds_up_to_64_are_right_however_they_are_spread() {
+    let mut lot = Lot(11);
+    let choices: Vec<Levels> = levels().collect();
+    for world in 1..=64 {
+        for _ in 0..12 {
+            let hosts = spread(world, &mut lot);
+            let root = lot.below(world);
+            let levels = choices[lot.below(choices.len())];
+            prove(&hosts, levels, root);
+            // One that has all answers but for all-gather or reduce-scatter.
+            let across = [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][lot.below(3)];
+            let local = [Algorithm::Linear, Algorithm::Binomial][lot.below(2)];
+            assert!(prove(&hosts, Levels { local, across }, root) >= 3);
+        }
+    }
+}
+
+#[test]
+fn equal_hosts_are_right() {
+    for (nodes, locals) in [(1, 8), (8, 1), (2, 32), (8, 8), (32, 2), (3, 21)] {
+        let hosts: Vec<usize> = (0..nodes * locals).map(|rank| rank / locals).collect();
+        for across in [Algorithm::Ring, Algorithm::TwoShot, Algorithm::HalvingDoubling, Algorithm::DoubleTree] {
+            assert!(prove(&hosts, Levels { local: Algorithm::Linear, across }, hosts.len() - 1) > 0);
+        }
+    }
+}
+
+#[test]
+fn what_lacks_a_part_has_no_answer() {
+    let levels = Levels { local: Algorithm::Pairwise, across: Algorithm::Ring };
+    assert_eq!(schedule(Collective::AllReduce, &[0, 0, 1], 2, levels), None);
+    let levels = Levels { local: Algorithm::Linear, across: Algorithm::Pairwise };
+    assert_eq!(schedule(Collective::AllReduce, &[0, 0, 1], 1, levels), None);
+}
+
+#[test]
+fn ranks_in_a_row_are_combined_in_their_order_by_parts_that_do_so() {
+    let hosts = [0, 0, 0, 1, 1, 2, 2, 2];
+    let levels = Levels { local: Algorithm::Linear, across: Algorithm::TwoShot };
+    let proof = prove_one(Collective::AllReduce, &hosts, levels).expect("both have an answer");
+    assert!(proof.keeps_rank_order && !proof.left_to_right);
+}
+
+/// Between hosts, everybody sends its share and no more.
+#[test]
+fn all_leaders_share_the_wires() {
+    let hosts: Vec<usize> = (0..32).map(|rank| rank / 8).collect();
+    let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
+    let all = schedules(Collective::AllReduce, &hosts, levels).expect("both have an answer");
+    let (h, m, elements) = (4, 8, 3200);
+    let cost = Cost { alpha: 1.0, beta: 1.0, gamma: 0.0, ports: Ports::Single };
+    let estimate = simulate(&all, &Layout::even(elements, all[0].chunks), 1, 1, cost).expect("it is proved");
+    let within = 2 * (m - 1) * elements / m;
+    let across = 2 * (h - 1) * elements / m / h;
+    assert_eq!(estimate.bytes_sent, [within + across; 32]);
+}
