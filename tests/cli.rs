@@ -83,6 +83,7 @@ fn what_makes_no_sense_ends_with_2_and_says_why() {
         ("simulate all-to-all --algorithm tree", "pairwise"),
         ("simulate all-reduce --alpha -1", ""),
         ("simulate all-reduce --windows 0", "from 1"),
+        ("perf all-reduce --op xor --type f32", "bits of integers"),
     ] {
         let output = run(line);
         let error = text(&output.stderr);
@@ -99,19 +100,21 @@ fn every_collective_is_measured_and_right() {
         assert_eq!(keys(object), KEYS);
         assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99"]);
         assert_eq!((&object["wrong"], &object["ranks"], &object["type"]), (&0.into(), &3.into(), &"f32".into()));
-        let reduces = object["collective"].as_str().unwrap().contains("reduce");
+        let name = object["collective"].as_str().unwrap();
+        let reduces = name.contains("reduce") || name.contains("scan");
         assert_eq!(object["op"].is_string(), reduces, "{object}");
     }
     let collectives: BTreeSet<_> = all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
-    assert_eq!(collectives.len(), 9, "{collectives:?}");
-    // Two transports; 7 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
-    assert_eq!(all.len(), 2 * (7 * 2 * 2 + 2 + 1));
+    assert_eq!(collectives.len(), 11, "{collectives:?}");
+    // Two transports; 9 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
+    assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
 }
 
 #[test]
 fn every_type_and_operation_is_right() {
     for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] {
-        for op in ["sum", "product", "min", "max", "avg"] {
+        let integer = !kind.contains('f');
+        for op in ["sum", "product", "min", "max", "avg"].into_iter().chain(integer.then_some("xor")) {
             let line = format!(
                 "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K --iters 5 --json -"
             );

@@ -163,6 +163,9 @@ impl Args {
         if self.root >= world {
             bail!("there is no rank {} in a world of {world} to be the root", self.root);
         }
+        if !self.op.supports(self.kind) {
+            bail!("'{}' works on the bits of integers, not on {}", self.op, self.kind.name());
+        }
         let what = What {
             collectives: self.collectives(),
             algorithms: self.algorithms(),
@@ -303,7 +306,7 @@ mod tests {
     #[test]
     fn nothing_given_is_everything_in_a_few_sizes() {
         let all = settings("").unwrap();
-        assert_eq!((all.world, all.what.collectives.len(), all.over, all.check), (4, 9, Over::All, true));
+        assert_eq!((all.world, all.what.collectives.len(), all.over, all.check), (4, 11, Over::All, true));
         assert_eq!(all.what.sizes, DEFAULT_SIZES);
     }
 
