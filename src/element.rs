@@ -2,8 +2,8 @@
 
 use bytemuck::Pod;
 pub use half::{bf16, f16};
-pub use maypole_kernels::DataType;
 use maypole_kernels::BinaryOp;
+pub use maypole_kernels::DataType;
 use maypole_kernels::Scalar;
 use std::fmt;
 use std::str::FromStr;

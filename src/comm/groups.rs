@@ -13,7 +13,7 @@ impl Communicator {
     /// another thread, and what one of them leaves unread does not block the other.
     ///
     /// # Errors
-    /// [`Error::Connect`] if not all ranks call it in time.
+    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
     pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
         self.engine.check()?;
         let mut blob = vec![u8::from(color.is_some())];
