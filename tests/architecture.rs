@@ -39,13 +39,6 @@ const EFFECTS: &[&str] = &[
     "SystemTime",
 ];
 
-/// Files that are longer than 400 lines, tests not counted, with what they may be and why they are still one idea.
-const LONG: &[(&str, usize, &str)] = &[
-    ("src/comm.rs", 550, "one method a collective, each with its promise"),
-    ("src/execute/mod.rs", 550, "one loop; its parts share what is hot"),
-    ("transports/src/board.rs", 650, "one memory layout and the orderings that keep it"),
-];
-
 #[test]
 fn modules_name_only_what_their_row_says() {
     let modules = fs::read_to_string(root().join("src/lib.rs")).unwrap();
@@ -133,7 +126,7 @@ fn a_file_is_one_idea() {
     for (file, code) in ["src", "transports/src", "kernels/src"].into_iter().flat_map(whole_files) {
         let lines = code.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
         let algorithm = module_of(&file) == "algorithms" && !file.ends_with("mod.rs");
-        let limit = LONG.iter().find(|long| long.0 == file).map_or(if algorithm { 150 } else { 400 }, |long| long.1);
+        let limit = if algorithm { 150 } else { 400 };
         let tests = file.ends_with("tests.rs") || file.contains("/tests/");
         assert!(tests || lines <= limit, "{file} has {lines} lines of at most {limit}: are these two ideas?");
     }
