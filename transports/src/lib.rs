@@ -6,6 +6,8 @@
 //! others read in place. Everybody else is at the other end of a [`stream`]. Nothing in the seam waits, allocates, locks
 //! or (boards) enters the kernel: waiting is one policy in one place, [`wait`].
 
+#[cfg(target_os = "linux")]
+pub mod affinity;
 pub mod alarm;
 pub mod board;
 pub mod clock;

@@ -2,8 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+mod draw;
 mod key;
+mod names;
+mod perf;
 mod run;
+mod simulate;
+mod sizes;
 
 use std::process::ExitCode;
 
@@ -20,12 +25,18 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Perf(Box<perf::Args>),
+    Draw(draw::Args),
+    Simulate(simulate::Args),
     Key(key::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(args),
+        Command::Perf(args) => perf::main(*args),
+        Command::Draw(args) => draw::main(args),
+        Command::Simulate(args) => simulate::main(args),
         Command::Key(args) => key::main(args),
     };
     done.unwrap_or_else(|error| {

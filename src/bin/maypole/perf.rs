@@ -1,0 +1,136 @@
+//! `maypole perf`: how fast are collectives here, and are they right?
+//!
+//! In reading order: [`args`] says what can be asked, [`points`] what that means, [`work`] is one thing to measure with
+//! its buffers, [`measure`] how it is measured, [`oracle`] and [`numbers`] what must come out, [`session`] one rank's
+//! way through all of it, and [`report`], [`table`] and [`json`] what is shown.
+
+mod args;
+mod json;
+mod machine;
+mod measure;
+mod numbers;
+mod oracle;
+mod pages;
+mod points;
+mod ranks;
+mod report;
+mod row;
+mod seats;
+mod session;
+mod stats;
+mod table;
+mod work;
+
+use crate::run;
+use anyhow::{Context, Result};
+pub(crate) use args::Args;
+use args::Settings;
+use maypole::launch::{self, Launcher};
+use session::Verdict;
+use signal_hook::consts::SIGINT;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Calls a function that is generic over the element type with the type that a value names.
+macro_rules! for_each_type {
+    ($kind:expr, $($function:tt)+) => {{
+        use maypole::element::{bf16, f16};
+        match $kind {
+            maypole::DataType::F16 => $($function)+::<f16>(),
+            maypole::DataType::BF16 => $($function)+::<bf16>(),
+            maypole::DataType::F32 => $($function)+::<f32>(),
+            maypole::DataType::F64 => $($function)+::<f64>(),
+            maypole::DataType::I8 => $($function)+::<i8>(),
+            maypole::DataType::I16 => $($function)+::<i16>(),
+            maypole::DataType::I32 => $($function)+::<i32>(),
+            maypole::DataType::I64 => $($function)+::<i64>(),
+            maypole::DataType::U8 => $($function)+::<u8>(),
+            maypole::DataType::U16 => $($function)+::<u16>(),
+            maypole::DataType::U32 => $($function)+::<u32>(),
+            maypole::DataType::U64 => $($function)+::<u64>(),
+        }
+    }};
+}
+use for_each_type;
+
+/// A wrong result, or a rank that failed.
+const FAILED: u8 = 1;
+/// What a shell says of a program that ended by Ctrl-C.
+const INTERRUPTED: u8 = 128 + SIGINT as u8;
+/// From Ctrl-C to the kill, for ranks that are in the middle of a long call.
+const GRACE: Duration = Duration::from_secs(20);
+
+pub(crate) fn main(args: Args) -> Result<ExitCode> {
+    let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
+    let alone = launched.launcher == Launcher::Alone;
+    let settings = args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
+    if alone || args.threads {
+        // Before anything is started: rank 0 opens it later.
+        report::can_write(settings.json.as_deref())?;
+    }
+    if args.threads {
+        return Ok(code(threads(&settings)?));
+    }
+    if alone {
+        return start(settings.world);
+    }
+    // From here on this is one rank of several: what goes wrong is no longer the command line's fault.
+    let stop = stop_on_interrupt()?;
+    let measured = ranks::join(&settings).and_then(|joined| session::run(joined, &settings, &stop));
+    Ok(code(measured))
+}
+
+/// Starts the ranks: this program again, with the same arguments.
+fn start(world: usize) -> Result<ExitCode> {
+    let program = std::env::current_exe().context("cannot find my own program")?;
+    let again = |_rank| {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1));
+        command
+    };
+    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None };
+    Ok(run::launch(again, world, &options)?.code().into())
+}
+
+/// Ranks that are threads; what rank 0 came to.
+fn threads(settings: &Settings) -> Result<Result<Verdict>> {
+    let stop = stop_on_interrupt()?;
+    let joined = ranks::threads(settings);
+    let verdicts = std::thread::scope(|scope| {
+        let run = |joined| scope.spawn(|| session::run(joined, settings, &stop));
+        let threads: Vec<_> = joined.into_iter().map(run).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<Verdict>>>()
+    });
+    Ok(verdicts.map(|verdicts| verdicts[0]))
+}
+
+/// Set by the first Ctrl-C. The second one kills.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let killed = Arc::clone(&stop);
+    signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED.into(), killed)
+        .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(&stop)))
+        .context("cannot watch for Ctrl-C")?;
+    Ok(stop)
+}
+
+/// The exit code, after saying what went wrong.
+fn code(measured: Result<Verdict>) -> ExitCode {
+    match measured {
+        Ok(Verdict { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
+        Ok(Verdict { wrong: 0, .. }) => INTERRUPTED.into(),
+        Ok(Verdict { wrong, .. }) => {
+            eprintln!("maypole: {wrong} elements were wrong");
+            FAILED.into()
+        }
+        Err(error) => {
+            eprintln!("maypole: {error:#}");
+            FAILED.into()
+        }
+    }
+}

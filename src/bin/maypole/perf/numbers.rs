@@ -1,0 +1,215 @@
+//! Numbers whose reductions are exact in every order, so that there is one right answer to the bit, and that answer
+//! computed the slow and obvious way. Nothing here is shared with the kernels that are tested.
+
+use super::pages::Pages;
+use maypole::element::{bf16, f16};
+use maypole::{DataType, Element, ReduceOp};
+
+/// What numbers are drawn from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Draw {
+    /// All bit patterns: where elements are only moved, and where integers wrap.
+    Any,
+    /// Whole numbers from minus this to this.
+    Within(i64),
+    /// 1 and -1, and 2 where no product of as many as there are ranks overflows.
+    Signs { twos: bool },
+}
+
+/// Random numbers that follow from where they are: the finishing steps of SplitMix64 (Steele, Lea, Flood 2014).
+pub(super) const fn hash(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// What elements can be, for the check.
+pub(super) trait Number: Element {
+    /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and products wrap.
+    const EXACT: Option<i64>;
+    /// The largest whole number that all elements of this type can be.
+    const LARGEST: i64;
+    fn drawn(word: u64, draw: Draw) -> Self;
+    fn combined(self, other: Self, op: ReduceOp) -> Self;
+    fn divided(self, by: usize) -> Self;
+}
+
+/// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only moved.
+pub(super) fn draw<T: Number>(op: Option<ReduceOp>, world: usize) -> Draw {
+    let among = |limit: i64| (limit / world as i64).max(1);
+    match (op, T::EXACT) {
+        (None, _) => Draw::Any,
+        // The sum of what is averaged must not wrap, or the average would not be one.
+        (Some(ReduceOp::Avg), None) => Draw::Within(among(T::LARGEST).min(1000)),
+        (Some(_), None) => Draw::Any,
+        (Some(ReduceOp::Sum | ReduceOp::Avg), Some(exact)) => Draw::Within(among(exact).min(8)),
+        (Some(ReduceOp::Product), Some(_)) => Draw::Signs { twos: world <= 15 },
+        (Some(_), Some(_)) => Draw::Within(100),
+    }
+}
+
+fn whole(word: u64, draw: Draw) -> i64 {
+    match draw {
+        Draw::Any => word as i64,
+        Draw::Within(bound) => (word % (2 * bound as u64 + 1)) as i64 - bound,
+        Draw::Signs { twos } => match word % 8 {
+            0 if twos => 2,
+            few if few < 4 => 1,
+            _ => -1,
+        },
+    }
+}
+
+macro_rules! integers {
+    ($($number:ty),+) => {$(
+        impl Number for $number {
+            const EXACT: Option<i64> = None;
+            const LARGEST: i64 = if (<$number>::MAX as u64) < i64::MAX as u64 { <$number>::MAX as i64 } else { i64::MAX };
+
+            fn drawn(word: u64, draw: Draw) -> Self {
+                let whole = whole(word, draw);
+                // Unsigned sums that are averaged must not wrap below zero either.
+                if matches!(draw, Draw::Within(_)) && <$number>::MIN == 0 { whole.unsigned_abs() as $number } else { whole as $number }
+            }
+
+            fn combined(self, other: Self, op: ReduceOp) -> Self {
+                match op {
+                    ReduceOp::Product => self.wrapping_mul(other),
+                    ReduceOp::Min => self.min(other),
+                    ReduceOp::Max => self.max(other),
+                    _ => self.wrapping_add(other),
+                }
+            }
+
+            fn divided(self, by: usize) -> Self {
+                (i128::from(self) / by as i128) as $number
+            }
+        }
+    )+};
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+macro_rules! floats {
+    ($($number:ty, $digits:expr, $bits:ty, $wide:ty, $widened:expr, $rounded:expr);+ $(;)?) => {$(
+        impl Number for $number {
+            const EXACT: Option<i64> = Some(1 << $digits);
+            const LARGEST: i64 = 1 << $digits;
+
+            fn drawn(word: u64, draw: Draw) -> Self {
+                match draw {
+                    Draw::Any => <$number>::from_bits(word as $bits),
+                    _ => $rounded(whole(word, draw) as $wide),
+                }
+            }
+
+            fn combined(self, other: Self, op: ReduceOp) -> Self {
+                let (a, b): ($wide, $wide) = ($widened(self), $widened(other));
+                $rounded(match op {
+                    ReduceOp::Product => a * b,
+                    ReduceOp::Min => a.min(b),
+                    ReduceOp::Max => a.max(b),
+                    _ => a + b,
+                })
+            }
+
+            fn divided(self, by: usize) -> Self {
+                $rounded($widened(self) / by as $wide)
+            }
+        }
+    )+};
+}
+
+floats! {
+    f16, 11, u16, f32, f16::to_f32, f16::from_f32;
+    bf16, 8, u16, f32, bf16::to_f32, bf16::from_f32;
+    f32, 24, u32, f32, std::convert::identity, std::convert::identity;
+    f64, 53, u64, f64, std::convert::identity, std::convert::identity;
+}
+
+/// What the check does with elements of one type.
+#[derive(Clone, Copy)]
+pub(super) struct Arithmetic {
+    /// So many numbers for the reduction, from this seed.
+    pub(super) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> Pages,
+    /// The second is combined into the first, element by element.
+    pub(super) combine: fn(&mut Pages, &Pages, ReduceOp),
+    pub(super) divide: fn(&mut Pages, usize),
+}
+
+impl Arithmetic {
+    pub(super) fn of(kind: DataType) -> Self {
+        super::for_each_type!(kind, Self::new)
+    }
+
+    fn new<T: Number>() -> Self {
+        Self { numbers: numbers::<T>, combine: combine::<T>, divide: divide::<T> }
+    }
+}
+
+fn numbers<T: Number>(count: usize, seed: u64, op: Option<ReduceOp>, world: usize) -> Pages {
+    let draw = draw::<T>(op, world);
+    let mut pages = Pages::new(count * size_of::<T>());
+    for (index, number) in pages.as_mut_slice::<T>().iter_mut().enumerate() {
+        *number = T::drawn(hash(seed ^ hash(index as u64)), draw);
+    }
+    pages
+}
+
+fn combine<T: Number>(into: &mut Pages, from: &Pages, op: ReduceOp) {
+    for (into, from) in into.as_mut_slice::<T>().iter_mut().zip(from.as_slice::<T>()) {
+        *into = into.combined(*from, op);
+    }
+}
+
+fn divide<T: Number>(values: &mut Pages, by: usize) {
+    for value in values.as_mut_slice::<T>() {
+        *value = value.divided(by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Left to right and right to left give the same bits.
+    fn is_exact<T: Number>() {
+        for world in [1, 2, 3, 4, 7, 8, 15, 16, 32] {
+            for op in ReduceOp::ALL {
+                let rows: Vec<Pages> =
+                    (0..world).map(|rank| numbers::<T>(257, rank, Some(op), world as usize)).collect();
+                let folded = |order: &mut dyn Iterator<Item = &Pages>| {
+                    let mut sum = Pages::from(order.next().unwrap().bytes());
+                    order.for_each(|row| combine::<T>(&mut sum, row, op));
+                    sum
+                };
+                let (there, back) = (folded(&mut rows.iter()), folded(&mut rows.iter().rev()));
+                assert_eq!(there.bytes(), back.bytes(), "{} {op} of {world}", T::DATA_TYPE.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_order_gives_the_same_bits() {
+        for kind in DataType::ALL {
+            super::super::for_each_type!(kind, is_exact);
+        }
+    }
+
+    #[test]
+    fn numbers_are_not_all_the_same() {
+        for kind in DataType::ALL {
+            for op in ReduceOp::ALL {
+                let pages = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
+                let first = &pages.bytes()[..kind.size()];
+                assert!(pages.bytes().chunks(kind.size()).any(|other| other != first), "{} {op}", kind.name());
+            }
+        }
+    }
+
+    #[test]
+    fn averages_truncate_integers() {
+        assert_eq!(((-7i8).divided(2), 7u64.divided(2), 7f32.divided(2)), (-3, 3, 3.5));
+    }
+}

@@ -1,0 +1,197 @@
+//! What every rank brings, and what it must hold afterwards.
+//!
+//! Inputs change with every batch. They are cut from one pool of random numbers, at an offset that follows from the
+//! rank and the batch, so that new inputs cost a copy and expectations are computed for one period of the pool only. The
+//! pool's length is a prime: no power of two, no chunk and no block that is mistaken for another hides behind it.
+
+use super::numbers::{Arithmetic, hash};
+use super::pages::Pages;
+use super::points::{Given, Point};
+use maypole::collective::Collective;
+use std::ops::Range;
+
+/// Elements of the pool.
+const PERIOD: usize = 4093;
+/// What outputs hold before a call. As whole numbers, f32 and f64 it is out of the reach of what is computed.
+pub(super) const POISON: u8 = 0xDB;
+
+/// The answers for one collective's kind of numbers.
+pub(super) struct Oracle {
+    given: Given,
+    arithmetic: Arithmetic,
+    pool: Pages,
+}
+
+impl Oracle {
+    /// An oracle for `collective` at any size.
+    pub(super) fn new(given: Given, collective: Collective) -> Self {
+        let arithmetic = Arithmetic::of(given.kind);
+        let op = collective.reduces().then_some(given.op);
+        let pool = (arithmetic.numbers)(PERIOD, collective.name().len() as u64, op, given.world);
+        Self { given, arithmetic, pool }
+    }
+
+    /// Writes what `rank` brings for elements `range` of its whole.
+    pub(super) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
+        let pieces = pieces(&self.pool, self.given.kind.size(), offset(rank, batch) + range.start, into.len());
+        let mut rest = into;
+        for piece in pieces {
+            let (first, others) = rest.split_at_mut(piece.len());
+            first.copy_from_slice(piece);
+            rest = others;
+        }
+    }
+
+    /// How many elements of `output` are not as they should be on `rank`.
+    pub(super) fn wrong(&self, point: &Point, rank: usize, batch: u64, output: &[u8]) -> u64 {
+        let world = self.given.world;
+        let range = point.part(point.collective.output(rank), world);
+        match point.collective {
+            Collective::Barrier => 0,
+            Collective::Broadcast { root } | Collective::Scatter { root } => {
+                self.moved(output, root, batch, range.start)
+            }
+            Collective::Gather { .. } | Collective::AllGather => {
+                self.blocks(output, point, |from| (from, from * point.count), batch)
+            }
+            Collective::AllToAll => self.blocks(output, point, |from| (from, rank * point.count), batch),
+            Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter => {
+                self.combined(output, batch, range)
+            }
+        }
+    }
+
+    /// Wrong elements of `output`, which should be those of `rank`'s whole from `start` on.
+    fn moved(&self, output: &[u8], rank: usize, batch: u64, start: usize) -> u64 {
+        let size = self.given.kind.size();
+        differences(output, pieces(&self.pool, size, offset(rank, batch) + start, output.len()), size)
+    }
+
+    /// Wrong elements of `output`, of which each block comes from elsewhere: `source` says from whom, and from where in
+    /// its whole. Only where there is an output at all.
+    fn blocks(&self, output: &[u8], point: &Point, source: impl Fn(usize) -> (usize, usize), batch: u64) -> u64 {
+        let blocks = output.chunks_exact(point.count * self.given.kind.size()).enumerate();
+        let wrong = |(block, bytes)| {
+            let (rank, start) = source(block);
+            self.moved(bytes, rank, batch, start)
+        };
+        blocks.map(wrong).sum()
+    }
+
+    /// Wrong elements of `output`, which should be everybody's elements `range`, combined.
+    fn combined(&self, output: &[u8], batch: u64, range: Range<usize>) -> u64 {
+        let (size, world) = (self.given.kind.size(), self.given.world);
+        let bytes = range.len().min(PERIOD) * size;
+        let brought = |rank| {
+            let mut pages = Pages::new(bytes);
+            self.write(pages.bytes_mut(), rank, batch, range.clone());
+            pages
+        };
+        let mut expected = brought(0);
+        for rank in 1..world {
+            (self.arithmetic.combine)(&mut expected, &brought(rank), self.given.op);
+        }
+        if self.given.op == maypole::ReduceOp::Avg {
+            (self.arithmetic.divide)(&mut expected, world);
+        }
+        differences(output, pieces(&expected, size, 0, output.len()), size)
+    }
+}
+
+/// Where in the pool `rank`'s whole begins.
+fn offset(rank: usize, batch: u64) -> usize {
+    (hash(batch ^ hash(rank as u64)) % PERIOD as u64) as usize
+}
+
+/// `len` bytes of `period`, repeated, from element `start` on, in pieces that lie in one piece.
+fn pieces(period: &Pages, size: usize, start: usize, len: usize) -> impl Iterator<Item = &[u8]> {
+    let period = period.bytes();
+    let mut at = (start * size).checked_rem(period.len()).unwrap_or(0);
+    let mut left = len;
+    std::iter::from_fn(move || {
+        let piece = &period[at..period.len().min(at + left)];
+        (left, at) = (left - piece.len(), 0);
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Elements of `output` that are not those of the pieces, which are as long together.
+fn differences<'a>(output: &[u8], pieces: impl Iterator<Item = &'a [u8]>, size: usize) -> u64 {
+    let (mut wrong, mut rest) = (0, output);
+    for piece in pieces {
+        let (first, others) = rest.split_at(piece.len());
+        if first != piece {
+            let elements = first.chunks_exact(size).zip(piece.chunks_exact(size));
+            wrong += elements.filter(|(got, expected)| got != expected).count() as u64;
+        }
+        rest = others;
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maypole::{DataType, ReduceOp};
+
+    const WORLD: usize = 3;
+
+    fn given(op: ReduceOp) -> Given {
+        Given { kind: DataType::I32, op, world: WORLD }
+    }
+
+    fn ints(oracle: &Oracle, rank: usize, batch: u64, range: Range<usize>) -> Vec<i32> {
+        let mut pages = Pages::new(range.len() * 4);
+        oracle.write(pages.bytes_mut(), rank, batch, range);
+        pages.as_slice().to_vec()
+    }
+
+    fn bytes(values: &[i32]) -> Vec<u8> {
+        bytemuck::cast_slice(values).to_vec()
+    }
+
+    #[test]
+    fn ranks_and_batches_differ_and_ranges_fit() {
+        let oracle = Oracle::new(given(ReduceOp::Sum), Collective::AllReduce);
+        let whole = ints(&oracle, 1, 5, 0..10_000);
+        assert_eq!(ints(&oracle, 1, 5, 4000..9000), whole[4000..9000]);
+        assert_ne!(ints(&oracle, 2, 5, 0..10_000), whole);
+        assert_ne!(ints(&oracle, 1, 6, 0..10_000), whole);
+    }
+
+    #[test]
+    fn sums_are_known_and_one_wrong_element_is_counted() {
+        let (oracle, count) = (Oracle::new(given(ReduceOp::Sum), Collective::AllReduce), 10_000);
+        let point = Point { collective: Collective::AllReduce, algorithm: None, count };
+        let all: Vec<_> = (0..WORLD).map(|rank| ints(&oracle, rank, 9, 0..count)).collect();
+        let mut sums: Vec<i32> =
+            (0..count).map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i]))).collect();
+        assert_eq!(oracle.wrong(&point, 0, 9, &bytes(&sums)), 0);
+        assert_ne!(oracle.wrong(&point, 0, 8, &bytes(&sums)), 0, "stale results are wrong");
+        sums[4093] ^= 1;
+        sums[9999] ^= 1;
+        assert_eq!(oracle.wrong(&point, 0, 9, &bytes(&sums)), 2);
+    }
+
+    #[test]
+    fn blocks_come_from_their_ranks() {
+        let oracle = Oracle::new(given(ReduceOp::Sum), Collective::AllToAll);
+        let point = Point { collective: Collective::AllToAll, algorithm: None, count: 5 };
+        let mine: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 1, 10..15)).collect();
+        assert_eq!(oracle.wrong(&point, 2, 1, &bytes(&mine)), 0);
+        assert_eq!(oracle.wrong(&point, 1, 1, &bytes(&mine)), 15);
+        let point = Point { collective: Collective::Gather { root: 0 }, ..point };
+        let gathered: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 1, from * 5..from * 5 + 5)).collect();
+        assert_eq!(oracle.wrong(&point, 0, 1, &bytes(&gathered)), 0);
+        assert_eq!(oracle.wrong(&point, 1, 1, &[]), 0, "who holds nothing cannot be wrong");
+    }
+
+    #[test]
+    fn a_scattered_block_is_the_roots() {
+        let collective = Collective::Scatter { root: 1 };
+        let oracle = Oracle::new(given(ReduceOp::Sum), collective);
+        let point = Point { collective, algorithm: None, count: 7 };
+        assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 14..21))), 0);
+        assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 0..7))), 7);
+    }
+}

@@ -1,0 +1,45 @@
+//! Buffers that begin on a page, as those of the peers do.
+
+use bytemuck::{Pod, Zeroable};
+use maypole::Element;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+/// Bytes, aligned for elements of every type.
+pub(super) struct Pages {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+impl Pages {
+    /// `len` zeros.
+    pub(super) fn new(len: usize) -> Self {
+        Self { pages: vec![Page::zeroed(); len.div_ceil(size_of::<Page>())], len }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.pages)[..self.len]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.len]
+    }
+
+    pub(super) fn as_slice<T: Element>(&self) -> &[T] {
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    pub(super) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+}
+
+impl From<&[u8]> for Pages {
+    fn from(bytes: &[u8]) -> Self {
+        let mut pages = Self::new(bytes.len());
+        pages.bytes_mut().copy_from_slice(bytes);
+        pages
+    }
+}

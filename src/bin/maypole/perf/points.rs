@@ -1,0 +1,149 @@
+//! What is measured, one after the other.
+
+use maypole::algorithms::Algorithm;
+use maypole::collective::{Collective, Held};
+use maypole::{DataType, ReduceOp};
+use std::ops::Range;
+
+/// What is the same at every point.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) kind: DataType,
+    pub(super) op: ReduceOp,
+    pub(super) world: usize,
+}
+
+/// Everything that is measured over each transport.
+#[derive(Clone, Debug)]
+pub(super) struct What {
+    pub(super) collectives: Vec<Collective>,
+    /// `None` is the tuner's choice.
+    pub(super) algorithms: Vec<Option<Algorithm>>,
+    pub(super) sizes: Vec<usize>,
+    pub(super) given: Given,
+}
+
+/// One row of the table: a collective at a size.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Point {
+    pub(super) collective: Collective,
+    pub(super) algorithm: Option<Algorithm>,
+    /// Elements of the vector, or of one rank's block.
+    pub(super) count: usize,
+}
+
+/// Where input and output lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    Apart,
+    Same,
+}
+
+impl What {
+    /// The points, sizes innermost. Sizes that come to the same number of elements are measured once.
+    pub(super) fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for collective in &self.collectives {
+            for algorithm in self.algorithms.iter().filter(|one| one.is_none_or(|one| one.supports(*collective))) {
+                let at = |count| Point { collective: *collective, algorithm: *algorithm, count };
+                let mut row: Vec<Point> =
+                    self.sizes.iter().map(|size| at(self.given.count(*collective, *size))).collect();
+                row.dedup();
+                points.extend(row);
+            }
+        }
+        points
+    }
+
+    /// True if no algorithm has an answer to any collective.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.points().is_empty()
+    }
+}
+
+impl Given {
+    /// Elements for a whole of about `bytes`, at least one; with blocks, at least one in each.
+    fn count(&self, collective: Collective, bytes: usize) -> usize {
+        let elements = bytes / self.kind.size();
+        match collective {
+            Collective::Barrier => 0,
+            _ if collective.is_blocked() => (elements / self.world).max(1),
+            _ => elements.max(1),
+        }
+    }
+}
+
+impl Point {
+    /// Elements of the whole.
+    pub(super) fn whole(&self, world: usize) -> usize {
+        if self.collective.is_blocked() { self.count * world } else { self.count }
+    }
+
+    /// The part of the whole that `held` says, in elements.
+    pub(super) fn part(&self, held: Held, world: usize) -> Range<usize> {
+        match held {
+            Held::All => 0..self.whole(world),
+            Held::One(rank) => rank * self.count..(rank + 1) * self.count,
+            Held::Nothing => 0..0,
+        }
+    }
+
+    /// The places it can be measured in: a broadcast's buffer is always both, and a barrier has none.
+    pub(super) fn places(&self) -> &'static [Place] {
+        match self.collective {
+            Collective::Broadcast { .. } => &[Place::Same],
+            Collective::Barrier => &[Place::Apart],
+            _ => &[Place::Apart, Place::Same],
+        }
+    }
+}
+
+/// What algorithm bandwidth is multiplied with, so that the product can be compared with what a link carries: the part
+/// of the whole that each rank must send or receive. These are the factors of nccl-tests.
+pub(super) fn bus_factor(collective: Collective, world: usize) -> f64 {
+    let others = (world - 1) as f64 / world as f64;
+    match collective {
+        Collective::AllReduce => 2.0 * others,
+        Collective::Broadcast { .. } | Collective::Reduce { .. } | Collective::Barrier => 1.0,
+        _ => others,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(collectives: &[Collective], sizes: &[usize]) -> What {
+        let given = Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
+        What { collectives: collectives.to_vec(), algorithms: vec![None], sizes: sizes.to_vec(), given }
+    }
+
+    #[test]
+    fn wholes_are_made_of_whole_blocks() {
+        let counts =
+            |collective| what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>();
+        assert_eq!(counts(Collective::AllReduce), [1, 2, 25]);
+        assert_eq!(counts(Collective::AllGather), [1, 6], "1 and 8 bytes both come to one element a rank");
+        assert_eq!(counts(Collective::Barrier), [0]);
+    }
+
+    #[test]
+    fn parts_are_those_of_the_collective() {
+        let point = Point { collective: Collective::AllGather, algorithm: None, count: 3 };
+        assert_eq!(point.part(point.collective.input(2), 4), 6..9);
+        assert_eq!(point.part(point.collective.output(2), 4), 0..12);
+    }
+
+    #[test]
+    fn algorithms_are_tried_where_they_can_be() {
+        let mut what = what(&Collective::all(0), &[8]);
+        what.algorithms = vec![Some(Algorithm::Ring)];
+        assert_eq!(what.points().len(), Algorithm::Ring.collectives().len());
+    }
+
+    #[test]
+    fn bus_factors_are_those_of_nccl_tests() {
+        let factors = Collective::all(0).map(|collective| bus_factor(collective, 4));
+        assert_eq!(factors, [1.0, 1.0, 1.5, 0.75, 0.75, 0.75, 0.75, 0.75, 1.0]);
+    }
+}

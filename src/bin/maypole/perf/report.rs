@@ -1,0 +1,87 @@
+//! Where results go: the table to standard output, JSON to a file or instead of the table, progress to the terminal.
+
+use super::json;
+use super::row::Row;
+use super::table::{self, Totals};
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fs::File;
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::Path;
+
+/// Whether JSON can go to `path`. Leaves what is there as it is.
+pub(super) fn can_write(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
+}
+
+/// Rank 0's.
+pub(super) struct Report {
+    bar: ProgressBar,
+    table: bool,
+    json: Option<Box<dyn Write>>,
+    section: String,
+    pub(super) totals: Totals,
+}
+
+impl Report {
+    /// For `points` points. JSON goes to `json`, or for `-` to standard output instead of the table.
+    pub(super) fn new(points: usize, json: Option<&Path>) -> Result<Self> {
+        let alone = json == Some(Path::new("-"));
+        let json: Option<Box<dyn Write>> = match json {
+            None => None,
+            Some(_) if alone => Some(Box::new(stdout())),
+            Some(path) => {
+                Some(Box::new(File::create(path).with_context(|| format!("cannot write --json {}", path.display()))?))
+            }
+        };
+        let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]").expect("a valid template");
+        let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
+        Ok(Self { bar, table: !alone, json, section: String::new(), totals: Totals::default() })
+    }
+
+    /// A line of text around the table.
+    pub(super) fn say(&self, text: &str) -> Result<()> {
+        if !self.table {
+            return Ok(());
+        }
+        self.bar.suspend(|| writeln!(stdout(), "{text}")).context("cannot write to standard output")
+    }
+
+    /// What is being measured now.
+    pub(super) fn begin(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    pub(super) fn add(&mut self, row: &Row) -> Result<()> {
+        self.bar.inc(1);
+        if row.measured().next().is_none() {
+            return Ok(());
+        }
+        let section = table::section(row);
+        if section != self.section {
+            self.say(&section)?;
+            self.section = section;
+        }
+        self.say(&table::line(row))?;
+        self.totals.add(row);
+        if let Some(out) = &mut self.json {
+            for object in json::objects(row) {
+                writeln!(out, "{object}").context("cannot write JSON")?;
+            }
+            out.flush().context("cannot write JSON")?;
+        }
+        Ok(())
+    }
+
+    /// The last lines; `interrupted` if there would have been more.
+    pub(super) fn end(&self, one_clock: bool, interrupted: bool) -> Result<()> {
+        self.bar.finish_and_clear();
+        if interrupted {
+            self.say("# interrupted: these are the results until then")?;
+        }
+        self.say(&self.totals.text(one_clock))
+    }
+}

@@ -1,0 +1,65 @@
+//! One row of results.
+
+use super::measure::Measured;
+use super::points::{Given, Place, Point, bus_factor};
+use super::ranks::Joint;
+use maypole::algorithms::Algorithm;
+
+/// A point over one transport, in each of its places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) given: Given,
+    pub(super) transport: Joint,
+    pub(super) point: Point,
+    /// The one that ran.
+    pub(super) algorithm: Algorithm,
+    pub(super) apart: Option<Measured>,
+    pub(super) same: Option<Measured>,
+}
+
+impl Row {
+    /// What was measured, with its place.
+    pub(super) fn measured(&self) -> impl Iterator<Item = (Place, Measured)> {
+        let places = [(Place::Apart, self.apart), (Place::Same, self.same)];
+        places.into_iter().filter_map(|(place, measured)| Some((place, measured?)))
+    }
+
+    /// Bytes of the whole.
+    pub(super) fn bytes(&self) -> usize {
+        self.point.whole(self.given.world) * self.given.kind.size()
+    }
+
+    /// GB/s by the median sample: of the whole, and of a link (see [`bus_factor`]).
+    pub(super) fn bandwidths(&self, measured: &Measured) -> (f64, f64) {
+        let algorithm = self.bytes() as f64 / measured.time.p50 / 1e3;
+        (algorithm, algorithm * bus_factor(self.point.collective, self.given.world))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::stats::Summary;
+    use super::*;
+    use maypole::collective::Collective;
+    use maypole::{DataType, ReduceOp};
+
+    /// An all-reduce of 4 ranks, 1 MiB in 100 us.
+    pub(in super::super) fn example() -> Row {
+        let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
+        Row {
+            given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
+            transport: Joint::Shm,
+            point: Point { collective: Collective::AllReduce, algorithm: None, count: 1 << 18 },
+            algorithm: Algorithm::TwoShot,
+            apart: Some(Measured { time, wrong: Some(0), calls: 40 }),
+            same: Some(Measured { time, wrong: Some(3), calls: 40 }),
+        }
+    }
+
+    #[test]
+    fn bandwidth_is_size_by_time_and_the_factor() {
+        let row = example();
+        let (algorithm, bus) = row.bandwidths(&row.apart.unwrap());
+        assert!((algorithm - 10.48576).abs() < 1e-9 && (bus - 15.72864).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,111 @@
+//! One rank, from its communicators to the last line.
+
+use super::args::Settings;
+use super::machine;
+use super::measure::{Effort, Measured, Meter};
+use super::oracle::Oracle;
+use super::points::{Place, Point};
+use super::ranks::{Joined, Joint};
+use super::report::Report;
+use super::row::Row;
+use super::seats::Seats;
+use super::table;
+use super::work::Work;
+use crate::{names, sizes};
+use anyhow::{Context, Result};
+use maypole::Communicator;
+use std::sync::atomic::AtomicBool;
+
+/// How it ended, as rank 0 knows it; on the others always well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) wrong: u64,
+    pub(super) interrupted: bool,
+}
+
+/// Measures everything; all ranks call it, and all leave it after the same point. `stop` asks for the end.
+pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) -> Result<Verdict> {
+    let points = settings.what.points();
+    let transports = joined.comms.len();
+    let (_, first) = joined.comms.first_mut().context("no transport joins these ranks")?;
+    let report = match first.rank() {
+        0 => Some(Report::new(points.len() * transports, settings.json.as_deref())?),
+        _ => None,
+    };
+    let seats = Seats::take(first, settings.bind)?;
+    let mut session = Session { settings, seats, stop, report };
+    session.say(|session| machine::describe(&session.seats) + "\n" + &table::head())?;
+    let mut stopped = false;
+    for (transport, comm) in joined.comms {
+        stopped = stopped || session.measure(transport, comm, &points)?;
+    }
+    let Some(report) = session.report else { return Ok(Verdict::default()) };
+    report.end(session.seats.is_one_host(), stopped)?;
+    Ok(Verdict { wrong: report.totals.wrong, interrupted: stopped })
+}
+
+struct Session<'a> {
+    settings: &'a Settings,
+    seats: Seats,
+    stop: &'a AtomicBool,
+    /// Rank 0's.
+    report: Option<Report>,
+}
+
+impl Session<'_> {
+    fn say(&self, text: impl FnOnce(&Self) -> String) -> Result<()> {
+        self.report.as_ref().map_or(Ok(()), |report| report.say(&text(self)))
+    }
+
+    /// All points over one transport; true if the user stopped them.
+    fn measure(&mut self, transport: Joint, comm: Communicator, points: &[Point]) -> Result<bool> {
+        let effort = Effort {
+            iters: self.settings.iters,
+            warmup: self.settings.warmup,
+            budget: self.settings.budget,
+            check: self.settings.check,
+            leave_out: self.settings.sabotage,
+        };
+        let mut meter = Meter::new(comm, effort, &self.seats, self.stop);
+        let mut oracle = None;
+        for point in points {
+            let fresh = || (point.collective, Oracle::new(self.settings.what.given, point.collective));
+            if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
+                oracle = Some(fresh());
+            }
+            let (_, oracle) = oracle.as_ref().expect("just made");
+            let row = self.point(&mut meter, transport, *point, oracle)?;
+            if let Some(report) = &mut self.report {
+                report.add(&row)?;
+            }
+            if meter.stopped {
+                break;
+            }
+        }
+        let stopped = meter.stopped;
+        meter.comm.close()?;
+        Ok(stopped)
+    }
+
+    fn point(&self, meter: &mut Meter<'_>, transport: Joint, point: Point, oracle: &Oracle) -> Result<Row> {
+        let given = self.settings.what.given;
+        let rank = meter.comm.rank();
+        meter.comm.set_algorithm(point.algorithm);
+        let algorithm = meter.comm.algorithm(point.collective, point.count, given.kind);
+        meter.comm.set_algorithm(None);
+        let mut row = Row { given, transport, point, algorithm: algorithm?, apart: None, same: None };
+        if let Some(report) = &self.report {
+            let size = sizes::name(row.bytes());
+            report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
+        }
+        for place in point.places() {
+            let mut work = Work::new(given, point, *place, rank, oracle);
+            let measured: Option<Measured> = if meter.stopped { None } else { meter.measure(&mut work)? };
+            match place {
+                Place::Apart => row.apart = measured,
+                Place::Same => row.same = measured,
+            }
+        }
+        Ok(row)
+    }
+}

@@ -1,0 +1,42 @@
+//! What a set of samples comes to.
+
+/// A distribution in six figures, in the unit of its samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Summary {
+    pub(super) min: f64,
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) mean: f64,
+}
+
+impl Summary {
+    /// Percentiles are samples that were taken, never something between two: the one that `q` of all lie below.
+    pub(super) fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |hundredths: usize| sorted[sorted.len() * hundredths / 100];
+        let min = *sorted.first()?;
+        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+        Some(Self { min, p50: at(50), p90: at(90), p99: at(99), mean })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples() {
+        let samples: Vec<f64> = (0..200).rev().map(f64::from).collect();
+        let expected = Summary { min: 0.0, p50: 100.0, p90: 180.0, p99: 198.0, mean: 99.5 };
+        assert_eq!(Summary::of(&samples), Some(expected));
+    }
+
+    #[test]
+    fn one_sample_is_everything() {
+        let expected = Summary { min: 3.0, p50: 3.0, p90: 3.0, p99: 3.0, mean: 3.0 };
+        assert_eq!(Summary::of(&[3.0]), Some(expected));
+        assert_eq!(Summary::of(&[]), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! One collective at one size in one place: its buffers, and a batch of calls.
+
+use super::oracle::{Oracle, POISON};
+use super::pages::Pages;
+use super::points::{Given, Place, Point};
+use maypole::collective::Collective;
+use maypole::{Communicator, Element, ReduceOp, Result};
+use maypole_transports::clock::monotonic_ns;
+use std::ops::Range;
+
+/// What is called, where, and with what.
+pub(super) struct Work<'a> {
+    pub(super) point: Point,
+    oracle: &'a Oracle,
+    place: Place,
+    rank: usize,
+    size: usize,
+    op: ReduceOp,
+    run: Run,
+    /// Elements of the whole that this rank brings, gets, and that a buffer holds.
+    brings: Range<usize>,
+    gets: Range<usize>,
+    holds: Range<usize>,
+    buffers: Buffers,
+}
+
+/// All calls of a batch but one share a buffer, as the peers' do. The one that is checked has its own: in place the
+/// others go on with what they computed before, and out of place their results would hide that it did nothing.
+struct Buffers {
+    input: Pages,
+    often: Pages,
+    once: Pages,
+}
+
+/// A batch of back-to-back calls.
+#[derive(Clone, Copy)]
+pub(super) struct Batch {
+    /// Inputs follow from this.
+    pub(super) number: u64,
+    pub(super) calls: u64,
+    /// The one whose result is checked.
+    pub(super) checked: u64,
+    /// Calls of the run before this batch.
+    pub(super) before: u64,
+    /// Every so-many-th call is left out.
+    pub(super) leave_out: Option<u64>,
+}
+
+/// Start and end by the host's clock.
+type Times = (u64, u64);
+type Run = fn(&mut Communicator, &What, &mut Buffers, &Batch) -> Result<Times>;
+
+/// Which function of the communicator.
+#[derive(Clone, Copy)]
+struct What {
+    collective: Collective,
+    place: Place,
+    op: ReduceOp,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(given: Given, point: Point, place: Place, rank: usize, oracle: &'a Oracle) -> Self {
+        let brings = point.part(point.collective.input(rank), given.world);
+        let gets = point.part(point.collective.output(rank), given.world);
+        let holds = match place {
+            Place::Apart => gets.clone(),
+            Place::Same => around(&brings, &gets),
+        };
+        let size = given.kind.size();
+        let input = if place == Place::Apart { brings.len() } else { 0 };
+        let buffers = Buffers {
+            input: Pages::new(input * size),
+            often: Pages::new(holds.len() * size),
+            once: Pages::new(holds.len() * size),
+        };
+        let run = super::for_each_type!(given.kind, pointer);
+        Self { point, oracle, place, rank, size, op: given.op, run, brings, gets, holds, buffers }
+    }
+
+    /// New inputs for the batch, and outputs that no call has written.
+    pub(super) fn fill(&mut self, batch: &Batch) {
+        let Self { oracle, rank, brings, .. } = self;
+        match self.place {
+            Place::Apart => {
+                oracle.write(self.buffers.input.bytes_mut(), *rank, batch.number, brings.clone());
+                self.buffers.once.bytes_mut().fill(POISON);
+                if batch.calls > 1 {
+                    self.buffers.often.bytes_mut().fill(POISON);
+                }
+            }
+            Place::Same => {
+                let within = within(&self.holds, brings, self.size);
+                let buffers = [Some(&mut self.buffers.once), (batch.calls > 1).then_some(&mut self.buffers.often)];
+                for buffer in buffers.into_iter().flatten() {
+                    buffer.bytes_mut().fill(POISON);
+                    oracle.write(&mut buffer.bytes_mut()[within.clone()], *rank, batch.number, brings.clone());
+                }
+            }
+        }
+    }
+
+    /// The calls themselves, on the clock. The communicator must have been told the algorithm.
+    pub(super) fn run(&mut self, comm: &mut Communicator, batch: &Batch) -> Result<Times> {
+        let what = What { collective: self.point.collective, place: self.place, op: self.op };
+        (self.run)(comm, &what, &mut self.buffers, batch)
+    }
+
+    /// Wrong elements of the batch's checked call; out of place also of the last of the others, which had the same input.
+    pub(super) fn wrong(&self, batch: &Batch) -> u64 {
+        let within = within(&self.holds, &self.gets, self.size);
+        let wrong =
+            |pages: &Pages| self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()]);
+        let others = self.place == Place::Apart && batch.calls > 1;
+        wrong(&self.buffers.once) + if others { wrong(&self.buffers.often) } else { 0 }
+    }
+}
+
+/// The smallest range with both in it; empty ones have no place.
+fn around(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.clone(),
+        (_, true) => a.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
+    }
+}
+
+/// The bytes of elements `part` in a buffer of elements `whole`.
+fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize> {
+    if part.is_empty() {
+        return 0..0;
+    }
+    (part.start - whole.start) * size..(part.end - whole.start) * size
+}
+
+const fn pointer<T: Element>() -> Run {
+    run::<T>
+}
+
+/// Nothing but calls between the two looks at the clock.
+fn run<T: Element>(comm: &mut Communicator, what: &What, buffers: &mut Buffers, batch: &Batch) -> Result<Times> {
+    let input: &[T] = buffers.input.as_slice();
+    let (often, once): (&mut [T], &mut [T]) = (buffers.often.as_mut_slice(), buffers.once.as_mut_slice());
+    let start = monotonic_ns();
+    for index in 0..batch.calls {
+        if batch.leave_out.is_some_and(|every| (batch.before + index + 1).is_multiple_of(every)) {
+            continue;
+        }
+        let output = if index == batch.checked { &mut *once } else { &mut *often };
+        call(comm, what, input, output)?;
+    }
+    Ok((start, monotonic_ns()))
+}
+
+#[inline]
+fn call<T: Element>(comm: &mut Communicator, what: &What, input: &[T], output: &mut [T]) -> Result<()> {
+    let op = what.op;
+    match (what.collective, what.place) {
+        (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
+        (Collective::Reduce { root }, Place::Apart) => comm.reduce_into(input, output, op, root),
+        (Collective::Reduce { root }, Place::Same) => comm.reduce(output, op, root),
+        (Collective::AllReduce, Place::Apart) => comm.all_reduce_into(input, output, op),
+        (Collective::AllReduce, Place::Same) => comm.all_reduce(output, op),
+        (Collective::Gather { root }, Place::Apart) => comm.gather(input, output, root),
+        (Collective::Gather { root }, Place::Same) => comm.gather_in_place(output, root),
+        (Collective::AllGather, Place::Apart) => comm.all_gather(input, output),
+        (Collective::AllGather, Place::Same) => comm.all_gather_in_place(output),
+        (Collective::Scatter { root }, Place::Apart) => comm.scatter(input, output, root),
+        (Collective::Scatter { root }, Place::Same) => comm.scatter_in_place(output, root),
+        (Collective::ReduceScatter, Place::Apart) => comm.reduce_scatter(input, output, op),
+        (Collective::ReduceScatter, Place::Same) => comm.reduce_scatter_in_place(output, op),
+        (Collective::AllToAll, Place::Apart) => comm.all_to_all(input, output),
+        (Collective::AllToAll, Place::Same) => comm.all_to_all_in_place(output),
+        (Collective::Barrier, _) => comm.barrier(),
+    }
+}

@@ -1,0 +1,194 @@
+//! `maypole simulate`: what collectives would cost, by a model of links.
+
+use crate::{names, sizes};
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::schedule::{Layout, Schedule};
+use maypole::simulate::{Cost, Estimate, Ports, simulate};
+use serde_json::json;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+/// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and combining costs gamma
+/// a byte.
+///
+/// The defaults are about those of TCP on a 10 Gbit/s network.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or barrier.
+    #[arg(value_parser = names::collective)]
+    collective: Collective,
+
+    /// Which algorithm [default: all that there are].
+    #[arg(short, long, value_name = "NAME")]
+    algorithm: Option<Algorithm>,
+
+    /// How many ranks.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    ranks: usize,
+
+    /// The root of broadcast, reduce, gather and scatter.
+    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
+    root: usize,
+
+    /// Bytes of the whole: of the vector, or of all blocks together.
+    #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse)]
+    bytes: usize,
+
+    /// Seconds that every message is under way, however short.
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
+    alpha: f64,
+
+    /// Seconds a byte: one over the bandwidth.
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
+    beta: f64,
+
+    /// Seconds to combine a byte.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
+    gamma: f64,
+
+    /// Into how many windows every chunk is cut, so that windows overlap [default: 1, 2, 4 ... 64, whichever is fastest].
+    #[arg(short, long, value_name = "N", value_parser = windows)]
+    windows: Option<usize>,
+
+    /// What messages of one rank share.
+    #[arg(long, value_enum, default_value_t = Share::Single)]
+    ports: Share,
+
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Share {
+    /// One way out and one way in: a network card.
+    Single,
+    /// Nothing: every link has its own.
+    PerLink,
+}
+
+/// What one algorithm comes to.
+struct Prediction {
+    algorithm: Algorithm,
+    windows: usize,
+    /// Of the rank that has most.
+    steps: usize,
+    estimate: Estimate,
+}
+
+pub(crate) fn main(args: Args) -> Result<ExitCode> {
+    let collective = names::rooted(args.collective, args.root, args.ranks)?;
+    let algorithms = match args.algorithm {
+        Some(algorithm) if !algorithm.supports(collective) => bail!("{}", names::no_answer(algorithm, collective)),
+        Some(algorithm) => vec![algorithm],
+        None => names::algorithms_for(collective),
+    };
+    let mut predictions: Vec<_> = algorithms.into_iter().map(|one| args.predict(one, collective)).collect();
+    predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
+    let mut out = stdout().lock();
+    if args.json {
+        for prediction in &predictions {
+            writeln!(out, "{}", args.object(collective, prediction))?;
+        }
+    } else {
+        write!(out, "{}", args.table(collective, &predictions))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn predict(&self, algorithm: Algorithm, collective: Collective) -> Prediction {
+        let schedules = algorithm.schedules(collective, self.ranks).expect("it has an answer");
+        let steps = schedules.iter().map(|schedule| schedule.steps.len()).max().unwrap_or(0);
+        let candidates = match self.windows {
+            Some(windows) => vec![windows],
+            None => vec![1, 2, 4, 8, 16, 32, 64],
+        };
+        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
+        // The first of equals: fewer windows.
+        let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
+        let (windows, estimate) = best.expect("there are candidates");
+        Prediction { algorithm, windows, steps, estimate }
+    }
+
+    fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
+        let ports = match self.ports {
+            Share::Single => Ports::Single,
+            Share::PerLink => Ports::PerLink,
+        };
+        let cost = Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports };
+        let layout = Layout::even(self.whole(), schedules[0].chunks);
+        simulate(schedules, &layout, 1, windows, cost).expect("the algorithms of the table are proved to complete")
+    }
+
+    /// Bytes of the whole; a barrier has none.
+    fn whole(&self) -> usize {
+        if self.collective == Collective::Barrier { 0 } else { self.bytes }
+    }
+
+    fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
+        let Prediction { algorithm, windows, steps, estimate } = prediction;
+        json!({
+            "collective": collective.name(),
+            "algorithm": algorithm.name(),
+            "ranks": self.ranks,
+            "root": collective.root(),
+            "bytes": self.whole(),
+            "windows": windows,
+            "steps": steps,
+            "seconds": estimate.seconds,
+            "messages": estimate.messages,
+            "bytes_sent": estimate.bytes_sent,
+            "bytes_reduced": estimate.bytes_reduced,
+        })
+    }
+
+    fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
+        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
+        let mut text = format!(
+            "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
+             # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\
+             #{:>15} {:>12} {:>8} {:>6} {:>9} {:>12} {:>14}\n",
+            self.ranks,
+            self.alpha,
+            self.beta,
+            self.gamma,
+            "algorithm",
+            "time(us)",
+            "windows",
+            "steps",
+            "messages",
+            "sent(B)",
+            "combined(B)",
+        );
+        for Prediction { algorithm, windows, steps, estimate } in predictions {
+            let most = |bytes: &[usize]| bytes.iter().max().copied().unwrap_or(0);
+            text += &format!(
+                " {:>15} {:>12.2} {windows:>8} {steps:>6} {:>9} {:>12} {:>14}\n",
+                algorithm.name(),
+                estimate.seconds * 1e6,
+                estimate.messages,
+                most(&estimate.bytes_sent),
+                most(&estimate.bytes_reduced),
+            );
+        }
+        text
+    }
+}
+
+fn cost(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        _ => Err(format!("{text:?} is no number of seconds; write 5e-6")),
+    }
+}
+
+fn windows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(windows @ 1..=65_536) => Ok(windows),
+        _ => Err("must be from 1 to 65536".to_owned()),
+    }
+}

@@ -1,0 +1,59 @@
+//! Sizes as people write them: `8`, `4K`, `64MiB`, `1G`.
+
+/// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB` behind them.
+pub(crate) fn parse(text: &str) -> Result<usize, String> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err(format!("{text:?} is no size; write bytes, or 4K, 64M, 1G")),
+    };
+    let number: usize = number.parse().map_err(|_| format!("{text:?} is no size; write bytes, or 4K, 64M, 1G"))?;
+    match number.checked_mul(1 << shift) {
+        Some(0) => Err("a size is at least one byte".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err(format!("{text:?} is more than any memory")),
+    }
+}
+
+/// Writes a size in the largest unit that divides it: `4K`, `1000`.
+pub(crate) fn name(bytes: usize) -> String {
+    let unit = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+    let fits = |(shift, _): &(u32, char)| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    match unit.into_iter().find(fits) {
+        Some((shift, letter)) => format!("{}{letter}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_powers_of_1024() {
+        for (text, bytes) in [("8", 8), ("8B", 8), ("4K", 4096), ("4k", 4096), ("64MiB", 64 << 20), ("1gb", 1 << 30)] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "K", "-8", "8 K", "4KK", "0", "1.5M", "0x10", "99999999999999999999", "18446744073709551615T"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for bytes in [1, 8, 1000, 1024, 4096, 4097, 256 << 10, 64 << 20, 3 << 30] {
+            assert_eq!(parse(&name(bytes)), Ok(bytes));
+        }
+        assert_eq!(name(256 << 10), "256K");
+    }
+}

@@ -1,0 +1,250 @@
+//! The commands that measure, draw and price, as a user runs them.
+#![cfg(feature = "cli")]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+/// What users see has these keys and no others.
+const KEYS: [&str; 15] = [
+    "algbw_GBps",
+    "algorithm",
+    "busbw_GBps",
+    "bytes",
+    "collective",
+    "count",
+    "in_place",
+    "iterations",
+    "op",
+    "ranks",
+    "root",
+    "time_us",
+    "transport",
+    "type",
+    "wrong",
+];
+
+/// A `maypole` that no launcher has started.
+fn maypole(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    for (name, _) in std::env::vars() {
+        if ["MAYPOLE_", "OMPI_", "PMI", "SLURM_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RANK").env_remove("WORLD_SIZE");
+    command
+}
+
+fn run(line: &str) -> Output {
+    maypole(line).output().unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+/// What it prints when all is well.
+fn printed(line: &str) -> String {
+    let output = run(line);
+    assert!(output.status.success(), "{line}: {}\n{}", output.status, text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    let keys: BTreeSet<&str> = object.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.into_iter().collect()
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_2_and_says_why() {
+    for (line, says) in [
+        ("perf --min 64K --max 8", "--min 64K is more than --max 8"),
+        ("perf --factor 1", "at least 2"),
+        ("perf --min 8Q", "write bytes, or 4K"),
+        ("perf -n 3 --root 3", "no rank 3"),
+        ("perf barrier --algorithm ring", "barrier: dissemination"),
+        ("perf --algorithm rung", "two-shot"),
+        ("perf --type float", "bf16"),
+        ("perf --op mean", "avg"),
+        ("perf sumall", "reduce-scatter"),
+        ("perf --transport ib", "tcp"),
+        ("perf --threads -n 2 --json /nonexistent/file", "/nonexistent/file"),
+        ("draw barrier --algorithm ring", "dissemination"),
+        ("draw ballet", "all-to-all"),
+        ("draw broadcast -n 0", "1024"),
+        ("draw broadcast -n 4 --root 4", "no rank 4"),
+        ("simulate all-to-all --algorithm tree", "pairwise"),
+        ("simulate all-reduce --alpha -1", ""),
+        ("simulate all-reduce --windows 0", "from 1"),
+    ] {
+        let output = run(line);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(error.contains(says) && !error.contains("panicked"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn every_collective_is_measured_and_right() {
+    let line = "perf --threads -n 3 --budget 2 --sizes 8,100K --json -";
+    let all = objects(&printed(line));
+    for object in &all {
+        assert_eq!(keys(object), KEYS);
+        assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99"]);
+        assert_eq!((&object["wrong"], &object["ranks"], &object["type"]), (&0.into(), &3.into(), &"f32".into()));
+        let reduces = object["collective"].as_str().unwrap().contains("reduce");
+        assert_eq!(object["op"].is_string(), reduces, "{object}");
+    }
+    let collectives: BTreeSet<_> = all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
+    assert_eq!(collectives.len(), 9, "{collectives:?}");
+    // Two transports; 7 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
+    assert_eq!(all.len(), 2 * (7 * 2 * 2 + 2 + 1));
+}
+
+#[test]
+fn every_type_and_operation_is_right() {
+    for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] {
+        for op in ["sum", "product", "min", "max", "avg"] {
+            let line = format!(
+                "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K --iters 5 --json -"
+            );
+            for object in objects(&printed(&line)) {
+                assert_eq!((&object["wrong"], &object["iterations"]), (&0.into(), &5.into()), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bandwidths_follow_from_times() {
+    for object in objects(&printed("perf all-reduce all-gather --threads -n 2 --budget 2 --sizes 64K --json -")) {
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let algorithm = number(&object["bytes"]) / number(&object["time_us"]["p50"]) / 1e3;
+        let factor = if object["collective"] == "all_reduce" { 1.0 } else { 0.5 };
+        assert!((number(&object["algbw_GBps"]) / algorithm - 1.0).abs() < 1e-9, "{object}");
+        assert!((number(&object["busbw_GBps"]) / algorithm / factor - 1.0).abs() < 1e-9, "{object}");
+    }
+}
+
+#[test]
+fn a_call_left_out_in_a_hundred_is_noticed() {
+    for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
+        let output =
+            run(&format!("perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 --json -"));
+        assert_eq!(output.status.code(), Some(1), "{collective}");
+        assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
+        for size in objects(&text(&output.stdout)).chunk_by(|a, b| a["bytes"] == b["bytes"]) {
+            let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
+            assert!(wrong > 0, "{collective}: {size:?}");
+        }
+    }
+}
+
+#[test]
+fn the_table_says_what_its_numbers_mean() {
+    let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
+    for says in
+        ["2 ranks on 1 host", "out-of-place", "in-place", "busbw", "p99", "# time ", "# algbw ", "#wrong total: 0"]
+    {
+        assert!(table.contains(says), "{says:?} is not in\n{table}");
+    }
+    let unchecked = printed("perf reduce --threads -n 2 --budget 2 --sizes 8 --check false");
+    assert!(unchecked.contains("nothing was checked"), "{unchecked}");
+}
+
+#[test]
+fn interrupted_threads_print_what_they_have() {
+    interrupted("--threads -n 2");
+}
+
+#[test]
+fn interrupted_processes_print_what_they_have() {
+    interrupted("-n 3");
+}
+
+fn interrupted(ranks: &str) {
+    let line = format!("perf all-reduce {ranks} --transport shm --sizes 8,1K --iters 2000000000");
+    let mut child = maypole(&line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The last line of the head: from now on it measures, for hours.
+    assert!(lines.any(|line| line.unwrap().contains("(elements)")));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let rest: Vec<_> = lines.map(|line| line.unwrap()).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:#?}");
+    assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:#?}");
+    assert!(rest.iter().any(|line| line.contains("f32")), "{rest:#?}");
+}
+
+#[test]
+fn processes_are_measured_over_shared_memory_and_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    let table = printed(&format!("perf -n 3 --budget 2 --sizes 8,20K --json {}", file.display()));
+    assert!(table.contains("3 ranks on 1 host") && table.contains("#wrong total: 0 in"), "{table}");
+    let all = objects(&std::fs::read_to_string(file).unwrap());
+    assert!(all.iter().all(|object| keys(object) == KEYS && object["wrong"] == 0), "{table}");
+    let transports: BTreeSet<_> = all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
+    assert_eq!(transports, BTreeSet::from(["shm", "tcp"]));
+}
+
+#[test]
+fn under_a_launcher_it_joins() {
+    let line = format!(
+        "run -n 2 --no-tag-output {} perf all-reduce --budget 2 --sizes 8 --json -",
+        env!("CARGO_BIN_EXE_maypole")
+    );
+    let all = objects(&printed(&line));
+    assert_eq!(all.len(), 4, "2 transports, 2 places, and rank 0 alone prints");
+    assert!(all.iter().all(|object| object["ranks"] == 2));
+    let line = format!("run -n 2 {} perf -n 3", env!("CARGO_BIN_EXE_maypole"));
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the launcher has started 2"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn processes_notice_a_call_left_out_in_a_hundred() {
+    let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    for size in
+        objects(&text(&output.stdout)).chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
+    {
+        let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
+        assert!(wrong > 0, "{size:?}");
+    }
+}
+
+#[test]
+fn drawings_are_of_what_was_asked_for() {
+    let ring = printed("draw reduce-scatter --algorithm ring -n 3");
+    assert!(ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"), "{ring}");
+    let root = printed("draw broadcast --algorithm binomial -n 4 --root 2");
+    assert!(root.lines().nth(3).unwrap().contains("in0"), "{root}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ring.svg");
+    printed(&format!("draw all-gather --svg {}", file.display()));
+    let svg = std::fs::read_to_string(file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn predictions_are_those_of_the_formulas() {
+    let line =
+        "simulate all-reduce --algorithm ring -n 4 --bytes 4000 --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
+    let [ring] = objects(&printed(line)).try_into().unwrap();
+    assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
+    assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
+    let table = printed("simulate all-reduce -n 8");
+    for algorithm in ["ring", "tree", "one-shot", "two-shot"] {
+        assert!(table.contains(algorithm), "{table}");
+    }
+}

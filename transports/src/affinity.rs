@@ -1,0 +1,28 @@
+//! Which cores the calling thread may run on.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+
+/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of those it may run on now,
+/// counted round. Returns the core's number.
+///
+/// Whoever counts cores by the affinity mask afterwards counts one, so count first.
+///
+/// ```
+/// std::thread::spawn(|| {
+///     let core = maypole_transports::affinity::bind(0).unwrap();
+///     assert_eq!(maypole_transports::affinity::bind(7).unwrap(), core, "there is only that one left");
+/// });
+/// ```
+///
+/// # Errors
+/// What the kernel says, for instance where a sandbox forbids the call.
+pub fn bind(nth: usize) -> io::Result<usize> {
+    let allowed = sched_getaffinity(None)?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
+    let mut one = CpuSet::new();
+    one.set(core);
+    sched_setaffinity(None, &one)?;
+    Ok(core)
+}
