@@ -7,19 +7,22 @@ mod groups;
 mod hub;
 mod joined;
 mod local;
+mod offer;
 mod open;
+mod surroundings;
 
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::error::{Error, Result};
+use crate::tuner::{CostTable, Explanation, Plan, Wanted};
 use call::Call;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::Waiting;
 pub use open::{Transport, UnknownTransport};
 use std::time::Duration;
+use surroundings::Surroundings;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -47,16 +50,16 @@ pub struct Communicator {
     engine: Engine,
     /// For each rank the number of its machine, whatever the transport.
     machines: Vec<usize>,
-    /// How ranks wait here: a matter of the machine's cores and of all its ranks, whatever group they are in.
-    waiting: Waiting,
+    /// Where all ranks run, whatever group they are in.
+    surroundings: Surroundings,
     /// Groups split off so far: they are numbered alike on all ranks.
     splits: u64,
     left: bool,
 }
 
 impl Communicator {
-    fn new(engine: Engine, machines: Vec<usize>, waiting: Waiting) -> Self {
-        Self { engine, machines, waiting, splits: 0, left: false }
+    fn new(engine: Engine, machines: Vec<usize>) -> Self {
+        Self { surroundings: engine.surroundings, engine, machines, splits: 0, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -104,7 +107,47 @@ impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
     /// same: the plan is part of what calls are compared by.
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
-        self.engine.wanted = algorithm;
+        self.engine.wanted = algorithm.map(Wanted::from);
+    }
+
+    /// Names algorithm and windows of the calls that follow, as [`set_algorithm`](Self::set_algorithm) names the
+    /// algorithm alone: for those who measure.
+    pub fn set_plan(&mut self, plan: Option<Plan>) {
+        self.engine.wanted = plan.map(Wanted::from);
+    }
+
+    /// What messages and bytes are taken to cost: rank 0's table, the same on every rank.
+    pub fn costs(&self) -> &CostTable {
+        &self.surroundings.costs
+    }
+
+    /// How many ranks share a core where they are most crowded, rounded up.
+    pub fn crowding(&self) -> usize {
+        self.surroundings.crowding
+    }
+
+    /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) runs as it does: every
+    /// candidate with its predicted time, what was refused and why, and the winner.
+    ///
+    /// From the first time on, this rank's calls are timed (`MAYPOLE_EXPLAIN=1` does so from the start), so that a later
+    /// explanation can say how good the prediction was. A local matter: ranks need not all ask.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp, collective::Collective};
+    /// let explanations = Communicator::run_local(2, |mut comm| {
+    ///     let _ = comm.explain(Collective::AllReduce, 4096);
+    ///     comm.all_reduce(&mut [1f32; 1024], ReduceOp::Sum).unwrap();
+    ///     comm.explain(Collective::AllReduce, 4096)
+    /// });
+    /// println!("{}", explanations[0]);
+    /// assert_eq!(explanations[0].measured.unwrap().runs, 1);
+    /// ```
+    ///
+    /// # Panics
+    /// If the collective's root is not one of the ranks.
+    pub fn explain(&mut self, collective: Collective, bytes: usize) -> Explanation {
+        self.engine.timed = true;
+        self.engine.explain(collective, bytes, &self.machines)
     }
 
     /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of `kind`.

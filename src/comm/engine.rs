@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::control::Control;
+use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::ReduceOp;
@@ -10,10 +11,10 @@ use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
-use crate::tuner::{Plan, Question, choose};
+use crate::tuner::{self, Explanation, Measured, Plan, Question, Wanted};
 use maypole_kernels::{Fold, Region, View, ViewMut, divide};
+use maypole_transports::Board;
 use maypole_transports::board::MAX_RANKS;
-use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +28,14 @@ pub(super) struct Engine {
     pub(super) hosts: Vec<usize>,
     pub(super) control: Arc<dyn Control>,
     pub(super) timeout: Duration,
-    /// The algorithm that the user asked for by name.
-    pub(super) wanted: Option<Algorithm>,
+    /// What the user asked for by name.
+    pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// What choices depend on, equal on all ranks.
+    pub(super) surroundings: Surroundings,
+    /// Whether calls are timed, for explanations.
+    pub(super) timed: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
@@ -38,7 +43,7 @@ pub(super) struct Engine {
     executor: Executor,
     connected: bool,
     ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Algorithm>), usize>,
+    known: HashMap<(Call, Option<Wanted>), usize>,
     current: usize,
     failed: Option<String>,
     pulse: Arc<Pulse>,
@@ -48,7 +53,9 @@ pub(super) struct Engine {
 #[derive(Debug)]
 struct Ready {
     call: Call,
-    wanted: Option<Algorithm>,
+    wanted: Option<Wanted>,
+    /// What it took, while calls were timed.
+    measured: Measured,
     program: Program,
     fold: Fold,
     scratch: Region,
@@ -59,8 +66,8 @@ struct Ready {
 }
 
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, waiting: Waiting) -> Self {
-        let hosts = boards_of(hosts);
+    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
+        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -75,6 +82,8 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            surroundings,
+            timed: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -93,6 +102,7 @@ impl Engine {
         if !same {
             self.turn_to(call)?;
         }
+        let start = self.timed.then(Instant::now);
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
@@ -108,17 +118,49 @@ impl Engine {
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
+        if let Some(start) = start {
+            self.note(start);
+        }
         Ok(())
+    }
+
+    #[cold]
+    fn note(&mut self, start: Instant) {
+        let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        self.ready[self.current].measured.note(nanoseconds);
     }
 
     /// The plan that `call` runs by.
     pub(super) fn plan(&self, call: Call) -> Result<Plan> {
-        let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
-        let bytes = call.whole(self.world) * call.kind.size();
-        let question = Question { collective: call.collective, world: self.world, hosts, bytes };
-        let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
-        choose(question, self.wanted.or(fitting))
-            .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })
+        let question = self.question(call.collective, self.bytes(call));
+        tuner::plan(&question, self.asked(call.collective), &self.surroundings.costs)
+            .map_err(|refusal| Error::Unsupported { algorithm: refusal.algorithm, operation: call.collective.name() })
+    }
+
+    /// Why a call of `bytes` bytes in all runs as it does.
+    pub(super) fn explain(&self, collective: Collective, bytes: usize, machines: &[usize]) -> Explanation {
+        let (question, wanted) = (self.question(collective, bytes), self.asked(collective));
+        let choice = tuner::choose(&question, wanted, &self.surroundings.costs);
+        let alike = |ready: &&Ready| {
+            (ready.call.collective, self.bytes(ready.call), ready.wanted) == (collective, bytes, self.wanted)
+        };
+        let measured =
+            self.ready.iter().filter(alike).map(|ready| ready.measured).fold(Measured::default(), Measured::and);
+        Explanation::new(&question, machines, wanted, choice, Some(measured).filter(|measured| measured.runs > 0))
+    }
+
+    fn question(&self, collective: Collective, bytes: usize) -> Question<'_> {
+        Question { collective, hosts: &self.hosts, bytes, crowding: self.surroundings.crowding }
+    }
+
+    /// What is asked for by name, or preferred where it fits.
+    fn asked(&self, collective: Collective) -> Option<Wanted> {
+        let fitting = self.preferred.filter(|algorithm| algorithm.supports(collective));
+        self.wanted.or(fitting.map(Wanted::from))
+    }
+
+    fn bytes(&self, call: Call) -> usize {
+        call.whole(self.world) * call.kind.size()
     }
 
     /// Makes `call` the current one.
@@ -157,6 +199,7 @@ impl Engine {
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            measured: Measured::default(),
             fold: Fold::new(call.kind, call.op.binary()),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),

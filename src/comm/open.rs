@@ -4,11 +4,14 @@ use super::Communicator;
 use super::control::Control;
 use super::engine::Engine;
 use super::joined::Joined;
+use super::offer::{Crowds, Offer};
+use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::bootstrap::{JoinConfig, join};
 use crate::error::{Error, Result};
 use crate::launch::{self, Launch, VARIABLES};
 use crate::service::Service;
+use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::Share;
 use std::fmt;
@@ -98,6 +101,7 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
+        comm.engine.timed = named::<u8>("MAYPOLE_EXPLAIN")? == Some(1);
         Ok(comm)
     }
 
@@ -115,12 +119,18 @@ impl Communicator {
         let (rank, machines) = (service.rank(), service.hosts().to_vec());
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
-        let mine = Share::mine().to_bytes();
-        let shares = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
-        let neighbours = (0..machines.len()).filter(|peer| machines[*peer] == machines[rank]);
-        let shares: Vec<_> = neighbours.map(|peer| Share::from_bytes(&shares[peer])).collect();
-        let waiting = Waiting::new(shares.len(), Share::together(&shares), timeout);
-        Ok(Self::new(Engine::new(rank, &hosts, control, waiting), machines, waiting))
+        let costs = (rank == 0).then(CostTable::tuned);
+        let mine = Offer { share: Share::mine(), costs }.to_bytes();
+        let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
+        let crowds = Crowds::new(&machines, &offers);
+        let (ranks, cores) = crowds.of(machines[rank]);
+        let surroundings = Surroundings {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: crowds.worst(),
+            costs: offers[0].costs.unwrap_or(CostTable::BUILT_IN),
+        };
+        Ok(Self::new(Engine::new(rank, &hosts, control, surroundings), machines))
     }
 
     /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split) makes them.
