@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod draw;
+mod explain;
 mod key;
 mod names;
 mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,8 @@ enum Command {
     Perf(Box<perf::Args>),
     Draw(draw::Args),
     Simulate(simulate::Args),
+    Explain(explain::Args),
+    Tune(tune::Args),
     Key(key::Args),
 }
 
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::main(*args),
         Command::Draw(args) => draw::main(args),
         Command::Simulate(args) => simulate::main(args),
+        Command::Explain(args) => explain::main(args),
+        Command::Tune(args) => tune::main(args),
         Command::Key(args) => key::main(args),
     };
     done.unwrap_or_else(|error| {
