@@ -286,7 +286,7 @@ fn costs_are_tuned_kept_and_used() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let file = folder.path().join("maypole/costs");
-    let (code, shown, complaint) = run("tune --samples 1");
+    let (code, shown, complaint) = run("tune --samples 3 --force");
     if complaint.contains("need two cores") {
         eprintln!("SKIPPED: costs_are_tuned_kept_and_used needs two cores");
         return;

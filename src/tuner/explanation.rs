@@ -3,7 +3,6 @@
 use super::{Candidate, Choice, Question, Refusal, Verdict, Wanted};
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// Why a call runs as it does: every candidate with its price, what was refused, and how good the price was.
@@ -111,14 +110,17 @@ impl Explanation {
 
 /// Counts pairs by what joins them.
 fn edges(hosts: &[usize], machines: &[usize]) -> Vec<Edges> {
-    let mut kinds: BTreeMap<(&'static str, Option<&'static str>), (usize, (usize, usize))> = BTreeMap::new();
+    let mut kinds: Vec<Edges> = Vec::new();
     for a in 0..hosts.len() {
         for b in a + 1..hosts.len() {
-            kinds.entry(edge(hosts[a] == hosts[b], machines[a] == machines[b])).or_insert((0, (a, b))).0 += 1;
+            let (transport, refused) = edge(hosts[a] == hosts[b], machines[a] == machines[b]);
+            match kinds.iter_mut().find(|kind| (kind.transport, kind.refused) == (transport, refused)) {
+                Some(kind) => kind.pairs += 1,
+                None => kinds.push(Edges { pairs: 1, first: (a, b), transport, refused }),
+            }
         }
     }
-    let edges = |((transport, refused), (pairs, first))| Edges { pairs, first, transport, refused };
-    kinds.into_iter().map(edges).collect()
+    kinds
 }
 
 fn edge(shares_board: bool, same_machine: bool) -> (&'static str, Option<&'static str>) {

@@ -90,7 +90,7 @@ fn grown(small: u64, middle: u64, large: u64, world: usize) -> u64 {
         step = (step * first / before).min(u128::from(u64::MAX));
         let next = (2 * at).min(world);
         price += step * (next - at) as u128 / at as u128;
-        at = 2 * at;
+        at *= 2;
     }
     price.try_into().unwrap_or(u64::MAX)
 }
