@@ -6,7 +6,7 @@ use crate::algorithms::Algorithm;
 
 /// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache; a slot holds no more
 /// than the first.
-const BOARD_WINDOWS: [usize; 3] = [32 << 10, 16 << 10, 8 << 10];
+const BOARD_WINDOWS: [usize; 2] = [32 << 10, 16 << 10];
 /// Lengths of windows over streams: combining one overlaps the transfer of the next.
 const STREAM_WINDOWS: [usize; 3] = [128 << 10, 512 << 10, 32 << 10];
 /// Worlds up to this have a choice of windows: pricing them all takes too long in larger ones.
@@ -58,7 +58,7 @@ pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
-    let lengths = if has_boards(question.hosts) { BOARD_WINDOWS } else { STREAM_WINDOWS };
+    let lengths = if has_boards(question.hosts) { &BOARD_WINDOWS[..] } else { &STREAM_WINDOWS[..] };
     let choice = if question.world() <= CHOICE_OF_WINDOWS { lengths.len() } else { 1 };
     let longest = longest_chunk(question, algorithm);
     let mut rows: Vec<Plan> = Vec::new();

@@ -42,8 +42,8 @@ struct Shares {
     post_kib: u64,
 }
 
-/// A flag's way to another core is nearly all of it.
-const BOARD: Shares = Shares { post: 18, take: 11, look: 0, post_kib: 46 };
+/// A flag's way to another core is half of it.
+const BOARD: Shares = Shares { post: 30, take: 22, look: 0, post_kib: 46 };
 /// System calls are nearly all of it.
 const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
 
@@ -52,7 +52,7 @@ impl CostTable {
     pub const BUILT_IN: Self = Self {
         tiny: Costs { alpha: 140_000, beta: 300_000, gamma: 20_000 },
         small: Costs { alpha: 140_000, beta: 168_000, gamma: 12_500 },
-        chunk: Costs { alpha: 150_000, beta: 172_000, gamma: 12_500 },
+        chunk: Costs { alpha: 150_000, beta: 150_000, gamma: 12_500 },
         tcp: Costs { alpha: 4_200_000, beta: 180_000, gamma: 0 },
         switch: 1_200_000,
         wake: 20_000_000,
