@@ -205,6 +205,21 @@ fn large_worlds_are_priced_too() {
     assert!(plan.algorithm.supports(Collective::Broadcast { root: 0 }));
 }
 
+#[test]
+fn absurd_costs_and_sizes_are_priced_too() {
+    let text = "maypole costs 1\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\nswitch A\nwake A\n";
+    let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
+    for hosts in layouts(8) {
+        for collective in Collective::all(0) {
+            for crowding in [1, 8] {
+                let question = Question { collective, hosts: &hosts, bytes: 1 << 50, crowding };
+                let odd = Plan { algorithm: plan(&question, None, &absurd).unwrap().algorithm, window: 1 << 45 };
+                choose(&question, Some(odd.into()), &absurd).unwrap();
+            }
+        }
+    }
+}
+
 fn explanation(question: &Question<'_>, wanted: Option<Wanted>) -> Explanation {
     Explanation::new(question, question.hosts, wanted, choose(question, wanted, &TABLE), None)
 }

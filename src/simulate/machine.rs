@@ -29,8 +29,6 @@ pub struct Link {
     pub take: u64,
     /// To look at one more peer's link while waiting.
     pub look: u64,
-    /// How much later it is noticed for each further rank that shares the receiver's core.
-    pub wake: u64,
     /// To publish a KiB.
     pub post_kib: u64,
     /// To take a KiB as it is.
@@ -249,10 +247,7 @@ impl<'a> Turns<'a> {
         let (window, at) = (id / nodes, id % nodes);
         let node = self.node(id);
         let seen = match node.kind {
-            Kind::Message { to } => {
-                let link = self.machine.link(node.rank, to);
-                time + link.latency + link.wake * (self.machine.crowding.max(1) - 1) as u64
-            }
+            Kind::Message { to } => time + self.machine.link(node.rank, to).latency,
             Kind::Receive { .. } | Kind::Local { .. } => time,
         };
         let graph = self.graph;
@@ -294,8 +289,11 @@ fn bit(core: usize) -> u64 {
     1 << (core % 64)
 }
 
+/// Nothing takes longer than a few minutes, so that sums of many stay far from the end of the integers.
+const LONGEST: u128 = 1 << 48;
+
 fn kib(bytes: u64, rate: u64) -> u64 {
-    (u128::from(bytes) * u128::from(rate) / 1024).try_into().unwrap_or(u64::MAX / 4)
+    (u128::from(bytes) * u128::from(rate) / 1024).min(LONGEST) as u64
 }
 
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
@@ -318,7 +316,7 @@ mod tests {
     use crate::collective::Collective;
 
     const LINK: Link =
-        Link { post: 10, latency: 100, take: 5, look: 0, wake: 0, post_kib: 1024, copy_kib: 2048, fold_kib: 3072 };
+        Link { post: 10, latency: 100, take: 5, look: 0, post_kib: 1024, copy_kib: 2048, fold_kib: 3072 };
 
     fn time(algorithm: Algorithm, collective: Collective, hosts: &[usize], crowding: usize, bytes: usize) -> u64 {
         let schedules = algorithm.schedules(collective, hosts.len()).unwrap();

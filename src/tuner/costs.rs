@@ -29,7 +29,7 @@ pub struct CostTable {
     pub tcp: Costs,
     /// Picoseconds for a core to turn to another rank, where ranks outnumber cores.
     pub switch: u64,
-    /// Picoseconds that a message by TCP is noticed later for each further rank that shares the receiver's core.
+    /// Picoseconds that a message by TCP is noticed later where ranks outnumber cores.
     pub wake: u64,
 }
 
@@ -47,6 +47,9 @@ const BOARD: Shares = Shares { post: 30, take: 22, look: 0, post_kib: 46 };
 /// System calls are nearly all of it.
 const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
 
+/// By how much crowded cores make system calls dearer.
+const COLD: (u64, u64) = (5, 2);
+
 impl CostTable {
     /// Of a small machine: two cores of a server of 2023, all of it virtual; TCP by loopback.
     pub const BUILT_IN: Self = Self {
@@ -60,19 +63,30 @@ impl CostTable {
 
     const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];
 
-    /// What joins ranks of one host, for messages of `bytes` bytes.
-    pub fn board(&self, bytes: usize) -> Link {
+    /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a core: a message waits
+    /// for the turn of its receiver.
+    pub fn board(&self, bytes: usize, crowding: usize) -> Link {
         let costs = match Class::holding(bytes) {
             Some(Class::Tiny) => self.tiny,
             Some(Class::Small) => self.small,
             Some(Class::Chunk) | None => self.chunk,
         };
-        Link { wake: self.switch, ..costs.shared(&BOARD) }
+        let mut link = costs.shared(&BOARD);
+        link.latency += self.switch * (crowding.max(1) - 1) as u64;
+        link
     }
 
-    /// What joins hosts.
-    pub fn stream(&self) -> Link {
-        Link { wake: self.wake, ..self.tcp.shared(&TCP) }
+    /// What joins hosts, where `crowding` ranks share a core: then every system call finds its caches cold, and waiting
+    /// ranks keep calling.
+    pub fn stream(&self, crowding: usize) -> Link {
+        let mut link = self.tcp.shared(&TCP);
+        if crowding > 1 {
+            link.latency += self.wake;
+            for cost in [&mut link.post, &mut link.take, &mut link.look] {
+                *cost = *cost * COLD.0 / COLD.1;
+            }
+        }
+        link
     }
 
     /// The costs by name, in the order of the file.
@@ -102,7 +116,6 @@ impl Costs {
             latency: self.alpha - post - take,
             take,
             look: of(self.alpha, shares.look),
-            wake: 0,
             post_kib,
             copy_kib: self.beta - post_kib,
             fold_kib: self.beta - post_kib + self.gamma,
@@ -112,8 +125,8 @@ impl Costs {
 
 /// The first line of a table.
 const TITLE: &str = "maypole costs 1";
-/// Nothing costs more than this many picoseconds, so that sums stay small: ten seconds.
-const MOST: u64 = 10_000_000_000_000;
+/// Nothing costs more than this many picoseconds, so that sums stay small: a tenth of a second.
+const MOST: u64 = 100_000_000_000;
 /// No table is longer than this.
 const LONGEST: usize = 4096;
 

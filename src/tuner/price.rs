@@ -61,8 +61,8 @@ impl<'a> Pricer<'a> {
     fn long(&self, (world, rehearsal): &(usize, Rehearsal), windows: usize, bytes: usize) -> u64 {
         let machine = Machine {
             hosts: &self.question.hosts[..*world],
-            board: self.table.board(bytes),
-            stream: self.table.stream(),
+            board: self.table.board(bytes, self.question.crowding),
+            stream: self.table.stream(self.question.crowding),
             crowding: self.question.crowding,
             switch: self.table.switch,
         };
