@@ -214,7 +214,9 @@ impl Report {
 
 fn costs(ping: Line, fold: Line) -> Costs {
     let kib = |slope: f64| (slope * 1024.0).round() as u64;
-    Costs { alpha: ping.start.round() as u64, beta: kib(ping.slope), gamma: kib((fold.slope - ping.slope).max(0.0)) }
+    // To and fro are two calls that take turns, and turning costs something that is no message's.
+    let alpha = ping.start.min(fold.start).round() as u64;
+    Costs { alpha, beta: kib(ping.slope), gamma: kib((fold.slope - ping.slope).max(0.0)) }
 }
 
 #[cfg(test)]
