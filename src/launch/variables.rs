@@ -49,7 +49,6 @@ pub const VARIABLES: &[Variable] = &[
     equal("MAYPOLE_ALGORITHM", "The algorithm to use wherever it fits, by name. Default: the tuner's choice."),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
     each("MAYPOLE_MEMORY", "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank."),
-    each("MAYPOLE_LOG", "What to log: `error`, `warn`, `info`, `debug` or `trace`. Default: `warn`."),
 ];
 
 /// Renders [`VARIABLES`] as a Markdown table, for the documentation.
