@@ -1,0 +1,5 @@
+//! `train`: the trainer on the command line.
+
+fn main() {
+    println!("nothing yet");
+}

@@ -1,0 +1,46 @@
+//! A small GPT, trained over every axis of parallelism there is, one file an idea.
+//!
+//! # What is here to be learnt
+//!
+//! Training on many processors is a handful of ways to cut a model, its data and its optimizer, each of which is paid for
+//! with a collective. Every axis here is one file that opens with what is cut, which collective runs where, and what it
+//! costs; and every axis is compared with the same training in a single process, number by number.
+//!
+//! # In reading order
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`math`], [`matmul`] | numbers, loops compiled for the machine, matrix products |
+//! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | layers: forward and backward written out |
+//! | [`device`] | what a device must be able to do |
+//! | [`config`], [`layout`] | the model's tensors; where each lies in one flat buffer, here and in the whole model |
+//! | [`axes`] | where ranks of one model meet |
+//! | [`feed_forward`], [`block`], [`gpt`] | the model |
+//! | [`store`] | where weights and gradients are |
+//! | [`optim`], [`schedule`] | what a step does, and how large it is |
+//! | [`random`], [`data`], [`bpe`] | numbers, rows and tokens that depend on no rank |
+//! | [`group`] | the ranks that an axis joins: the one seam to the collectives |
+#![deny(unsafe_code)]
+
+pub mod attention;
+pub mod axes;
+pub mod block;
+pub mod bpe;
+pub mod config;
+pub mod data;
+pub mod device;
+pub mod embed;
+pub mod feed_forward;
+pub mod gelu;
+pub mod gpt;
+pub mod group;
+pub mod layout;
+pub mod linear;
+pub mod loss;
+pub mod math;
+pub mod matmul;
+pub mod norm;
+pub mod optim;
+pub mod random;
+pub mod schedule;
+pub mod store;
