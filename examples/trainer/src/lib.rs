@@ -20,6 +20,13 @@
 //! | [`optim`], [`schedule`] | what a step does, and how large it is |
 //! | [`random`], [`data`], [`bpe`] | numbers, rows and tokens that depend on no rank |
 //! | [`group`] | the ranks that an axis joins: the one seam to the collectives |
+//! | [`mesh`], [`setup`], [`hybrid`] | which rank does what; the choices; one rank of any mesh |
+//! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
+//! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
+//! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
+//! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
+//! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
+//! | [`fault`] | mistakes, made on purpose |
 #![deny(unsafe_code)]
 
 pub mod attention;
@@ -27,20 +34,40 @@ pub mod axes;
 pub mod block;
 pub mod bpe;
 pub mod config;
+pub mod cp_ring;
+pub mod cp_ulysses;
 pub mod data;
 pub mod device;
 pub mod embed;
+pub mod ep;
+pub mod exchange;
+pub mod experts;
+pub mod fault;
 pub mod feed_forward;
 pub mod gelu;
 pub mod gpt;
 pub mod group;
+pub mod hybrid;
 pub mod layout;
 pub mod linear;
 pub mod loss;
 pub mod math;
 pub mod matmul;
+pub mod mesh;
+pub mod moe;
 pub mod norm;
 pub mod optim;
+pub mod partial;
+pub mod peers;
+pub mod placement;
+pub mod pp;
+pub mod pp_draw;
+pub mod pp_plan;
 pub mod random;
 pub mod schedule;
+pub mod setup;
+pub mod sp;
 pub mod store;
+pub mod tp;
+pub mod vocab;
+pub mod zigzag;

@@ -13,11 +13,13 @@
 //! ```
 //!
 //! Which collective runs where: [`Groups::new`] splits the communicator once for each group; none after that.
-//! Cost: seven splits at the start.
+//! Cost: five splits at the start.
 //!
 //! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get neighbouring ranks,
 //! which launchers put on one machine.
 
+use crate::group::{Group, Order};
+use crate::layout::Slice;
 use maypole::{Communicator, Result};
 use std::fmt;
 
@@ -45,12 +47,9 @@ impl Axis {
         ["dp", "pp", "ep", "cp", "tp"][self as usize]
     }
 
-    /// Every rank of a group along these axes sees other tokens but holds the same dense parameters: gradients are
-    /// summed over them.
-    pub const DATA: [Self; 3] = [Self::Dp, Self::Ep, Self::Cp];
-
-    /// As [`DATA`](Self::DATA), for the parameters of experts, which differ along `ep`.
-    pub const EXPERT_DATA: [Self; 2] = [Self::Dp, Self::Cp];
+    /// Ranks along these axes have the very same parameters and see other tokens: gradients are summed over them. Along
+    /// `ep` only the dense parameters are the same; theirs are summed over it too.
+    pub const COPIES: [Self; 2] = [Self::Dp, Self::Cp];
 }
 
 /// How many ranks there are along each axis.
@@ -191,56 +190,50 @@ impl Place {
     }
 }
 
-/// A rank's communicators: one for each axis, and those that gradients are summed over.
-#[derive(Debug)]
+/// A rank's groups: one for each axis, and those that gradients are summed over.
+#[derive(Clone, Debug)]
 pub struct Groups {
     /// The whole mesh.
     pub mesh: Mesh,
     /// Where this rank is.
     pub place: Place,
     /// Everybody.
-    pub world: Communicator,
-    /// The other rows of the batch.
-    pub dp: Communicator,
+    pub world: Group,
     /// The stages of this rank's pipeline.
-    pub pp: Communicator,
+    pub pp: Group,
     /// The owners of the other experts.
-    pub ep: Communicator,
+    pub ep: Group,
     /// The other positions of this rank's sequences.
-    pub cp: Communicator,
+    pub cp: Group,
     /// The other parts of this rank's layers.
-    pub tp: Communicator,
-    /// [`Axis::DATA`].
-    pub data: Communicator,
-    /// [`Axis::EXPERT_DATA`].
-    pub expert_data: Communicator,
+    pub tp: Group,
+    /// [`Axis::COPIES`].
+    pub copies: Group,
 }
 
 impl Groups {
-    /// Splits `world` along the mesh. Collective: all ranks call it.
+    /// Splits `world` along the mesh; all groups add in `order`. Collective: all ranks call it.
     ///
     /// # Errors
     /// As [`Communicator::split`].
     ///
     /// # Panics
     /// If the mesh is of another size than the communicator.
-    pub fn new(mut world: Communicator, mesh: Mesh) -> Result<Self> {
+    pub fn new(world: Communicator, mesh: Mesh, order: Order) -> Result<Self> {
         assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
         let rank = world.rank();
-        let mut along = |axes: &[Axis]| {
-            let group = world.split(Some(mesh.color(rank, axes) as u64), rank as i64)?;
-            Ok(group.expect("every rank has a color"))
-        };
-        let [dp, pp, ep] = [along(&[Axis::Dp])?, along(&[Axis::Pp])?, along(&[Axis::Ep])?];
-        let [cp, tp] = [along(&[Axis::Cp])?, along(&[Axis::Tp])?];
-        let [data, expert_data] = [along(&Axis::DATA)?, along(&Axis::EXPERT_DATA)?];
-        Ok(Self { mesh, place: mesh.place(rank), world, dp, pp, ep, cp, tp, data, expert_data })
+        let world = if mesh.world() == 1 { Group::alone() } else { Group::new(world, order) };
+        let along = |axes: &[Axis]| world.split(mesh.color(rank, axes), rank);
+        let [pp, ep, cp] = [along(&[Axis::Pp])?, along(&[Axis::Ep])?, along(&[Axis::Cp])?];
+        let [tp, copies] = [along(&[Axis::Tp])?, along(&Axis::COPIES)?];
+        Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
     }
 
-    /// This rank's part of the rows of a batch: its number and how many parts there are (`dp` and `ep` together).
-    pub fn rows(&self) -> (usize, usize) {
+    /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep` together.
+    pub fn rows(&self) -> Slice {
         let (at, mesh) = (self.place, self.mesh);
-        (at.at(Axis::Dp) * mesh.size(Axis::Ep) + at.at(Axis::Ep), mesh.sizes(&[Axis::Dp, Axis::Ep]))
+        let index = at.at(Axis::Dp) * mesh.size(Axis::Ep) + at.at(Axis::Ep);
+        Slice { index, of: mesh.sizes(&[Axis::Dp, Axis::Ep]) }
     }
 }
 
@@ -262,7 +255,7 @@ mod tests {
     #[test]
     fn groups_of_an_axis_divide_the_world() {
         let mesh = Mesh::parse("dp=2,pp=2,cp=3,tp=2").unwrap();
-        for axes in Axis::ALL.iter().map(std::slice::from_ref).chain([&Axis::DATA[..], &Axis::EXPERT_DATA[..]]) {
+        for axes in Axis::ALL.iter().map(std::slice::from_ref).chain([&Axis::COPIES[..]]) {
             let mut seen = vec![0; mesh.world()];
             for rank in 0..mesh.world() {
                 let members = mesh.members(rank, axes);
@@ -288,12 +281,11 @@ mod tests {
     fn communicators_have_the_members_that_the_mesh_says() {
         let mesh = Mesh::parse("dp=2,pp=2,tp=2").unwrap();
         Communicator::run_local(8, |comm| {
-            let mut groups = Groups::new(comm, mesh).unwrap();
-            let rank = groups.world.rank();
-            let parts = [(&mut groups.tp, vec![Axis::Tp]), (&mut groups.data, Axis::DATA.to_vec())];
-            for (comm, axes) in parts {
-                let mut members = vec![0; comm.world()];
-                comm.all_gather(&[rank as u64], &mut members).unwrap();
+            let rank = comm.rank();
+            let groups = Groups::new(comm, mesh, Order::Fast).unwrap();
+            let parts = [(&groups.tp, vec![Axis::Tp]), (&groups.copies, Axis::COPIES.to_vec())];
+            for (group, axes) in parts {
+                let members = group.gather(&[rank as u64]).unwrap();
                 let expected: Vec<u64> = mesh.members(rank, &axes).into_iter().map(|rank| rank as u64).collect();
                 assert_eq!(members, expected);
             }

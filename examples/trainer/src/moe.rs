@@ -13,6 +13,8 @@
 //! Sources: Lepikhin et al., "GShard" (2020), for groups and capacity, first choices before second ones; Fedus et al.,
 //! "Switch Transformers" (2021), for the loss `experts * sum_e f_e P_e`.
 
+use crate::math::Real;
+
 /// How tokens choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
@@ -30,24 +32,24 @@ pub struct Router {
 
 /// One choice of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
+pub struct Choice<T> {
     /// Which token, from the first of those given.
     pub token: usize,
     /// Which expert.
     pub expert: usize,
     /// The weight of the expert's output: its probability.
-    pub gate: f32,
+    pub gate: T,
     /// False if the expert was full.
     pub kept: bool,
 }
 
 /// What the router decided about some tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Routed {
+pub struct Routed<T> {
     /// `tokens * experts`.
-    pub probabilities: Vec<f32>,
+    pub probabilities: Vec<T>,
     /// `tokens * top`: by token, then from the most probable down.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<Choice<T>>,
     /// The auxiliary loss, its weight included, summed over groups: the mean is this over all groups of the batch.
     pub loss: f64,
 }
@@ -63,12 +65,12 @@ impl Router {
     ///
     /// # Panics
     /// If the tokens are not whole groups, or there are fewer experts than choices.
-    pub fn route(&self, logits: &[f32]) -> Routed {
+    pub fn route<T: Real>(&self, logits: &[T]) -> Routed<T> {
         assert!(self.top <= self.experts, "{} choices of {} experts", self.top, self.experts);
         assert!(logits.len().is_multiple_of(self.group * self.experts), "tokens come in groups of {}", self.group);
-        let probabilities: Vec<f32> = logits.chunks_exact(self.experts).flat_map(softmax).collect();
+        let probabilities: Vec<T> = logits.chunks_exact(self.experts).flat_map(softmax).collect();
         let rows = probabilities.chunks_exact(self.experts).enumerate();
-        let mut choices: Vec<Choice> = rows.flat_map(|(token, row)| self.choose(token, row)).collect();
+        let mut choices: Vec<Choice<T>> = rows.flat_map(|(token, row)| self.choose(token, row)).collect();
         choices.chunks_exact_mut(self.group * self.top).for_each(|group| self.drop_surplus(group));
         let groups = probabilities.chunks_exact(self.group * self.experts);
         let groups = groups.zip(choices.chunks_exact(self.group * self.top));
@@ -81,38 +83,38 @@ impl Router {
     ///
     /// # Panics
     /// If there is not one gate for each choice.
-    pub fn backward(&self, routed: &Routed, gates: &[f32], groups: usize) -> Vec<f32> {
+    pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], groups: usize) -> Vec<T> {
         assert_eq!(gates.len(), routed.choices.len(), "one gradient for each choice");
-        let mut gradient = vec![0.0; routed.probabilities.len()];
+        let mut gradient = vec![T::zero(); routed.probabilities.len()];
         let each = self.group * self.top;
         for (group, slice) in gradient.chunks_exact_mut(self.group * self.experts).enumerate() {
             let shares = self.shares(&routed.choices[group * each..][..each]);
-            let factor = self.balance * self.experts as f32 / (self.group * groups) as f32;
+            let factor = f64::from(self.balance) * self.experts as f64 / (self.group * groups) as f64;
             for row in slice.chunks_exact_mut(self.experts) {
-                row.iter_mut().zip(&shares).for_each(|(gradient, share)| *gradient = factor * share);
+                row.iter_mut().zip(&shares).for_each(|(gradient, share)| *gradient = T::of(factor * share));
             }
         }
         for (choice, gate) in routed.choices.iter().zip(gates) {
-            gradient[choice.token * self.experts + choice.expert] += gate;
+            gradient[choice.token * self.experts + choice.expert] += *gate;
         }
         let rows = gradient.chunks_exact_mut(self.experts).zip(routed.probabilities.chunks_exact(self.experts));
         for (row, probabilities) in rows {
-            let mean: f32 = row.iter().zip(probabilities).map(|(gradient, p)| gradient * p).sum();
-            row.iter_mut().zip(probabilities).for_each(|(gradient, p)| *gradient = p * (*gradient - mean));
+            let mean = row.iter().zip(probabilities).fold(T::zero(), |sum, (gradient, p)| sum + *gradient * *p);
+            row.iter_mut().zip(probabilities).for_each(|(gradient, p)| *gradient = *p * (*gradient - mean));
         }
         gradient
     }
 
     /// The most probable experts of a token; of equal ones the first.
-    fn choose(&self, token: usize, row: &[f32]) -> Vec<Choice> {
+    fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<Choice<T>> {
         let mut order: Vec<usize> = (0..self.experts).collect();
-        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+        order.sort_by(|a, b| row[*b].partial_cmp(&row[*a]).expect("a probability is a number"));
         let choice = |expert| Choice { token, expert, gate: row[expert], kept: true };
         order.into_iter().take(self.top).map(choice).collect()
     }
 
     /// First choices take places before second ones, early tokens before late ones.
-    fn drop_surplus(&self, group: &mut [Choice]) {
+    fn drop_surplus<T>(&self, group: &mut [Choice<T>]) {
         let (limit, mut taken) = (self.limit(), vec![0; self.experts]);
         for rank in 0..self.top {
             for choice in group.iter_mut().skip(rank).step_by(self.top) {
@@ -123,23 +125,23 @@ impl Router {
     }
 
     /// The share of the choices that each expert got, dropped ones too.
-    fn shares(&self, group: &[Choice]) -> Vec<f32> {
+    fn shares<T>(&self, group: &[Choice<T>]) -> Vec<f64> {
         let mut counts = vec![0u32; self.experts];
         group.iter().for_each(|choice| counts[choice.expert] += 1);
-        counts.into_iter().map(|count| count as f32 / group.len() as f32).collect()
+        counts.into_iter().map(|count| f64::from(count) / group.len() as f64).collect()
     }
 
-    fn group_loss(&self, probabilities: &[f32], choices: &[Choice]) -> f64 {
+    fn group_loss<T: Real>(&self, probabilities: &[T], choices: &[Choice<T>]) -> f64 {
         let mean = |expert: usize| {
             let column = probabilities.iter().skip(expert).step_by(self.experts);
-            column.map(|p| f64::from(*p)).sum::<f64>() / self.group as f64
+            column.map(|p| p.wide()).sum::<f64>() / self.group as f64
         };
-        let terms = self.shares(choices).into_iter().enumerate().map(|(expert, share)| f64::from(share) * mean(expert));
+        let terms = self.shares(choices).into_iter().enumerate().map(|(expert, share)| share * mean(expert));
         f64::from(self.balance) * self.experts as f64 * terms.sum::<f64>()
     }
 }
 
-impl Routed {
+impl<T> Routed<T> {
     /// Tokens that each of `experts` experts was sent, those it dropped not counted.
     pub fn load(&self, experts: usize) -> Vec<u64> {
         let mut load = vec![0; experts];
@@ -153,10 +155,10 @@ impl Routed {
     }
 }
 
-fn softmax(row: &[f32]) -> Vec<f32> {
-    let most = row.iter().copied().fold(f32::MIN, f32::max);
-    let powers: Vec<f32> = row.iter().map(|logit| (logit - most).exp()).collect();
-    let sum: f32 = powers.iter().sum();
+fn softmax<T: Real>(row: &[T]) -> Vec<T> {
+    let most = row.iter().copied().fold(T::min_value(), T::max);
+    let powers: Vec<T> = row.iter().map(|logit| (*logit - most).exp()).collect();
+    let sum = powers.iter().fold(T::zero(), |sum, power| sum + *power);
     powers.into_iter().map(|power| power / sum).collect()
 }
 
@@ -237,26 +239,27 @@ mod tests {
     #[test]
     fn the_gradient_is_that_of_finite_differences() {
         let router = Router { balance: 1.0, ..ROUTER };
-        let (logits, step) = (logits(16), 1e-2);
-        let pulls: Vec<f32> = (0..32).map(|i| (i as f32 * 0.7).sin()).collect();
-        let value = |logits: &[f32]| {
+        let logits: Vec<f64> = logits(16).into_iter().map(f64::from).collect();
+        let pulls: Vec<f64> = (0..32).map(|i| (f64::from(i) * 0.7).sin()).collect();
+        let value = |logits: &[f64]| {
             let routed = router.route(logits);
-            let gates: f64 =
-                routed.choices.iter().zip(&pulls).map(|(choice, pull)| f64::from(choice.gate * pull)).sum();
+            let gates: f64 = routed.choices.iter().zip(&pulls).map(|(choice, pull)| choice.gate * pull).sum();
             let chosen: Vec<usize> = routed.choices.iter().map(|choice| choice.expert).collect();
             (gates + routed.loss / 2.0, chosen)
         };
         let gradient = router.backward(&router.route(&logits), &pulls, 2);
-        let mut compared = 0;
+        let (mut compared, step) = (0, 1e-5);
         for at in 0..logits.len() {
-            let moved = |by: f32| {
-                value(&logits.iter().enumerate().map(|(i, x)| x + if i == at { by } else { 0.0 }).collect::<Vec<_>>())
+            let moved = |by: f64| {
+                let mut logits = logits.clone();
+                logits[at] += by;
+                value(&logits)
             };
             let ((up, chosen), (down, same)) = (moved(step), moved(-step));
             if chosen == same {
                 compared += 1;
-                let difference = (up - down) / f64::from(2.0 * step);
-                assert!((difference - f64::from(gradient[at])).abs() < 2e-4, "{at}: {difference} {}", gradient[at]);
+                let difference = (up - down) / (2.0 * step);
+                assert!((difference - gradient[at]).abs() < 1e-8, "{at}: {difference} {}", gradient[at]);
             }
         }
         assert!(compared > 50, "{compared} of 64 compared");
