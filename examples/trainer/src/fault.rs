@@ -25,7 +25,7 @@ pub enum Fault {
     NoSumBeforeColumn,
     /// Under sequence parallelism, gradients of norms, of biases and of positions are not summed over the tensor axis.
     NormsNotSummed,
-    /// Each rank takes the rounded-down share of the vocabulary: the remainder has no rank.
+    /// Each rank knows the rounded-down share of the vocabulary alone: targets in the remainder are nobody's.
     VocabularyRemainder,
     /// The softmax over the vocabulary is shifted by the part's greatest logit instead of that of all.
     VocabularyMaximum,

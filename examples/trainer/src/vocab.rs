@@ -22,7 +22,6 @@ use crate::axes::Vocabulary;
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::layout::Slice;
 use crate::math::{Real, exponentials, greatest, vectorized};
 use maypole::{ReduceOp, Result};
 use std::ops::Range;
@@ -39,17 +38,18 @@ pub struct Divided {
 }
 
 impl Divided {
-    /// The lines of this rank: those of [`Slice::range`].
+    /// The lines of this rank.
     fn lines(&self) -> Range<usize> {
-        let Slice { index, of } = self.group.slice();
-        let lines = self.group.slice().range(self.vocabulary);
-        match self.fault {
-            Some(Fault::VocabularyRemainder) => {
-                let first = index * (self.vocabulary / of);
-                first..first + lines.len()
-            }
-            _ => lines,
-        }
+        self.group.slice().range(self.vocabulary)
+    }
+
+    /// Where `target` is among them, if it is.
+    fn place(&self, target: u32) -> Option<usize> {
+        let lines = match self.fault {
+            Some(Fault::VocabularyRemainder) => self.vocabulary / self.group.world(),
+            _ => self.lines().len(),
+        };
+        (target as usize).checked_sub(self.lines().start).filter(|at| *at < lines)
     }
 
     fn maximum<T: Real>(&self, most: &mut [T]) -> Result<()> {
@@ -66,17 +66,16 @@ impl<T: Real> Vocabulary<T> for Divided {
     }
 
     fn cross_entropy(&mut self, _: &dyn Device<T>, logits: &mut [T], targets: &[u32], weight: f64) -> Result<f64> {
-        let (lines, tokens) = (self.lines(), targets.len());
+        let tokens = targets.len();
         let (mut most, mut sums) = (vec![T::min_value(); tokens], vec![T::zero(); 2 * tokens]);
         // With more ranks than lines some have none; they take part in the sums all the same.
-        let width = lines.len().max(1);
+        let width = self.lines().len().max(1);
         vectorized(|| most.iter_mut().zip(logits.chunks_exact(width)).for_each(|(most, row)| *most = greatest(row)));
         self.maximum(&mut most)?;
 
-        let place = |target: u32| (target as usize).checked_sub(lines.start).filter(|at| *at < lines.len());
         let (sum, wanted) = sums.split_at_mut(tokens);
         for ((wanted, row), target) in wanted.iter_mut().zip(logits.chunks_exact(width)).zip(targets) {
-            *wanted = place(*target).map_or(T::zero(), |at| row[at]);
+            *wanted = self.place(*target).map_or(T::zero(), |at| row[at]);
         }
         vectorized(|| {
             for ((row, sum), most) in logits.chunks_exact_mut(width).zip(sum).zip(&most) {
@@ -88,7 +87,7 @@ impl<T: Real> Vocabulary<T> for Divided {
         for ((row, sum), target) in logits.chunks_exact_mut(width).zip(&sums).zip(targets) {
             let share = T::of(weight) / *sum;
             row.iter_mut().for_each(|z| *z *= share);
-            if let Some(at) = place(*target) {
+            if let Some(at) = self.place(*target) {
                 row[at] -= T::of(weight);
             }
         }
@@ -112,7 +111,7 @@ mod tests {
     use maypole::Communicator;
 
     fn check(vocabulary: usize, ranks: usize, spread: f64, fault: Option<Fault>) -> f64 {
-        let tokens = 19;
+        let tokens = 41;
         let all: Vec<f64> = (0..(tokens * vocabulary) as u64).map(|i| spread * centred(1, i)).collect();
         let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
         let mut gradient = all.clone();
