@@ -20,22 +20,33 @@
 //! | [`optim`], [`schedule`] | what a step does, and how large it is |
 //! | [`random`], [`data`], [`bpe`] | numbers, rows and tokens that depend on no rank |
 //! | [`group`] | the ranks that an axis joins: the one seam to the collectives |
+//! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
+//! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
+//! | [`clip`] | the norm of a gradient that nobody has whole |
+//! | [`local_sgd`] | weights averaged now and then |
+//! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`verify`] | equal to one process? |
 #![deny(unsafe_code)]
 
+pub mod accum;
 pub mod attention;
 pub mod axes;
 pub mod block;
 pub mod bpe;
+pub mod clip;
 pub mod config;
 pub mod data;
 pub mod device;
+pub mod dp;
 pub mod embed;
 pub mod feed_forward;
+pub mod fsdp;
 pub mod gelu;
 pub mod gpt;
 pub mod group;
 pub mod layout;
 pub mod linear;
+pub mod local_sgd;
 pub mod loss;
 pub mod math;
 pub mod matmul;
@@ -43,4 +54,11 @@ pub mod norm;
 pub mod optim;
 pub mod random;
 pub mod schedule;
+pub mod session;
+pub mod sharding;
+pub mod shards;
 pub mod store;
+pub mod timeline;
+pub mod verify;
+pub mod zero1;
+pub mod zero2;
