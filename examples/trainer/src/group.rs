@@ -32,6 +32,7 @@ pub struct Group {
 #[derive(Debug, Default)]
 struct Inner {
     comm: Option<Communicator>,
+    calls: u64,
     spent: Duration,
 }
 
@@ -39,7 +40,7 @@ impl Group {
     /// The ranks of `comm`, adding in `order`.
     pub fn new(comm: Communicator, order: Order) -> Self {
         let (rank, world) = (comm.rank(), comm.world());
-        Self { rank, world, order, inner: Rc::new(RefCell::new(Inner { comm: Some(comm), spent: Duration::ZERO })) }
+        Self { rank, world, order, inner: Rc::new(RefCell::new(Inner { comm: Some(comm), ..Inner::default() })) }
     }
 
     /// This process and nobody else.
@@ -72,6 +73,11 @@ impl Group {
         self.inner.borrow().spent
     }
 
+    /// How many calls there were so far.
+    pub fn calls(&self) -> u64 {
+        self.inner.borrow().calls
+    }
+
     /// Calls the library. The group of one is refused: it has no communicator.
     ///
     /// # Errors
@@ -84,6 +90,7 @@ impl Group {
         let mut inner = self.inner.borrow_mut();
         let result = call(inner.comm.as_mut().expect("a group of one calls nobody"));
         inner.spent += start.elapsed();
+        inner.calls += 1;
         result
     }
 
@@ -175,6 +182,24 @@ impl Group {
         Ok(Pending { data })
     }
 
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_reduce_scatter<T: Number>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
+        self.reduce_scatter(&mut data)?;
+        Ok(Pending { data })
+    }
+
+    /// Starts [`all_gather`](Self::all_gather); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_all_gather<T: Element>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
+        self.all_gather(&mut data)?;
+        Ok(Pending { data })
+    }
+
     /// How many of `len` elements are in each rank's part.
     fn counts(&self, len: usize) -> Vec<usize> {
         (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
@@ -192,15 +217,15 @@ impl Group {
     }
 }
 
-/// A sum under way.
+/// A collective under way.
 #[derive(Debug)]
-#[must_use = "the sum is had from `wait`"]
+#[must_use = "the result is had from `wait`"]
 pub struct Pending<T> {
     data: Vec<T>,
 }
 
 impl<T> Pending<T> {
-    /// The sum, once it is there.
+    /// The result, once it is there.
     ///
     /// # Errors
     /// As the library's.

@@ -27,29 +27,40 @@
 //! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
 //! | [`fault`] | mistakes, made on purpose |
+//! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
+//! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
+//! | [`clip`] | the norm of a gradient that nobody has whole |
+//! | [`local_sgd`] | weights averaged now and then |
+//! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`verify`] | equal to one process? |
 #![deny(unsafe_code)]
 
+pub mod accum;
 pub mod attention;
 pub mod axes;
 pub mod block;
 pub mod bpe;
+pub mod clip;
 pub mod config;
 pub mod cp_ring;
 pub mod cp_ulysses;
 pub mod data;
 pub mod device;
+pub mod dp;
 pub mod embed;
 pub mod ep;
 pub mod exchange;
 pub mod experts;
 pub mod fault;
 pub mod feed_forward;
+pub mod fsdp;
 pub mod gelu;
 pub mod gpt;
 pub mod group;
 pub mod hybrid;
 pub mod layout;
 pub mod linear;
+pub mod local_sgd;
 pub mod loss;
 pub mod math;
 pub mod matmul;
@@ -65,9 +76,16 @@ pub mod pp_draw;
 pub mod pp_plan;
 pub mod random;
 pub mod schedule;
+pub mod session;
 pub mod setup;
+pub mod sharding;
+pub mod shards;
 pub mod sp;
 pub mod store;
+pub mod timeline;
 pub mod tp;
+pub mod verify;
 pub mod vocab;
+pub mod zero1;
+pub mod zero2;
 pub mod zigzag;

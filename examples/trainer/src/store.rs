@@ -37,6 +37,11 @@ pub trait Store<T: Real> {
     /// Which parameters there are.
     fn layout(&self) -> &Layout;
 
+    /// How many ranks update the same parameters as this one, itself counted.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// The weights of unit number `unit`, whole, for its forward pass.
     ///
     /// # Errors
@@ -91,6 +96,19 @@ pub trait Store<T: Real> {
 
     /// What is held.
     fn bytes(&self) -> Bytes;
+
+    /// All weights of this rank's layout, gathered if need be. All ranks that share them call it.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        let mut all = Vec::with_capacity(self.layout().len());
+        for unit in 0..self.layout().units.len() {
+            all.extend_from_slice(self.weights(unit)?);
+            self.forward_done(unit)?;
+        }
+        Ok(all)
+    }
 }
 
 /// Everything here, nothing sent.
