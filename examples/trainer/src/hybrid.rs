@@ -55,7 +55,8 @@ pub struct Worker<T> {
     pub session: Session<T>,
     /// What its routers saw in the last step.
     pub ledger: Rc<RefCell<Ledger>>,
-    plan: Plan,
+    /// What its pipeline does: the plan of the setup, or any other of the same stages.
+    pub plan: Plan,
     peers: Peers,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
@@ -113,7 +114,8 @@ impl<T: Real> Worker<T> {
         let trails = self.stages.iter().map(|_| Vec::new()).collect();
         let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
         let (stages, store) = (&self.stages, &mut **store);
-        let mut run = Run { gpt, store, stages, batches: &batches, trails, stacked, loss: 0.0, held: 0, most: 0 };
+        let done = vec![0; stages.len()];
+        let mut run = Run { gpt, store, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
         let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, Instant::now())?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
         // The ranks of tp have the same losses: one of them counts.
@@ -248,6 +250,8 @@ struct Run<'a, T> {
     batches: &'a [Batch],
     /// By stage: what waits for its backward, with its micro-batch.
     trails: Vec<Vec<(usize, Trail<T>)>>,
+    /// By stage: backwards done.
+    done: Vec<usize>,
     /// The mistake of taking the last instead of the one that belongs to it.
     stacked: bool,
     loss: f64,
@@ -272,7 +276,8 @@ impl<T: Real> Stages<T> for Run<'_, T> {
         let own = if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
         let (_, trail) = trails.remove(own.expect("forward comes before backward"));
         self.held -= trail.bytes();
-        self.store.backward_begins(micro + 1 == self.batches.len());
+        self.done[chunk] += 1;
+        self.store.backward_begins(self.done[chunk] == self.batches.len());
         self.gpt.backward(self.stages[chunk].clone(), self.store, &self.batches[micro], trail, gradient)
     }
 }

@@ -12,6 +12,7 @@ use maypole_trainer::math::Real;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
 use maypole_trainer::optim::Rule;
+use maypole_trainer::pp_plan::Plan;
 use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
@@ -87,8 +88,14 @@ impl<T: Real> Run<T> {
 
 /// Trains `task` spread as `setup` says.
 pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
+    train_by(task, setup, |_| ())
+}
+
+/// [`train`], after `change` had its way with each rank's plan.
+pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) + Sync) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
-    let ranks = Communicator::run_local(setup.mesh.world(), |comm| rank::<T>(task, setup, comm).unwrap());
+    let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
+    let ranks = Communicator::run_local(setup.mesh.world(), rank);
     let whole = Layout::whole(&task.config).len();
     let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
     for (losses, layout, weights, seen) in ranks {
@@ -126,10 +133,11 @@ pub struct Seen {
     pub ledger: Ledger,
 }
 
-fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator) -> Result<Rank<T>> {
+fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
     worker.session.clip = task.clip;
+    change(&mut worker.plan);
     let (mut losses, mut last) = (Vec::new(), None);
     for _ in 0..task.steps {
         let outcome = worker.step(&text, task.rows)?;
