@@ -51,7 +51,7 @@ pub(super) struct Engine {
     pub(super) given: Interned,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
-    pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Pulse>,
 }
 
 /// A call that has its program.
@@ -313,7 +313,9 @@ impl Engine {
             }
         };
         let error = match kind {
-            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            Some(kind) => {
+                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
+            }
             None => error,
         };
         self.failed = Some(error.to_string());
@@ -322,14 +324,14 @@ impl Engine {
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
-    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
         // The end of a failed peer looks like a death of its own.
         if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
-        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
+        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
     }
 
     /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened

@@ -28,6 +28,16 @@ pub enum AnyStream {
     Mem(maypole_transports::mem::Mem),
 }
 
+impl AnyStream {
+    /// Bytes that were taken and of which it is not known whether they have arrived where they outlive this end.
+    pub fn unsent(&self) -> usize {
+        match self {
+            Self::Tcp(stream) => stream.unsent(),
+            Self::Mem(_) => 0,
+        }
+    }
+}
+
 impl Stream for AnyStream {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
         match self {
