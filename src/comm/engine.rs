@@ -273,15 +273,26 @@ impl Engine {
     /// Refuses boards that the user has no memory for.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
-        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
-        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        let (ranks, share) = (self.neighbours(), self.board_share());
         if share <= limit {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp"
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
         ))
+    }
+
+    /// Ranks that share a board with this one, itself among them.
+    fn neighbours(&self) -> usize {
+        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+    }
+
+    /// Bytes of the board that count as this rank's.
+    pub(super) fn board_share(&self) -> usize {
+        let ranks = self.neighbours();
+        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     #[cold]

@@ -129,7 +129,13 @@ impl Communicator {
         let engine = &self.engine;
         let waiting = engine.surroundings.waiting.with_timeout(engine.timeout);
         let alarm = engine.control.alarm();
-        let scene = Scene { control: &*engine.control, waiting, alarm: &alarm };
+        let scene = Scene {
+            control: &*engine.control,
+            waiting,
+            alarm: &alarm,
+            hosts: &engine.hosts,
+            memory: engine.memory_for_messages(),
+        };
         let mut noted = false;
         let slow = |batch: &Batch<'_>| {
             noted = true;

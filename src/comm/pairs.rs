@@ -23,18 +23,25 @@
 //! holds up no other, and collectives pay nothing. The *sender* makes it, at its first message, without its receiver's
 //! help; a receiver takes streams as they come. On the way out go messages ([`Frame`]s), on the way back grants and what
 //! was taken of the room above.
+//!
+//! Between processes of one host a link begins as a connection, too. Its sender says where shared memory may be brought
+//! to, its receiver brings some when it comes to read that, and from then on both go through it ([`door`]). Where that
+//! fails (other network namespaces, no memory left) the connection stays.
 
+mod door;
 mod drive;
 mod failure;
 mod frame;
 mod incoming;
 mod outgoing;
 mod post;
+mod way;
 
 use super::control::Control;
 use crate::execute::AnyStream;
+use door::Door;
 use incoming::Incoming;
-use maypole_transports::{Alarm, Fault, Stream, Waiting, mem};
+use maypole_transports::{Alarm, Fault, Pipe, Waiting, mem};
 use outgoing::Outgoing;
 pub(super) use post::Batch;
 use post::Part;
@@ -65,6 +72,8 @@ pub(super) struct Pairs {
     from: Vec<Option<Box<Incoming>>>,
     /// From whom a receive from any rank takes first, if several have sent.
     first: usize,
+    /// Links for which we may bring shared memory.
+    pipes: usize,
     /// Something has moved since the last nap.
     moved: bool,
 }
@@ -74,6 +83,10 @@ pub(super) struct Scene<'a> {
     pub(super) control: &'a dyn Control,
     pub(super) waiting: Waiting,
     pub(super) alarm: &'a Alarm,
+    /// Ranks with equal numbers can share memory.
+    pub(super) hosts: &'a [usize],
+    /// How much of that this rank may make for messages.
+    pub(super) memory: usize,
 }
 
 /// Why a batch did not end, and which of its messages shows it.
@@ -114,7 +127,7 @@ fn broken(why: &str) -> Fault {
 
 impl Pairs {
     pub(super) fn new(rank: usize, world: usize) -> Self {
-        Self { rank, world, to: Vec::new(), from: Vec::new(), first: 0, moved: false }
+        Self { rank, world, to: Vec::new(), from: Vec::new(), first: 0, pipes: 0, moved: false }
     }
 
     /// True if a message of `bytes` bytes to `to` leaves without waiting for its receiver.
@@ -135,31 +148,41 @@ impl Pairs {
         }
         let stream = if peer == self.rank {
             let (out, back) = mem::pair(SELF);
-            self.adopt(peer, AnyStream::Mem(back));
+            self.adopt(peer, AnyStream::Mem(back), scene);
             AnyStream::Mem(out)
         } else {
             scene.control.dial(peer, Instant::now() + scene.waiting.timeout())?
         };
-        self.to[peer] = Some(Box::new(Outgoing::new(stream)));
+        // Without one the stream serves as well.
+        let door = if self.can_share(peer, &stream, scene) { Door::new().ok() } else { None };
+        self.to[peer] = Some(Box::new(Outgoing::new(stream, door)));
         Ok(())
     }
 
     /// Takes the link that `peer` made.
-    fn adopt(&mut self, peer: usize, stream: AnyStream) {
+    fn adopt(&mut self, peer: usize, stream: AnyStream, scene: &Scene<'_>) {
         if self.from.is_empty() {
             self.from.resize_with(self.world, || None);
         }
+        let shares = self.can_share(peer, &stream, scene);
         // Who dials again never heard that the first time worked.
         let place = &mut self.from[peer];
         if place.as_ref().is_none_or(|link| link.is_fresh()) {
-            *place = Some(Box::new(Incoming::new(peer, stream)));
+            let brings = shares && self.pipes < scene.memory / Pipe::BYTES;
+            self.pipes += usize::from(brings);
+            *place = Some(Box::new(Incoming::new(peer, stream, brings)));
         }
+    }
+
+    /// True if `stream` leads to another process that can map our memory.
+    fn can_share(&self, peer: usize, stream: &AnyStream, scene: &Scene<'_>) -> bool {
+        matches!(stream, AnyStream::Tcp(_)) && scene.hosts[peer] == scene.hosts[self.rank]
     }
 
     /// Takes the links that peers made meanwhile.
     fn answer_calls(&mut self, scene: &Scene<'_>) {
         for (peer, stream) in scene.control.callers() {
-            self.adopt(peer, stream);
+            self.adopt(peer, stream, scene);
         }
     }
 
@@ -167,11 +190,11 @@ impl Pairs {
     pub(super) fn leave(&mut self, failed: bool, control: &dyn Control) {
         // Whoever still sends to us learns that nobody will receive it.
         drop(control.callers());
-        self.to.iter_mut().flatten().for_each(|link| link.stream.finish());
+        self.to.iter_mut().flatten().for_each(|link| link.way.finish());
         let deadline = Instant::now() + LINGER;
         let unsent = |pairs: &mut Self| {
             pairs.to.iter_mut().flatten().for_each(|link| link.forget());
-            pairs.to.iter().flatten().any(|link| link.fault.is_none() && link.stream.unsent() > 0)
+            pairs.to.iter().flatten().any(|link| link.fault.is_none() && link.way.unsent() > 0)
         };
         while !failed && unsent(self) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

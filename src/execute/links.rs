@@ -26,6 +26,8 @@ pub enum AnyStream {
     Tcp(maypole_transports::tcp::Tcp),
     /// Between threads.
     Mem(maypole_transports::mem::Mem),
+    /// Through shared memory.
+    Pipe(maypole_transports::Pipe),
 }
 
 impl AnyStream {
@@ -33,7 +35,7 @@ impl AnyStream {
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
-            Self::Mem(_) => 0,
+            Self::Mem(_) | Self::Pipe(_) => 0,
         }
     }
 }
@@ -43,6 +45,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.send(head, body, skip),
             Self::Mem(stream) => stream.send(head, body, skip),
+            Self::Pipe(stream) => stream.send(head, body, skip),
         }
     }
 
@@ -50,6 +53,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.receive(head, body, skip),
             Self::Mem(stream) => stream.receive(head, body, skip),
+            Self::Pipe(stream) => stream.receive(head, body, skip),
         }
     }
 
@@ -57,6 +61,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.descriptor(),
             Self::Mem(stream) => stream.descriptor(),
+            Self::Pipe(stream) => stream.descriptor(),
         }
     }
 
@@ -64,6 +69,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.finish(),
             Self::Mem(stream) => stream.finish(),
+            Self::Pipe(stream) => stream.finish(),
         }
     }
 }

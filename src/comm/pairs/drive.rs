@@ -134,6 +134,9 @@ impl Run<'_, '_, '_> {
         let pairs = &mut *self.pairs;
         for to in &self.named[0] {
             if let Some(link) = &mut pairs.to[*to] {
+                if all {
+                    link.collect();
+                }
                 pairs.moved |= link.drive(sends);
             }
         }

@@ -21,6 +21,10 @@ pub(super) enum Frame {
     Long(Label),
     /// The bytes of the message of this number follow.
     Body(u64),
+    /// Where shared memory may be brought to: so many bytes follow.
+    Door(u64),
+    /// Either way: what follows comes through shared memory.
+    Turn,
     /// Back: the bytes of the message of this number shall come.
     Grant(u64),
     /// Back: of what waited, so much was taken.
@@ -36,6 +40,8 @@ impl Frame {
             Self::Body(number) => (3, 0, 0, number),
             Self::Grant(number) => (4, 0, 0, number),
             Self::Taken(room) => (5, 0, 0, room),
+            Self::Door(bytes) => (6, 0, 0, bytes),
+            Self::Turn => (7, 0, 0, 0),
         };
         let mut bytes = [0; HEAD];
         (bytes[0], bytes[1]) = (what, kind);
@@ -58,6 +64,8 @@ impl Frame {
             3 => Some(Self::Body(number)),
             4 => Some(Self::Grant(number)),
             5 => Some(Self::Taken(number)),
+            6 => Some(Self::Door(number)),
+            7 => Some(Self::Turn),
             _ => None,
         }
     }
@@ -75,7 +83,7 @@ mod tests {
                 assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
             }
         }
-        for frame in [Frame::Body(7), Frame::Grant(u64::MAX), Frame::Taken(0)] {
+        for frame in [Frame::Body(7), Frame::Grant(u64::MAX), Frame::Taken(0), Frame::Door(9), Frame::Turn] {
             assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
         }
     }

@@ -1,12 +1,14 @@
 //! The link on which one rank receives from another.
 
+use super::door::{LONGEST, bring};
 use super::frame::{Frame, Label};
 use super::post::{Receiving, State};
+use super::way::Way;
 use super::{COST, REPORT, ROOM, SHORT, Stop, Why, broken};
 use crate::execute::AnyStream;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Stream};
+use maypole_transports::{Fault, HEAD, Pipe};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -34,13 +36,18 @@ enum Coming {
     Message(Message),
     /// So many bytes for this receive of the running batch.
     Into(usize, usize),
+    /// Where shared memory may be brought to.
+    Door(Vec<u8>),
+    Turn,
 }
 
 /// Takes messages in, in the order in which they were sent, and keeps those that nobody asked for yet.
 #[derive(Debug)]
 pub(super) struct Incoming {
     peer: usize,
-    pub(super) stream: AnyStream,
+    way: Way,
+    /// We may bring shared memory.
+    brings: bool,
     head: [u8; HEAD],
     /// Bytes of the frame that are here.
     here: usize,
@@ -61,10 +68,12 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(peer: usize, stream: AnyStream) -> Self {
+    /// Receives over `stream`; `brings` says whether there is memory left to share.
+    pub(super) fn new(peer: usize, stream: AnyStream, brings: bool) -> Self {
         Self {
             peer,
-            stream,
+            way: Way::new(stream),
+            brings,
             head: [0; HEAD],
             here: 0,
             coming: Coming::Head,
@@ -135,11 +144,12 @@ impl Incoming {
         let mut moved = false;
         loop {
             let body = match &mut self.coming {
-                Coming::Head => ViewMut::EMPTY,
+                Coming::Head | Coming::Turn => ViewMut::EMPTY,
+                Coming::Door(bytes) => ViewMut::of(bytes),
                 Coming::Message(message) => ViewMut::of(message.bytes.as_mut().expect("bytes follow")),
                 Coming::Into(at, bytes) => receives[*at].into.slice(0, *bytes),
             };
-            match self.stream.receive(&mut self.head, body, self.here) {
+            match self.way.receive(&mut self.head, body, self.here) {
                 Ok(0) => return Ok(moved),
                 Ok(came) => self.here += came,
                 Err(fault) => {
@@ -181,6 +191,10 @@ impl Incoming {
                 }
                 _ => return Ok(None),
             },
+            Some(Frame::Door(bytes)) if bytes <= LONGEST as u64 => {
+                (Coming::Door(vec![0; bytes as usize]), bytes as usize)
+            }
+            Some(Frame::Turn) => (Coming::Turn, 0),
             _ => return Ok(None),
         };
         self.coming = coming;
@@ -192,6 +206,9 @@ impl Incoming {
         self.here = 0;
         match std::mem::replace(&mut self.coming, Coming::Head) {
             Coming::Head => {}
+            Coming::Door(door) => self.bring(&door),
+            Coming::Turn if self.way.turn_inward() => self.words.push_back(Frame::Turn.to_bytes()),
+            Coming::Turn => self.fault = Some(broken("the sender turned to shared memory that there is not")),
             Coming::Into(at, bytes) => {
                 self.granted.pop_front();
                 receives[at].state = State::Done(self.peer, bytes);
@@ -207,6 +224,17 @@ impl Incoming {
         Ok(())
     }
 
+    /// Brings the sender what it asked for. Where that cannot be done the stream serves as well.
+    fn bring(&mut self, door: &[u8]) {
+        if !self.brings {
+            return;
+        }
+        match bring(door) {
+            Ok(segment) => self.way.add(AnyStream::Pipe(Pipe::reader(segment))),
+            Err(error) => tracing::debug!(peer = self.peer, %error, "messages stay on their stream"),
+        }
+    }
+
     fn keep(&mut self, message: Message) {
         self.held += message.cost();
         // The sender counts, too; so this is no sender of ours.
@@ -220,7 +248,7 @@ impl Incoming {
     pub(super) fn answer(&mut self) -> bool {
         let mut moved = false;
         while let Some(word) = self.words.front() {
-            match self.stream.send(word, View::EMPTY, self.left) {
+            match self.way.send(word, View::EMPTY, self.left) {
                 Ok(0) => return moved,
                 Ok(sent) => self.left += sent,
                 // A sender that has left need not hear it; one that died is noticed by what it does not send.
@@ -228,6 +256,9 @@ impl Incoming {
             }
             moved = true;
             if self.left == HEAD {
+                if Frame::from_bytes(*word) == Some(Frame::Turn) {
+                    self.way.turn_out();
+                }
                 self.words.pop_front();
                 self.left = 0;
             }
@@ -240,7 +271,6 @@ impl Incoming {
         if self.fault.is_some() {
             return None;
         }
-        let interest = if self.words.is_empty() { Interest::Read } else { Interest::Both };
-        Some((self.stream.descriptor()?, interest))
+        self.way.interest(true, !self.words.is_empty())
     }
 }

@@ -1,23 +1,39 @@
 //! The link on which one rank sends to another.
 
+use super::door::Door;
 use super::frame::Frame;
 use super::post::Sending;
+use super::way::Way;
 use super::{COST, ROOM, SHORT, broken};
 use crate::execute::AnyStream;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Stream};
+use maypole_transports::{Fault, HEAD, Pipe};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+
+/// What follows a frame.
+#[derive(Debug)]
+enum Tail {
+    Nothing,
+    /// The bytes of this send.
+    Send(usize),
+    /// Where shared memory may be brought to.
+    Door(Vec<u8>),
+    /// Everything else, through shared memory.
+    Turn,
+}
 
 /// Messages leave in the order in which they were posted; long ones wait for their grant without holding up others.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub(super) stream: AnyStream,
+    pub(super) way: Way,
+    /// Where the receiver may bring shared memory.
+    door: Option<Door>,
     /// Sends of the running batch that may not even be announced yet.
     turn: VecDeque<usize>,
-    /// Frames on their way, each with the send whose bytes follow it.
-    queue: VecDeque<([u8; HEAD], Option<usize>)>,
+    /// Frames on their way, each with what follows it.
+    queue: VecDeque<([u8; HEAD], Tail)>,
     /// Bytes of the first frame that have left.
     left: usize,
     /// Messages so far.
@@ -33,11 +49,15 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(stream: AnyStream) -> Self {
+    /// Sends over `stream`, and through what the receiver brings if it has an `door`.
+    pub(super) fn new(stream: AnyStream, door: Option<Door>) -> Self {
+        let told = door.as_ref().map(Door::to_bytes);
+        let told = told.map(|bytes| (Frame::Door(bytes.len() as u64).to_bytes(), Tail::Door(bytes)));
         Self {
-            stream,
+            way: Way::new(stream),
+            door,
             turn: VecDeque::new(),
-            queue: VecDeque::new(),
+            queue: told.into_iter().collect(),
             left: 0,
             number: 0,
             waiting: 0,
@@ -50,8 +70,18 @@ impl Outgoing {
 
     /// Send `at` is next.
     pub(super) fn post(&mut self, at: usize, sends: &[Sending<'_>]) {
+        self.collect();
         self.turn.push_back(at);
         self.announce(sends);
+    }
+
+    /// Turns to shared memory, if the receiver has brought some.
+    pub(super) fn collect(&mut self) {
+        if let Some(segment) = self.door.as_ref().and_then(Door::collect) {
+            self.door = None;
+            self.way.add(AnyStream::Pipe(Pipe::writer(segment)));
+            self.queue.push_back((Frame::Turn.to_bytes(), Tail::Turn));
+        }
     }
 
     /// Puts on their way all sends that there is room for, in order.
@@ -64,10 +94,10 @@ impl Outgoing {
             }
             if short {
                 self.waiting += COST + label.bytes;
-                self.queue.push_back((Frame::Short(label).to_bytes(), Some(at)));
+                self.queue.push_back((Frame::Short(label).to_bytes(), Tail::Send(at)));
             } else {
                 self.waiting += COST;
-                self.queue.push_back((Frame::Long(label).to_bytes(), None));
+                self.queue.push_back((Frame::Long(label).to_bytes(), Tail::Nothing));
                 self.announced.push_back((self.number, at));
             }
             self.number += 1;
@@ -92,9 +122,13 @@ impl Outgoing {
     /// Sends as much as leaves now.
     fn push(&mut self, sends: &mut [Sending<'_>]) -> bool {
         let mut moved = false;
-        while let Some((head, sent)) = self.queue.front() {
-            let body = sent.map_or(View::EMPTY, |at| sends[at].data);
-            match self.stream.send(head, body, self.left) {
+        while let Some((head, tail)) = self.queue.front() {
+            let body = match tail {
+                Tail::Send(at) => sends[*at].data,
+                Tail::Door(bytes) => View::of(bytes),
+                Tail::Nothing | Tail::Turn => View::EMPTY,
+            };
+            match self.way.send(head, body, self.left) {
                 Ok(0) => return moved,
                 Ok(sent) => self.left += sent,
                 Err(fault) => {
@@ -104,8 +138,10 @@ impl Outgoing {
             }
             moved = true;
             if self.left == HEAD + body.len() {
-                if let Some(at) = sent {
-                    sends[*at].done = true;
+                match tail {
+                    Tail::Send(at) => sends[*at].done = true,
+                    Tail::Turn => self.way.turn_out(),
+                    Tail::Nothing | Tail::Door(_) => {}
                 }
                 self.queue.pop_front();
                 self.left = 0;
@@ -123,7 +159,7 @@ impl Outgoing {
     fn hear(&mut self, sends: &[Sending<'_>]) -> bool {
         let mut moved = false;
         loop {
-            match self.stream.receive(&mut self.word, ViewMut::EMPTY, self.here) {
+            match self.way.receive(&mut self.word, ViewMut::EMPTY, self.here) {
                 Ok(0) => return moved,
                 Ok(came) => self.here += came,
                 Err(fault) => {
@@ -149,29 +185,24 @@ impl Outgoing {
             Frame::Grant(number) => {
                 let at = self.announced.iter().position(|(announced, _)| *announced == number)?;
                 let (_, send) = self.announced.remove(at)?;
-                self.queue.push_back((Frame::Body(number).to_bytes(), Some(send)));
+                self.queue.push_back((Frame::Body(number).to_bytes(), Tail::Send(send)));
                 self.waiting = self.waiting.checked_sub(COST)?;
             }
             Frame::Taken(room) => self.waiting = self.waiting.checked_sub(usize::try_from(room).ok()?)?,
-            Frame::Short(_) | Frame::Long(_) | Frame::Body(_) => return None,
+            Frame::Turn => return self.way.turn_inward().then_some(()),
+            Frame::Short(_) | Frame::Long(_) | Frame::Body(_) | Frame::Door(_) => return None,
         }
         Some(())
     }
 
     /// What to wake up for, if anything.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let interest = match (self.listens(), !self.queue.is_empty()) {
-            (true, true) => Interest::Both,
-            (true, false) => Interest::Read,
-            (false, true) => Interest::Write,
-            (false, false) => return None,
-        };
-        Some((self.stream.descriptor()?, interest))
+        self.way.interest(self.listens(), !self.queue.is_empty())
     }
 
     /// Takes in what nobody will read any more, so that closing the stream does not throw away what is on its way.
     pub(super) fn forget(&mut self) {
         let mut word = [0; HEAD];
-        while self.fault.is_none() && matches!(self.stream.receive(&mut word, ViewMut::EMPTY, 0), Ok(1..)) {}
+        while self.fault.is_none() && matches!(self.way.receive(&mut word, ViewMut::EMPTY, 0), Ok(1..)) {}
     }
 }
