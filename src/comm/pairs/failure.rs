@@ -14,6 +14,9 @@ impl Engine {
         let (rank, operation, sequence) = (self.rank, batch.describe(part), self.sequence);
         let step = batch.place(part);
         let whom = peer.unwrap_or(rank);
+        // Who has failed leaves, too.
+        let why =
+            if matches!(why, Why::Left | Why::Lost(_)) && self.control.alarm().raised() { Why::Alarmed } else { why };
         let (kind, error) = match why {
             Why::Unconnected(why) => return self.unconnected(operation, why),
             Why::Alarmed => {
