@@ -93,9 +93,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Bind rank r of a host to its core r, counted round [default: where ranks are not more than cores].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
-    bind: Option<bool>,
+    /// Bind rank r of a host to its core r, counted round.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value = "true", default_missing_value = "true",
+          action = ArgAction::Set)]
+    bind: bool,
 
     /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of this command.
     #[arg(long, hide = true)]
@@ -138,7 +139,7 @@ pub(super) struct Settings {
     pub(super) check: bool,
     pub(super) json: Option<PathBuf>,
     pub(super) timeout: Option<Duration>,
-    pub(super) bind: Option<bool>,
+    pub(super) bind: bool,
     pub(super) sabotage: Option<usize>,
 }
 
