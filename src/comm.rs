@@ -10,6 +10,7 @@ mod joined;
 mod local;
 mod open;
 mod operation;
+mod order;
 mod scans;
 mod variable;
 
@@ -118,7 +119,9 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
     pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
-        let call = Call { collective, kind, op: Reduction::NONE, count: Count::Even(count), in_place: false };
+        let deterministic = self.engine.deterministic(collective);
+        let (op, count) = (Reduction::NONE, Count::Even(count));
+        let call = Call { collective, kind, op, count, deterministic, in_place: false };
         Ok(self.engine.plan(call)?.algorithm)
     }
 
@@ -326,7 +329,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -35,6 +35,8 @@ pub(super) struct Engine {
     pub(super) wanted: Option<Algorithm>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Whether reductions must be the plain loop over the ranks.
+    pub(super) deterministic: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
@@ -80,6 +82,7 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            deterministic: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -162,10 +165,7 @@ impl Engine {
         let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
         let plan = choose(question, self.wanted.or(fitting))
             .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })?;
-        if !call.op.needs_order() || self.keeps_order(call.collective, plan.algorithm) {
-            return Ok(plan);
-        }
-        self.plan_in_order(call, question)
+        self.ordered(call, question, plan)
     }
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {

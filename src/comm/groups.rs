@@ -46,7 +46,7 @@ impl Communicator {
         let control = engine.control.subgroup(members, self.splits);
         let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        engine.memory = self.engine.memory;
+        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
         Self::new(engine, machines, self.waiting)
     }
 

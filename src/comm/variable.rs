@@ -139,7 +139,8 @@ impl Communicator {
         kind: crate::element::DataType,
     ) -> Result<()> {
         let count = self.engine.name_counts(counts);
-        let call = Call { collective, kind, op: op.into(), count, in_place: false };
+        let deterministic = self.engine.deterministic(collective);
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place: false };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -9,6 +9,7 @@ pub(crate) trait Number: Element + Debug {
     /// Whatever the type holds, the strange values often.
     fn any(word: u64) -> Self;
     /// Something for which every order of combination by `op` gives the same bits.
+    #[allow(dead_code, reason = "not every test uses all of it")]
     fn gentle(word: u64, op: ReduceOp) -> Self;
     /// One binary step, rounded.
     fn combine(self, other: Self, op: ReduceOp) -> Self;
