@@ -11,74 +11,23 @@ use common::world::{self, Operation as Lowered, TIMEOUT};
 use maypole::algorithms::Algorithm;
 use maypole::collective::{Collective, Held};
 use maypole::element::{bf16, f16};
-use maypole::schedule::{Layout, Placement, Schedule, Span, input, output};
-use maypole::walk::{Meaning, walk};
+use maypole::schedule::{Layout, Placement};
+use maypole::verify::verify;
 use maypole::{Communicator, DataType, Error, Local, Operation, ReduceOp, Transport};
 use number::Number;
 use spawn::{World, role, say};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
-use std::rc::Rc;
-
-/// Who is added to whom, with brackets, as the steps say: derived here without the checker's help.
-struct Expressions(HashMap<(usize, Span), Rc<str>>);
-
-impl Expressions {
-    fn put(&mut self, rank: usize, into: Span, what: Rc<str>, reduce: bool) {
-        let what = if reduce { format!("({}+{what})", self.0[&(rank, into)]).into() } else { what };
-        self.0.insert((rank, into), what);
-    }
-}
-
-impl Meaning for Expressions {
-    type Message = Rc<str>;
-
-    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Rc<str> {
-        Rc::clone(&self.0[&(rank, from)])
-    }
-
-    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Rc<str>, reduce: bool) {
-        self.put(rank, into, message, reduce);
-    }
-
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        let what = Rc::clone(&self.0[&(rank, from)]);
-        self.put(rank, into, what, reduce);
-    }
-}
-
-/// `((0+1)+2)` of chunk 7 for three ranks is `((0.7+1.7)+2.7)`.
-fn plain_loop(ranks: usize, chunk: usize) -> String {
-    (1..ranks).fold(format!("0.{chunk}"), |sum, rank| format!("({sum}+{rank}.{chunk})"))
-}
-
-/// The first chunk of a rank that is not the plain loop, with what it is.
-fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
-    let (world, chunks) = (schedules.len(), schedules[0].chunks);
-    let places = (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
-    let own = places.clone().map(|(rank, chunk)| ((rank, input(chunk)), format!("{rank}.{chunk}").into()));
-    let mut made = Expressions(own.collect());
-    walk(schedules, Placement::Apart, &mut made).expect("it is proved");
-    let held = places.filter(|(rank, chunk)| collective.output(*rank).contains(*chunk));
-    held.map(|(rank, chunk)| {
-        let ranks = match collective {
-            Collective::Scan => rank + 1,
-            Collective::ExclusiveScan => rank,
-            _ => world,
-        };
-        (made.0[&(rank, output(chunk))].to_string(), plain_loop(ranks, chunk))
-    })
-    .find_map(|(made, plain)| (made != plain).then_some(made))
-}
 
 fn reductions(root: usize) -> impl Iterator<Item = Collective> {
     Collective::all(root).into_iter().filter(|collective| collective.reduces())
 }
 
+/// That is the plain loop: `tests/proofs.rs` writes it out.
 #[test]
-fn the_choice_is_the_plain_loop_in_worlds_up_to_64() {
+fn the_choice_goes_from_left_to_right_in_the_order_of_the_ranks() {
     let mut chosen = HashSet::new();
-    for world in 1..=64 {
+    for world in [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 31, 64] {
         for hosts in [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 8).collect()] {
             let mut comm = Local::new(world).hosts(&hosts).build().swap_remove(world / 2);
             comm.set_deterministic(true);
@@ -88,20 +37,22 @@ fn the_choice_is_the_plain_loop_in_worlds_up_to_64() {
         }
     }
     for (world, collective, algorithm) in chosen {
-        let other = first_other(collective, &algorithm.schedules(collective, world).unwrap());
-        assert_eq!(other, None, "{algorithm}, {collective:?}, {world} ranks");
+        let proof = verify(collective, &algorithm.schedules(collective, world).unwrap(), Placement::Apart).unwrap();
+        assert!(proof.keeps_rank_order && proof.left_to_right, "{algorithm}, {collective:?}, {world} ranks");
     }
 }
 
-/// The property is not one that everything has.
 #[test]
-fn other_algorithms_are_no_plain_loop() {
-    let other =
-        |algorithm: Algorithm, collective| first_other(collective, &algorithm.schedules(collective, 4).unwrap());
-    let from_the_right = Some("(0.0+(1.0+(2.0+3.0)))".to_owned());
-    assert_eq!(other(Algorithm::Ring, Collective::Reduce { root: 0 }), from_the_right);
-    let in_pairs = Some("((0.0+1.0)+(2.0+3.0))".to_owned());
-    assert_eq!(other(Algorithm::RecursiveDoubling, Collective::AllReduce), in_pairs);
+fn an_explanation_says_what_the_mode_rules_out() {
+    let mut comm = Communicator::local(4).swap_remove(0);
+    for (deterministic, bytes) in [(false, 8), (true, 8), (true, 1 << 20)] {
+        comm.set_deterministic(deterministic);
+        let text = comm.explain(Collective::Reduce { root: 2 }, bytes).to_string();
+        let ruled_out = text.matches("combines in another order").count();
+        assert_eq!(ruled_out > 3, deterministic, "{text}");
+        let chosen = text.lines().find(|line| line.starts_with('*')).unwrap();
+        assert!(!deterministic || chosen.starts_with("* linear"), "{text}");
+    }
 }
 
 /// What `rank` brings at place `at`: anything, so that every order has bits of its own.

@@ -5,11 +5,8 @@ use super::call::Call;
 use super::engine::Engine;
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
-use crate::error::Result;
 use crate::schedule::Placement;
-use crate::tuner::{Plan, Question, choose};
 use crate::verify::{Proof, verify};
-use std::fmt;
 
 /// How the contributions of the ranks must be combined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,16 +34,6 @@ impl Demand {
             Self::RankOrder => proof.keeps_rank_order,
             Self::LeftToRight => proof.keeps_rank_order && proof.left_to_right,
         }
-    }
-}
-
-impl fmt::Display for Demand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nothing => "combine the ranks",
-            Self::RankOrder => "combine the ranks in their order",
-            Self::LeftToRight => "combine the ranks one by one from left to right",
-        })
     }
 }
 
@@ -86,24 +73,20 @@ impl Engine {
         self.deterministic && collective.reduces()
     }
 
-    /// `plan`, the first choice for `call`, if it combines as the call demands; else the best that does.
-    pub(super) fn ordered(&self, call: Call, question: Question, plan: Plan) -> Result<Plan> {
-        let demand = Demand::of(call);
-        let op = if demand == Demand::LeftToRight { "a deterministic call".to_owned() } else { call.op.to_string() };
-        if self.meets(call.collective, plan.algorithm, demand) {
-            return Ok(plan);
+    /// Why `algorithm` does not combine the ranks as `call` demands, if it does not.
+    pub(super) fn lack_of_order(&self, call: Call, algorithm: Algorithm) -> Option<String> {
+        match Demand::of(call) {
+            demand if self.meets(call.collective, algorithm, demand) => None,
+            Demand::LeftToRight => Some(
+                "does not combine the ranks one by one from left to right, as a deterministic call needs".to_owned(),
+            ),
+            _ => Some(format!("does not combine the ranks in their order, as {} needs", call.op)),
         }
-        if let Some(wanted) = self.wanted {
-            let why = format!("algorithm '{wanted}' does not {demand}, as {op} needs; leave the choice to 'auto'");
-            return Err(self.invalid(call, why));
-        }
-        // What was asked for by name wherever it fits does not fit. Of those that keep an order, the last of the table
-        // are the direct ones, which send the fewest bytes.
-        let mut plans = std::iter::once(None)
-            .chain(Algorithm::ALL.into_iter().rev().map(Some))
-            .filter_map(|algorithm| choose(question, algorithm).ok());
-        let plan = plans.find(|plan| self.meets(call.collective, plan.algorithm, demand));
-        plan.ok_or_else(|| self.invalid(call, format!("no algorithm can {demand}, as {op} needs")))
+    }
+
+    /// True if `algorithm` may do sums of floats, as far as their order goes.
+    pub(super) fn is_fit(&self, collective: Collective, algorithm: Algorithm) -> bool {
+        !self.deterministic || self.meets(collective, algorithm, Demand::LeftToRight)
     }
 
     /// Derived from the schedules of `algorithm`, not declared.
