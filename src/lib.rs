@@ -95,11 +95,12 @@ pub mod lower;
 pub mod schedule;
 pub mod service;
 pub mod simulate;
+pub mod tuned;
 pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local, Operation, Transport};
+pub use comm::{Communicator, Group, Local, Operation, Transport};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 
