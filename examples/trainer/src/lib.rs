@@ -25,14 +25,19 @@
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`precision`] | 16 bits for layers, 32 for weights |
+//! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
+//! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
 #![deny(unsafe_code)]
 
 pub mod accum;
 pub mod attention;
 pub mod axes;
+pub mod bench;
 pub mod block;
 pub mod bpe;
+pub mod checkpoint;
 pub mod clip;
 pub mod config;
 pub mod data;
@@ -50,9 +55,12 @@ pub mod local_sgd;
 pub mod loss;
 pub mod math;
 pub mod matmul;
+pub mod memory;
 pub mod norm;
 pub mod optim;
+pub mod precision;
 pub mod random;
+pub mod reshard;
 pub mod schedule;
 pub mod session;
 pub mod sharding;
