@@ -20,6 +20,13 @@
 //! | [`optim`], [`schedule`] | what a step does, and how large it is |
 //! | [`random`], [`data`], [`bpe`] | numbers, rows and tokens that depend on no rank |
 //! | [`group`] | the ranks that an axis joins: the one seam to the collectives |
+//! | [`mesh`], [`setup`], [`hybrid`] | which rank does what; the choices; one rank of any mesh |
+//! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
+//! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
+//! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
+//! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
+//! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
+//! | [`fault`] | mistakes, made on purpose |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
 //! | [`clip`] | the norm of a gradient that nobody has whole |
@@ -40,15 +47,22 @@ pub mod bpe;
 pub mod checkpoint;
 pub mod clip;
 pub mod config;
+pub mod cp_ring;
+pub mod cp_ulysses;
 pub mod data;
 pub mod device;
 pub mod dp;
 pub mod embed;
+pub mod ep;
+pub mod exchange;
+pub mod experts;
+pub mod fault;
 pub mod feed_forward;
 pub mod fsdp;
 pub mod gelu;
 pub mod gpt;
 pub mod group;
+pub mod hybrid;
 pub mod layout;
 pub mod linear;
 pub mod local_sgd;
@@ -56,17 +70,30 @@ pub mod loss;
 pub mod math;
 pub mod matmul;
 pub mod memory;
+pub mod mesh;
+pub mod moe;
 pub mod norm;
 pub mod optim;
+pub mod partial;
+pub mod peers;
+pub mod placement;
+pub mod pp;
+pub mod pp_draw;
+pub mod pp_plan;
 pub mod precision;
 pub mod random;
 pub mod reshard;
 pub mod schedule;
 pub mod session;
+pub mod setup;
 pub mod sharding;
 pub mod shards;
+pub mod sp;
 pub mod store;
 pub mod timeline;
+pub mod tp;
 pub mod verify;
+pub mod vocab;
 pub mod zero1;
 pub mod zero2;
+pub mod zigzag;
