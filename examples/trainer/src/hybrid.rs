@@ -14,6 +14,7 @@
 //! Which collective runs where, and what it costs: the sum of the axes' own.
 
 use crate::axes::{Alone, Attention, Axes, FeedForward, Gates, Vocabulary};
+use crate::clip::Norm;
 use crate::config::Config;
 use crate::cp_ring::Ring;
 use crate::cp_ulysses::Ulysses;
@@ -23,15 +24,19 @@ use crate::fault::Fault;
 use crate::feed_forward::Dense;
 use crate::gpt::{Gpt, Trail};
 use crate::group::Group;
-use crate::layout::{Layout, Part, Share};
+use crate::layout::{Entry, Layout, Part, Share};
 use crate::math::Real;
 use crate::mesh::{Axis, Groups};
+use crate::optim::Rule;
 use crate::partial::{Partial, Terms};
 use crate::peers::Peers;
 use crate::pp::{Stages, execute};
 use crate::pp_plan::{Plan, Trace};
+use crate::schedule::Schedule;
+use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
 use crate::store::Store;
+use crate::timeline::Timeline;
 use crate::tp::Tensor;
 use crate::vocab::Divided;
 use maypole::{Communicator, Result};
@@ -46,10 +51,8 @@ pub struct Worker<T> {
     pub setup: Setup,
     /// The ranks that it meets.
     pub groups: Groups,
-    /// What it runs.
-    pub gpt: Gpt<T>,
-    /// Its weights and gradients.
-    pub store: Partial<T>,
+    /// The model, its weights and its optimizer.
+    pub session: Session<T>,
     /// What its routers saw in the last step.
     pub ledger: Rc<RefCell<Ledger>>,
     plan: Plan,
@@ -58,11 +61,11 @@ pub struct Worker<T> {
     stages: Vec<Range<usize>>,
 }
 
-/// What came of forward and backward over one global batch.
+/// What came of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The loss of the whole batch, the auxiliary loss included: the same on every rank.
-    pub loss: f64,
+    /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
+    pub report: Report,
     /// What this rank's pipeline did when.
     pub trace: Trace,
     /// Most bytes of activations that waited for their backward at once, those of the head not counted.
@@ -70,8 +73,7 @@ pub struct Outcome {
 }
 
 impl<T: Real> Worker<T> {
-    /// The rank of `comm` in the mesh of `setup`. `store` makes the store of a layout with these weights, alike on all
-    /// ranks of the group; it says too whether it takes gradients away on each backward pass. Collective.
+    /// The rank of `comm` in the mesh of `setup`, with the weights that `seed` says. Collective.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -83,7 +85,7 @@ impl<T: Real> Worker<T> {
         config: &Config,
         setup: Setup,
         seed: u64,
-        store: impl FnOnce(Layout, Vec<T>, Group) -> (Box<dyn Store<T>>, bool),
+        (rule, schedule): (Rule, Schedule),
     ) -> Result<Self> {
         let groups = Groups::new(comm, setup.mesh, setup.order)?;
         let plan = setup.schedule.plan(setup.mesh.size(Axis::Pp), setup.micros).expect("a setup is checked");
@@ -91,48 +93,32 @@ impl<T: Real> Worker<T> {
         let stages = stages(&layout, config, &setup, &groups);
         let ledger = Rc::default();
         let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &ledger));
-        let copies = match setup.fault {
-            Some(Fault::GradientsAlone) => Group::alone(),
-            Some(Fault::GradientsOverTensor) => groups.tp.clone(),
-            _ => groups.copies.clone(),
-        };
-        let weights = layout.initial(seed);
-        let (inner, each) = store(layout, weights, copies);
-        let store = Partial::new(inner, sums(&setup, &groups), each);
+        let store = store(layout, seed, &setup, &groups);
+        let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
+        session.norm = norm(&*session.store, &groups);
         let peers = Peers::new(&groups.pp)?;
-        Ok(Self { setup, groups, gpt, store, ledger, plan, peers, stages })
+        Ok(Self { setup, groups, session, ledger, plan, peers, stages })
     }
 
-    /// Forward and backward over the batch of `rows` rows of step `step`, then all sums of gradients.
+    /// One step over the next batch of `rows` rows.
     ///
     /// # Errors
     /// As every collective.
-    pub fn gradients(&mut self, text: &Text, step: u64, rows: usize) -> Result<Outcome> {
-        let batches = self.batches(text, step, rows);
+    pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
+        let batches = self.batches(text, self.session.step, rows);
         *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
-        let tokens = self.gpt.axes.gates.tokens(batches[0].tokens.len()).len();
-        let mut run = Run {
-            gpt: &mut self.gpt,
-            store: &mut self.store,
-            stages: &self.stages,
-            batches: &batches,
-            trails: self.stages.iter().map(|_| Vec::new()).collect(),
-            stacked: self.setup.fault == Some(Fault::ActivationsStacked),
-            loss: 0.0,
-            held: 0,
-            most: 0,
-        };
-        let (rank, length) = (self.groups.pp.rank(), tokens * run.gpt.config.width);
+        let Session { gpt, store, .. } = &mut self.session;
+        let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
+        let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
+        let trails = self.stages.iter().map(|_| Vec::new()).collect();
+        let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
+        let (stages, store) = (&self.stages, &mut **store);
+        let mut run = Run { gpt, store, stages, batches: &batches, trails, stacked, loss: 0.0, held: 0, most: 0 };
         let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, Instant::now())?;
-        let (loss, activations) = (run.loss, run.most);
-        self.store.finish()?;
-        if self.setup.fault == Some(Fault::GradientsAveraged) {
-            let share = T::of(1.0 / self.groups.copies.world() as f64);
-            self.store.owned().into_iter().for_each(|run| crate::math::scale(run.gradients, share));
-        }
-        // The ranks of tp have the same losses.
-        let mine = if self.groups.tp.rank() == 0 { loss + self.ledger.borrow().loss } else { 0.0 };
-        Ok(Outcome { loss: self.groups.world.sum(mine)?, trace, activations })
+        let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
+        // The ranks of tp have the same losses: one of them counts.
+        let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
+        Ok(Outcome { report, trace, activations })
     }
 
     /// This rank's micro-batches: its rows, and of those its positions.
@@ -141,9 +127,9 @@ impl<T: Real> Worker<T> {
         let mine = text.step(step, rows, slice.of * setup.micros);
         let mine = &mine[slice.index * setup.micros..][..setup.micros];
         let (rank, ranks) = (self.groups.cp.rank(), self.groups.cp.world());
-        let columns = setup.division.positions(rank, ranks, self.gpt.config.context);
+        let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
         let mut batches: Vec<Batch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
-        let ends = self.gpt.parts.last() == Some(&Part::Head) && self.groups.pp.world() > 1;
+        let ends = self.session.gpt.parts.last() == Some(&Part::Head) && self.groups.pp.world() > 1;
         match setup.fault {
             Some(Fault::LocalMean) => {
                 batches.iter_mut().for_each(|batch| batch.weight *= (slice.of * ranks) as f64);
@@ -166,7 +152,7 @@ impl<T: Real> Worker<T> {
     /// Routing groups of a batch of `rows` rows.
     fn routing_groups(&self, rows: usize) -> usize {
         let group = self.setup.router.map_or(1, |router| router.group);
-        let all = rows * self.gpt.config.context / group;
+        let all = rows * self.session.gpt.config.context / group;
         let parts = self.setup.mesh.sizes(&[Axis::Dp, Axis::Ep, Axis::Cp]);
         if self.setup.fault == Some(Fault::LocalBalance) { all / parts } else { all }
     }
@@ -224,21 +210,40 @@ fn axes<T: Real>(config: &Config, setup: &Setup, groups: &Groups, ledger: &Rc<Re
     Axes { gates, attention, feed_forward, vocabulary }
 }
 
-/// Which gradients are terms of sums over `tp` and `ep`.
-fn sums(setup: &Setup, groups: &Groups) -> Vec<(Group, Terms)> {
+/// The weights of this place, and every sum that their gradients need.
+fn store<T: Real>(layout: Layout, seed: u64, setup: &Setup, groups: &Groups) -> Box<dyn Store<T>> {
+    let fault = setup.fault;
     let mut sums = Vec::new();
-    if setup.sequence && setup.fault != Some(Fault::NormsNotSummed) {
+    if setup.sequence && fault != Some(Fault::NormsNotSummed) {
         sums.push((groups.tp.clone(), Terms::OfTokens));
     }
-    let dense = if setup.fault == Some(Fault::ExpertsSummed) { Terms::Everything } else { Terms::Dense };
+    let dense = if fault == Some(Fault::ExpertsSummed) { Terms::Everything } else { Terms::Dense };
     sums.push((groups.ep.clone(), dense));
-    sums
+    let copies = match fault {
+        Some(Fault::GradientsAlone) => Group::alone(),
+        Some(Fault::GradientsOverTensor) => groups.tp.clone(),
+        _ => groups.copies.clone(),
+    };
+    let weights = layout.initial(seed);
+    let inner = setup.sharding.store(layout, weights, copies, Timeline::default());
+    let share = if fault == Some(Fault::GradientsAveraged) { 1.0 / groups.copies.world() as f64 } else { 1.0 };
+    Box::new(Partial::new(inner, sums, setup.sharding, share))
+}
+
+/// The norm over the mesh: a parameter is brought by every rank that has the same one.
+fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Norm {
+    let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
+    let brought = |entry: &Entry| {
+        let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
+        copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
+    };
+    Norm::new(store.layout(), groups.world.clone(), brought)
 }
 
 /// A rank's stages while a step runs.
 struct Run<'a, T> {
     gpt: &'a mut Gpt<T>,
-    store: &'a mut Partial<T>,
+    store: &'a mut dyn Store<T>,
     stages: &'a [Range<usize>],
     batches: &'a [Batch],
     /// By stage: what waits for its backward, with its micro-batch.
@@ -263,8 +268,9 @@ impl<T: Real> Stages<T> for Run<'_, T> {
 
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
         let trails = &mut self.trails[chunk];
-        let own = trails.iter().position(|(of, _)| *of == micro).expect("forward comes before backward");
-        let (_, trail) = trails.remove(if self.stacked { trails.len() - 1 } else { own });
+        let own = |(of, _): &(usize, Trail<T>)| *of == micro;
+        let own = if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
+        let (_, trail) = trails.remove(own.expect("forward comes before backward"));
         self.held -= trail.bytes();
         self.store.backward_begins(micro + 1 == self.batches.len());
         self.gpt.backward(self.stages[chunk].clone(), self.store, &self.batches[micro], trail, gradient)

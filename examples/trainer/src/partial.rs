@@ -1,7 +1,8 @@
 //! Gradients that are terms of a sum over more ranks than the rest: summed before any data parallelism.
 //!
-//! What it does: wraps another [`Store`]. On the last backward pass of a step, when a unit's gradients are whole on this
-//! rank, those that other axes hold further terms of are summed over them, and then the inner store does what it does.
+//! What it does: wraps another [`Store`]. When a unit's gradients are whole on this rank (after the last backward pass of a
+//! step, or after each if the inner store takes them away then), those that other axes hold further terms of are summed
+//! over them, and then the inner store does what it does.
 //!
 //! ```text
 //! which                                      over   why
@@ -9,14 +10,14 @@
 //! everything but experts                     ep     the expert axis divides rows of the batch too
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: for each unit and line above one all-reduce, on the last
-//! backward pass. Cost: the first line is a few vectors; the second is the data parallelism of the expert axis.
+//! What is sharded: nothing more. Which collective runs where: for each unit and line above one all-reduce, a step. Cost: the first line is a few vectors; the second is the data parallelism of the expert axis.
 //!
 //! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store, whichever it is.
 
 use crate::group::Group;
 use crate::layout::{Entry, Layout};
-use crate::math::{Real, take};
+use crate::math::{Real, scale, take};
+use crate::sharding::Sharding;
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
 
@@ -49,19 +50,25 @@ pub struct Partial<T> {
     /// Whether the inner store takes gradients away on each backward pass rather than the last.
     each: bool,
     last: bool,
+    /// What gradients are multiplied by in the end: 1, but for a mistake.
+    share: f64,
 }
 
 impl<T> Partial<T> {
-    /// Sums over each of `sums` before `inner` sees the gradients: on the last backward pass of a step, or on `each`, if
-    /// that is when `inner` takes them away.
-    pub fn new(inner: Box<dyn Store<T>>, sums: Vec<(Group, Terms)>, each: bool) -> Self {
-        Self { inner, sums, each, last: false }
+    /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the gradients.
+    pub fn new(inner: Box<dyn Store<T>>, sums: Vec<(Group, Terms)>, sharding: Sharding, share: f64) -> Self {
+        let each = matches!(sharding, Sharding::Zero2 | Sharding::Fsdp { .. });
+        Self { inner, sums, each, last: false, share }
     }
 }
 
 impl<T: Real> Store<T> for Partial<T> {
     fn layout(&self) -> &Layout {
         self.inner.layout()
+    }
+
+    fn copies(&self) -> usize {
+        self.inner.copies()
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {
@@ -91,7 +98,11 @@ impl<T: Real> Store<T> for Partial<T> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.inner.finish()
+        self.inner.finish()?;
+        if self.share != 1.0 {
+            self.inner.owned().into_iter().for_each(|run| scale(run.gradients, T::of(self.share)));
+        }
+        Ok(())
     }
 
     fn owned(&mut self) -> Vec<Owned<'_, T>> {
@@ -104,6 +115,10 @@ impl<T: Real> Store<T> for Partial<T> {
 
     fn bytes(&self) -> Bytes {
         self.inner.bytes()
+    }
+
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        self.inner.all_weights()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::layout::Slice;
 use crate::mesh::{Axis, Mesh};
 use crate::moe::Router;
 use crate::pp_plan::Schedule;
+use crate::sharding::Sharding;
 use crate::zigzag::Division;
 
 /// How queries meet the keys of other ranks.
@@ -38,6 +39,8 @@ pub struct Setup {
     pub micros: usize,
     /// How tokens choose experts, if the model has some.
     pub router: Option<Router>,
+    /// What ranks that have the same parameters divide among them: those along `dp` and `cp`.
+    pub sharding: Sharding,
     /// In which order sums are added.
     pub order: Order,
     /// A mistake to make.
@@ -54,6 +57,7 @@ impl Default for Setup {
             schedule: Schedule::OneForwardOneBackward,
             micros: 1,
             router: None,
+            sharding: Sharding::default(),
             order: Order::Fast,
             fault: None,
         }
@@ -82,6 +86,11 @@ impl Setup {
     /// A sentence that says what does not go with what.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
         let size = |axis| self.mesh.size(axis);
+        if matches!(self.sharding, Sharding::Local { .. }) && (size(Axis::Cp) > 1 || size(Axis::Ep) > 1) {
+            return Err(
+                "local SGD lets weights differ along dp, so gradients cannot be summed over cp or ep".to_owned()
+            );
+        }
         let divides = |part: usize, whole: usize, what: &str| match whole.is_multiple_of(part) {
             true => Ok(()),
             false => Err(format!("{part} does not divide {whole}: {what}")),

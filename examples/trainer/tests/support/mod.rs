@@ -4,17 +4,18 @@
 use maypole::{Communicator, Result};
 use maypole_trainer::config::Config;
 use maypole_trainer::data::Text;
+use maypole_trainer::experts::Ledger;
 use maypole_trainer::fault::Fault;
-use maypole_trainer::group::Group;
 use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::layout::Layout;
 use maypole_trainer::math::Real;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
-use maypole_trainer::optim::{Optimizer, Rule};
+use maypole_trainer::optim::Rule;
 use maypole_trainer::random::random;
+use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
-use maypole_trainer::store::{Bytes, Flat, Owned, Store};
+use maypole_trainer::store::Bytes;
 
 /// What is trained, and for how long.
 #[derive(Clone, Debug)]
@@ -24,19 +25,21 @@ pub struct Task {
     pub steps: u64,
     pub rule: Rule,
     pub rate: f64,
+    /// The most that the gradient's norm may be.
+    pub clip: Option<f64>,
 }
 
 impl Task {
     /// The model of the criteria: 20 steps of gradient descent on 8 rows.
     pub fn full() -> Self {
-        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1 }
+        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None }
     }
 
     /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
     /// number is 122: nothing divides the vocabulary, and its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
-        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5 }
+        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None }
     }
 
     /// The same with experts.
@@ -62,8 +65,8 @@ pub struct Run<T> {
     pub weights: Vec<T>,
     /// True if ranks with the same weight had the same bits.
     pub agreed: bool,
-    /// By rank, of the last step.
-    pub outcomes: Vec<Outcome>,
+    /// By rank.
+    pub seen: Vec<Seen>,
 }
 
 impl<T: Real> Run<T> {
@@ -87,8 +90,8 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
     let ranks = Communicator::run_local(setup.mesh.world(), |comm| rank::<T>(task, setup, comm).unwrap());
     let whole = Layout::whole(&task.config).len();
-    let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, outcomes: Vec::new() };
-    for (losses, layout, weights, outcome) in ranks {
+    let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
+    for (losses, layout, weights, seen) in ranks {
         for piece in layout.pieces() {
             let (here, there) = (&weights[piece.local..][..piece.len], &mut run.weights[piece.global..][..piece.len]);
             run.agreed &= there.iter().zip(here).all(|(there, here)| there.is_nan() || there == here);
@@ -96,7 +99,7 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
         }
         assert!(run.losses.is_empty() || run.losses == losses, "every rank has the same loss");
         run.losses = losses;
-        run.outcomes.push(outcome);
+        run.seen.push(seen);
     }
     assert!(!run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(), "every weight is somewhere");
     run
@@ -111,71 +114,44 @@ pub fn text(config: &Config) -> Text {
     Text::of_bytes(text.join(" ").as_bytes(), config.context, 1)
 }
 
-type Rank<T> = (Vec<f64>, Layout, Vec<T>, Outcome);
+type Rank<T> = (Vec<f64>, Layout, Vec<T>, Seen);
+
+/// What a rank had at the end.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Of the last step.
+    pub outcome: Outcome,
+    pub bytes: Bytes,
+    pub state: usize,
+    pub ledger: Ledger,
+}
 
 fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator) -> Result<Rank<T>> {
-    let text = text(&task.config);
-    let store = |layout: Layout, weights, group| {
-        let copies = Copies { flat: Flat::new(layout, weights), group };
-        (Box::new(copies) as Box<dyn Store<T>>, false)
-    };
-    let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, store)?;
-    let (mut optimizer, mut losses, mut last) = (Optimizer::new(task.rule), Vec::new(), None);
-    for step in 0..task.steps {
-        let outcome = worker.gradients(&text, step, task.rows)?;
-        losses.push(outcome.loss);
-        optimizer.step(&mut worker.store.owned(), task.rate, 1.0);
-        worker.store.publish()?;
+    let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
+    let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
+    worker.session.clip = task.clip;
+    let (mut losses, mut last) = (Vec::new(), None);
+    for _ in 0..task.steps {
+        let outcome = worker.step(&text, task.rows)?;
+        losses.push(outcome.report.loss);
         last = Some(outcome);
     }
-    let weights = worker.store.owned().into_iter().flat_map(|run| run.weights.to_vec()).collect();
-    Ok((losses, worker.store.layout().clone(), weights, last.expect("there was a step")))
+    let store = &mut worker.session.store;
+    let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
+    let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
+    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger }))
 }
 
-/// Weights and gradients whole on every rank, summed once at the end.
-struct Copies<T> {
-    flat: Flat<T>,
-    group: Group,
-}
-
-impl<T: Real> Store<T> for Copies<T> {
-    fn layout(&self) -> &Layout {
-        self.flat.layout()
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.flat.weights(unit)
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.flat.weights_and_gradients(unit)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        // With the mistake of another group its ranks may have other lengths: those that all have.
-        let len = self.group.gather(&[self.flat.gradients.len() as u64])?.into_iter().min().unwrap_or(0);
-        self.group.all_reduce(&mut self.flat.gradients[..len as usize])
-    }
-
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
-        self.flat.owned()
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.flat.publish()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.flat.bytes()
-    }
-}
-
-/// True if training with `fault` gives anything else than without, on any rank.
+/// True if training with `fault` gives anything else than one process, on any rank.
 pub fn caught(task: &Task, setup: &Setup, fault: Fault) -> bool {
-    let reference = train::<f64>(task, &Setup { mesh: Mesh::ONE, micros: setup.micros, ..alone(setup) });
-    let faulty = train::<f64>(task, &Setup { fault: Some(fault), ..setup.clone() });
-    let (loss, weights) = faulty.far(&reference);
-    !(loss < 1e-9 && weights < 1e-9 && faulty.agreed)
+    differs(task, setup, Some(fault))
+}
+
+pub fn differs(task: &Task, setup: &Setup, fault: Option<Fault>) -> bool {
+    let reference = train::<f64>(task, &alone(setup));
+    let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
+    let (loss, weights) = run.far(&reference);
+    !(loss < 1e-9 && weights < 1e-9 && run.agreed)
 }
 
 /// The choices of `setup` that a single process has too.
