@@ -32,14 +32,19 @@
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`precision`] | 16 bits for layers, 32 for weights |
+//! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
+//! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
 #![deny(unsafe_code)]
 
 pub mod accum;
 pub mod attention;
 pub mod axes;
+pub mod bench;
 pub mod block;
 pub mod bpe;
+pub mod checkpoint;
 pub mod clip;
 pub mod config;
 pub mod cp_ring;
@@ -64,6 +69,7 @@ pub mod local_sgd;
 pub mod loss;
 pub mod math;
 pub mod matmul;
+pub mod memory;
 pub mod mesh;
 pub mod moe;
 pub mod norm;
@@ -74,7 +80,9 @@ pub mod placement;
 pub mod pp;
 pub mod pp_draw;
 pub mod pp_plan;
+pub mod precision;
 pub mod random;
+pub mod reshard;
 pub mod schedule;
 pub mod session;
 pub mod setup;

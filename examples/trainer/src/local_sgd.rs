@@ -6,7 +6,8 @@
 //!   It is another algorithm, not another execution of the same: only with H = 1 and plain SGD are the steps those of data
 //!   parallelism, because the average of `w - rate * g` is `w - rate *` the average of g.
 //!
-//! A rank's loss is the mean over its own rows here, so batches carry a weight of one over the tokens of *this rank*.
+//! A rank that trains alone takes the mean over its own rows, so gradients, which are shares of the mean over everybody's,
+//! are multiplied by n first.
 
 use crate::group::Group;
 use crate::layout::Layout;
@@ -49,6 +50,11 @@ impl<T: Real> Store<T> for Local<T> {
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
         self.flat.weights_and_gradients(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        scale(&mut self.flat.gradients, T::of(self.group.world() as f64));
+        Ok(())
     }
 
     fn owned(&mut self) -> Vec<Owned<'_, T>> {

@@ -88,6 +88,14 @@ pub trait Store<T: Real> {
     /// What this rank updates. Ranks of a data-parallel group own the same, or each a part.
     fn owned(&mut self) -> Vec<Owned<'_, T>>;
 
+    /// What this rank owns has changed: the others get to know it.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// The update is done: weights are made known to whoever needs them, gradients are zero again.
     ///
     /// # Errors

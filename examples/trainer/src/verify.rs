@@ -131,23 +131,24 @@ impl Recipe {
 
     /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches a step.
     pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> Outcome {
-        self.each_rank(ranks, micro, sharding, |_, _| ()).0
+        self.each_rank((ranks, micro), sharding, |_, _| (), |_, _| ()).0
     }
 
-    /// [`ranks`](Self::ranks), and what `look` sees on each rank at the end.
+    /// [`ranks`](Self::ranks) with sessions that `prepare` may change, and what `look` sees on each rank at the end.
     ///
     /// # Panics
-    /// If a collective fails.
+    /// If a collective fails, or ranks end with different weights.
     pub fn each_rank<R: Send>(
         &self,
-        ranks: usize,
-        micro: usize,
+        (ranks, micro): (usize, usize),
         sharding: Sharding,
+        prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
         look: impl Fn(&mut Session<f32>, &Group) -> R + Sync,
     ) -> (Outcome, Vec<R>) {
         let run = |comm: Communicator| -> Result<(Outcome, R)> {
             let group = Group::new(comm, Order::Ranks);
             let mut session = self.session(&group, sharding);
+            prepare(&mut session, &group);
             let mut outcome = self.follow(&mut session, |text, step| {
                 let all = text.step(step, self.rows, ranks * micro);
                 all[group.rank() * micro..(group.rank() + 1) * micro].to_vec()

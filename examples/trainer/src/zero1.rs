@@ -68,10 +68,15 @@ impl<T: Real> Store<T> for Zero1<T> {
         self.shards.owned(&mut self.flat.weights, &mut self.flat.gradients)
     }
 
-    fn publish(&mut self) -> Result<()> {
+    fn share(&mut self) -> Result<()> {
         for unit in &self.shards.units {
             self.group.all_gather(&mut self.flat.weights[unit.clone()])?;
         }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.share()?;
         self.flat.publish()
     }
 

@@ -82,10 +82,15 @@ impl<T: Real> Store<T> for Zero2<T> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
-    fn publish(&mut self) -> Result<()> {
+    fn share(&mut self) -> Result<()> {
         for unit in &self.shards.units {
             self.group.all_gather(&mut self.weights[unit.clone()])?;
         }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.share()?;
         self.gradients.fill(T::zero());
         Ok(())
     }
