@@ -46,6 +46,7 @@ pub mod block;
 pub mod bpe;
 pub mod checkpoint;
 pub mod clip;
+pub mod combine;
 pub mod config;
 pub mod cp_ring;
 pub mod cp_ulysses;
