@@ -1,14 +1,14 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
 //! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
-//! nothing. Time spent in calls is counted: it is what communication costs that nothing hides.
+//! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
 
 use crate::layout::Slice;
 use crate::math::Number;
+use crate::timeline::{Kind, Timeline};
 use maypole::{Communicator, Element, ReduceOp, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// In which order contributions are added.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -26,6 +26,7 @@ pub struct Group {
     rank: usize,
     world: usize,
     order: Order,
+    timeline: Timeline,
     inner: Rc<RefCell<Inner>>,
 }
 
@@ -33,19 +34,23 @@ pub struct Group {
 struct Inner {
     comm: Option<Communicator>,
     calls: u64,
-    spent: Duration,
 }
 
 impl Group {
     /// The ranks of `comm`, adding in `order`.
     pub fn new(comm: Communicator, order: Order) -> Self {
+        Self::noting(comm, order, Timeline::default())
+    }
+
+    fn noting(comm: Communicator, order: Order, timeline: Timeline) -> Self {
         let (rank, world) = (comm.rank(), comm.world());
-        Self { rank, world, order, inner: Rc::new(RefCell::new(Inner { comm: Some(comm), ..Inner::default() })) }
+        let inner = Inner { comm: Some(comm), calls: 0 };
+        Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
 
     /// This process and nobody else.
     pub fn alone() -> Self {
-        Self { rank: 0, world: 1, order: Order::Ranks, inner: Rc::default() }
+        Self { rank: 0, world: 1, order: Order::Ranks, timeline: Timeline::default(), inner: Rc::default() }
     }
 
     /// This rank, from 0.
@@ -68,9 +73,9 @@ impl Group {
         Slice { index: self.rank, of: self.world }
     }
 
-    /// How long calls have taken so far.
-    pub fn spent(&self) -> Duration {
-        self.inner.borrow().spent
+    /// Where calls of this group, and of those that were split off it, are noted.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// How many calls there were so far.
@@ -86,12 +91,9 @@ impl Group {
     /// # Panics
     /// If this is the group of one.
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
-        let start = Instant::now();
         let mut inner = self.inner.borrow_mut();
-        let result = call(inner.comm.as_mut().expect("a group of one calls nobody"));
-        inner.spent += start.elapsed();
         inner.calls += 1;
-        result
+        self.timeline.record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -99,12 +101,13 @@ impl Group {
     /// # Errors
     /// As the library's `split`.
     pub fn split(&self, color: usize, key: usize) -> Result<Self> {
+        let alone = Self { timeline: self.timeline.clone(), ..Self::alone() };
         if self.world == 1 {
-            return Ok(Self::alone());
+            return Ok(alone);
         }
         let comm = self.call(|comm| comm.split(Some(color as u64), key as i64))?;
         let comm = comm.expect("a rank with a color is in a group");
-        Ok(if comm.world() == 1 { Self::alone() } else { Self::new(comm, self.order) })
+        Ok(if comm.world() == 1 { alone } else { Self::noting(comm, self.order, self.timeline.clone()) })
     }
 
     /// Everybody's `data`, summed, in everybody's `data`.
