@@ -252,3 +252,19 @@ fn predictions_are_those_of_the_formulas() {
         assert!(table.contains(algorithm), "{table}");
     }
 }
+
+#[test]
+fn timelines_are_printed_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("simulated.json");
+    let line = format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
+    let shown = printed(&line);
+    assert!(shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"), "{shown}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let sent = |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
+    assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
+
+    let output = run("simulate all-gather --trace /nonexistent/file");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
+}

@@ -8,6 +8,8 @@ use crate::walk::{Meaning, Stuck, walk};
 pub(super) struct Node {
     pub(super) rank: usize,
     pub(super) kind: Kind,
+    /// The step of its rank's schedule, or the first of them.
+    pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
     /// For how many others it waits: of its own window, and of the window before.
@@ -151,8 +153,8 @@ impl Builder {
         let mut builder = Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
-            let nodes = schedule.steps.iter().map(|&step| {
-                builder.node(rank, step, schedule.chunks, before.replace(step));
+            let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
+                builder.node((rank, nth), step, schedule.chunks, before.replace(step));
                 builder.nodes.len() - 1
             });
             let nodes = nodes.collect();
@@ -161,7 +163,7 @@ impl Builder {
         builder
     }
 
-    fn node(&mut self, rank: usize, step: Step, chunks: usize, before: Option<Step>) {
+    fn node(&mut self, (rank, nth): (usize, usize), step: Step, chunks: usize, before: Option<Step>) {
         let (kind, span) = match step {
             Step::Send { from, to } => (Kind::Message { to }, from),
             Step::Recv { into, .. } => (Kind::Receive { reduces: false }, into),
@@ -174,7 +176,7 @@ impl Builder {
             (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message)) if to == same => {
                 message.chunks.push(chunk);
             }
-            _ => self.nodes.push(Node { rank, kind, chunks: vec![chunk], waits: 0, waits_across: 0 }),
+            _ => self.nodes.push(Node { rank, kind, step: nth, chunks: vec![chunk], waits: 0, waits_across: 0 }),
         }
     }
 
