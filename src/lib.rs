@@ -97,6 +97,7 @@ pub mod schedule;
 pub mod service;
 pub mod simulate;
 pub mod trace;
+pub mod tuned;
 pub mod tuner;
 pub mod verify;
 pub mod walk;

@@ -18,9 +18,19 @@
 //! for earlier steps of its window that use the same link in the same direction or touch the same span, one of them
 //! writing; and, on a link, for the same step of the window before. So windows overlap, which pipelines chains and
 //! trees. There is no bound on windows in flight.
+//!
+//! # Machines
+//!
+//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is not links but cores:
+//! a [`Machine`] is the model of ranks that do all the work with cores that they may have to share. It counts whole
+//! picoseconds, so that hosts which must choose alike do.
 
 mod graph;
+mod machine;
 mod timeline;
+
+pub use machine::{Link, Machine, Rehearsal, Took};
+pub use timeline::timeline;
 
 use crate::schedule::{Layout, Schedule, part};
 use crate::walk::Stuck;
@@ -28,8 +38,6 @@ use graph::{Graph, Kind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use timeline::{Moment, Part};
-
-pub use timeline::timeline;
 
 /// What links and ranks cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -244,8 +252,8 @@ impl<'a> Clocks<'a> {
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            Kind::Receive { reduces: false } | Kind::Local { reduces: false } => self.done(id, time),
-            Kind::Message { .. } | Kind::Receive { reduces: true } | Kind::Local { reduces: true } => {
+            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false } => self.done(id, time),
+            Kind::Message { .. } | Kind::Receive { reduces: true, .. } | Kind::Local { reduces: true } => {
                 self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
             }
         }

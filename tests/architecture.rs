@@ -18,13 +18,14 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("element", "", "elements depend on nothing"),
     ("error", "algorithms collective element", "errors are data"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
+    ("tuned", "tuner", "where measured costs are kept is no matter of the pure tuner"),
     ("launch", "", "who we are is read from the environment alone"),
     ("bootstrap", "service", "joining knows the control plane and no collective"),
     ("service", "bootstrap", "the control plane knows no collective"),
     (
         "comm",
-        "algorithms bootstrap collective element error execute launch lower schedule service tuner verify",
-        "the front door joins the halves; drawings and prices are not its business",
+        "algorithms bootstrap collective element error execute launch lower schedule service tuned tuner verify",
+        "the front door joins the halves; drawings and simulations are not its business",
     ),
 ];
 const PURE: &str = "collective schedule algorithms walk verify draw trace simulate tuner lower element error";

@@ -268,3 +268,60 @@ fn timelines_are_printed_and_written() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
 }
+
+/// An empty place for costs, so that the user's own are neither read nor written.
+fn without_costs(line: &str) -> Command {
+    let mut command = maypole(line);
+    command.env("MAYPOLE_TUNE", "off");
+    command
+}
+
+#[test]
+fn explain_shows_every_candidate() {
+    let output = without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in
+        ["all_reduce of 65536 bytes on 4 ranks", "6 pairs by streams", "one-shot", "ring", "chosen", "no answer"]
+    {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stdout).contains("'ring' has no answer to barrier; there are dissemination"));
+}
+
+#[test]
+fn explain_measures_what_it_explains() {
+    let output = without_costs("explain all-gather --bytes 1K -n 2 --measure").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
+}
+
+#[test]
+fn costs_are_tuned_kept_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |line: &str| {
+        let output = maypole(line).env("XDG_CACHE_HOME", folder.path()).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let file = folder.path().join("maypole/costs");
+    let (code, shown, complaint) = run("tune --samples 3 --force");
+    if complaint.contains("need two cores") {
+        eprintln!("SKIPPED: costs_are_tuned_kept_and_used needs two cores");
+        return;
+    }
+    assert_eq!(code, Some(0), "{complaint}");
+    assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 1\n"));
+    // Where messages cost an hour and bytes nothing, one hop is best whatever the size.
+    let dear =
+        "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\ntcp 9000000 0 0\nswitch 0\nwake 0\n";
+    std::fs::write(&file, dear).unwrap();
+    let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
+    assert!(shown.contains("* one-shot"), "{shown}");
+    std::fs::write(&file, "maypole costs 1\nnonsense\n").unwrap();
+    let (code, _, complaint) = run("explain all-reduce -n 2");
+    assert_eq!(code, Some(0));
+    assert!(complaint.contains(&file.display().to_string()) && complaint.contains("line 2"), "{complaint}");
+}

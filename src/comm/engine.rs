@@ -3,6 +3,7 @@
 use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
+use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
@@ -11,10 +12,10 @@ use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
-use crate::tuner::{Plan, Question, choose};
+use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
+use maypole_transports::Board;
 use maypole_transports::board::MAX_RANKS;
-use maypole_transports::{Board, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,10 +32,14 @@ pub(super) struct Engine {
     pub(super) hosts: Vec<usize>,
     pub(super) control: Arc<dyn Control>,
     pub(super) timeout: Duration,
-    /// The algorithm that the user asked for by name.
-    pub(super) wanted: Option<Algorithm>,
+    /// What the user asked for by name.
+    pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// What choices depend on, equal on all ranks.
+    pub(super) surroundings: Surroundings,
+    /// Whether calls are timed, for explanations.
+    pub(super) timed: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
@@ -42,8 +47,8 @@ pub(super) struct Engine {
     executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Algorithm>), usize>,
-    given: Interned,
+    known: HashMap<(Call, Option<Wanted>), usize>,
+    pub(super) given: Interned,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
     pulse: Arc<Pulse>,
@@ -52,8 +57,10 @@ pub(super) struct Engine {
 /// A call that has its program.
 #[derive(Debug)]
 pub(super) struct Ready {
-    call: Call,
-    wanted: Option<Algorithm>,
+    pub(super) call: Call,
+    pub(super) wanted: Option<Wanted>,
+    /// What it took, while calls were timed.
+    pub(super) measured: Measured,
     program: Program,
     pub(super) combine: Combine,
     scratch: Region,
@@ -64,8 +71,8 @@ pub(super) struct Ready {
 }
 
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, waiting: Waiting) -> Self {
-        let hosts = boards_of(hosts);
+    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
+        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -80,6 +87,8 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            surroundings,
+            timed: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -123,6 +132,7 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
+        let start = self.timed.then(Instant::now);
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
@@ -141,7 +151,16 @@ impl Engine {
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
+        if let Some(start) = start {
+            self.note(start);
+        }
         Ok(())
+    }
+
+    #[cold]
+    fn note(&mut self, start: Instant) {
+        let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        self.ready[self.current].measured.note(nanoseconds);
     }
 
     /// The name that a call knows these counts by.
@@ -152,20 +171,6 @@ impl Engine {
             (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
         }
         self.given.number(counts)
-    }
-
-    /// The plan that `call` runs by.
-    pub(super) fn plan(&self, call: Call) -> Result<Plan> {
-        let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
-        let bytes = call.layout(self.world, 1, &self.given).count() * call.kind.size();
-        let question = Question { collective: call.collective, world: self.world, hosts, bytes };
-        let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
-        let plan = choose(question, self.wanted.or(fitting))
-            .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })?;
-        if !call.op.needs_order() || self.keeps_order(call.collective, plan.algorithm) {
-            return Ok(plan);
-        }
-        self.plan_in_order(call, question)
     }
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {
@@ -219,6 +224,7 @@ impl Engine {
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            measured: Measured::default(),
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),

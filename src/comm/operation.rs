@@ -4,14 +4,10 @@ use super::Communicator;
 use super::call::{Call, Reduction};
 use super::counts::Count;
 use super::engine::Engine;
-use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::Element;
 use crate::error::Result;
-use crate::schedule::Placement;
 use crate::service::{Cause, CauseKind};
-use crate::tuner::{Plan, Question, choose};
-use crate::verify::verify;
 use maypole_kernels::{Combine, Custom, View, ViewMut};
 use std::any::Any;
 use std::marker::PhantomData;
@@ -190,30 +186,5 @@ impl Engine {
         self.failed = Some(text.clone());
         self.current = usize::MAX;
         self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text });
-    }
-
-    /// True if `algorithm` combines the ranks in their order: derived from its schedules, not declared.
-    pub(super) fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
-        let proof = verify(collective, &self.schedules(collective, algorithm), Placement::Apart);
-        proof.is_ok_and(|proof| proof.keeps_rank_order)
-    }
-
-    /// The plan for a call whose ranks must be combined in their order, where the first choice does not do that.
-    #[cold]
-    pub(super) fn plan_in_order(&self, call: Call, question: Question) -> Result<Plan> {
-        if let Some(wanted) = self.wanted {
-            let why = format!(
-                "algorithm '{wanted}' does not combine the ranks in their order, as {} needs; leave the choice to 'auto'",
-                call.op
-            );
-            return Err(self.invalid(call, why));
-        }
-        let mut able = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(call.collective));
-        let plan = able
-            .find(|algorithm| self.keeps_order(call.collective, *algorithm))
-            .and_then(|algorithm| choose(question, Some(algorithm)).ok());
-        plan.ok_or_else(|| {
-            self.invalid(call, format!("no algorithm combines the ranks in their order, as {} needs", call.op))
-        })
     }
 }

@@ -49,6 +49,12 @@ pub const VARIABLES: &[Variable] = &[
     equal("MAYPOLE_ALGORITHM", "The algorithm to use wherever it fits, by name. Default: the tuner's choice."),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
     each("MAYPOLE_MEMORY", "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank."),
+    each(
+        "MAYPOLE_TUNE",
+        "The file of costs that `maypole tune` measured, or `off` for those built in; rank 0's counts. \
+         Default: the one in the user's cache directory.",
+    ),
+    each("MAYPOLE_EXPLAIN", "`1` times every call, so that explanations say how good predictions were. Default: `0`."),
 ];
 
 /// Renders [`VARIABLES`] as a Markdown table, for the documentation.

@@ -12,6 +12,10 @@ pub(super) struct Node {
     pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
+    /// A message that carries the very span of the message before it, to somebody else.
+    pub(super) again: bool,
+    /// For a receive, the message that it takes.
+    pub(super) takes: usize,
     /// For how many others it waits: of its own window, and of the window before.
     pub(super) waits: u32,
     pub(super) waits_across: u32,
@@ -24,6 +28,7 @@ pub(super) enum Kind {
         to: usize,
     },
     Receive {
+        from: usize,
         reduces: bool,
     },
     Local {
@@ -166,8 +171,8 @@ impl Builder {
     fn node(&mut self, (rank, nth): (usize, usize), step: Step, chunks: usize, before: Option<Step>) {
         let (kind, span) = match step {
             Step::Send { from, to } => (Kind::Message { to }, from),
-            Step::Recv { into, .. } => (Kind::Receive { reduces: false }, into),
-            Step::RecvReduce { into, .. } => (Kind::Receive { reduces: true }, into),
+            Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
+            Step::RecvReduce { into, from } => (Kind::Receive { from, reduces: true }, into),
             Step::Copy { into, .. } => (Kind::Local { reduces: false }, into),
             Step::Reduce { into, .. } => (Kind::Local { reduces: true }, into),
         };
@@ -176,7 +181,11 @@ impl Builder {
             (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message)) if to == same => {
                 message.chunks.push(chunk);
             }
-            _ => self.nodes.push(Node { rank, kind, step: nth, chunks: vec![chunk], waits: 0, waits_across: 0 }),
+            _ => {
+                let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
+                let (step, chunks) = (nth, vec![chunk]);
+                self.nodes.push(Node { rank, kind, step, chunks, again, takes: usize::MAX, waits: 0, waits_across: 0 });
+            }
         }
     }
 
@@ -184,6 +193,9 @@ impl Builder {
     fn conflicts(&mut self, tracks: &mut Tracks, (rank, nth): (usize, usize), step: Step, matches: &Matches) {
         let node = self.of[rank][nth];
         let taken = matches.takes[rank][nth].map(|(peer, step)| self.of[peer][step]);
+        if let Some(taken) = taken {
+            self.nodes[taken].takes = node;
+        }
         let link = match step {
             Step::Send { to, .. } => Some(&mut tracks.sent[to]),
             Step::Recv { from, .. } | Step::RecvReduce { from, .. } => Some(&mut tracks.received[from]),

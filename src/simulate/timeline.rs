@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(super) struct Moment {
     pub(super) part: Part,
     pub(super) rank: usize,
-    /// The other end, of a message.
+    /// The other end of the message; the rank itself if there is none.
     pub(super) peer: usize,
     pub(super) step: usize,
     pub(super) window: usize,
@@ -98,7 +98,8 @@ impl Clocks<'_> {
         let (rank, peer) = match (part, node.kind) {
             (Part::Receives, Kind::Message { to }) => (to, node.rank),
             (_, Kind::Message { to }) => (node.rank, to),
-            _ => (node.rank, node.rank),
+            (_, Kind::Receive { from, .. }) => (node.rank, from),
+            (_, Kind::Local { .. }) => (node.rank, node.rank),
         };
         let bytes = self.sizes.bytes(&node.chunks, window);
         moments.push(Moment { part, rank, peer, step: node.step, window, bytes, start, end, id });
@@ -146,12 +147,12 @@ impl Moment {
             Part::Combines => ("combine".to_owned(), '+'),
         };
         let number = |number: usize| Fact::Number(number as u64);
-        let mut facts = vec![("bytes", number(bytes)), ("window", number(window))];
-        if part == Part::Combines {
-            facts.push(("step", number(step)));
-        } else {
-            facts.push(("peer", number(peer)));
-        }
+        let facts = vec![
+            ("bytes", number(bytes)),
+            ("peer", number(peer)),
+            ("step", number(step)),
+            ("window", number(window)),
+        ];
         let (start, end) = (nanoseconds(self.start), nanoseconds(self.end));
         Slice { lane, kind: part.kind(), name, start, end, mark, facts }
     }
