@@ -14,6 +14,7 @@ mod open;
 mod operation;
 mod scans;
 mod surroundings;
+mod traced;
 mod variable;
 
 use crate::collective::Collective;

@@ -74,6 +74,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`execute`] | walks one program over boards and streams |
+//! | [`record`] | what a run did, as a [`trace`] |
 //! | [`comm`] | [`Communicator`], the front door |
 //! | [`launch`] | who am I, and where is rank 0: what every launcher says |
 //! | [`bootstrap`] | how processes find one another and let nobody else in |
@@ -93,6 +94,7 @@ pub mod error;
 pub mod execute;
 pub mod launch;
 pub mod lower;
+pub mod record;
 pub mod schedule;
 pub mod service;
 pub mod simulate;

@@ -19,12 +19,13 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("error", "algorithms collective element", "errors are data"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
     ("tuned", "tuner", "where measured costs are kept is no matter of the pure tuner"),
+    ("record", "execute lower trace", "the recorder watches the executor; it knows no collective"),
     ("launch", "", "who we are is read from the environment alone"),
     ("bootstrap", "service", "joining knows the control plane and no collective"),
     ("service", "bootstrap", "the control plane knows no collective"),
     (
         "comm",
-        "algorithms bootstrap collective element error execute launch lower schedule service tuned tuner verify",
+        "algorithms bootstrap collective element error execute launch lower record schedule service tuned tuner verify",
         "the front door joins the halves; drawings and simulations are not its business",
     ),
 ];

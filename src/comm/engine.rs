@@ -10,6 +10,7 @@ use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
+use crate::record::{Notes, Recorder};
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Measured, Wanted};
@@ -47,11 +48,13 @@ pub(super) struct Engine {
     executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Wanted>), usize>,
+    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
     pulse: Arc<Pulse>,
+    /// Watches calls, if they are to be traced.
+    pub(super) recorder: Option<Box<Recorder>>,
 }
 
 /// A call that has its program.
@@ -62,6 +65,8 @@ pub(super) struct Ready {
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
     program: Program,
+    /// What the recorder wants to know.
+    notes: Option<Arc<Notes>>,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
@@ -98,6 +103,7 @@ impl Engine {
             given: Interned::default(),
             current: usize::MAX,
             failed: None,
+            recorder: None,
         }
     }
 
@@ -143,7 +149,15 @@ impl Engine {
             ready.aside.view().copy_from(input);
             buffers.input = ready.aside.view().as_view();
         }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
+        let done = match (&mut self.recorder, &ready.notes) {
+            (Some(recorder), Some(notes)) if recorder.is_recording() => {
+                let run =
+                    |watch: &mut Recorder| self.executor.run_watched(&ready.program, &ready.combine, &buffers, watch);
+                recorder.call(self.sequence, notes, run)
+            }
+            _ => self.executor.run(&ready.program, &ready.combine, &buffers),
+        };
+        if let Err(failure) = done {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
@@ -230,6 +244,7 @@ impl Engine {
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
+            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
             program,
         });
         self.known.insert((call, self.wanted), self.ready.len() - 1);

@@ -49,6 +49,7 @@ impl Communicator {
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
         (engine.memory, engine.timed) = (self.engine.memory, self.engine.timed);
+        engine.record_as(&self.engine, members, self.splits);
         Self::new(engine, machines)
     }
 

@@ -147,12 +147,8 @@ impl Moment {
             Part::Combines => ("combine".to_owned(), '+'),
         };
         let number = |number: usize| Fact::Number(number as u64);
-        let facts = vec![
-            ("bytes", number(bytes)),
-            ("peer", number(peer)),
-            ("step", number(step)),
-            ("window", number(window)),
-        ];
+        let facts =
+            vec![("bytes", number(bytes)), ("peer", number(peer)), ("step", number(step)), ("window", number(window))];
         let (start, end) = (nanoseconds(self.start), nanoseconds(self.end));
         Slice { lane, kind: part.kind(), name, start, end, mark, facts }
     }
