@@ -104,9 +104,9 @@ const NOTES: [&str; 6] = [
      nccl-tests. So it can be compared with what a link carries, whatever the collective and the number of ranks.",
     "<b>Predicted</b> is what the tuner's model says before anything runs; it chooses the least of these. The model knows \
      nothing of what else this machine was doing.",
-    "<b>The limit</b> was measured in this run by the same ranks, all at once: over shared memory a plain copy of as many \
-     bytes as each rank has to get, over TCP an exchange of them through raw sockets with the neighbours. Nothing is \
-     combined, and nobody waits for anything but bytes. Collectives that reuse what is in a cache can be faster.",
+    "<b>The limit</b> was measured in this run by the same ranks, all at once: over shared memory each copies as many \
+     bytes as it has to get from what its neighbour has just written, over TCP it exchanges them with its neighbours through \
+     raw sockets. Nothing is combined, and nobody waits for anything but bytes.",
     "Hover over a mark for its figures, over a line to see it alone; the boxes hide and show. All figures are in \
      <a href=\"results.csv\">results.csv</a>.",
 ];
@@ -171,19 +171,20 @@ impl<'a> Section<'a> {
     }
 
     fn legend(&self) -> String {
-        let pick = |class: &str, name: &str| {
+        let pick = |class: &str, mark: &str, name: &str| {
             format!(
-                "<label class=\"{class}\"><input type=\"checkbox\" class=\"pick-{class}\" checked><svg viewBox=\"0 0 24 10\" \
-                 class=\"swatch\"><g class=\"{class}\"><path class=\"line\" d=\"M0 5H24\"/></g></svg>{name}</label>\n"
+                "<label class=\"{class}\"><input type=\"checkbox\" class=\"pick-{class}\" checked><svg viewBox=\"-12 -5 24 10\" \
+                 class=\"swatch\"><path class=\"line\" d=\"M-12 0H12\"/><g class=\"mark\"><path d=\"{mark}\"/></g></svg>{name}\
+                 </label>\n"
             )
         };
         let mut html = "<div class=\"legend\">\n".to_owned();
         for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            html += &pick(&format!("s{}", nth % COLOURS), algorithm.name());
+            html += &pick(&format!("s{}", nth % COLOURS), plot::outline(nth), algorithm.name());
         }
-        html += &pick("predicted", "predicted");
+        html += &pick("predicted", "", "predicted");
         if self.limits.iter().any(|limit| self.transports.contains(&limit.transport)) {
-            html += &pick("limit", "the machine's limit");
+            html += &pick("limit", "", "the machine's limit");
         }
         html + "</div>\n"
     }
@@ -213,9 +214,9 @@ impl<'a> Section<'a> {
                 cut: false,
             });
         }
-        let (label, scale) = match shown {
-            Shown::Time => ("time of a call (µs)", Scale::Log(10.0)),
-            Shown::Bus => ("bus bandwidth (GB/s)", Scale::Linear),
+        let (label, scale, tick): (_, _, fn(f64) -> String) = match shown {
+            Shown::Time => ("time of a call", Scale::Log(10.0), duration),
+            Shown::Bus => ("bus bandwidth (GB/s)", Scale::Linear, |value| value.to_string()),
         };
         Plot {
             title: format!("{} over {transport}: {label} by size", names::dashed(self.collective)),
@@ -224,7 +225,7 @@ impl<'a> Section<'a> {
                 scale: Scale::Log(2.0),
                 tick: |bytes| sizes::name(bytes.round() as usize),
             },
-            y: Axis { label, scale, tick: |value| value.to_string() },
+            y: Axis { label, scale, tick },
             series,
         }
     }
@@ -234,8 +235,7 @@ impl<'a> Section<'a> {
         let mut dots: Vec<Dot> = rows.filter_map(|row| Some(shown.dot(row, ceiling(row, limit)?, None))).collect();
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots.dedup_by(|a, b| a.x == b.x);
-        // Below a microsecond it would be of clocks and loops.
-        Series { class: "limit".to_owned(), points: dots, mark: 0, cut: shown.is_time() }
+        Series { class: "limit".to_owned(), points: dots, mark: 0, cut: true }
     }
 }
 
@@ -275,6 +275,16 @@ fn three(us: f64) -> String {
     format!("{us:.digits$}")
 }
 
+/// A power of ten, of microseconds, in the unit that suits it.
+fn duration(us: f64) -> String {
+    match us {
+        ..0.9 => format!("{} ns", (us * 1e3).round()),
+        ..900.0 => format!("{} µs", us.round()),
+        ..900e3 => format!("{} ms", (us / 1e3).round()),
+        _ => format!("{} s", (us / 1e6).round()),
+    }
+}
+
 /// What a plot shows of a time.
 #[derive(Clone, Copy)]
 enum Shown {
@@ -283,10 +293,6 @@ enum Shown {
 }
 
 impl Shown {
-    fn is_time(self) -> bool {
-        matches!(self, Self::Time)
-    }
-
     fn dot(self, row: &Row, us: f64, note: Option<String>) -> Dot {
         let y = match self {
             Self::Time => us,

@@ -45,7 +45,7 @@ pub(super) struct Series {
     pub(super) points: Vec<Dot>,
     /// Which mark.
     pub(super) mark: usize,
-    /// Whether it may reach beyond the plot rather than stretch it.
+    /// Whether it may reach beyond the plot rather than stretch it far.
     pub(super) cut: bool,
 }
 
@@ -66,9 +66,16 @@ struct Map {
     to: f64,
 }
 
+/// The least and the greatest.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// So many times as far as what must be seen does what may be cut stretch a plot.
+const STRETCH: f64 = 2.0;
+
 impl Map {
-    fn new(scale: Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (low, high) = values.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)));
+    fn new(scale: Scale, (low, high): (f64, f64), from: f64, to: f64) -> Self {
         let (low, high) = match scale {
             _ if !low.is_finite() || high <= 0.0 => (1.0, 10.0),
             Scale::Linear => (0.0, high * 1.06),
@@ -107,9 +114,11 @@ impl Map {
 impl Plot {
     /// An `svg` element; `id` is its own on the page.
     pub(super) fn svg(&self, id: &str) -> String {
-        let stretches = || self.series.iter().filter(|series| !series.cut).flat_map(|series| &series.points);
-        let x = Map::new(self.x.scale, stretches().map(|dot| dot.x), LEFT, WIDTH - RIGHT);
-        let y = Map::new(self.y.scale, stretches().map(|dot| dot.y), HEIGHT - BOTTOM, TOP);
+        let dots = |cut| self.series.iter().filter(move |series| series.cut == cut).flat_map(|series| &series.points);
+        let x = Map::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
+        let (low, high) = range(dots(false).map(|dot| dot.y));
+        let near = dots(true).map(|dot| dot.y.clamp(low / STRETCH, (high * STRETCH).max(low / STRETCH)));
+        let y = Map::new(self.y.scale, range(near.chain([low, high])), HEIGHT - BOTTOM, TOP);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n<clipPath id=\"{id}\"><rect x=\"{LEFT}\" \
              y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
@@ -167,15 +176,7 @@ fn line(svg: &mut String, series: &Series, x: &Map, y: &Map, id: &str) {
 /// A mark that differs from those of its neighbours in shape too, in a place that is easy to hit.
 fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
     let Some(note) = &dot.note else { return };
-    let shape = match shape % 6 {
-        0 => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0Z",
-        1 => "M-3.2-3.2H3.2V3.2H-3.2Z",
-        2 => "M0-4.4L4.2 3.2H-4.2Z",
-        3 => "M0-4.6L4.6 0L0 4.6L-4.6 0Z",
-        4 => "M0 4.4L4.2-3.2H-4.2Z",
-        _ => "M-4-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
-    };
-    let note = super::escaped(note);
+    let (note, shape) = (super::escaped(note), outline(shape));
     let _ = write!(
         svg,
         "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title><circle class=\"hit\" r=\"9\"/><path \
@@ -183,12 +184,24 @@ fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
     );
 }
 
+/// A mark around zero, as a path.
+pub(super) fn outline(mark: usize) -> &'static str {
+    match mark % 6 {
+        0 => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0Z",
+        1 => "M-3.2-3.2H3.2V3.2H-3.2Z",
+        2 => "M0-4.4L4.2 3.2H-4.2Z",
+        3 => "M0-4.6L4.6 0L0 4.6L-4.6 0Z",
+        4 => "M0 4.4L4.2-3.2H-4.2Z",
+        _ => "M-4-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn map(scale: Scale, low: f64, high: f64) -> Map {
-        Map::new(scale, [low, high].into_iter(), 0.0, 100.0)
+        Map::new(scale, (low, high), 0.0, 100.0)
     }
 
     #[test]
