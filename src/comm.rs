@@ -14,8 +14,8 @@ mod open;
 mod operation;
 mod scans;
 mod surroundings;
-mod traced;
 mod variable;
+mod watched;
 
 use crate::collective::Collective;
 use crate::element::{Element, ReduceOp};

@@ -101,7 +101,9 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
-        comm.engine.timed = named::<u8>("MAYPOLE_EXPLAIN")? == Some(1);
+        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
+            comm.engine.time();
+        }
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
         }

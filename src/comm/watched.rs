@@ -1,4 +1,6 @@
-//! Having calls recorded.
+//! Calls that somebody looks at: timed for explanations, recorded for traces.
+//!
+//! All of it is off the path of other calls, which ask once whether there is anybody.
 
 use super::Communicator;
 use super::call::Call;
@@ -7,6 +9,7 @@ use crate::error::Result;
 use crate::lower::Program;
 use crate::record::{Notes, Recorder, TraceFile};
 use crate::tuner::Plan;
+use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -88,30 +91,74 @@ impl Communicator {
     }
 }
 
+/// Who looks at the calls of a communicator.
+#[derive(Debug, Default)]
+pub(super) struct Watching {
+    /// Whether calls are timed.
+    timed: bool,
+    recorder: Option<Recorder>,
+}
+
 impl Engine {
+    /// Has calls timed from now on.
+    pub(super) fn time(&mut self) {
+        self.watching.get_or_insert_default().timed = true;
+    }
+
     /// Has calls recorded from now on.
     fn record(&mut self, recorder: Recorder) {
-        self.recorder = Some(Box::new(recorder));
+        self.watching.get_or_insert_default().recorder = Some(recorder);
         // What was made ready before has no notes.
         (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
     }
 
-    /// Has the calls of a group that was split off recorded, too. `members` are ranks of the `parent`, and `number` is
-    /// that of the split.
-    pub(super) fn record_as(&mut self, parent: &Self, members: &[usize], number: u64) {
-        let Some(recorder) = &parent.recorder else { return };
-        let name = match recorder.name() {
-            "" => format!("group {number}"),
-            outer => format!("{outer}.{number}"),
+    /// Has the calls of a group that was split off looked at as those of its `parent` are. `members` are ranks of the
+    /// parent, and `number` is that of the split.
+    pub(super) fn watch_like(&mut self, parent: &Self, members: &[usize], number: u64) {
+        let Some(Watching { timed, recorder }) = parent.watching.as_deref() else { return };
+        let of_group = |recorder: &Recorder| {
+            let name = match recorder.name() {
+                "" => format!("group {number}"),
+                outer => format!("{outer}.{number}"),
+            };
+            // Groups of one split have disjoint members, so the first one tells them apart.
+            recorder.of_group((number << 32) ^ members[0] as u64, &name)
         };
-        // Groups of one split have disjoint members, so the first one tells them apart.
-        let group = (number << 32) ^ members[0] as u64;
-        self.recorder = Some(Box::new(recorder.of_group(group, &name)));
+        self.watching = Some(Box::new(Watching { timed: *timed, recorder: recorder.as_ref().map(of_group) }));
+    }
+
+    /// Performs the current call while it is looked at.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn perform_watched(
+        &mut self,
+        call: Call,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let (start, sequence) = (Instant::now(), self.sequence);
+        self.pulse.enter(sequence);
+        let (executor, ready) = (&mut self.executor, &self.ready[self.current]);
+        let buffers = ready.buffers(factor, input, output);
+        let recorder = self.watching.as_mut().and_then(|watching| watching.recorder.as_mut());
+        let done = match (recorder, &ready.notes) {
+            (Some(recorder), Some(notes)) if recorder.is_recording() => {
+                recorder.call(sequence, notes, |it| executor.run_watched(&ready.program, &ready.combine, &buffers, it))
+            }
+            _ => executor.run(&ready.program, &ready.combine, &buffers),
+        };
+        self.finish(call, output, done)?;
+        if self.watching.as_ref().is_some_and(|watching| watching.timed) {
+            let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+            self.ready[self.current].measured.note(nanoseconds);
+        }
+        Ok(())
     }
 
     /// What a recorder wants to know of a call, if there is one.
     pub(super) fn notes(&self, call: Call, plan: Plan, bytes: usize, program: &Program) -> Option<Arc<Notes>> {
-        self.recorder.as_ref()?;
+        self.watching.as_ref()?.recorder.as_ref()?;
         let (rank, hosts) = (self.rank, &self.hosts);
         let locals = (0..self.world).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let (operation, algorithm) = (call.to_string(), plan.algorithm.name());
