@@ -18,6 +18,7 @@ mod pairs;
 mod scans;
 mod surroundings;
 mod variable;
+mod watched;
 
 use crate::collective::Collective;
 use crate::element::{Element, ReduceOp};

@@ -16,7 +16,6 @@ use crate::group::{Group, Pending};
 use crate::layout::Layout;
 use crate::math::Real;
 use crate::store::{Bytes, Flat, Owned, Store};
-use crate::timeline::{Kind, Timeline};
 use maypole::Result;
 use std::ops::Range;
 
@@ -33,15 +32,14 @@ pub struct Replicated<T> {
     /// Whether sums start while the backward pass runs.
     overlap: bool,
     last: bool,
-    timeline: Timeline,
 }
 
 impl<T: Real> Replicated<T> {
     /// These weights, alike on all ranks of `group`; gradients travel in buckets of `bucket` bytes, during the backward pass
     /// or, without `overlap`, after it.
-    pub fn new(flat: Flat<T>, group: Group, bucket: usize, overlap: bool, timeline: Timeline) -> Self {
+    pub fn new(flat: Flat<T>, group: Group, bucket: usize, overlap: bool) -> Self {
         let buckets = Buckets::new(flat.layout(), bucket / size_of::<T>());
-        Self { flat, group, buckets, under_way: Vec::new(), overlap, last: false, timeline }
+        Self { flat, group, buckets, under_way: Vec::new(), overlap, last: false }
     }
 
     fn send(&mut self, bucket: Range<usize>) -> Result<()> {
@@ -75,7 +73,7 @@ impl<T: Real> Store<T> for Replicated<T> {
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if self.last && self.overlap {
             for bucket in self.buckets.done(unit) {
-                self.timeline.clone().record(Kind::Send, || self.send(bucket))?;
+                self.send(bucket)?;
             }
         }
         Ok(())
@@ -87,7 +85,7 @@ impl<T: Real> Store<T> for Replicated<T> {
             self.send(bucket)?;
         }
         for (bucket, sum) in std::mem::take(&mut self.under_way) {
-            let sum = self.timeline.record(Kind::Wait, || sum.wait())?;
+            let sum = sum.wait()?;
             self.flat.gradients[bucket].copy_from_slice(&sum);
         }
         Ok(())
@@ -95,6 +93,10 @@ impl<T: Real> Store<T> for Replicated<T> {
 
     fn owned(&mut self) -> Vec<Owned<'_, T>> {
         self.flat.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
     }
 
     fn publish(&mut self) -> Result<()> {

@@ -1,14 +1,14 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
 //! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
-//! nothing. Time spent in calls is counted: it is what communication costs that nothing hides.
+//! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
 
 use crate::layout::Slice;
 use crate::math::Number;
+use crate::timeline::{Kind, Timeline};
 use maypole::{Communicator, Element, ReduceOp, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// In which order contributions are added.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -16,7 +16,8 @@ pub enum Order {
     /// As is fastest: the same on all ranks, but another for another number of ranks.
     #[default]
     Fast,
-    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one.
+    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one. The
+    /// library's deterministic mode.
     Ranks,
 }
 
@@ -26,6 +27,7 @@ pub struct Group {
     rank: usize,
     world: usize,
     order: Order,
+    timeline: Timeline,
     inner: Rc<RefCell<Inner>>,
 }
 
@@ -33,19 +35,24 @@ pub struct Group {
 struct Inner {
     comm: Option<Communicator>,
     calls: u64,
-    spent: Duration,
 }
 
 impl Group {
     /// The ranks of `comm`, adding in `order`.
     pub fn new(comm: Communicator, order: Order) -> Self {
+        Self::noting(comm, order, Timeline::default())
+    }
+
+    fn noting(mut comm: Communicator, order: Order, timeline: Timeline) -> Self {
+        comm.set_deterministic(order == Order::Ranks);
         let (rank, world) = (comm.rank(), comm.world());
-        Self { rank, world, order, inner: Rc::new(RefCell::new(Inner { comm: Some(comm), ..Inner::default() })) }
+        let inner = Inner { comm: Some(comm), calls: 0 };
+        Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
 
     /// This process and nobody else.
     pub fn alone() -> Self {
-        Self { rank: 0, world: 1, order: Order::Ranks, inner: Rc::default() }
+        Self { rank: 0, world: 1, order: Order::Ranks, timeline: Timeline::default(), inner: Rc::default() }
     }
 
     /// This rank, from 0.
@@ -68,9 +75,9 @@ impl Group {
         Slice { index: self.rank, of: self.world }
     }
 
-    /// How long calls have taken so far.
-    pub fn spent(&self) -> Duration {
-        self.inner.borrow().spent
+    /// Where calls of this group, and of those that were split off it, are noted.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// How many calls there were so far.
@@ -86,12 +93,9 @@ impl Group {
     /// # Panics
     /// If this is the group of one.
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
-        let start = Instant::now();
         let mut inner = self.inner.borrow_mut();
-        let result = call(inner.comm.as_mut().expect("a group of one calls nobody"));
-        inner.spent += start.elapsed();
         inner.calls += 1;
-        result
+        self.timeline.record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -99,12 +103,13 @@ impl Group {
     /// # Errors
     /// As the library's `split`.
     pub fn split(&self, color: usize, key: usize) -> Result<Self> {
+        let alone = Self { timeline: self.timeline.clone(), ..Self::alone() };
         if self.world == 1 {
-            return Ok(Self::alone());
+            return Ok(alone);
         }
         let comm = self.call(|comm| comm.split(Some(color as u64), key as i64))?;
         let comm = comm.expect("a rank with a color is in a group");
-        Ok(if comm.world() == 1 { Self::alone() } else { Self::new(comm, self.order) })
+        Ok(if comm.world() == 1 { alone } else { Self::noting(comm, self.order, self.timeline.clone()) })
     }
 
     /// Everybody's `data`, summed, in everybody's `data`.
@@ -112,14 +117,10 @@ impl Group {
     /// # Errors
     /// As the library's.
     pub fn all_reduce<T: Number>(&self, data: &mut [T]) -> Result<()> {
-        match self.order {
-            _ if self.world == 1 => Ok(()),
-            Order::Fast => self.call(|comm| comm.all_reduce(data, ReduceOp::Sum)),
-            Order::Ranks => {
-                let len = data.len();
-                self.sum_in_order(data, 0..len)
-            }
+        if self.world == 1 {
+            return Ok(());
         }
+        self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
     /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its place, the rest undefined.
@@ -127,17 +128,14 @@ impl Group {
     /// # Errors
     /// As the library's.
     pub fn reduce_scatter<T: Number>(&self, data: &mut [T]) -> Result<()> {
-        let mine = self.slice().range(data.len());
-        match self.order {
-            _ if self.world == 1 => Ok(()),
-            Order::Ranks => self.sum_in_order(data, mine),
-            Order::Fast => {
-                let (mut sum, counts) = (vec![T::zero(); mine.len()], self.counts(data.len()));
-                self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
-                data[mine].copy_from_slice(&sum);
-                Ok(())
-            }
+        if self.world == 1 {
+            return Ok(());
         }
+        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let mut sum = vec![T::zero(); mine.len()];
+        self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
+        data[mine].copy_from_slice(&sum);
+        Ok(())
     }
 
     /// Everybody's part of `data`, each in its place; this rank's is there already.
@@ -203,17 +201,6 @@ impl Group {
     /// How many of `len` elements are in each rank's part.
     fn counts(&self, len: usize) -> Vec<usize> {
         (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
-    }
-
-    fn sum_in_order<T: Number>(&self, data: &mut [T], part: std::ops::Range<usize>) -> Result<()> {
-        let all = self.gather(data)?;
-        let mut contributions = all.chunks_exact(data.len()).map(|one| &one[part.clone()]);
-        let sum = &mut data[part.clone()];
-        sum.copy_from_slice(contributions.next().expect("a group has a first rank"));
-        for one in contributions {
-            sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += *one);
-        }
-        Ok(())
     }
 }
 

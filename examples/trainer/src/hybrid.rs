@@ -36,7 +36,6 @@ use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
 use crate::store::Store;
-use crate::timeline::Timeline;
 use crate::tp::Tensor;
 use crate::vocab::Divided;
 use maypole::{Communicator, Result};
@@ -227,7 +226,7 @@ fn store<T: Real>(layout: Layout, seed: u64, setup: &Setup, groups: &Groups) -> 
         _ => groups.copies.clone(),
     };
     let weights = layout.initial(seed);
-    let inner = setup.sharding.store(layout, weights, copies, Timeline::default());
+    let inner = setup.sharding.store(layout, weights, copies);
     let share = if fault == Some(Fault::GradientsAveraged) { 1.0 / groups.copies.world() as f64 } else { 1.0 };
     Box::new(Partial::new(inner, sums, setup.sharding, share))
 }

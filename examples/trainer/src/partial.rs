@@ -109,6 +109,10 @@ impl<T: Real> Store<T> for Partial<T> {
         self.inner.owned()
     }
 
+    fn share(&mut self) -> Result<()> {
+        self.inner.share()
+    }
+
     fn publish(&mut self) -> Result<()> {
         self.inner.publish()
     }

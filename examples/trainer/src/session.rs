@@ -53,7 +53,7 @@ impl<T: Real> Session<T> {
     pub fn new(gpt: Gpt<T>, store: Box<dyn Store<T>>, rule: Rule, schedule: Schedule, data: &Group) -> Self {
         let copies = store.copies();
         let norm = Norm::new(store.layout(), data.clone(), |_| copies);
-        let timeline = Timeline::default();
+        let timeline = data.timeline().clone();
         let (optimizer, losses) = (Optimizer::new(rule), data.clone());
         Self { gpt, store, optimizer, schedule, norm, clip: None, scale: None, losses, timeline, step: 0 }
     }

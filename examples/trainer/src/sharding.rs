@@ -7,7 +7,6 @@ use crate::layout::Layout;
 use crate::local_sgd::Local;
 use crate::math::Real;
 use crate::store::{Flat, Store};
-use crate::timeline::Timeline;
 use crate::zero1::Zero1;
 use crate::zero2::Zero2;
 use serde::{Deserialize, Serialize};
@@ -47,16 +46,10 @@ impl Default for Sharding {
 
 impl Sharding {
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
-    pub fn store<T: Real>(
-        self,
-        layout: Layout,
-        weights: Vec<T>,
-        group: Group,
-        timeline: Timeline,
-    ) -> Box<dyn Store<T>> {
+    pub fn store<T: Real>(self, layout: Layout, weights: Vec<T>, group: Group) -> Box<dyn Store<T>> {
         match self {
             Self::Replicated { bucket, overlap } => {
-                Box::new(Replicated::new(Flat::new(layout, weights), group, bucket, overlap, timeline))
+                Box::new(Replicated::new(Flat::new(layout, weights), group, bucket, overlap))
             }
             Self::Zero1 => Box::new(Zero1::new(Flat::new(layout, weights), group)),
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),

@@ -92,9 +92,7 @@ pub trait Store<T: Real> {
     ///
     /// # Errors
     /// As the collectives in it.
-    fn share(&mut self) -> Result<()> {
-        Ok(())
-    }
+    fn share(&mut self) -> Result<()>;
 
     /// The update is done: weights are made known to whoever needs them, gradients are zero again.
     ///
@@ -162,6 +160,10 @@ impl<T: Real> Store<T> for Flat<T> {
 
     fn owned(&mut self) -> Vec<Owned<'_, T>> {
         vec![Owned { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
     }
 
     fn publish(&mut self) -> Result<()> {

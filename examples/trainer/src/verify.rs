@@ -170,7 +170,7 @@ impl Recipe {
         let layout = Layout::whole(&self.config);
         let gpt = Gpt::new(&layout, Axes::alone());
         let weights = layout.initial(self.seed);
-        let store = sharding.store(layout, weights, group.clone(), crate::timeline::Timeline::default());
+        let store = sharding.store(layout, weights, group.clone());
         let mut session = Session::new(gpt, store, self.rule, self.schedule, group);
         session.clip = self.clip;
         session

@@ -11,7 +11,6 @@ use maypole_trainer::schedule::Schedule;
 use maypole_trainer::session::Session;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::store::{Bytes, Owned, Store};
-use maypole_trainer::timeline::Timeline;
 use maypole_trainer::verify::{Difference, First, Recipe};
 
 const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
@@ -109,6 +108,10 @@ impl Store<f32> for Mistaken {
         self.inner.owned()
     }
 
+    fn share(&mut self) -> Result<()> {
+        self.inner.share()
+    }
+
     fn publish(&mut self) -> Result<()> {
         self.own.clear();
         self.inner.publish()
@@ -124,7 +127,7 @@ fn made(mistake: Mistake) -> Difference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let prepare = |session: &mut Session<f32>, group: &Group| {
         let layout = session.store.layout().clone();
-        let inner = DATA.store(layout.clone(), layout.initial(recipe.seed), group.clone(), Timeline::default());
+        let inner = DATA.store(layout.clone(), layout.initial(recipe.seed), group.clone());
         let (group, own, before) = (group.clone(), Vec::new(), Vec::new());
         session.store = Box::new(Mistaken { inner, group, mistake, own, before });
     };
@@ -207,7 +210,7 @@ fn weights_drawn_by_rank_are_caught() {
     let prepare = |session: &mut Session<f32>, group: &Group| {
         let layout = session.store.layout().clone();
         let weights = layout.initial(recipe.seed + group.rank() as u64);
-        session.store = DATA.store(layout, weights, group.clone(), Timeline::default());
+        session.store = DATA.store(layout, weights, group.clone());
     };
     let difference = on_rank_0(&recipe, prepare, |batch| batch);
     assert!(difference.weights > 1e-5, "the loss falls as if nothing were wrong, but: {difference:?}");
@@ -219,7 +222,7 @@ fn a_group_of_the_wrong_ranks_is_caught() {
     let prepare = |session: &mut Session<f32>, group: &Group| {
         let layout = session.store.layout().clone();
         let wrong = group.split(group.rank(), 0).unwrap();
-        session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong, Timeline::default());
+        session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong);
     };
     assert!(on_rank_0(&recipe, prepare, |batch| batch).weights > 1e-5);
 }

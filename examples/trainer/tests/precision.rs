@@ -20,7 +20,7 @@ fn recipe(steps: u64) -> Recipe {
 
 fn narrow<H: Half>(session: &mut Session<f32>, sharding: Sharding, group: &Group) {
     let layout = session.store.layout().clone();
-    let masters = sharding.store(layout.clone(), layout.initial(7), group.clone(), session.timeline.clone());
+    let masters = sharding.store(layout.clone(), layout.initial(7), group.clone());
     session.store = Box::new(Cast::<H>::new(masters));
     session.gpt.device = Arc::new(Rounded::<H>::default());
 }
