@@ -26,6 +26,7 @@
 //! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
 //! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
+//! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
@@ -91,6 +92,7 @@ pub mod sharding;
 pub mod shards;
 pub mod sp;
 pub mod store;
+pub mod theory;
 pub mod timeline;
 pub mod tp;
 pub mod verify;
