@@ -47,6 +47,8 @@ pub struct Experts {
 pub struct Ledger {
     /// Groups of tokens in the whole batch, over which the auxiliary loss is a mean.
     pub groups: usize,
+    /// Whether to write down: not when a forward pass is made again for its backward pass.
+    pub open: bool,
     /// The auxiliary losses of this rank's tokens, as parts of that mean.
     pub loss: f64,
     /// Tokens sent to each expert of the whole model, from this rank's tokens.
@@ -75,6 +77,9 @@ impl Experts {
 
     fn write_down<T>(&self, routed: &Routed<T>, routes: &Routes) {
         let mut ledger = self.ledger.borrow_mut();
+        if !ledger.open {
+            return;
+        }
         ledger.loss += routed.loss / ledger.groups as f64;
         ledger.dropped += routed.dropped();
         ledger.here += routes.load.iter().sum::<usize>();

@@ -23,7 +23,7 @@
 //! | [`mesh`], [`setup`], [`hybrid`] | which rank does what; the choices; one rank of any mesh |
 //! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
 //! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
-//! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
+//! | [`pp_plan`], [`pp_trace`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their clock, their pictures, who executes them |
 //! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
 //! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
@@ -82,6 +82,7 @@ pub mod placement;
 pub mod pp;
 pub mod pp_draw;
 pub mod pp_plan;
+pub mod pp_trace;
 pub mod precision;
 pub mod random;
 pub mod reshard;

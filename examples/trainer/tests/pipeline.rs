@@ -3,7 +3,8 @@
 mod support;
 
 use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::{Pass, Plan, Schedule, equal_stages, simulate};
+use maypole_trainer::pp_plan::{Pass, Plan, Schedule};
+use maypole_trainer::pp_trace::{equal_stages, simulate};
 use maypole_trainer::setup::Setup;
 use support::{Run, Task, alone, mesh, train, train_by};
 

@@ -28,19 +28,21 @@ pub struct Task {
     pub rate: f64,
     /// The most that the gradient's norm may be.
     pub clip: Option<f64>,
+    /// Whether activations are computed again.
+    pub recompute: bool,
 }
 
 impl Task {
     /// The model of the criteria: 20 steps of gradient descent on 8 rows.
     pub fn full() -> Self {
-        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None }
+        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None, recompute: false }
     }
 
     /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
     /// number is 122: nothing divides the vocabulary, and its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
-        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None }
+        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None, recompute: false }
     }
 
     /// The same with experts.
@@ -136,7 +138,7 @@ pub struct Seen {
 fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
-    worker.session.clip = task.clip;
+    (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     change(&mut worker.plan);
     let (mut losses, mut last) = (Vec::new(), None);
     for _ in 0..task.steps {
