@@ -95,6 +95,7 @@ pub mod lower;
 pub mod schedule;
 pub mod service;
 pub mod simulate;
+pub mod topology;
 pub mod tuner;
 pub mod verify;
 pub mod walk;
