@@ -1,0 +1,18 @@
+//! What lies between the ranks: devices, the links that join them, and what follows from their bandwidths.
+//!
+//! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them (switches, host bridges,
+//! NUMA nodes) and of directed links with a bandwidth. It is data: it may be read from a machine, from what a tool
+//! printed about one, or be made up. A path is as wide as its narrowest link, and its [`Class`] is that of its worst hop.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
+//! | [`model`] | the graph, its builder and its paths |
+//! | [`bandwidth`] | what links carry, by kind and generation, each figure with its source |
+
+pub mod bandwidth;
+pub mod class;
+pub mod model;
+
+pub use class::Class;
+pub use model::{Kind, Link, LinkKind, Node, Path, Topology};
