@@ -64,6 +64,7 @@
 //! | [`walk`] | the law, implemented once |
 //! | [`verify`] | schedules on symbols: the checker |
 //! | [`simulate`] | schedules on clocks: the price |
+//! | [`topology`] | what lies between the ranks: links, rings and trees over them, predictions |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
 //! | [`element`], [`error`] | what buffers are made of; what can go wrong |

@@ -12,6 +12,11 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("verify", "collective schedule walk", "the checker knows what is promised and the law, never who executes"),
     ("draw", "schedule walk", "a drawing shows steps, whatever they are for"),
     ("simulate", "schedule walk", "the simulator prices steps, whatever they are for"),
+    (
+        "topology",
+        "algorithms collective schedule walk",
+        "a topology is data about machines; it knows no executor and reads no machine itself",
+    ),
     ("tuner", "algorithms collective schedule simulate", "the tuner is pure: equal questions have equal answers"),
     ("lower", "collective schedule walk", "lowering is pure and knows no algorithm"),
     ("element", "", "elements depend on nothing"),
@@ -26,7 +31,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
         "the front door joins the halves; drawings and prices are not its business",
     ),
 ];
-const PURE: &str = "collective schedule algorithms walk verify draw simulate tuner lower element error";
+const PURE: &str = "collective schedule algorithms walk verify draw simulate topology tuner lower element error";
 const EFFECTS: &[&str] = &[
     "std::env",
     "std::fs",

@@ -1,11 +1,31 @@
-//! The machine: which devices there are, how near they are to each other, and the text that says so.
+//! What lies between the ranks: devices, the links that join them, and what follows from their bandwidths.
+//!
+//! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them (switches, host bridges,
+//! NUMA nodes) and of directed links with a bandwidth. It is data: it may be read from a machine, from what a tool
+//! printed about one, or be made up. A path is as wide as its narrowest link, and its [`Class`] is that of its worst hop.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
+//! | [`model`] | the graph, its builder and its paths |
+//! | [`bandwidth`] | what links carry, by kind and generation, each figure with its source |
+//! | [`description`] | any of the texts below, told apart by what it contains |
+//! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
+//! | [`xml`] | the topology files of NCCL and RCCL |
+//! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
+//! | [`printed`], [`answers`], [`text`] | a cell, what every description answers, and where it is not understood |
 
 pub mod answers;
+pub mod bandwidth;
+pub mod class;
 pub mod description;
 pub mod matrix;
+pub mod model;
 pub mod printed;
 pub mod rocm;
 pub mod text;
 pub mod xml;
 
+pub use class::Class;
 pub use description::Description;
+pub use model::{Kind, Link, LinkKind, Node, Path, Topology};
