@@ -97,7 +97,10 @@ fn title(line: &[Glyph]) -> Option<String> {
 
 impl Table {
     /// The labels, and the cells row by row. The header ends where its first label comes again.
-    fn read<T>(&self, cell: impl Fn(&str, bool) -> Result<T, &'static str>) -> Result<(Vec<String>, Vec<Vec<T>>), ReadError> {
+    fn read<T>(
+        &self,
+        cell: impl Fn(&str, bool) -> Result<T, &'static str>,
+    ) -> Result<(Vec<String>, Vec<Vec<T>>), ReadError> {
         let text = |at: usize| self.words.get(at).map(|word| word.text.as_str());
         let again = (1..self.words.len()).find(|at| text(*at) == text(0));
         let count = again.ok_or_else(|| self.error(self.words.len(), "a row for each of the columns"))?;

@@ -27,7 +27,7 @@ mod attributes;
 mod paths;
 
 use super::text::ReadError;
-use attributes::Element;
+use attributes::{Element, Source};
 
 /// A machine as such a file describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,13 +150,9 @@ impl System {
     pub fn read(text: &str) -> Result<System, ReadError> {
         // XML forbids blank lines before a declaration; pasted files have them.
         let trimmed = text.trim_start_matches(|char: char| char.is_whitespace() || char == '\u{feff}');
-        let skipped = text[..text.len() - trimmed.len()].matches('\n').count();
-        Self::read_trimmed(trimmed).map_err(|error| ReadError { line: error.line + skipped, ..error })
-    }
-
-    fn read_trimmed(text: &str) -> Result<System, ReadError> {
-        let tree = roxmltree::Document::parse(text).map_err(|error| attributes::malformed(text, &error))?;
-        let root = Element { node: tree.root_element(), text };
+        let source = Source { text: trimmed, skipped: text[..text.len() - trimmed.len()].matches('\n').count() };
+        let tree = roxmltree::Document::parse(trimmed).map_err(|error| source.malformed(&error))?;
+        let root = Element { node: tree.root_element(), source };
         if root.name() != "system" {
             return Err(root.error("<system>, the root of a topology file"));
         }
@@ -193,7 +189,8 @@ fn cpu(element: &Element, notes: &mut Vec<String>) -> Result<Cpu, ReadError> {
 }
 
 fn pci(element: &Element, depth: usize, notes: &mut Vec<String>) -> Result<Pci, ReadError> {
-    let deeper = depth.checked_sub(1).ok_or_else(|| element.error(format!("at most {DEPTH} devices behind each other")))?;
+    let deeper =
+        depth.checked_sub(1).ok_or_else(|| element.error(format!("at most {DEPTH} devices behind each other")))?;
     let mut pci = Pci {
         bus: element.required("busid")?.to_lowercase(),
         class: element.class("class")?,

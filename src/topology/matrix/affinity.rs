@@ -22,7 +22,10 @@ impl Affinity {
         let names = [columns.cpu_affinity, columns.numa_affinity, columns.gpu_numa];
         let expected = names.into_iter().filter(|there| *there).count();
         let text: String = rest.iter().map(|glyph| glyph.char).collect();
-        let fields: Vec<String> = words(rest).into_iter().flat_map(|word| apart(&word.text)).collect();
+        // A line may have been broken within a field or between two.
+        let joined = fields(&[rest]);
+        let separate = fields(&rest.chunk_by(|a, b| a.line == b.line).collect::<Vec<_>>());
+        let fields = if joined.len() == expected { joined } else { separate };
         match fields.len() {
             0 => Affinity::default(),
             found if found == expected => Affinity::of(&fields, columns),
@@ -37,11 +40,16 @@ impl Affinity {
     }
 
     fn of(fields: &[String], columns: &Columns) -> Affinity {
-        let mut fields = fields.iter().map(|field| Some(field.trim().to_owned()).filter(|it| !it.is_empty() && it != "N/A"));
+        let mut fields =
+            fields.iter().map(|field| Some(field.trim().to_owned()).filter(|it| !it.is_empty() && it != "N/A"));
         let mut next = |there: bool| if there { fields.next().flatten() } else { None };
         let (cpus, numa) = (next(columns.cpu_affinity), next(columns.numa_affinity));
         Affinity { cpus, numa, note: None }
     }
+}
+
+fn fields(lines: &[&[Glyph]]) -> Vec<String> {
+    lines.iter().flat_map(|line| words(line)).flat_map(|word| apart(&word.text)).collect()
 }
 
 /// `0-31N/A` are two fields.

@@ -15,7 +15,9 @@ pub(super) fn begins(line: &[Glyph], at: usize) -> bool {
     let start = skip_blanks(line, at);
     // `SYSTEM` and `XYZ` are no cells; `SYSSYS` and `SYS0-7` begin with one.
     let whole = |(class, end): &(Printed, usize)| match line.get(*end) {
-        Some(next) if !next.is_blank() => is_cell(line, *end) || (*class != Printed::Same && next.char.is_ascii_digit()),
+        Some(next) if !next.is_blank() => {
+            is_cell(line, *end) || (*class != Printed::Same && next.char.is_ascii_digit())
+        }
         _ => true,
     };
     classes(line, start).iter().any(whole)

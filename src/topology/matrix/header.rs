@@ -35,7 +35,7 @@ pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
     let Some(start) = lines[..first_row].iter().rposition(|line| is_header(&line)) else {
         return Err(error_at(&lines[first_row], 0, format!("a line above it that names the columns from {label} on")));
     };
-    let columns = columns(&lines[start..first_row], &label, &known_labels(&lines[first_row..]))?;
+    let columns = columns(&lines[start..first_row], &known_labels(&lines[first_row..]))?;
     Ok(Block { lines, first_row, columns })
 }
 
@@ -43,7 +43,8 @@ pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
 pub(super) fn first_row(lines: &[Vec<Glyph>]) -> Option<(usize, usize)> {
     let row = |line: &Vec<Glyph>| {
         let starts = |at: &usize| {
-            let fresh = *at == 0 || !is_of_label(line[at - 1].char);
+            let behind = |it: char| it.is_alphanumeric() || "_.-".contains(it);
+            let fresh = *at == 0 || !behind(line[at - 1].char);
             fresh && gpu_label(line, *at).is_some_and(|end| cells::begins(line, end))
         };
         (0..line.len()).find(starts)
@@ -97,7 +98,7 @@ fn known_labels(rows: &[Vec<Glyph>]) -> Vec<String> {
 }
 
 /// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is cut into some that are.
-fn columns(lines: &[Vec<Glyph>], first: &str, known: &[String]) -> Result<Columns, ReadError> {
+fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
     let affinity = ["CPU", "NUMA", "Affinity"].into_iter().filter_map(|word| text.find(word)).min();
@@ -109,7 +110,7 @@ fn columns(lines: &[Vec<Glyph>], first: &str, known: &[String]) -> Result<Column
     for word in words(&glyphs) {
         let junk = word.text.chars().take_while(|char| !is_of_label(*char)).count();
         let word = Word { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
-        started |= begins_with_label(&word.text, first);
+        started |= is_numbered(&word.text) || known.iter().any(|label| begins_with_label(&word.text, label));
         if started && !word.text.is_empty() {
             labels.extend(split(&word, known).ok_or_else(|| error_at(&glyphs, word.at, "the label of a column"))?);
         }
@@ -130,7 +131,8 @@ fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
     let lengths = (1..=word.text.chars().count()).rev();
     let part = |length: &usize| {
         let part = &word.text[..at(*length)];
-        known.iter().any(|label| label == part) || (is_numbered(part) && !word.text[part.len()..].starts_with(|c: char| c.is_ascii_digit()))
+        known.iter().any(|label| label == part)
+            || (is_numbered(part) && !word.text[part.len()..].starts_with(|c: char| c.is_ascii_digit()))
     };
     for length in lengths.filter(part) {
         let (head, rest) = word.text.split_at(at(length));

@@ -3,8 +3,8 @@
 use super::affinity::{Affinity, is_affinity};
 use super::cells::{self, Reading};
 use super::header::{Block, Columns, is_gpu};
-use crate::topology::printed::Printed;
 use crate::topology::matrix::Matrix;
+use crate::topology::printed::Printed;
 use crate::topology::text::{Glyph, ReadError, error_at};
 
 /// One row, unwrapped, and the ways in which it can be read.
@@ -90,7 +90,9 @@ fn readings(row: &Row, columns: &Columns) -> Result<Vec<Reading>, ReadError> {
         let reading = all.iter().max_by_key(|reading| reading.end).expect("a row begins with a cell");
         let at = cells::skip_blanks(&row.glyphs, reading.end);
         let expected = match columns.labels.get(reading.cells.len()) {
-            Some(column) => format!("a class for {} and {}: X, NV#, PIX, PXB, PHB, NODE or SYS", row.label, column.text),
+            Some(column) => {
+                format!("a class for {} and {}: X, NV#, PIX, PXB, PHB, NODE or SYS", row.label, column.text)
+            }
             None => format!("CPUs as in 0-7,16, or the end of the row: all {} columns are there", columns.labels.len()),
         };
         return Err(error_at(&row.glyphs, at, expected));

@@ -1,20 +1,29 @@
 //! Elements and their values, with the place of what is wrong.
 
 use crate::topology::text::ReadError;
-use roxmltree::{Attribute, Document, Error, Node};
+use roxmltree::{Attribute, Error, Node};
+
+/// What was parsed, and how many lines stood before it.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    pub(super) skipped: usize,
+}
 
 /// An element of the file.
 pub(super) struct Element<'a> {
     pub(super) node: Node<'a, 'a>,
-    pub(super) text: &'a str,
+    pub(super) source: Source<'a>,
 }
 
-/// The parser's own complaint, at its place.
-pub(super) fn malformed(text: &str, error: &Error) -> ReadError {
-    let (line, column) = (error.pos().row as usize, error.pos().col as usize);
-    let found = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-    let found = found.chars().skip(column.saturating_sub(1)).take(40).collect();
-    ReadError { line, column, found, expected: format!("well-formed XML ({error})") }
+impl Source<'_> {
+    /// The parser's own complaint, at its place.
+    pub(super) fn malformed(&self, error: &Error) -> ReadError {
+        let (row, column) = (error.pos().row as usize, error.pos().col as usize);
+        let found = self.text.lines().nth(row.saturating_sub(1)).unwrap_or_default();
+        let found = found.chars().skip(column.saturating_sub(1)).take(40).collect();
+        ReadError { line: row + self.skipped, column, found, expected: format!("well-formed XML ({error})") }
+    }
 }
 
 impl<'a> Element<'a> {
@@ -23,12 +32,14 @@ impl<'a> Element<'a> {
     }
 
     pub(super) fn children(&self) -> impl Iterator<Item = Element<'a>> {
-        let text = self.text;
-        self.node.children().filter(Node::is_element).map(move |node| Element { node, text })
+        let source = self.source;
+        self.node.children().filter(Node::is_element).map(move |node| Element { node, source })
     }
 
-    fn document(&self) -> &'a Document<'a> {
-        self.node.document()
+    /// Line and column of a byte.
+    fn place(&self, byte: usize) -> (usize, usize) {
+        let place = self.node.document().text_pos_at(byte);
+        (place.row as usize + self.source.skipped, place.col as usize)
     }
 
     /// An error at the element itself.
@@ -37,14 +48,14 @@ impl<'a> Element<'a> {
     }
 
     fn at(&self, byte: usize, found: String, expected: impl Into<String>) -> ReadError {
-        let place = self.document().text_pos_at(byte);
-        ReadError { line: place.row as usize, column: place.col as usize, found, expected: expected.into() }
+        let (line, column) = self.place(byte);
+        ReadError { line, column, found, expected: expected.into() }
     }
 
     /// A note that this element was left out.
     pub(super) fn unknown(&self) -> String {
-        let place = self.document().text_pos_at(self.node.range().start);
-        format!("line {}: <{}> is not known here and left out", place.row, self.name())
+        let (line, _) = self.place(self.node.range().start);
+        format!("line {line}: <{}> is not known here and left out", self.name())
     }
 
     fn attribute(&self, name: &str) -> Option<Attribute<'a, 'a>> {
@@ -52,16 +63,11 @@ impl<'a> Element<'a> {
     }
 
     /// A value that `parse` must accept, if there is one.
-    fn parsed<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, ReadError> {
+    fn parsed<T>(&self, name: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, ReadError> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
         match parse(attribute.value().trim()) {
             Some(value) => Ok(Some(value)),
-            None => Err(self.at(attribute.range().start, self.text[attribute.range()].to_owned(), expected)),
+            None => Err(self.at(attribute.range().start, self.source.text[attribute.range()].to_owned(), expected)),
         }
     }
 
@@ -86,7 +92,8 @@ impl<'a> Element<'a> {
 
     /// How many links: at least one, no more than a GPU could have.
     pub(super) fn count(&self, name: &str) -> Result<u32, ReadError> {
-        let count = self.parsed(name, "a number of links", |text| text.parse().ok().filter(|it| (1..=1024).contains(it)));
+        let count =
+            self.parsed(name, "a number of links", |text| text.parse().ok().filter(|it| (1..=1024).contains(it)));
         count?.ok_or_else(|| self.error(format!("<{}> with {name}=\"...\"", self.name())))
     }
 

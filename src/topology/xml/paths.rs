@@ -75,7 +75,8 @@ impl System {
         let gpus = &devices.gpus;
         let class = |a: usize, b: usize| if a == b { Printed::Same } else { devices.class(a, b) };
         let links: Vec<Vec<_>> = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| class(a, b)).collect()).collect();
-        let to_cards = |gpu: &Placed<Accelerator>| devices.cards.iter().map(|card| between(&gpu.above, &card.above)).collect();
+        let to_cards =
+            |gpu: &Placed<Accelerator>| devices.cards.iter().map(|card| between(&gpu.above, &card.above)).collect();
         let to_cards: Vec<Vec<Printed>> = gpus.iter().map(to_cards).collect();
         let nearest_nics = match devices.cards.len() {
             0 => None,
