@@ -9,10 +9,16 @@
 //! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
 //! | [`model`] | the graph, its builder and its paths |
 //! | [`bandwidth`] | what links carry, by kind and generation, each figure with its source |
+//! | [`pairs`] | a host made up from the classes of its pairs |
+//! | [`cluster`] | well-known hosts by name, and several of any host on a network |
+//! | [`rings`] | the ring whose worst link is best |
 
 pub mod bandwidth;
 pub mod class;
+pub mod cluster;
 pub mod model;
+pub mod pairs;
+pub mod rings;
 
 pub use class::Class;
 pub use model::{Kind, Link, LinkKind, Node, Path, Topology};
