@@ -9,6 +9,9 @@
 //! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
 //! | [`model`] | the graph, its builder and its paths |
 //! | [`bandwidth`] | what links carry, by kind and generation, each figure with its source |
+//! | [`pairs`] | a host made up from the classes of its pairs |
+//! | [`cluster`] | well-known hosts by name, and several of any host on a network |
+//! | [`rings`] | the ring whose worst link is best |
 //! | [`description`] | any of the texts below, told apart by what it contains |
 //! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
 //! | [`xml`] | the topology files of NCCL and RCCL |
@@ -18,10 +21,13 @@
 pub mod answers;
 pub mod bandwidth;
 pub mod class;
+pub mod cluster;
 pub mod description;
 pub mod matrix;
 pub mod model;
+pub mod pairs;
 pub mod printed;
+pub mod rings;
 pub mod rocm;
 pub mod text;
 pub mod xml;

@@ -236,6 +236,14 @@ impl Topology {
     /// # Panics
     /// If there is no such node.
     pub fn paths(&self, from: usize) -> Paths<'_> {
+        self.paths_over(from, |_| true)
+    }
+
+    /// All paths from `from` that cross only links that `may` be crossed.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn paths_over(&self, from: usize, may: impl Fn(&Link) -> bool) -> Paths<'_> {
         let mut paths = Paths { topology: self, from, reached: vec![None; self.nodes.len()] };
         let mut costs = vec![u64::MAX; self.nodes.len()];
         let mut open = BinaryHeap::from([Reverse((0, from))]);
@@ -248,7 +256,7 @@ impl Topology {
             for &link in &self.leaving[node] {
                 let Link { to, kind, .. } = self.links[link];
                 let cost = cost + kind.price();
-                if cost < costs[to] && self.may_turn(node, arrived, kind) {
+                if cost < costs[to] && self.may_turn(node, arrived, kind) && may(&self.links[link]) {
                     costs[to] = cost;
                     paths.reached[to] = Some(link);
                     open.push(Reverse((cost, to)));
