@@ -4,13 +4,14 @@
 #[path = "topologies/damage.rs"]
 mod damage;
 
-use maypole::topology::Description;
 use maypole::topology::answers::{Answers, Nearest};
+use maypole::topology::bandwidth::{Generation, Processor};
 use maypole::topology::matrix::Matrix;
 use maypole::topology::printed::Printed;
 use maypole::topology::rocm::Tables;
 use maypole::topology::text::ReadError;
 use maypole::topology::xml::System;
+use maypole::topology::{Class, Description, Kind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
@@ -368,4 +369,41 @@ proptest! {
         let labels: Vec<_> = (0..40).map(|gpu| format!("GPU{gpu}")).collect();
         let _ = Matrix::read(&format!(" {}\nGPU0 X {row}\n{row}\n", labels.join(" "))).is_ok();
     }
+}
+
+#[test]
+fn a_graph_has_paths_of_the_classes_that_were_read() {
+    let Some(folder) = samples() else { return };
+    for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let Ok(description) = Description::read(&fs::read_to_string(&path).unwrap()) else { continue };
+        let (answers, graph) = (description.answers(), description.topology());
+        let (gpus, cards) = (graph.of(Kind::Gpu), graph.of(Kind::Nic));
+        assert_eq!((gpus.len(), cards.len()), (answers.gpus, answers.nics.unwrap_or(0)), "{}", path.display());
+        // A matrix does not say what stands between two devices: the nearer of two classes is believed.
+        let exact = matches!(description, Description::System(_));
+        let agree = |found: Class, read: Class| if exact { found == read } else { found >= read };
+        for (a, row) in answers.links.iter().enumerate() {
+            for (b, printed) in row.iter().enumerate() {
+                let class = graph.path(gpus[a], gpus[b]).unwrap().class;
+                assert!(agree(class, printed.class()), "{}: {a} to {b} is {class}, not {printed}", path.display());
+                assert!(printed.direct_links() == 0 || class == printed.class(), "{}: {a} to {b}", path.display());
+            }
+        }
+        for (gpu, near) in answers.nearest_nics.iter().flatten().enumerate() {
+            let class = graph.path(gpus[gpu], cards[near.nics[0]]).unwrap().class;
+            assert!(agree(class, near.class.class()), "{}: {gpu} to its card is {class}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_file_s_speeds_become_bandwidths() {
+    let description = Description::read(include_str!("topologies/switched.xml")).unwrap();
+    assert_eq!(description.assumed(), (Generation::Hopper, Processor::Amd));
+    let (graph, answers) = (description.topology(), description.answers());
+    assert_eq!(answers.links[0][2], Printed::NvLink(18));
+    let bandwidth = |a: usize, b: usize| graph.path(a, b).unwrap().bandwidth;
+    assert_eq!((bandwidth(0, 2), bandwidth(0, 3)), (18.0 * 20.6, 48.0));
+    // GPU 2 to the first card: over the sockets.
+    assert_eq!((bandwidth(2, 3), graph.path(2, 3).unwrap().class), (16.0, Class::Sys));
 }

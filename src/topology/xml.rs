@@ -24,7 +24,7 @@
 //! ```
 
 mod attributes;
-mod paths;
+pub(crate) mod paths;
 
 use super::text::ReadError;
 use attributes::{Element, Source};
@@ -69,7 +69,9 @@ pub struct Cpu {
 pub struct Pci {
     /// Its address, lower case: `0000:0f:00.0`.
     pub bus: String,
-    /// Printed, subclass and programming interface in 24 bits: `0x030200`.
+    /// The host bridge it is on, of those directly below a CPU; topology files do not say it, a machine does.
+    pub root: Option<String>,
+    /// Class, subclass and programming interface in 24 bits: `0x030200`.
     pub class: Option<u32>,
     /// Transfers a second on each lane of its link, in units of 10^9.
     pub gigatransfers: Option<f64>,
@@ -97,6 +99,8 @@ pub struct Gpu {
     pub device: Option<i64>,
     /// Its compute capability times ten; on AMD the number of compute units.
     pub sm: Option<i64>,
+    /// On AMD: its architecture, `908` or `gfx942`.
+    pub gcn: Option<String>,
     /// The rank that used it when the file was written.
     pub rank: Option<i64>,
     /// Whether network cards may reach its memory.
@@ -216,6 +220,7 @@ fn gpu(element: &Element, notes: &mut Vec<String>) -> Result<Gpu, ReadError> {
     let mut gpu = Gpu {
         device: element.number("dev")?,
         sm: element.number("sm")?,
+        gcn: element.word("gcn"),
         rank: element.number("rank")?,
         gdr: element.number("gdr")?,
         ..Gpu::default()

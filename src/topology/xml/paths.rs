@@ -1,16 +1,20 @@
 //! Who is there, and what lies between: the path of every pair through the tree of PCI devices.
 
-use super::{Cpu, Gpu, Net, Pci, System};
+use super::{Cpu, DirectLink, Gpu, Net, Pci, System};
 use crate::topology::answers::{Answers, Nearest, direct_links};
 use crate::topology::printed::Printed;
 
 /// A switch that joins all GPUs linked to it, by its PCI class.
 const NVSWITCH: u32 = 0x06_8000;
 
-/// A device and the numbers of the CPU and the bridges above it, from the top.
+/// A device and what is above it.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed<T> {
-    pub(crate) above: Vec<usize>,
+pub(crate) struct Placed<'a, T> {
+    /// The number of its CPU, and the bridges below that, from the top.
+    pub(crate) cpu: usize,
+    pub(crate) bridges: Vec<&'a Pci>,
+    /// The host bridge above all of them, where it is known.
+    pub(crate) root: Option<&'a str>,
     pub(crate) device: T,
 }
 
@@ -21,42 +25,36 @@ pub(crate) struct Accelerator<'a> {
     pub(crate) gpu: Option<&'a Gpu>,
 }
 
-/// A network card: an interface, or a bare PCI device where the file names no interfaces.
+/// A network card: an interface and its PCI device, or the bare device where the file names no interfaces.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Card<'a> {
-    Net(&'a Net, Option<&'a Pci>),
-    Bare(&'a Pci),
+pub(crate) struct Card<'a> {
+    pub(crate) net: Option<&'a Net>,
+    pub(crate) pci: Option<&'a Pci>,
 }
 
 impl Card<'_> {
     pub(crate) fn name(&self) -> &str {
-        match self {
-            Card::Net(net, _) => &net.name,
-            Card::Bare(pci) => &pci.bus,
-        }
+        let bus = self.pci.map_or("", |pci| &pci.bus);
+        self.net.map_or(bus, |net| &net.name)
     }
 }
 
 /// All devices of a system.
 pub(crate) struct Devices<'a> {
-    pub(crate) gpus: Vec<Placed<Accelerator<'a>>>,
-    pub(crate) cards: Vec<Placed<Card<'a>>>,
-    bare: Vec<Placed<Card<'a>>>,
-    count: usize,
+    pub(crate) gpus: Vec<Placed<'a, Accelerator<'a>>>,
+    pub(crate) cards: Vec<Placed<'a, Card<'a>>>,
+    bare: Vec<Placed<'a, Card<'a>>>,
 }
 
 impl System {
     /// GPUs and network cards, in the order of their numbers where all have one, else in that of the file.
     pub(crate) fn devices(&self) -> Devices<'_> {
-        let mut found = Devices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new(), count: 0 };
-        for cpu in &self.cpus {
-            found.visit_cpu(cpu);
+        let mut found = Devices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            found.visit_cpu(number, cpu);
         }
         in_order(&mut found.gpus, |it| it.gpu?.device);
-        in_order(&mut found.cards, |card| match card {
-            Card::Net(net, _) => net.device,
-            Card::Bare(_) => None,
-        });
+        in_order(&mut found.cards, |it| it.net?.device);
         // A file that was written by hand names no interfaces: there the devices themselves are the cards.
         if found.cards.is_empty() {
             found.cards = std::mem::take(&mut found.bare);
@@ -75,8 +73,7 @@ impl System {
         let gpus = &devices.gpus;
         let class = |a: usize, b: usize| if a == b { Printed::Same } else { devices.class(a, b) };
         let links: Vec<Vec<_>> = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| class(a, b)).collect()).collect();
-        let to_cards =
-            |gpu: &Placed<Accelerator>| devices.cards.iter().map(|card| between(&gpu.above, &card.above)).collect();
+        let to_cards = |gpu: &Placed<Accelerator>| devices.cards.iter().map(|card| between(gpu, card)).collect();
         let to_cards: Vec<Vec<Printed>> = gpus.iter().map(to_cards).collect();
         let nearest_nics = match devices.cards.len() {
             0 => None,
@@ -88,44 +85,39 @@ impl System {
 }
 
 impl<'a> Devices<'a> {
-    fn visit_cpu(&mut self, cpu: &'a Cpu) {
-        let above = vec![self.next()];
-        let nets = cpu.nets.iter().map(|net| Placed { above: above.clone(), device: Card::Net(net, None) });
-        self.cards.extend(nets);
+    fn visit_cpu(&mut self, number: usize, cpu: &'a Cpu) {
+        let net =
+            |net| Placed { cpu: number, bridges: Vec::new(), root: None, device: Card { net: Some(net), pci: None } };
+        self.cards.extend(cpu.nets.iter().map(net));
         for pci in &cpu.devices {
-            self.visit(pci, &above);
+            self.visit(pci, number, &[]);
         }
     }
 
-    fn visit(&mut self, pci: &'a Pci, above: &[usize]) {
-        let above = above.to_vec();
-        let card = |device| Placed { above: above.clone(), device };
-        self.cards.extend(pci.nets.iter().map(|net| card(Card::Net(net, Some(pci)))));
+    fn visit(&mut self, pci: &'a Pci, cpu: usize, bridges: &[&'a Pci]) {
+        let root = bridges.first().copied().unwrap_or(pci).root.as_deref();
+        let card = |net| Placed { cpu, bridges: bridges.to_vec(), root, device: Card { net, pci: Some(pci) } };
+        self.cards.extend(pci.nets.iter().map(Some).map(card));
         if pci.nets.is_empty() && pci.class.is_some_and(|class| class >> 16 == 0x02) {
-            self.bare.push(card(Card::Bare(pci)));
+            self.bare.push(card(None));
         }
         let is_display = pci.class.is_some_and(|class| matches!(class >> 8, 0x0300 | 0x0302));
-        let gpus = match pci.gpus.is_empty() {
-            true => is_display.then_some(None).into_iter().collect::<Vec<_>>(),
-            false => pci.gpus.iter().map(Some).collect(),
-        };
-        self.gpus.extend(gpus.into_iter().map(|gpu| Placed { above: above.clone(), device: Accelerator { pci, gpu } }));
-        let below = [above, vec![self.next()]].concat();
-        for device in &pci.devices {
-            self.visit(device, &below);
+        let gpu = |gpu| Placed { cpu, bridges: bridges.to_vec(), root, device: Accelerator { pci, gpu } };
+        self.gpus.extend(pci.gpus.iter().map(Some).map(gpu));
+        if pci.gpus.is_empty() && is_display {
+            self.gpus.push(gpu(None));
         }
-    }
-
-    fn next(&mut self) -> usize {
-        self.count += 1;
-        self.count
+        let below = [bridges, &[pci]].concat();
+        for device in &pci.devices {
+            self.visit(device, cpu, &below);
+        }
     }
 
     /// Direct links if there are any, else the way over PCIe.
     fn class(&self, a: usize, b: usize) -> Printed {
         let count = self.direct(a, b);
         match count {
-            0 => between(&self.gpus[a].above, &self.gpus[b].above),
+            0 => between(&self.gpus[a], &self.gpus[b]),
             _ if self.links(a).any(|link| link.xgmi) => Printed::Xgmi(Some(count)),
             _ => Printed::NvLink(count),
         }
@@ -133,33 +125,45 @@ impl<'a> Devices<'a> {
 
     /// Links from `a` to `b`, or through switches as many as the one with fewer has.
     fn direct(&self, a: usize, b: usize) -> u32 {
-        let target = &self.gpus[b].device.pci.bus;
-        let straight: u32 = self.links(a).filter(|link| link.target == *target).map(|link| link.count).sum();
-        let to_switches = |gpu: usize| -> u32 {
-            self.links(gpu).filter(|link| link.class == Some(NVSWITCH)).map(|link| link.count).sum()
-        };
-        if straight > 0 { straight } else { to_switches(a).min(to_switches(b)) }
+        match self.straight(a, b) {
+            0 => self.to_switches(a).min(self.to_switches(b)),
+            links => links,
+        }
     }
 
-    fn links(&self, gpu: usize) -> impl Iterator<Item = &'a super::DirectLink> {
+    /// Links from `a` to `b` with nothing between.
+    pub(crate) fn straight(&self, a: usize, b: usize) -> u32 {
+        let target = &self.gpus[b].device.pci.bus;
+        self.links(a).filter(|link| link.target == *target).map(|link| link.count).sum()
+    }
+
+    /// Links of a GPU to switches.
+    pub(crate) fn to_switches(&self, gpu: usize) -> u32 {
+        self.links(gpu).filter(|link| link.class == Some(NVSWITCH)).map(|link| link.count).sum()
+    }
+
+    pub(crate) fn links(&self, gpu: usize) -> impl Iterator<Item = &'a DirectLink> {
         self.gpus[gpu].device.gpu.into_iter().flat_map(|gpu| &gpu.links)
     }
 }
 
-fn in_order<T>(placed: &mut [Placed<T>], number: impl Fn(&T) -> Option<i64>) {
+fn in_order<T>(placed: &mut [Placed<'_, T>], number: impl Fn(&T) -> Option<i64>) {
     if placed.iter().all(|it| number(&it.device).is_some()) {
         placed.sort_by_key(|it| number(&it.device));
     }
 }
 
-/// The class of a way up one path and down another: by the CPU if they have nothing nearer in common, else by how many
-/// bridges they cross.
-fn between(a: &[usize], b: &[usize]) -> Printed {
-    let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    let bridges = a.len() + b.len() - 2 * common + 1;
-    match (common, bridges) {
-        (0, _) => Printed::Sys,
-        (1, _) => Printed::Phb,
+/// The class of the way up to what both have in common and down again: a CPU, or a bridge, and then by how many bridges
+/// it crosses.
+fn between<T, U>(a: &Placed<T>, b: &Placed<U>) -> Printed {
+    let common = a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
+    let crossed = a.bridges.len() + b.bridges.len() - 2 * common + 1;
+    match (common, crossed) {
+        _ if a.cpu != b.cpu => Printed::Sys,
+        (0, _) => match (a.root, b.root) {
+            (Some(a), Some(b)) if a != b => Printed::Node,
+            _ => Printed::Phb,
+        },
         (_, 0 | 1) => Printed::Pix,
         _ => Printed::Pxb,
     }
