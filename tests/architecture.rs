@@ -21,6 +21,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("lower", "collective schedule walk", "lowering is pure and knows no algorithm"),
     ("element", "", "elements depend on nothing"),
     ("error", "algorithms collective element", "errors are data"),
+    ("detect", "topology", "detection fills in what a description has, and plans nothing with it"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
     ("launch", "", "who we are is read from the environment alone"),
     ("bootstrap", "service", "joining knows the control plane and no collective"),

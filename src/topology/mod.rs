@@ -16,11 +16,13 @@
 //! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
 //! | [`xml`] | the topology files of NCCL and RCCL |
 //! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
+//! | [`choice`] | which transport two ranks use, and why no better one |
 //! | [`convert`] | from each of them to the graph |
 //! | [`printed`], [`answers`], [`text`] | a cell, what every description answers, and where it is not understood |
 
 pub mod answers;
 pub mod bandwidth;
+pub mod choice;
 pub mod class;
 pub mod cluster;
 pub mod convert;

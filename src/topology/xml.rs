@@ -112,8 +112,7 @@ pub struct Gpu {
 }
 
 /// Bonded links from a GPU to another, or to a switch.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DirectLink {
     /// Whether it is XGMI, not NVLink.
     pub xgmi: bool,

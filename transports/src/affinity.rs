@@ -18,11 +18,19 @@ use std::io;
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
-    let allowed = sched_getaffinity(None)?;
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let cores = allowed()?;
     let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
     let mut one = CpuSet::new();
     one.set(core);
     sched_setaffinity(None, &one)?;
     Ok(core)
+}
+
+/// The cores that the calling thread may run on, ascending.
+///
+/// # Errors
+/// What the kernel says, for instance where a sandbox forbids the call.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
 }
