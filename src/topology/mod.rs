@@ -12,10 +12,12 @@
 //! | [`pairs`] | a host made up from the classes of its pairs |
 //! | [`cluster`] | well-known hosts by name, and several of any host on a network |
 //! | [`rings`] | the ring whose worst link is best |
+//! | [`disjoint`] | as many rings as direct links allow |
 
 pub mod bandwidth;
 pub mod class;
 pub mod cluster;
+pub mod disjoint;
 pub mod model;
 pub mod pairs;
 pub mod rings;
