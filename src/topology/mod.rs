@@ -13,14 +13,22 @@
 //! | [`cluster`] | well-known hosts by name, and several of any host on a network |
 //! | [`rings`] | the ring whose worst link is best |
 //! | [`disjoint`] | as many rings as direct links allow |
+//! | [`rails`] | whose network card is whose, and the way from any rank to any other |
+//! | [`lanes`] | rings to be used at once, over all hosts |
+//! | [`trees`] | double binary trees over hosts, chains within |
+//! | [`build`] | from what was found to schedules |
 
 pub mod bandwidth;
+pub mod build;
 pub mod class;
 pub mod cluster;
 pub mod disjoint;
+pub mod lanes;
 pub mod model;
 pub mod pairs;
+pub mod rails;
 pub mod rings;
+pub mod trees;
 
 pub use class::Class;
 pub use model::{Kind, Link, LinkKind, Node, Path, Topology};
