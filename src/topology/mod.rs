@@ -12,6 +12,11 @@
 //! | [`pairs`] | a host made up from the classes of its pairs |
 //! | [`cluster`] | well-known hosts by name, and several of any host on a network |
 //! | [`rings`] | the ring whose worst link is best |
+//! | [`disjoint`] | as many rings as direct links allow |
+//! | [`rails`] | whose network card is whose, and the way from any rank to any other |
+//! | [`lanes`] | rings to be used at once, over all hosts |
+//! | [`trees`] | double binary trees over hosts, chains within |
+//! | [`build`] | from what was found to schedules |
 //! | [`description`] | any of the texts below, told apart by what it contains |
 //! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
 //! | [`xml`] | the topology files of NCCL and RCCL |
@@ -22,18 +27,23 @@
 
 pub mod answers;
 pub mod bandwidth;
+pub mod build;
 pub mod choice;
 pub mod class;
 pub mod cluster;
 pub mod convert;
 pub mod description;
+pub mod disjoint;
+pub mod lanes;
 pub mod matrix;
 pub mod model;
 pub mod pairs;
 pub mod printed;
+pub mod rails;
 pub mod rings;
 pub mod rocm;
 pub mod text;
+pub mod trees;
 pub mod xml;
 
 pub use class::Class;
