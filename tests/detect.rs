@@ -81,7 +81,10 @@ const SWITCH_B: &str = "pci0000:80/0000:80:01.0/0000:81:00.0";
 fn server() -> Files {
     let files = Files::new();
     files.node(0, "00000000,0000ffff").node(1, "00000000,ffff0000");
-    files.write("proc/cpuinfo", "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654");
+    files.write(
+        "proc/cpuinfo",
+        "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654",
+    );
     let gpu = |path: &str, numa| files.pci(path, "0x030200", "0x10de", numa);
     gpu(&format!("{SWITCH_A}/0000:12:01.0/0000:13:00.0"), 0);
     gpu(&format!("{SWITCH_A}/0000:12:02.0/0000:14:00.0"), 0);
@@ -131,7 +134,10 @@ fn described(machine: &Machine) -> Description {
 fn a_server_is_found_in_its_files() {
     let machine = machine_at(server().root(), &NoAccelerators);
     let answers = described(&machine).answers();
-    assert_eq!((answers.gpus, machine.system.nic_names()), (3, ["mlx5_0", "mlx5_1", "eth0"].map(str::to_owned).to_vec()));
+    assert_eq!(
+        (answers.gpus, machine.system.nic_names()),
+        (3, ["mlx5_0", "mlx5_1", "eth0"].map(str::to_owned).to_vec())
+    );
     assert_eq!(answers.links[0], [Printed::Same, Printed::Pix, Printed::Sys]);
     let nearest = answers.nearest_nics.unwrap();
     assert_eq!(nearest[1], Nearest { class: Printed::Pix, nics: vec![0] });

@@ -211,7 +211,9 @@ fn against(way: Way, a: &Offer, b: &Offer) -> Option<Reason> {
 }
 
 fn peers(a: &Offer, b: &Offer) -> Option<Reason> {
-    let (Some(one), Some(other)) = (&a.gpu, &b.gpu) else { return Some(Reason::NoDevice { device: "GPU at both ends" }) };
+    let (Some(one), Some(other)) = (&a.gpu, &b.gpu) else {
+        return Some(Reason::NoDevice { device: "GPU at both ends" });
+    };
     let why = a.no_peers.get(other).or_else(|| b.no_peers.get(one))?;
     Some(Reason::NoPeerAccess { why: why.clone() })
 }

@@ -17,6 +17,8 @@
 //! | [`lanes`] | rings to be used at once, over all hosts |
 //! | [`trees`] | double binary trees over hosts, chains within |
 //! | [`build`] | from what was found to schedules |
+//! | [`published`] | what others measured on machines that can be recognised |
+//! | [`picture`] | a machine and its rings as SVG |
 //! | [`description`] | any of the texts below, told apart by what it contains |
 //! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
 //! | [`xml`] | the topology files of NCCL and RCCL |
@@ -38,7 +40,9 @@ pub mod lanes;
 pub mod matrix;
 pub mod model;
 pub mod pairs;
+pub mod picture;
 pub mod printed;
+pub mod published;
 pub mod rails;
 pub mod rings;
 pub mod rocm;

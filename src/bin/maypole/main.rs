@@ -10,6 +10,7 @@ mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod topo;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ enum Command {
     Draw(draw::Args),
     Simulate(simulate::Args),
     Key(key::Args),
+    Topo(topo::Args),
     Doctor(doctor::Args),
 }
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Draw(args) => draw::main(args),
         Command::Simulate(args) => simulate::main(args),
         Command::Key(args) => key::main(args),
+        Command::Topo(args) => topo::main(args),
         Command::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {
