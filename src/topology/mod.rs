@@ -17,6 +17,8 @@
 //! | [`lanes`] | rings to be used at once, over all hosts |
 //! | [`trees`] | double binary trees over hosts, chains within |
 //! | [`build`] | from what was found to schedules |
+//! | [`predict`] | how long that takes, and which link keeps it from being faster |
+//! | [`protocol`] | what a message costs besides its bytes |
 
 pub mod bandwidth;
 pub mod build;
@@ -24,8 +26,11 @@ pub mod class;
 pub mod cluster;
 pub mod disjoint;
 pub mod lanes;
+mod load;
 pub mod model;
 pub mod pairs;
+pub mod predict;
+pub mod protocol;
 pub mod rails;
 pub mod rings;
 pub mod trees;
