@@ -17,6 +17,8 @@
 //! | [`lanes`] | rings to be used at once, over all hosts |
 //! | [`trees`] | double binary trees over hosts, chains within |
 //! | [`build`] | from what was found to schedules |
+//! | [`predict`] | how long that takes, and which link keeps it from being faster |
+//! | [`protocol`] | what a message costs besides its bytes |
 //! | [`published`] | what others measured on machines that can be recognised |
 //! | [`picture`] | a machine and its rings as SVG |
 //! | [`description`] | any of the texts below, told apart by what it contains |
@@ -37,11 +39,14 @@ pub mod convert;
 pub mod description;
 pub mod disjoint;
 pub mod lanes;
+mod load;
 pub mod matrix;
 pub mod model;
 pub mod pairs;
 pub mod picture;
+pub mod predict;
 pub mod printed;
+pub mod protocol;
 pub mod published;
 pub mod rails;
 pub mod rings;

@@ -22,6 +22,9 @@ pub struct Routes<'a> {
 
 struct Card<'a> {
     node: usize,
+    host: usize,
+    /// It has a cable.
+    wired: bool,
     within: Paths<'a>,
     cables: Paths<'a>,
 }
@@ -48,7 +51,10 @@ impl<'a> Routes<'a> {
         let within = |node| topology.paths_over(node, |link| !is_cable(link));
         let cables = |node| topology.paths_over(node, is_cable);
         let ranks: Vec<_> = topology.devices().into_iter().map(|device| (device, within(device))).collect();
-        let card = |node| Card { node, within: within(node), cables: cables(node) };
+        let host = |node: usize| topology.nodes()[node].host.unwrap_or(0);
+        let wired = |node| topology.links().iter().any(|link| link.from == node && is_cable(link));
+        let card =
+            |node| Card { node, host: host(node), wired: wired(node), within: within(node), cables: cables(node) };
         let cards = topology.of(Kind::Nic).into_iter().map(card).collect();
         let mut routes = Self { topology, ranks, cards, own: Vec::new() };
         let mut users = vec![0; routes.cards.len()];
@@ -77,19 +83,16 @@ impl<'a> Routes<'a> {
 
     /// The numbers of the cards that no other of the rank's host is nearer than, among those that have a cable if any has.
     pub fn nearest(&self, rank: usize) -> Vec<usize> {
-        let wired = |card: &usize| {
-            self.topology.links().iter().any(|link| link.from == self.cards[*card].node && is_cable(link))
-        };
+        let here = (0..self.cards.len()).filter(|&card| self.cards[card].host == self.host(rank));
         let near =
             |card: &usize| self.ranks[rank].1.to(self.cards[*card].node).map(|path| (path.class, path.bandwidth));
-        let mut all: Vec<usize> = (0..self.cards.len()).filter(|card| near(card).is_some()).collect();
-        if all.iter().any(wired) {
-            all.retain(wired);
+        let mut all: Vec<_> = here.filter_map(|card| Some((card, near(&card)?))).collect();
+        if all.iter().any(|(card, _)| self.cards[*card].wired) {
+            all.retain(|(card, _)| self.cards[*card].wired);
         }
         let order = |a: &(Class, f64), b: &(Class, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
-        let best = all.iter().filter_map(near).max_by(order);
-        all.retain(|card| near(card) == best);
-        all
+        let best = all.iter().map(|(_, near)| *near).max_by(order);
+        all.into_iter().filter(|(_, near)| Some(*near) == best).map(|(card, _)| card).collect()
     }
 
     /// The number of the rank's card, and the node that it is.
@@ -154,9 +157,8 @@ impl<'a> Routes<'a> {
         if self.cables(out, into).is_ok() {
             return self.crossing(from, (out, into), to);
         }
-        let other = (0..self.cards.len()).find(|&card| {
-            self.topology.nodes()[self.cards[card].node].host == Some(self.host(to)) && self.cables(out, card).is_ok()
-        });
+        let other = (0..self.cards.len())
+            .find(|&card| self.cards[card].host == self.host(to) && self.cables(out, card).is_ok());
         self.crossing(from, (out, other.ok_or_else(ends)?), to)
     }
 

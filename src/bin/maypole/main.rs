@@ -5,6 +5,7 @@
 mod doctor;
 mod draw;
 mod key;
+mod lab;
 mod names;
 mod perf;
 mod run;
