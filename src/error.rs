@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why a call failed. After any of these but [`Error::Invalid`] and [`Error::Unsupported`] the communicator has failed:
 /// every later call says so at once.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The caller's arguments cannot be right; nothing was sent. Mend the call.
@@ -90,12 +90,16 @@ pub enum Error {
         sequence: u64,
         /// What happened first, and where.
         cause: String,
+        /// Whether that may pass: see [`Error::is_retryable`].
+        retryable: bool,
     },
     /// The communicator failed earlier. Make a new one.
     #[error("this communicator has failed already: {first}")]
     Failed {
         /// The first failure.
         first: String,
+        /// Whether that may pass: see [`Error::is_retryable`].
+        retryable: bool,
     },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
@@ -116,6 +120,50 @@ impl Error {
     /// True if the call was refused before anything was sent, so that the communicator is as good as before.
     pub fn is_harmless(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. })
+    }
+
+    /// True if the same program may do better another time, on a new communicator: a peer died or was late, or the ranks
+    /// did not find one another. False if the program or its arguments must change first, and of a panic in it. Where
+    /// somebody else failed first, what counts is why.
+    ///
+    /// | | retryable | [harmless](Self::is_harmless) |
+    /// |---|---|---|
+    /// | `Invalid`, `Unsupported` | no | yes |
+    /// | `Mismatch` | no | no |
+    /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
+    /// | `Aborted`, `Failed` | if the first failure was | no |
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Mismatch { .. } => false,
+            Self::TimedOut { .. } | Self::PeerLost { .. } | Self::Connect { .. } | Self::Join(_) => true,
+            Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
+        }
+    }
+
+    /// The rank that reports the error; `None` if the error is the same wherever it happens.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Invalid { rank, .. }
+            | Self::Mismatch { rank, .. }
+            | Self::TimedOut { rank, .. }
+            | Self::PeerLost { rank, .. }
+            | Self::Aborted { rank, .. }
+            | Self::Connect { rank, .. } => Some(*rank),
+            Self::Unsupported { .. } | Self::Failed { .. } | Self::Join(_) => None,
+        }
+    }
+
+    /// The call that failed; `None` if no call did.
+    pub fn operation(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { operation, .. } | Self::Unsupported { operation, .. } => Some(operation),
+            Self::Mismatch { operation, .. }
+            | Self::TimedOut { operation, .. }
+            | Self::PeerLost { operation, .. }
+            | Self::Aborted { operation, .. }
+            | Self::Connect { operation, .. } => Some(operation),
+            Self::Failed { .. } | Self::Join(_) => None,
+        }
     }
 }
 

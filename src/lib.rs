@@ -100,7 +100,7 @@ pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local, Operation, Transport};
+pub use comm::{Communicator, Counters, Local, Operation, Request, Scope, Transport, wait_all};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 

@@ -36,7 +36,7 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
     }
     let since = Instant::now();
     for later in [comm.barrier(), comm.all_reduce(&mut [1.0f32], ReduceOp::Sum), comm.split(None, 0).map(drop)] {
-        assert!(matches!(&later, Err(Error::Failed { first }) if *first == error.to_string()), "{later:?}");
+        assert!(matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()), "{later:?}");
     }
     assert!(since.elapsed() < Duration::from_secs(2), "what has failed says so at once");
     comm.close().unwrap();

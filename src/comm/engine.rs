@@ -2,16 +2,17 @@
 
 use super::call::{Call, Reduction};
 use super::control::Control;
+use super::counters::Counters;
 use super::counts::{Count, Counts, Interned};
 use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
-use crate::execute::{Buffers, Executor, Failure, What};
+use crate::execute::{Buffers, Executor};
 use crate::lower::{Program, Request, lower};
 use crate::schedule::{Layout, Placement, Schedule};
-use crate::service::{Cause, CauseKind, Pulse};
+use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
@@ -44,13 +45,20 @@ pub(super) struct Engine {
     pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
-    executor: Executor,
+    pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
     known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
     pub(super) current: usize,
-    pub(super) failed: Option<String>,
+    /// The first failure.
+    pub(super) failed: Option<Error>,
+    /// When calls made now must end, and what they were given; the innermost is last.
+    pub(super) limits: Vec<(Instant, Duration)>,
+    /// Groups split off so far: they are numbered alike on all ranks.
+    pub(super) splits: u64,
+    /// What calls have moved whose programs are not kept any more.
+    pub(super) past: Counters,
     pulse: Arc<Pulse>,
 }
 
@@ -61,7 +69,9 @@ pub(super) struct Ready {
     pub(super) wanted: Option<Wanted>,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
-    program: Program,
+    /// How often it ran to its end.
+    pub(super) runs: u64,
+    pub(super) program: Program,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
@@ -72,7 +82,7 @@ pub(super) struct Ready {
 
 impl Engine {
     pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
-        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
+        let (hosts, world, waiting) = (boards_of(hosts), hosts.len(), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -80,7 +90,7 @@ impl Engine {
         let connected = locals.len() == 1;
         Self {
             rank,
-            world: hosts.len(),
+            world,
             hosts,
             pulse: control.pulse(),
             control,
@@ -98,6 +108,9 @@ impl Engine {
             given: Interned::default(),
             current: usize::MAX,
             failed: None,
+            limits: Vec::new(),
+            splits: 0,
+            past: Counters::new(world),
         }
     }
 
@@ -134,7 +147,7 @@ impl Engine {
         self.make_current(call)?;
         let start = self.timed.then(Instant::now);
         self.pulse.enter(self.sequence);
-        let ready = &self.ready[self.current];
+        let ready = &mut self.ready[self.current];
         let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
         if let Some(factor) = factor {
             scale(ready.aside.view(), input, factor);
@@ -148,6 +161,7 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
+        ready.runs += 1;
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
@@ -167,6 +181,7 @@ impl Engine {
     pub(super) fn name_counts(&mut self, counts: Counts) -> Count {
         // Counts of every call may be new ones; what was made for old ones is given up now and then.
         if self.given.len() > MOST_GIVEN {
+            self.past = self.counters();
             self.given = Interned::default();
             (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
         }
@@ -175,14 +190,6 @@ impl Engine {
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {
         Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
-    }
-
-    /// Refuses to go on after a failure.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.failed {
-            Some(first) => Err(Error::Failed { first: first.clone() }),
-            None => Ok(()),
-        }
     }
 
     /// Makes `call` the current one.
@@ -225,6 +232,7 @@ impl Engine {
             call,
             wanted: self.wanted,
             measured: Measured::default(),
+            runs: 0,
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),
@@ -250,7 +258,7 @@ impl Engine {
 
     /// Makes the board at the first call, and the streams that `program` needs and that are not there yet.
     fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         if !self.connected {
             self.check_memory()?;
             let locals: Vec<usize> =
@@ -284,81 +292,10 @@ impl Engine {
         ))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
-        let Failure { op: step, peer, what } = failure;
-        let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
-        let (error, kind) = match what {
-            What::Alarmed => {
-                let cause = self.control.cause().map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-                (Error::Aborted { rank, operation, sequence, cause }, None)
-            }
-            What::Mismatch(_) => {
-                let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
-            }
-            What::TimedOut => {
-                let detail = self.control.locate(peer);
-                let after = self.timeout;
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
-            }
-            What::Left => {
-                let why = "it has left".to_owned();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-            What::Lost(fault) => {
-                let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-        };
-        let error = match kind {
-            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
-            None => error,
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
-    /// Tells everybody; gives `error` back unless something else happened first.
-    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
-        let sequence = self.sequence;
-        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        // The end of a failed peer looks like a death of its own.
-        if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
-            return error;
-        }
-        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
-    }
-
-    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
-    /// before it.
-    #[cold]
-    pub(super) fn unconnected(&mut self, operation: String, why: String) -> Error {
-        let (rank, sequence) = (self.rank, self.sequence);
-        let error = match self.control.cause() {
-            Some(cause) => Error::Aborted { rank, operation, sequence, cause: cause.text },
-            None => {
-                let error = Error::Connect { rank, operation, why };
-                self.control.fail(Cause { sequence, kind: CauseKind::Timeout, rank, text: error.to_string() });
-                error
-            }
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-        self.executor.set_timeout(timeout);
     }
 }
 

@@ -14,7 +14,7 @@ use maypole_transports::board::{Board, Out};
 use maypole_transports::{Alarm, Fault, Waiting};
 use run::{Run, wanted};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as the collective allows.
 #[derive(Clone, Copy, Debug)]
@@ -117,14 +117,19 @@ impl Executor {
         (self.board, self.locals, self.me) = (Some(board), locals, me);
     }
 
+    /// The ranks that share our board, this one among them.
+    pub fn locals(&self) -> &[usize] {
+        &self.locals
+    }
+
     /// The streams to other hosts.
     pub fn links(&mut self) -> &mut Links {
         &mut self.links
     }
 
-    /// Changes how waits end.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.waiting = self.waiting.with_timeout(timeout);
+    /// Changes how waits end: each after `timeout`, or all at `deadline` if there is one.
+    pub fn set_timeout(&mut self, timeout: Duration, deadline: Option<Instant>) {
+        self.waiting = self.waiting.with_timeout(timeout).with_deadline(deadline);
     }
 
     /// Runs `program` over `buffers`, combining by `fold`.
