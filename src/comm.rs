@@ -13,9 +13,12 @@ mod home;
 mod hub;
 mod joined;
 mod local;
+mod messages;
 mod offer;
 mod open;
 mod operation;
+mod order;
+mod pairs;
 mod progress;
 mod request;
 mod scans;
@@ -23,6 +26,7 @@ mod scope;
 mod starts;
 mod surroundings;
 mod variable;
+mod watched;
 mod within;
 
 use crate::collective::Collective;
@@ -35,6 +39,7 @@ use engine::Engine;
 use home::Home;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
+pub use messages::Group;
 pub use open::{Transport, UnknownTransport};
 pub use operation::Operation;
 pub use request::{Request, wait_all};
@@ -300,7 +305,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -58,12 +58,27 @@ pub enum Error {
         operation: String,
         /// Operations before it on this communicator.
         sequence: u64,
-        /// Which fold of the program.
+        /// Which fold of the program, or which message of a group.
         step: usize,
         /// How long.
         after: Duration,
         /// What is known of the peer.
         detail: Option<String>,
+    },
+    /// No rank sent a message in time to one that receives from whoever does. Look at who should have sent.
+    #[error(
+        "rank {rank} waited {} s for a message of any rank in {operation} (operation {sequence})",
+        after.as_secs_f64()
+    )]
+    NoMessage {
+        /// Who waited.
+        rank: usize,
+        /// In what.
+        operation: String,
+        /// Operations before it on this communicator.
+        sequence: u64,
+        /// How long.
+        after: Duration,
     },
     /// A peer is gone: its process ended, or the network to it is lost.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
@@ -130,12 +145,13 @@ impl Error {
     /// |---|---|---|
     /// | `Invalid`, `Unsupported` | no | yes |
     /// | `Mismatch` | no | no |
-    /// | `TimedOut`, `PeerLost`, `Connect`, `Join` | yes | no |
+    /// | `TimedOut`, `NoMessage`, `PeerLost`, `Connect`, `Join` | yes | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Unsupported { .. } | Self::Mismatch { .. } => false,
-            Self::TimedOut { .. } | Self::PeerLost { .. } | Self::Connect { .. } | Self::Join(_) => true,
+            Self::TimedOut { .. } | Self::NoMessage { .. } | Self::PeerLost { .. } => true,
+            Self::Connect { .. } | Self::Join(_) => true,
             Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
         }
     }
@@ -146,6 +162,7 @@ impl Error {
             Self::Invalid { rank, .. }
             | Self::Mismatch { rank, .. }
             | Self::TimedOut { rank, .. }
+            | Self::NoMessage { rank, .. }
             | Self::PeerLost { rank, .. }
             | Self::Aborted { rank, .. }
             | Self::Connect { rank, .. } => Some(*rank),
@@ -159,6 +176,7 @@ impl Error {
             Self::Invalid { operation, .. } | Self::Unsupported { operation, .. } => Some(operation),
             Self::Mismatch { operation, .. }
             | Self::TimedOut { operation, .. }
+            | Self::NoMessage { operation, .. }
             | Self::PeerLost { operation, .. }
             | Self::Aborted { operation, .. }
             | Self::Connect { operation, .. } => Some(operation),

@@ -64,6 +64,7 @@
 //! | [`walk`] | the law, implemented once |
 //! | [`verify`] | schedules on symbols: the checker |
 //! | [`simulate`] | schedules on clocks: the price |
+//! | [`trace`] | what happened when, as text and for a viewer |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
 //! | [`element`], [`error`] | what buffers are made of; what can go wrong |
@@ -73,6 +74,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`execute`] | walks one program over boards and streams |
+//! | [`record`] | what a run did, as a [`trace`] |
 //! | [`comm`] | [`Communicator`], the front door |
 //! | [`launch`] | who am I, and where is rank 0: what every launcher says |
 //! | [`bootstrap`] | how processes find one another and let nobody else in |
@@ -92,15 +94,17 @@ pub mod error;
 pub mod execute;
 pub mod launch;
 pub mod lower;
+pub mod record;
 pub mod schedule;
 pub mod service;
 pub mod simulate;
+pub mod trace;
 pub mod tuned;
 pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Counters, Local, Operation, Request, Scope, Transport, wait_all};
+pub use comm::{Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 

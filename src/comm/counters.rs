@@ -14,8 +14,9 @@ use std::ops::AddAssign;
 /// *Payload* is elements on their way from this rank to another, as the schedules have it: what theory counts. An
 /// all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p ranks, over whatever transport. Ranks of
 /// one host read publications where they lie, so what several of them read is *written* once and counts as payload for
-/// each reader. What is written has a head of 16 bytes a message, which is no payload. Copies within the rank, what the
-/// network adds below the stream, and the control plane are left out; so are calls that failed.
+/// each reader. What is written has a head of 16 bytes a message, which is no payload; a long message between two
+/// ranks is announced by one head more. Copies within the rank, what the network adds below the stream, answers of receivers and
+/// the control plane are left out; so are collectives that failed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -26,6 +27,8 @@ pub struct Counters {
     pub board: Moved,
     /// Through streams: TCP, or memory between threads that pretend to be on different hosts.
     pub stream: Moved,
+    /// Messages that were [sent](Communicator::send) to other ranks, through whatever they went.
+    pub messages: Moved,
     /// Payload bytes to each rank.
     pub peers: Vec<Sent>,
 }
@@ -50,6 +53,8 @@ pub struct Sent {
     pub board: u64,
     /// By a stream.
     pub stream: u64,
+    /// In messages.
+    pub messages: u64,
 }
 
 impl Counters {
@@ -59,12 +64,12 @@ impl Counters {
 
     /// Payload bytes in all.
     pub fn payload(&self) -> u64 {
-        self.board.payload + self.stream.payload
+        self.board.payload + self.stream.payload + self.messages.payload
     }
 
     /// Bytes written in all.
     pub fn written(&self) -> u64 {
-        self.board.written + self.stream.written
+        self.board.written + self.stream.written + self.messages.written
     }
 
     /// What came after `earlier` counters of the same communicator.
@@ -80,9 +85,11 @@ impl Counters {
         since.calls.retain(|_, calls| *calls > 0);
         since.board = self.board.less(earlier.board);
         since.stream = self.stream.less(earlier.stream);
+        since.messages = self.messages.less(earlier.messages);
         for (peer, sent) in earlier.peers.iter().enumerate() {
             since.peers[peer].board -= sent.board;
             since.peers[peer].stream -= sent.stream;
+            since.peers[peer].messages -= sent.messages;
         }
         since
     }
@@ -121,11 +128,17 @@ impl Communicator {
     /// assert_eq!(sent, [6000; 4]);
     /// ```
     pub fn counters(&self) -> Counters {
-        self.engine.counters()
+        let mut counters = self.engine.counters();
+        for (peer, sent) in self.engine.pairs().sent() {
+            counters.messages += sent;
+            counters.peers[peer].messages += sent.payload;
+        }
+        counters
     }
 }
 
 impl Engine {
+    /// What collectives have moved.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         let ran = self.ready.iter().filter(|ready| ready.runs > 0);

@@ -21,7 +21,9 @@ impl Communicator {
             return;
         }
         if self.engine.gather() {
-            self.engine.leave();
+            let (engine, pairs) = self.engine.with_pairs();
+            pairs.leave(engine.failed.is_some(), &*engine.control);
+            engine.leave();
         }
     }
 }

@@ -4,19 +4,20 @@ use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counters::Counters;
 use super::counts::{Count, Counts, Interned};
-use super::surroundings::Surroundings;
+use super::surroundings::{Surroundings, boards_of};
+use super::watched::Watching;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
-use crate::execute::{Buffers, Executor};
+use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
+use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
-use maypole_transports::board::MAX_RANKS;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +38,10 @@ pub(super) struct Engine {
     pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Whether reductions must be the plain loop over the ranks.
+    pub(super) deterministic: bool,
     /// What choices depend on, equal on all ranks.
     pub(super) surroundings: Surroundings,
-    /// Whether calls are timed, for explanations.
-    pub(super) timed: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
@@ -59,7 +60,9 @@ pub(super) struct Engine {
     pub(super) splits: u64,
     /// What calls have moved whose programs are not kept any more.
     pub(super) past: Counters,
-    pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Pulse>,
+    /// Who looks at calls, if anybody does.
+    pub(super) watching: Option<Box<Watching>>,
 }
 
 /// A call that has its program.
@@ -72,12 +75,30 @@ pub(super) struct Ready {
     /// How often it ran to its end.
     pub(super) runs: u64,
     pub(super) program: Program,
+    /// What the recorder wants to know.
+    pub(super) notes: Option<Arc<Notes>>,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
     divisor: Option<u64>,
+}
+
+impl Ready {
+    /// What the program works on: the caller's memory, or an input that has been put aside first.
+    #[inline(always)]
+    pub(super) fn buffers<'a>(&'a self, factor: Option<Scalar>, input: View<'a>, output: ViewMut<'a>) -> Buffers<'a> {
+        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
+        if let Some(factor) = factor {
+            scale(self.aside.view(), input, factor);
+            buffers.input = self.aside.view().as_view();
+        } else if self.program.aside {
+            self.aside.view().copy_from(input);
+            buffers.input = self.aside.view().as_view();
+        }
+        buffers
+    }
 }
 
 impl Engine {
@@ -97,8 +118,8 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            deterministic: false,
             surroundings,
-            timed: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -111,6 +132,7 @@ impl Engine {
             limits: Vec::new(),
             splits: 0,
             past: Counters::new(world),
+            watching: None,
         }
     }
 
@@ -145,47 +167,51 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
-        let start = self.timed.then(Instant::now);
-        self.pulse.enter(self.sequence);
-        let ready = &mut self.ready[self.current];
-        let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
-        if let Some(factor) = factor {
-            scale(ready.aside.view(), input, factor);
-            buffers.input = ready.aside.view().as_view();
-        } else if ready.program.aside {
-            ready.aside.view().copy_from(input);
-            buffers.input = ready.aside.view().as_view();
+        if self.watching.is_some() {
+            return self.perform_watched(call, factor, input, output);
         }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
+        self.pulse.enter(self.sequence);
+        let ready = &self.ready[self.current];
+        let buffers = ready.buffers(factor, input, output);
+        let done = self.executor.run(&ready.program, &ready.combine, &buffers);
+        self.finish(call, output, done)
+    }
+
+    /// What comes after a run.
+    #[inline(always)]
+    pub(super) fn finish(
+        &mut self,
+        call: Call,
+        output: ViewMut<'_>,
+        done: std::result::Result<(), Box<Failure>>,
+    ) -> Result<()> {
+        if let Err(failure) = done {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
+        let ready = &mut self.ready[self.current];
         ready.runs += 1;
         if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
-        if let Some(start) = start {
-            self.note(start);
-        }
         Ok(())
-    }
-
-    #[cold]
-    fn note(&mut self, start: Instant) {
-        let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-        self.ready[self.current].measured.note(nanoseconds);
     }
 
     /// The name that a call knows these counts by.
     pub(super) fn name_counts(&mut self, counts: Counts) -> Count {
         // Counts of every call may be new ones; what was made for old ones is given up now and then.
         if self.given.len() > MOST_GIVEN {
-            self.past = self.counters();
             self.given = Interned::default();
-            (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+            self.forget();
         }
         self.given.number(counts)
+    }
+
+    /// Gives up what was made ready.
+    pub(super) fn forget(&mut self) {
+        self.past = self.counters();
+        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
     }
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {
@@ -238,6 +264,7 @@ impl Engine {
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
+            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
             program,
         });
         self.known.insert((call, self.wanted), self.ready.len() - 1);
@@ -281,15 +308,26 @@ impl Engine {
     /// Refuses boards that the user has no memory for.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
-        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
-        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        let (ranks, share) = (self.neighbours(), self.board_share());
         if share <= limit {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp"
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
         ))
+    }
+
+    /// Ranks that share a board with this one, itself among them.
+    fn neighbours(&self) -> usize {
+        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+    }
+
+    /// Bytes of the board that count as this rank's.
+    pub(super) fn board_share(&self) -> usize {
+        let ranks = self.neighbours();
+        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
@@ -297,20 +335,6 @@ impl Engine {
         self.executor.links().finish();
         self.control.leave(self.sequence);
     }
-}
-
-/// Splits hosts with more ranks than a board serves.
-fn boards_of(hosts: &[usize]) -> Vec<usize> {
-    let mut numbers: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut seen: HashMap<usize, usize> = HashMap::new();
-    let mut boards = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let nth = seen.entry(*host).or_default();
-        let fresh = numbers.len();
-        boards.push(*numbers.entry((*host, *nth / MAX_RANKS)).or_insert(fresh));
-        *nth += 1;
-    }
-    boards
 }
 
 /// Elements of a buffer that holds these chunks.

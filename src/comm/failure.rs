@@ -30,12 +30,7 @@ impl Engine {
         let Failure { op: step, peer, what } = failure;
         let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
         let (error, kind) = match what {
-            What::Alarmed => {
-                let cause = self.control.cause();
-                let retryable = cause.as_ref().is_some_and(may_pass);
-                let cause = cause.map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-                (Error::Aborted { rank, operation, sequence, cause, retryable }, None)
-            }
+            What::Alarmed => (self.aborted(operation), None),
             What::Mismatch(_) => {
                 let theirs = self.control.inquire(peer);
                 (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
@@ -61,6 +56,14 @@ impl Engine {
             None => error,
         };
         self.fail(error)
+    }
+
+    /// Somebody else failed first.
+    pub(super) fn aborted(&self, operation: String) -> Error {
+        let (rank, sequence, cause) = (self.rank, self.sequence, self.control.cause());
+        let retryable = cause.as_ref().is_some_and(may_pass);
+        let cause = cause.map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
+        Error::Aborted { rank, operation, sequence, cause, retryable }
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.

@@ -69,7 +69,8 @@ impl Communicator {
         surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        (engine.memory, engine.timed) = (self.engine.memory, self.engine.timed);
+        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
+        engine.watch_like(&self.engine, members, self.engine.splits);
         Self::new(engine, machines)
     }
 

@@ -6,11 +6,20 @@
 //! Whoever needs the engine while it is away waits for it, which is what blocking calls after requests must do anyway.
 
 use super::engine::Engine;
+use super::pairs::Pairs;
 use super::progress::Progress;
 use std::cell::OnceCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
+
+/// What calls are run with: all of it goes where they run.
+#[derive(Debug)]
+pub(super) struct Kit {
+    engine: Engine,
+    /// Links for messages between two ranks.
+    pairs: Pairs,
+}
 
 /// What a communicator has of its engine.
 pub(super) struct Home {
@@ -20,19 +29,20 @@ pub(super) struct Home {
     pub(super) hosts: Vec<usize>,
     pub(super) timeout: Duration,
     /// Empty while the engine is away. A shared borrow can fill it, so that looking at the engine can wait for it.
-    here: OnceCell<Box<Engine>>,
+    here: OnceCell<Box<Kit>>,
     /// The thread that runs requests, once there was one.
     pub(super) progress: Option<Progress>,
 }
 
 impl Home {
     pub(super) fn new(engine: Engine) -> Self {
+        let pairs = Pairs::new(engine.rank, engine.world);
         Self {
             rank: engine.rank,
             world: engine.world,
             hosts: engine.hosts.clone(),
             timeout: engine.timeout,
-            here: OnceCell::from(Box::new(engine)),
+            here: OnceCell::from(Box::new(Kit { engine, pairs })),
             progress: None,
         }
     }
@@ -48,19 +58,19 @@ impl Home {
     }
 
     /// Takes the engine away, once the queue is empty.
-    pub(super) fn take(&mut self) -> Box<Engine> {
+    pub(super) fn take(&mut self) -> Box<Kit> {
         self.wait();
         self.here.take().expect("it is waited for")
     }
 
-    pub(super) fn put(&mut self, engine: Box<Engine>) {
-        self.here = OnceCell::from(engine);
+    pub(super) fn put(&mut self, kit: Box<Kit>) {
+        self.here = OnceCell::from(kit);
     }
 
     /// Changes the engine in turn: after the requests in flight, before later ones, without waiting for any.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
         match self.here.get_mut() {
-            Some(engine) => change(engine),
+            Some(kit) => change(&mut kit.engine),
             None => self.away().run(Box::new(|comm| change(&mut comm.engine))),
         }
     }
@@ -68,11 +78,37 @@ impl Home {
     /// Ends the thread that runs requests, after those in flight; true if the engine is here then.
     pub(super) fn gather(&mut self) -> bool {
         if let Some(progress) = self.progress.take()
-            && let Some(engine) = progress.end(!self.is_here())
+            && let Some(kit) = progress.end(!self.is_here())
         {
-            self.put(engine);
+            self.put(kit);
         }
         self.is_here()
+    }
+
+    /// The links for messages, and the engine beside them.
+    pub(super) fn with_pairs(&mut self) -> (&mut Engine, &mut Pairs) {
+        let kit = self.kit_mut();
+        (&mut kit.engine, &mut kit.pairs)
+    }
+
+    pub(super) fn pairs(&self) -> &Pairs {
+        &self.kit().pairs
+    }
+
+    #[inline(always)]
+    fn kit(&self) -> &Kit {
+        match self.here.get() {
+            Some(kit) => kit,
+            None => self.wait(),
+        }
+    }
+
+    #[inline(always)]
+    fn kit_mut(&mut self) -> &mut Kit {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        self.here.get_mut().expect("it is waited for")
     }
 
     /// The thread that has the engine.
@@ -82,7 +118,7 @@ impl Home {
 
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> &Engine {
+    fn wait(&self) -> &Kit {
         self.here.get_or_init(|| self.away().recall())
     }
 }
@@ -92,20 +128,14 @@ impl Deref for Home {
 
     #[inline(always)]
     fn deref(&self) -> &Engine {
-        match self.here.get() {
-            Some(engine) => engine,
-            None => self.wait(),
-        }
+        &self.kit().engine
     }
 }
 
 impl DerefMut for Home {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Engine {
-        if self.here.get_mut().is_none() {
-            self.wait();
-        }
-        self.here.get_mut().expect("it is waited for")
+        &mut self.kit_mut().engine
     }
 }
 

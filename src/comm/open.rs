@@ -101,7 +101,13 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
-        comm.engine.timed = named::<u8>("MAYPOLE_EXPLAIN")? == Some(1);
+        comm.engine.deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
+            comm.engine.time();
+        }
+        if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
+            comm.trace(&file)?;
+        }
         Ok(comm)
     }
 
@@ -180,6 +186,21 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
     })
 }
 
+/// Whether something is to be so.
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "0" => Ok(Self(false)),
+            "1" => Ok(Self(true)),
+            _ => Err(format!("'{text}' is neither 0 nor 1")),
+        }
+    }
+}
+
 /// Ports from the first to the last.
 struct PortRange(RangeInclusive<u16>);
 
@@ -194,7 +215,7 @@ impl FromStr for PortRange {
 }
 
 /// This host, as others may look it up.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::control::Control;
-use super::engine::Engine;
+use super::home::Kit;
 use super::request::Job;
 use crate::service::{Cause, CauseKind};
 use std::io;
@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What the thread is told.
 enum Order {
     /// Use this from now on.
-    Take(Box<Engine>),
+    Take(Box<Kit>),
     Run(Job<'static>),
     /// Give the engine back.
     Give,
@@ -26,7 +26,7 @@ enum Order {
 /// The thread and the way to it.
 pub(super) struct Progress {
     orders: Sender<Order>,
-    engines: Receiver<Box<Engine>>,
+    kits: Receiver<Box<Kit>>,
     thread: JoinHandle<()>,
     control: Arc<dyn Control>,
     rank: usize,
@@ -38,15 +38,15 @@ impl Progress {
     /// Starts the thread. `comm` is what jobs are given once it has the engine.
     pub(super) fn start(comm: Communicator, control: Arc<dyn Control>) -> io::Result<Self> {
         let (orders, told) = channel();
-        let (back, engines) = channel();
+        let (back, kits) = channel();
         let rank = comm.rank();
         let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || serve(comm, &told, &back))?;
         let process = std::process::id();
-        Ok(Self { orders, engines, thread, control, rank, process })
+        Ok(Self { orders, kits, thread, control, rank, process })
     }
 
-    pub(super) fn lend(&self, engine: Box<Engine>) {
-        self.tell(Order::Take(engine));
+    pub(super) fn lend(&self, kit: Box<Kit>) {
+        self.tell(Order::Take(kit));
     }
 
     /// Queues `job`. The engine must have been lent.
@@ -60,14 +60,14 @@ impl Progress {
     }
 
     /// Waits for all jobs so far, each of which has its deadline, and takes the engine back.
-    pub(super) fn recall(&self) -> Box<Engine> {
+    pub(super) fn recall(&self) -> Box<Kit> {
         self.tell(Order::Give);
-        self.engines.recv().expect("the thread ends after its communicator alone")
+        self.kits.recv().expect("the thread ends after its communicator alone")
     }
 
     /// Ends the thread, after all jobs, and gives back what was lent. A rank that is panicking has no patience with
     /// peers that may never come: it fails the group instead, so that neither they nor it wait for long.
-    pub(super) fn end(self, lent: bool) -> Option<Box<Engine>> {
+    pub(super) fn end(self, lent: bool) -> Option<Box<Kit>> {
         if self.is_forked() {
             // Neither joined nor detached: the thread is in our parent.
             std::mem::forget(self);
@@ -78,11 +78,11 @@ impl Progress {
             return None;
         }
         self.tell(Order::Give);
-        let engine = await_or_fail(&self.engines, &*self.control, self.rank, !std::thread::panicking());
-        if engine.is_some() {
+        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !std::thread::panicking());
+        if kit.is_some() {
             self.join();
         }
-        engine
+        kit
     }
 
     fn join(self) {
@@ -117,10 +117,10 @@ pub(super) fn await_or_fail<T>(done: &Receiver<T>, control: &dyn Control, rank: 
     }
 }
 
-fn serve(mut comm: Communicator, orders: &Receiver<Order>, back: &Sender<Box<Engine>>) {
+fn serve(mut comm: Communicator, orders: &Receiver<Order>, back: &Sender<Box<Kit>>) {
     for order in orders {
         match order {
-            Order::Take(engine) => comm.engine.put(engine),
+            Order::Take(kit) => comm.engine.put(kit),
             Order::Run(job) => job(&mut comm),
             Order::Give => {
                 // Nobody takes it if a panic had no patience left.

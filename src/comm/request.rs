@@ -149,9 +149,9 @@ impl Communicator {
                 }
             }
         }
-        let engine = self.engine.is_here().then(|| self.engine.take());
+        let kit = self.engine.is_here().then(|| self.engine.take());
         let progress = self.engine.progress.as_ref().expect("it was just made");
-        engine.into_iter().for_each(|engine| progress.lend(engine));
+        kit.into_iter().for_each(|kit| progress.lend(kit));
         progress.run(job);
     }
 

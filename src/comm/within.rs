@@ -2,6 +2,7 @@
 
 use super::Communicator;
 use super::engine::Engine;
+use maypole_transports::Waiting;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
@@ -89,8 +90,13 @@ impl Engine {
         self.limits.last().map_or(self.timeout, |(_, allowed)| *allowed)
     }
 
-    fn set_waits(&mut self) {
+    /// How this rank waits now.
+    pub(super) fn waiting(&self) -> Waiting {
         let deadline = self.limits.last().map(|(deadline, _)| *deadline);
-        self.executor.set_timeout(self.timeout, deadline);
+        self.surroundings.waiting.with_timeout(self.timeout).with_deadline(deadline)
+    }
+
+    fn set_waits(&mut self) {
+        self.executor.set_waiting(self.waiting());
     }
 }

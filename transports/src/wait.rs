@@ -55,6 +55,14 @@ impl Waiting {
         Self { deadline, ..self }
     }
 
+    /// When a wait that begins `now` ends.
+    ///
+    /// # Panics
+    /// If the clock cannot show that time.
+    pub fn end(&self, now: Instant) -> Instant {
+        self.deadline.unwrap_or_else(|| now + self.timeout)
+    }
+
     /// True if a wait that began at `since` has lasted long enough.
     fn is_over(&self, since: Instant, now: Instant) -> bool {
         self.deadline.map_or(now - since >= self.timeout, |deadline| now >= deadline)

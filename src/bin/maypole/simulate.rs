@@ -1,14 +1,16 @@
 //! `maypole simulate`: what collectives would cost, by a model of links.
 
 use crate::{names, sizes};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
 use maypole::schedule::{Layout, Schedule};
-use maypole::simulate::{Cost, Estimate, Ports, simulate};
+use maypole::simulate::{Cost, Estimate, Ports, simulate, timeline};
+use maypole::trace::{self, Trace};
 use serde_json::json;
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and combining costs gamma
@@ -60,7 +62,18 @@ pub(crate) struct Args {
     /// One JSON object a line.
     #[arg(long)]
     json: bool,
+
+    /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one named.
+    #[arg(short, long, conflicts_with = "json")]
+    timeline: bool,
+
+    /// Write the same to a file that https://ui.perfetto.dev and chrome://tracing open.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
+
+/// Characters of time in a line of the timeline.
+const COLUMNS: usize = 80;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Share {
@@ -69,6 +82,8 @@ enum Share {
     /// Nothing: every link has its own.
     PerLink,
 }
+
+const PROVED: &str = "the algorithms of the table are proved to complete";
 
 /// What one algorithm comes to.
 struct Prediction {
@@ -96,6 +111,9 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     } else {
         write!(out, "{}", args.table(collective, &predictions))?;
     }
+    if args.timeline || args.trace.is_some() {
+        args.show(&args.trace_of(&predictions[0], collective), &predictions[0], &mut out)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -115,13 +133,39 @@ impl Args {
     }
 
     fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
+        let layout = self.layout(schedules);
+        simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
+    }
+
+    fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
+        let schedules = prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
+        let layout = self.layout(&schedules);
+        timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
+    }
+
+    fn cost(&self) -> Cost {
         let ports = match self.ports {
             Share::Single => Ports::Single,
             Share::PerLink => Ports::PerLink,
         };
-        let cost = Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports };
-        let layout = Layout::even(self.whole(), schedules[0].chunks);
-        simulate(schedules, &layout, 1, windows, cost).expect("the algorithms of the table are proved to complete")
+        Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
+    }
+
+    fn layout(&self, schedules: &[Schedule]) -> Layout {
+        Layout::even(self.whole(), schedules[0].chunks)
+    }
+
+    fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
+        if self.timeline {
+            let lanes = trace::text(trace, COLUMNS);
+            let windows = if of.windows == 1 { "one window".to_owned() } else { format!("{} windows", of.windows) };
+            writeln!(out, "\n# {} in {windows}: to whom, from whom, + combining\n{lanes}", of.algorithm)?;
+        }
+        if let Some(path) = &self.trace {
+            let written = std::fs::write(path, trace::document(trace));
+            written.with_context(|| format!("cannot write --trace {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Bytes of the whole; a barrier has none.
