@@ -54,8 +54,13 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// One rank's membership in a group of ranks that call collectives together.
 ///
 /// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that easy to keep within
-/// a rank. A call blocks until this rank's part is done. Calls that do not match are errors on every rank, not hangs; so
-/// are peers that die and peers that never come (see [`Error`]).
+/// a rank. A call blocks until this rank's part is done; a [request](Self::start) is a call that does not. Calls that do
+/// not match are errors on every rank, not hangs; so are peers that die and peers that never come (see [`Error`]).
+///
+/// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`), because the order of
+/// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
+/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread, and so does a
+/// communicator's own thread run them.
 ///
 /// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
 /// (all others); `world` is the number of ranks.

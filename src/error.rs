@@ -187,3 +187,57 @@ impl Error {
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every kind, with what is said of it: its rank, its operation, whether it may pass, whether it did any harm.
+    #[test]
+    fn what_is_said_of_every_kind() {
+        let (rank, peer, sequence, after) = (1, 2, 7, Duration::from_secs(3));
+        let (operation, why) = ("scan(1 x u8, sum)".to_owned(), "so".to_owned());
+        let of = |operation: &String| operation.clone();
+        let aborted =
+            |retryable| Error::Aborted { rank, operation: of(&operation), sequence, cause: of(&why), retryable };
+        let failed = |retryable| Error::Failed { first: of(&why), retryable };
+        let call = Some(operation.as_str());
+        let kinds = [
+            (Error::Invalid { rank, operation: "scan", why: of(&why) }, Some(1), Some("scan"), false, true),
+            (Error::Unsupported { algorithm: Algorithm::Ring, operation: "scan" }, None, Some("scan"), false, true),
+            (
+                Error::Mismatch { rank, peer, operation: of(&operation), sequence, theirs: None },
+                Some(1),
+                call,
+                false,
+                false,
+            ),
+            (
+                Error::TimedOut { rank, peer, operation: of(&operation), sequence, step: 0, after, detail: None },
+                Some(1),
+                call,
+                true,
+                false,
+            ),
+            (Error::NoMessage { rank, operation: of(&operation), sequence, after }, Some(1), call, true, false),
+            (
+                Error::PeerLost { rank, peer, operation: of(&operation), sequence, why: of(&why) },
+                Some(1),
+                call,
+                true,
+                false,
+            ),
+            (aborted(true), Some(1), call, true, false),
+            (aborted(false), Some(1), call, false, false),
+            (failed(true), None, None, true, false),
+            (failed(false), None, None, false, false),
+            (Error::Connect { rank, operation: of(&operation), why: of(&why) }, Some(1), call, true, false),
+            (Error::Join(of(&why)), None, None, true, false),
+        ];
+        for (error, rank, operation, retryable, harmless) in kinds {
+            assert_eq!((error.rank(), error.operation()), (rank, operation), "{error}");
+            assert_eq!((error.is_retryable(), error.is_harmless()), (retryable, harmless), "{error}");
+            assert_eq!(error.clone().to_string(), error.to_string());
+        }
+    }
+}

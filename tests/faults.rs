@@ -31,6 +31,9 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
     say("took", since.elapsed().as_millis());
     say("kind", kind(error));
     say("error", error);
+    assert_eq!((error.rank(), error.operation().is_some()), (Some(comm.rank()), true), "{error}");
+    let matched = !error.to_string().contains("ranks do not match");
+    assert_eq!(error.is_retryable(), matched, "a death or a deadline may pass, a mismatch will not: {error}");
     if let Error::TimedOut { peer, .. } | Error::PeerLost { peer, .. } | Error::Mismatch { peer, .. } = error {
         say("peer", peer);
     }
