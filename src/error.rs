@@ -3,8 +3,8 @@
 use crate::algorithms::Algorithm;
 use std::time::Duration;
 
-/// Why a call failed. After any of these but [`Error::Invalid`] and [`Error::Unsupported`] the communicator has failed:
-/// every later call says so at once.
+/// Why a call failed. After any of these but [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the
+/// communicator has failed: every later call says so at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,6 +15,19 @@ pub enum Error {
         rank: usize,
         /// What was called.
         operation: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value that was to be sent could not be written down, or what came is no value of the type that was asked for.
+    /// The communicator is as good as before. Give all ranks the same type.
+    #[error("rank {rank}: {operation}: rank {peer} {why}")]
+    Value {
+        /// Who noticed.
+        rank: usize,
+        /// What was called.
+        operation: &'static str,
+        /// Whose value it is.
+        peer: usize,
         /// What is wrong with it.
         why: String,
     },
@@ -128,9 +141,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the call was refused before anything was sent, so that the communicator is as good as before.
+    /// True if the communicator is as good as before: the call was refused before anything was sent, or what came is no
+    /// value of the type that was asked for.
     pub fn is_harmless(&self) -> bool {
-        matches!(self, Self::Invalid { .. } | Self::Unsupported { .. })
+        matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 }
 

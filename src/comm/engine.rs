@@ -3,6 +3,7 @@
 use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
+use super::own::Own;
 use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
@@ -49,6 +50,8 @@ pub(super) struct Engine {
     pub(super) ready: Vec<Ready>,
     known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
+    /// Schedules of the user's own.
+    pub(super) own: Own,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
     pub(super) pulse: Arc<Pulse>,
@@ -59,9 +62,11 @@ pub(super) struct Engine {
 pub(super) struct Ready {
     pub(super) call: Call,
     pub(super) wanted: Option<Wanted>,
+    /// What schedules of the user's it runs by; zero for those of the table.
+    pub(super) own: u64,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
-    program: Program,
+    pub(super) program: Program,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
@@ -96,6 +101,7 @@ impl Engine {
             ready: Vec::new(),
             known: HashMap::new(),
             given: Interned::default(),
+            own: Own::default(),
             current: usize::MAX,
             failed: None,
         }
@@ -198,32 +204,45 @@ impl Engine {
         Ok(())
     }
 
-    fn prepare(&mut self, call: Call) -> Result<usize> {
-        if !call.op.binary().is_none_or(|op| op.supports(call.kind)) {
-            let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
-            return Err(self.invalid(call, why));
+    /// Refuses operations that mean nothing for the type.
+    pub(super) fn check_operation(&self, call: Call) -> Result<()> {
+        if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
+            return Ok(());
         }
+        let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+        Err(self.invalid(call, why))
+    }
+
+    fn prepare(&mut self, call: Call) -> Result<usize> {
+        self.check_operation(call)?;
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
+        let fingerprint = call.fingerprint(plan, self.world, &self.given);
+        let ready = self.prepare_by(call, &schedules, plan.window, fingerprint)?;
+        self.known.insert((call, self.wanted), ready);
+        Ok(ready)
+    }
+
+    /// Lowers `schedules`, which are proved, and connects what they need.
+    pub(super) fn prepare_by(
+        &mut self,
+        call: Call,
+        schedules: &[Schedule],
+        window: usize,
+        fingerprint: u64,
+    ) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
-        let request = Request {
-            collective: call.collective,
-            schedules: &schedules,
-            layout: &layout,
-            element: call.kind.size(),
-            hosts: &self.hosts,
-            window: plan.window,
-            fingerprint: call.fingerprint(plan, self.world, &self.given),
-        };
+        let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
+        let request = Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program =
-            lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
+        let program = lower(&request, self.rank, placement).expect("what is proved completes");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
         let aside = program.aside || call.op.scales();
         let input = if aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            own: 0,
             measured: Measured::default(),
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
@@ -232,7 +251,6 @@ impl Engine {
             divisor: self.divisor(call),
             program,
         });
-        self.known.insert((call, self.wanted), self.ready.len() - 1);
         Ok(self.ready.len() - 1)
     }
 
@@ -268,31 +286,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Refuses boards that the user has no memory for.
-    fn check_memory(&self) -> std::result::Result<(), String> {
-        let Some(limit) = self.memory else { return Ok(()) };
-        let (ranks, share) = (self.neighbours(), self.board_share());
-        if share <= limit {
-            return Ok(());
-        }
-        Err(format!(
-            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp",
-            Board::bytes(ranks)
-        ))
-    }
-
-    /// Ranks that share a board with this one, itself among them.
-    fn neighbours(&self) -> usize {
-        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
-    }
-
-    /// Bytes of the board that count as this rank's.
-    pub(super) fn board_share(&self) -> usize {
-        let ranks = self.neighbours();
-        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     #[cold]
