@@ -14,6 +14,7 @@ mod messages;
 mod offer;
 mod open;
 mod operation;
+mod order;
 mod own;
 mod pairs;
 mod scans;
@@ -324,7 +325,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -152,8 +152,28 @@ fn refused(comm: &mut Communicator) {
     comm.barrier().unwrap();
 }
 
+/// A star adds from left to right, a ring does not.
+fn deterministic(comm: &mut Communicator) {
+    let world = comm.world();
+    let ring = |rank| Algorithm::Ring.schedule(Collective::AllReduce, world, rank).unwrap();
+    let mut data = [1e8f32, 1.0, -1e8, 1.0][comm.rank() % 4];
+    comm.set_deterministic(true);
+    let data = std::slice::from_mut(&mut data);
+    if world > 2 {
+        let error = comm.run(ring, Collective::AllReduce, data, ReduceOp::Sum).unwrap_err();
+        let why = "the user's algorithm does not combine the ranks one by one from left to right";
+        assert!(error.is_harmless() && error.to_string().contains(why), "{error}");
+    }
+    comm.run(|rank| star(world, rank), Collective::AllReduce, data, ReduceOp::Sum).unwrap();
+    let sum = (1..world).fold(1e8f32, |sum, rank| sum + [1e8, 1.0, -1e8, 1.0][rank % 4]);
+    assert_eq!(data, [sum]);
+    comm.set_deterministic(false);
+    comm.run(ring, Collective::AllReduce, data, ReduceOp::Sum).unwrap();
+}
+
 fn everything(mut comm: Communicator) {
     refused(&mut comm);
+    deterministic(&mut comm);
     stars(&mut comm);
     every_collective(&mut comm);
     let mut group = comm.split(Some(comm.rank() as u64 % 2), 0).unwrap().unwrap();

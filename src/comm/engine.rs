@@ -37,6 +37,8 @@ pub(super) struct Engine {
     pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Whether reductions must be the plain loop over the ranks.
+    pub(super) deterministic: bool,
     /// What choices depend on, equal on all ranks.
     pub(super) surroundings: Surroundings,
     /// Whether calls are timed, for explanations.
@@ -92,6 +94,7 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            deterministic: false,
             surroundings,
             timed: false,
             memory: None,

@@ -48,7 +48,8 @@ impl Communicator {
         surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        (engine.memory, engine.timed) = (self.engine.memory, self.engine.timed);
+        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
+        engine.timed = self.engine.timed;
         Self::new(engine, machines)
     }
 

@@ -4,11 +4,12 @@ use super::Communicator;
 use super::call::{Call, mix};
 use super::counts::Count;
 use super::engine::Engine;
+use super::order::lack_of_order_in;
 use crate::collective::{Collective, Held};
 use crate::element::{Element, ReduceOp};
 use crate::error::Result;
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use crate::verify::verify;
+use crate::verify::{Proof, verify};
 use maypole_kernels::{View, ViewMut};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words, on every rank and before anything is sent, if
-    /// the schedules do not do `collective`; [`Error::Mismatch`](crate::Error::Mismatch) if ranks bring different
+    /// the schedules do not do `collective`, or not in the order that a deterministic call needs; [`Error::Mismatch`](crate::Error::Mismatch) if ranks bring different
     /// schedules; else as the call of that name.
     ///
     /// ```
@@ -119,7 +120,8 @@ impl Communicator {
         }
         let count = if collective == Collective::Barrier { 0 } else { count };
         let in_place = in_place && !matches!(op, ReduceOp::PreMulSum(_));
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         self.engine.make_current_by(call, schedules)?;
         let done = match op {
@@ -135,8 +137,8 @@ impl Communicator {
 /// Schedules of the user's own that were proved, and the calls that were made ready by them.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// By collective and content: what they are known by.
-    proved: HashMap<(Collective, Arc<[Schedule]>), u64>,
+    /// By collective and content: what they are known by, and what else is known of them.
+    proved: HashMap<(Collective, Arc<[Schedule]>), (u64, Proof)>,
     /// Places in the engine's list.
     ready: HashMap<(Call, u64), usize>,
 }
@@ -147,7 +149,10 @@ impl Engine {
         self.check()?;
         self.check_operation(call)?;
         let schedules = Arc::from(schedules);
-        let content = self.prove(call, &schedules)?;
+        let (content, proof) = self.prove(call, &schedules)?;
+        if let Some(lack) = lack_of_order_in(proof, call) {
+            return Err(self.invalid(call, format!("the user's algorithm {lack}")));
+        }
         let known = self.own.ready.get(&(call, content)).copied();
         // The list is begun anew now and then.
         let known = known.filter(|at| self.ready.get(*at).is_some_and(|ready| ready.own == content));
@@ -168,21 +173,20 @@ impl Engine {
     }
 
     /// What these schedules are known by: a number that others have only by a freak of chance.
-    fn prove(&mut self, call: Call, schedules: &Arc<[Schedule]>) -> Result<u64> {
+    fn prove(&mut self, call: Call, schedules: &Arc<[Schedule]>) -> Result<(u64, Proof)> {
         let key = (call.collective, Arc::clone(schedules));
-        if let Some(content) = self.own.proved.get(&key) {
-            return Ok(*content);
+        if let Some(known) = self.own.proved.get(&key) {
+            return Ok(*known);
         }
         // What is right apart is right in place: lowering puts aside what would be overwritten too early.
-        if let Err(flaw) = verify(call.collective, schedules, Placement::Apart) {
-            return Err(self.invalid(call, format!("the schedules do something else: {flaw}")));
-        }
+        let proof = verify(call.collective, schedules, Placement::Apart)
+            .map_err(|flaw| self.invalid(call, format!("the schedules do something else: {flaw}")))?;
         if self.own.proved.len() >= MOST {
             self.own = Own::default();
         }
-        let content = content(schedules);
-        self.own.proved.insert(key, content);
-        Ok(content)
+        let known = (content(schedules), proof);
+        self.own.proved.insert(key, known);
+        Ok(known)
     }
 }
 

@@ -47,6 +47,10 @@ pub const VARIABLES: &[Variable] = &[
     each("MAYPOLE_TIMEOUT", "Seconds that joining and every operation may wait for other ranks. Default: 300."),
     equal("MAYPOLE_TRANSPORT", "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer."),
     equal("MAYPOLE_ALGORITHM", "The algorithm to use wherever it fits, by name. Default: the tuner's choice."),
+    equal(
+        "MAYPOLE_DETERMINISTIC",
+        "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
+    ),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
     each("MAYPOLE_MEMORY", "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank."),
     each(

@@ -39,6 +39,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", default_value = "auto", value_delimiter = ',', value_parser = algorithm)]
     algorithm: Vec<Selected<Option<Algorithm>>>,
 
+    /// Combine floats in the order of the ranks, one by one: what MAYPOLE_DETERMINISTIC=1 costs.
+    #[arg(long, conflicts_with = "algorithm")]
+    deterministic: bool,
+
     /// The smallest size [default: 8], as in nccl-tests that of the whole: of the vector, or of all blocks together.
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = sizes::parse)]
     min: Option<usize>,
@@ -133,6 +137,7 @@ pub(super) struct Settings {
     pub(super) world: usize,
     pub(super) what: What,
     pub(super) over: Over,
+    pub(super) deterministic: bool,
     pub(super) iters: Option<usize>,
     pub(super) warmup: usize,
     pub(super) budget: Duration,
@@ -188,6 +193,7 @@ impl Args {
             world,
             what,
             over: self.transport,
+            deterministic: self.deterministic,
             iters: self.iters,
             warmup: self.warmup,
             budget: Duration::from_millis(self.budget),

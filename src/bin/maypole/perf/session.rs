@@ -36,7 +36,10 @@ pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) ->
     let mut session = Session { settings, seats, stop, report };
     session.say(|session| machine::describe(&session.seats) + "\n" + &table::head())?;
     let mut stopped = false;
-    for (transport, comm) in joined.comms {
+    for (transport, mut comm) in joined.comms {
+        if settings.deterministic {
+            comm.set_deterministic(true);
+        }
         stopped = stopped || session.measure(transport, comm, &points)?;
     }
     let Some(report) = session.report else { return Ok(Verdict::default()) };
@@ -93,7 +96,8 @@ impl Session<'_> {
         meter.comm.set_algorithm(point.algorithm);
         let algorithm = meter.comm.algorithm(point.collective, point.count, given.kind);
         meter.comm.set_algorithm(None);
-        let mut row = Row { given, transport, point, algorithm: algorithm?, apart: None, same: None };
+        let deterministic = meter.comm.is_deterministic();
+        let mut row = Row { given, transport, deterministic, point, algorithm: algorithm?, apart: None, same: None };
         if let Some(report) = &self.report {
             let size = sizes::name(row.bytes());
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
