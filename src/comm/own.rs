@@ -134,11 +134,18 @@ impl Communicator {
     }
 }
 
+/// What is known of schedules that were proved.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Their content, condensed: others have the same only by a freak of chance.
+    content: u64,
+    proof: Proof,
+}
+
 /// Schedules of the user's own that were proved, and the calls that were made ready by them.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// By collective and content: what they are known by, and what else is known of them.
-    proved: HashMap<(Collective, Arc<[Schedule]>), (u64, Proof)>,
+    proved: HashMap<(Collective, Arc<[Schedule]>), Known>,
     /// Places in the engine's list.
     ready: HashMap<(Call, u64), usize>,
 }
@@ -149,7 +156,7 @@ impl Engine {
         self.check()?;
         self.check_operation(call)?;
         let schedules = Arc::from(schedules);
-        let (content, proof) = self.prove(call, &schedules)?;
+        let Known { content, proof } = self.prove(call, &schedules)?;
         if let Some(lack) = lack_of_order_in(proof, call) {
             return Err(self.invalid(call, format!("the user's algorithm {lack}")));
         }
@@ -172,8 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What these schedules are known by: a number that others have only by a freak of chance.
-    fn prove(&mut self, call: Call, schedules: &Arc<[Schedule]>) -> Result<(u64, Proof)> {
+    fn prove(&mut self, call: Call, schedules: &Arc<[Schedule]>) -> Result<Known> {
         let key = (call.collective, Arc::clone(schedules));
         if let Some(known) = self.own.proved.get(&key) {
             return Ok(*known);
@@ -184,7 +190,7 @@ impl Engine {
         if self.own.proved.len() >= MOST {
             self.own = Own::default();
         }
-        let known = (content(schedules), proof);
+        let known = Known { content: content(schedules), proof };
         self.own.proved.insert(key, known);
         Ok(known)
     }
