@@ -21,6 +21,7 @@ mod scans;
 mod surroundings;
 mod values;
 mod variable;
+mod watched;
 
 use crate::collective::Collective;
 use crate::element::{Element, ReduceOp};

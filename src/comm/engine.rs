@@ -1,22 +1,24 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
 use super::call::{Call, Reduction};
+use super::choice::Means;
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
 use super::own::Own;
-use super::surroundings::Surroundings;
+use super::surroundings::{Surroundings, boards_of};
+use super::watched::Watching;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
+use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
-use maypole_transports::board::MAX_RANKS;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,22 +43,22 @@ pub(super) struct Engine {
     pub(super) deterministic: bool,
     /// What choices depend on, equal on all ranks.
     pub(super) surroundings: Surroundings,
-    /// Whether calls are timed, for explanations.
-    pub(super) timed: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
-    executor: Executor,
+    pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Wanted>), usize>,
+    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
     /// Schedules of the user's own.
     pub(super) own: Own,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
     pub(super) pulse: Arc<Pulse>,
+    /// Who looks at calls, if anybody does.
+    pub(super) watching: Option<Box<Watching>>,
 }
 
 /// A call that has its program.
@@ -69,12 +71,30 @@ pub(super) struct Ready {
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
     pub(super) program: Program,
+    /// What the recorder wants to know.
+    pub(super) notes: Option<Arc<Notes>>,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
     divisor: Option<u64>,
+}
+
+impl Ready {
+    /// What the program works on: the caller's memory, or an input that has been put aside first.
+    #[inline(always)]
+    pub(super) fn buffers<'a>(&'a self, factor: Option<Scalar>, input: View<'a>, output: ViewMut<'a>) -> Buffers<'a> {
+        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
+        if let Some(factor) = factor {
+            scale(self.aside.view(), input, factor);
+            buffers.input = self.aside.view().as_view();
+        } else if self.program.aside {
+            self.aside.view().copy_from(input);
+            buffers.input = self.aside.view().as_view();
+        }
+        buffers
+    }
 }
 
 impl Engine {
@@ -96,7 +116,6 @@ impl Engine {
             preferred: None,
             deterministic: false,
             surroundings,
-            timed: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -107,6 +126,7 @@ impl Engine {
             own: Own::default(),
             current: usize::MAX,
             failed: None,
+            watching: None,
         }
     }
 
@@ -141,35 +161,33 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
-        let start = self.timed.then(Instant::now);
+        if self.watching.is_some() {
+            return self.perform_watched(call, factor, input, output);
+        }
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
-        let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
-        if let Some(factor) = factor {
-            scale(ready.aside.view(), input, factor);
-            buffers.input = ready.aside.view().as_view();
-        } else if ready.program.aside {
-            ready.aside.view().copy_from(input);
-            buffers.input = ready.aside.view().as_view();
-        }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
+        let buffers = ready.buffers(factor, input, output);
+        let done = self.executor.run(&ready.program, &ready.combine, &buffers);
+        self.finish(call, output, done)
+    }
+
+    /// What comes after a run.
+    #[inline(always)]
+    pub(super) fn finish(
+        &mut self,
+        call: Call,
+        output: ViewMut<'_>,
+        done: std::result::Result<(), Box<Failure>>,
+    ) -> Result<()> {
+        if let Err(failure) = done {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        if let Some(divisor) = ready.divisor {
+        if let Some(divisor) = self.ready[self.current].divisor {
             divide(output, call.kind, divisor);
         }
-        if let Some(start) = start {
-            self.note(start);
-        }
         Ok(())
-    }
-
-    #[cold]
-    fn note(&mut self, start: Instant) {
-        let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-        self.ready[self.current].measured.note(nanoseconds);
     }
 
     /// The name that a call knows these counts by.
@@ -221,21 +239,17 @@ impl Engine {
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
         let fingerprint = call.fingerprint(plan, self.world, &self.given);
-        let ready = self.prepare_by(call, &schedules, plan.window, fingerprint)?;
+        let means = Means { name: plan.algorithm.name(), window: plan.window, fingerprint };
+        let ready = self.prepare_by(call, &schedules, means)?;
         self.known.insert((call, self.wanted), ready);
         Ok(ready)
     }
 
     /// Lowers `schedules`, which are proved, and connects what they need.
-    pub(super) fn prepare_by(
-        &mut self,
-        call: Call,
-        schedules: &[Schedule],
-        window: usize,
-        fingerprint: u64,
-    ) -> Result<usize> {
+    pub(super) fn prepare_by(&mut self, call: Call, schedules: &[Schedule], means: Means) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
         let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
+        let Means { window, fingerprint, .. } = means;
         let request = Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program = lower(&request, self.rank, placement).expect("what is proved completes");
@@ -252,6 +266,7 @@ impl Engine {
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
+            notes: self.notes(call, means.name, layout.count() * call.kind.size(), &program),
             program,
         });
         Ok(self.ready.len() - 1)
@@ -369,20 +384,6 @@ impl Engine {
         self.timeout = timeout;
         self.executor.set_timeout(timeout);
     }
-}
-
-/// Splits hosts with more ranks than a board serves.
-fn boards_of(hosts: &[usize]) -> Vec<usize> {
-    let mut numbers: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut seen: HashMap<usize, usize> = HashMap::new();
-    let mut boards = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let nth = seen.entry(*host).or_default();
-        let fresh = numbers.len();
-        boards.push(*numbers.entry((*host, *nth / MAX_RANKS)).or_insert(fresh));
-        *nth += 1;
-    }
-    boards
 }
 
 /// Elements of a buffer that holds these chunks.

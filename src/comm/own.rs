@@ -2,6 +2,7 @@
 
 use super::Communicator;
 use super::call::{Call, mix};
+use super::choice::Means;
 use super::counts::Count;
 use super::engine::Engine;
 use super::order::lack_of_order_in;
@@ -162,12 +163,14 @@ impl Engine {
         }
         let known = self.own.ready.get(&(call, content)).copied();
         // The list is begun anew now and then.
-        let known = known.filter(|at| self.ready.get(*at).is_some_and(|ready| ready.own == content));
+        let known =
+            known.filter(|at| self.ready.get(*at).is_some_and(|ready| (ready.call, ready.own) == (call, content)));
         let at = match known {
             Some(at) => at,
             None => {
                 let fingerprint = call.fingerprint_by(content, WINDOW, self.world, &self.given);
-                let at = self.prepare_by(call, &schedules, WINDOW, fingerprint)?;
+                let means = Means { name: "own", window: WINDOW, fingerprint };
+                let at = self.prepare_by(call, &schedules, means)?;
                 self.ready[at].own = content;
                 self.own.ready.insert((call, content), at);
                 at

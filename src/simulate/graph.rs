@@ -8,6 +8,8 @@ use crate::walk::{Meaning, Stuck, walk};
 pub(super) struct Node {
     pub(super) rank: usize,
     pub(super) kind: Kind,
+    /// The step of its rank's schedule, or the first of them.
+    pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
     /// A message that carries the very span of the message before it, to somebody else.
@@ -169,8 +171,8 @@ impl Builder {
         let mut builder = Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
-            let nodes = schedule.steps.iter().map(|&step| {
-                builder.node(rank, step, schedule.chunks, before.replace(step));
+            let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
+                builder.node((rank, nth), step, schedule.chunks, before.replace(step));
                 builder.nodes.len() - 1
             });
             let nodes = nodes.collect();
@@ -179,7 +181,7 @@ impl Builder {
         builder
     }
 
-    fn node(&mut self, rank: usize, step: Step, chunks: usize, before: Option<Step>) {
+    fn node(&mut self, (rank, nth): (usize, usize), step: Step, chunks: usize, before: Option<Step>) {
         let (kind, span) = match step {
             Step::Send { from, to } => (Kind::Message { to }, from),
             Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
@@ -198,10 +200,11 @@ impl Builder {
             }
             _ => {
                 let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
-                let chunks = vec![chunk];
+                let (step, chunks) = (nth, vec![chunk]);
                 self.nodes.push(Node {
                     rank,
                     kind,
+                    step,
                     chunks,
                     again,
                     relays: false,
