@@ -35,10 +35,26 @@ fn golden_pictures() {
         (Algorithm::Binomial, Collective::Scatter { root: 2 }, 7),
         (Algorithm::OneShot, Collective::AllReduce, 16),
         (Algorithm::Ring, Collective::AllReduce, 16),
+        (Algorithm::TwoShot, Collective::AllReduce, 16),
+        (Algorithm::HalvingDoubling, Collective::AllReduce, 16),
+        (Algorithm::Bruck, Collective::AllToAll, 16),
     ];
     for (algorithm, collective, world) in Algorithm::ALL.into_iter().flat_map(four).chain(bigger) {
         let name = format!("{algorithm}-{}-{world}.txt", collective.name());
         golden(&root().join("tests/golden").join(name), &picture(algorithm, collective, world));
+    }
+}
+
+/// A terminal on a wide screen, or a page in landscape.
+#[test]
+fn sixteen_ranks_fit_in_200_columns() {
+    for (algorithm, world) in Algorithm::ALL.into_iter().flat_map(|algorithm| (1..=16).map(move |n| (algorithm, n))) {
+        for collective in algorithm.collectives() {
+            let picture = picture(algorithm, collective.with_root(world - 1), world);
+            let widest = picture.lines().map(str::len).max().unwrap_or(0);
+            assert!(widest <= 200, "{algorithm}, {collective:?}, {world} ranks: {widest} columns");
+            assert!(picture.lines().count() <= 100, "{algorithm}, {collective:?}, {world} ranks:\n{picture}");
+        }
     }
 }
 
