@@ -134,10 +134,21 @@ fn stuck_schedules_are_drawn_too() {
 fn svg_is_well_formed_for_every_algorithm() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
-            let picture = draw::svg(&algorithm.schedules(collective, 5).expect("it is in the table"));
-            assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
-            assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
-            assert!(!picture.contains("NaN") && !picture.contains("inf\""));
+            for world in [5, 16] {
+                let picture = draw::svg(&algorithm.schedules(collective, world).expect("it is in the table"));
+                assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
+                assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
+                assert!(!picture.contains("NaN") && !picture.contains("inf\""));
+                picture.lines().filter(|line| line.starts_with("<g>")).for_each(words_fit_their_box);
+            }
         }
     }
+}
+
+/// A bold digit of 12 points is less than 8 wide.
+fn words_fit_their_box(drawn: &str) {
+    let (_, rest) = drawn.split_once(" width=\"").expect("a box has a width");
+    let width: usize = rest.split('"').next().expect("it ends").parse().expect("it is a number");
+    let words = drawn.split("</text>").next().and_then(|text| text.rsplit('>').next()).expect("a box has words");
+    assert!(words.len() * 8 <= width, "'{words}' in a box of {width}: {drawn}");
 }
