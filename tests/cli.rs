@@ -254,6 +254,22 @@ fn predictions_are_those_of_the_formulas() {
     }
 }
 
+#[test]
+fn timelines_are_printed_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("simulated.json");
+    let line = format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
+    let shown = printed(&line);
+    assert!(shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"), "{shown}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let sent = |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
+    assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
+
+    let output = run("simulate all-gather --trace /nonexistent/file");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
+}
+
 /// An empty place for costs, so that the user's own are neither read nor written.
 fn without_costs(line: &str) -> Command {
     let mut command = maypole(line);
@@ -309,4 +325,42 @@ fn costs_are_tuned_kept_and_used() {
     let (code, _, complaint) = run("explain all-reduce -n 2");
     assert_eq!(code, Some(0));
     assert!(complaint.contains(&file.display().to_string()) && complaint.contains("line 2"), "{complaint}");
+}
+
+#[test]
+fn reports_hold_everything_and_load_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().join("new/report");
+    let line = "perf all-reduce barrier -n 2 --sizes 8,4K,64K --budget 2 --report";
+    let shown = printed(&format!("{line} {}", there.display()));
+    assert!(shown.contains(&there.join("index.html").display().to_string()), "{shown}");
+
+    let page = std::fs::read_to_string(there.join("index.html")).unwrap();
+    for part in
+        ["over shm", "over tcp", "halving-doubling, 64K", "predicted: ", "raw TCP", "plain copy", "dissemination"]
+    {
+        assert!(page.contains(part), "the page does not say {part}");
+    }
+    // Two plots of all-reduce a transport; a barrier has no sizes to plot.
+    assert_eq!(page.matches("<figure>").count(), 4);
+    assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"), "it loads nothing");
+
+    let results = std::fs::read_to_string(there.join("results.csv")).unwrap();
+    let names: Vec<&str> = results.lines().next().unwrap().split(',').collect();
+    let place = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    let lines: Vec<Vec<&str>> = results.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let algorithms: BTreeSet<&str> = lines.iter().map(|line| line[place("algorithm")]).collect();
+    assert!(algorithms.len() >= 7, "all that there are: {algorithms:?}");
+    for line in &lines {
+        assert_eq!((line.len(), line[place("wrong")]), (names.len(), "0"), "{line:?}");
+        let number = |name: &str| line[place(name)].parse::<f64>();
+        assert!(number("p50_us").unwrap() > 0.0 && number("predicted_us").unwrap() > 0.0, "{line:?}");
+        assert_eq!(number("limit_us").is_ok(), line[place("collective")] != "barrier", "{line:?}");
+    }
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = run(&format!("perf --report {}", file.display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains(&file.display().to_string()), "{}", text(&output.stderr));
 }

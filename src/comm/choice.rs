@@ -53,7 +53,7 @@ impl Communicator {
     /// # Panics
     /// If the collective's root is not one of the ranks.
     pub fn explain(&mut self, collective: Collective, bytes: usize) -> Explanation {
-        self.engine.timed = true;
+        self.engine.time();
         self.engine.explain(collective, bytes, &self.machines)
     }
 

@@ -3,19 +3,20 @@
 use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
-use super::surroundings::Surroundings;
+use super::surroundings::{Surroundings, boards_of};
+use super::watched::Watching;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
+use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
-use maypole_transports::board::MAX_RANKS;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,20 +41,20 @@ pub(super) struct Engine {
     pub(super) deterministic: bool,
     /// What choices depend on, equal on all ranks.
     pub(super) surroundings: Surroundings,
-    /// Whether calls are timed, for explanations.
-    pub(super) timed: bool,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
-    executor: Executor,
+    pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Wanted>), usize>,
+    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
-    pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Pulse>,
+    /// Who looks at calls, if anybody does.
+    pub(super) watching: Option<Box<Watching>>,
 }
 
 /// A call that has its program.
@@ -63,13 +64,31 @@ pub(super) struct Ready {
     pub(super) wanted: Option<Wanted>,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
-    program: Program,
+    pub(super) program: Program,
+    /// What the recorder wants to know.
+    pub(super) notes: Option<Arc<Notes>>,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
     divisor: Option<u64>,
+}
+
+impl Ready {
+    /// What the program works on: the caller's memory, or an input that has been put aside first.
+    #[inline(always)]
+    pub(super) fn buffers<'a>(&'a self, factor: Option<Scalar>, input: View<'a>, output: ViewMut<'a>) -> Buffers<'a> {
+        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
+        if let Some(factor) = factor {
+            scale(self.aside.view(), input, factor);
+            buffers.input = self.aside.view().as_view();
+        } else if self.program.aside {
+            self.aside.view().copy_from(input);
+            buffers.input = self.aside.view().as_view();
+        }
+        buffers
+    }
 }
 
 impl Engine {
@@ -91,7 +110,6 @@ impl Engine {
             preferred: None,
             deterministic: false,
             surroundings,
-            timed: false,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -101,6 +119,7 @@ impl Engine {
             given: Interned::default(),
             current: usize::MAX,
             failed: None,
+            watching: None,
         }
     }
 
@@ -135,35 +154,33 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
-        let start = self.timed.then(Instant::now);
+        if self.watching.is_some() {
+            return self.perform_watched(call, factor, input, output);
+        }
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
-        let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
-        if let Some(factor) = factor {
-            scale(ready.aside.view(), input, factor);
-            buffers.input = ready.aside.view().as_view();
-        } else if ready.program.aside {
-            ready.aside.view().copy_from(input);
-            buffers.input = ready.aside.view().as_view();
-        }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
+        let buffers = ready.buffers(factor, input, output);
+        let done = self.executor.run(&ready.program, &ready.combine, &buffers);
+        self.finish(call, output, done)
+    }
+
+    /// What comes after a run.
+    #[inline(always)]
+    pub(super) fn finish(
+        &mut self,
+        call: Call,
+        output: ViewMut<'_>,
+        done: std::result::Result<(), Box<Failure>>,
+    ) -> Result<()> {
+        if let Err(failure) = done {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        if let Some(divisor) = ready.divisor {
+        if let Some(divisor) = self.ready[self.current].divisor {
             divide(output, call.kind, divisor);
         }
-        if let Some(start) = start {
-            self.note(start);
-        }
         Ok(())
-    }
-
-    #[cold]
-    fn note(&mut self, start: Instant) {
-        let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-        self.ready[self.current].measured.note(nanoseconds);
     }
 
     /// The name that a call knows these counts by.
@@ -233,6 +250,7 @@ impl Engine {
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
+            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
             program,
         });
         self.known.insert((call, self.wanted), self.ready.len() - 1);
@@ -276,15 +294,26 @@ impl Engine {
     /// Refuses boards that the user has no memory for.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
-        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
-        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        let (ranks, share) = (self.neighbours(), self.board_share());
         if share <= limit {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp"
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
         ))
+    }
+
+    /// Ranks that share a board with this one, itself among them.
+    fn neighbours(&self) -> usize {
+        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+    }
+
+    /// Bytes of the board that count as this rank's.
+    pub(super) fn board_share(&self) -> usize {
+        let ranks = self.neighbours();
+        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     #[cold]
@@ -316,7 +345,9 @@ impl Engine {
             }
         };
         let error = match kind {
-            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            Some(kind) => {
+                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
+            }
             None => error,
         };
         self.failed = Some(error.to_string());
@@ -325,14 +356,14 @@ impl Engine {
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
-    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
         // The end of a failed peer looks like a death of its own.
         if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
-        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
+        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
     }
 
     /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
@@ -363,20 +394,6 @@ impl Engine {
         self.timeout = timeout;
         self.executor.set_timeout(timeout);
     }
-}
-
-/// Splits hosts with more ranks than a board serves.
-fn boards_of(hosts: &[usize]) -> Vec<usize> {
-    let mut numbers: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut seen: HashMap<usize, usize> = HashMap::new();
-    let mut boards = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let nth = seen.entry(*host).or_default();
-        let fresh = numbers.len();
-        boards.push(*numbers.entry((*host, *nth / MAX_RANKS)).or_insert(fresh));
-        *nth += 1;
-    }
-    boards
 }
 
 /// Elements of a buffer that holds these chunks.

@@ -49,7 +49,7 @@ impl Communicator {
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
         (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
-        engine.timed = self.engine.timed;
+        engine.watch_like(&self.engine, members, self.splits);
         Self::new(engine, machines)
     }
 

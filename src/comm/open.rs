@@ -102,7 +102,12 @@ impl Communicator {
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
         comm.engine.deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
-        comm.engine.timed = named::<u8>("MAYPOLE_EXPLAIN")? == Some(1);
+        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
+            comm.engine.time();
+        }
+        if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
+            comm.trace(&file)?;
+        }
         Ok(comm)
     }
 
@@ -210,7 +215,7 @@ impl FromStr for PortRange {
 }
 
 /// This host, as others may look it up.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

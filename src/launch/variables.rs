@@ -51,6 +51,11 @@ pub const VARIABLES: &[Variable] = &[
         "MAYPOLE_DETERMINISTIC",
         "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
     ),
+    equal(
+        "MAYPOLE_TRACE",
+        "File for a trace of all calls, to be opened at ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
+         of every rank. Default: none.",
+    ),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
     each("MAYPOLE_MEMORY", "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank."),
     each(
