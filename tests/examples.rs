@@ -61,3 +61,8 @@ fn two_processes() {
         says(command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
     }
 }
+
+#[test]
+fn overlap() {
+    says(Command::new(example("10_overlap")), &["rank 1 computed for", "the last layer's average, doubled, is 61"]);
+}
