@@ -3,37 +3,53 @@
 mod call;
 mod choice;
 mod control;
+mod counters;
 mod counts;
+mod ending;
 mod engine;
+mod failure;
 mod groups;
+mod home;
 mod hub;
 mod joined;
 mod local;
+mod memory;
 mod messages;
 mod offer;
 mod open;
 mod operation;
 mod order;
+mod own;
 mod pairs;
+mod progress;
+mod request;
 mod scans;
+mod scope;
+mod starts;
 mod surroundings;
+mod values;
 mod variable;
 mod watched;
+mod within;
 
 use crate::collective::Collective;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use call::Call;
+pub use counters::{Counters, Moved, Sent};
 use counts::Count;
 use engine::Engine;
+use home::Home;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
 pub use messages::Group;
 pub use open::{Transport, UnknownTransport};
 pub use operation::Operation;
-use pairs::Pairs;
+pub use request::{Request, wait_all};
+pub use scope::Scope;
 use std::time::Duration;
 use surroundings::Surroundings;
+pub use within::Within;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -41,8 +57,13 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// One rank's membership in a group of ranks that call collectives together.
 ///
 /// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that easy to keep within
-/// a rank. A call blocks until this rank's part is done. Calls that do not match are errors on every rank, not hangs; so
-/// are peers that die and peers that never come (see [`Error`]).
+/// a rank. A call blocks until this rank's part is done; a [request](Self::start) is a call that does not. Calls that do
+/// not match are errors on every rank, not hangs; so are peers that die and peers that never come (see [`Error`]).
+///
+/// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`), because the order of
+/// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
+/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread, and so does a
+/// communicator's own thread run them.
 ///
 /// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
 /// (all others); `world` is the number of ranks.
@@ -58,22 +79,17 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 #[derive(Debug)]
 pub struct Communicator {
-    engine: Engine,
+    engine: Home,
     /// For each rank the number of its machine, whatever the transport.
     machines: Vec<usize>,
     /// Where all ranks run, whatever group they are in.
     surroundings: Surroundings,
-    /// Groups split off so far: they are numbered alike on all ranks.
-    splits: u64,
-    /// Links for messages between two ranks.
-    pairs: Pairs,
     left: bool,
 }
 
 impl Communicator {
     fn new(engine: Engine, machines: Vec<usize>) -> Self {
-        let pairs = Pairs::new(engine.rank, engine.world);
-        Self { surroundings: engine.surroundings, engine, machines, splits: 0, pairs, left: false }
+        Self { surroundings: engine.surroundings, engine: Home::new(engine), machines, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -108,22 +124,12 @@ impl Communicator {
         &self.engine.hosts
     }
 
-    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or 300 s.
-    pub fn timeout(&self) -> Duration {
-        self.engine.timeout
-    }
-
-    /// Changes [`timeout`](Self::timeout). A local matter: other ranks keep theirs.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.engine.set_timeout(timeout);
-    }
-
     /// Returns once every rank has called it.
     ///
     /// # Errors
     /// As every call: [`Error`].
     pub fn barrier(&mut self) -> Result<()> {
-        self.run::<u8>(Collective::Barrier, ReduceOp::Sum, 0, false, View::EMPTY, ViewMut::EMPTY)
+        self.issue::<u8>(Collective::Barrier, ReduceOp::Sum, 0, false, View::EMPTY, ViewMut::EMPTY)
     }
 
     /// The root's `data` to everybody's `data`; all of one length.
@@ -134,7 +140,7 @@ impl Communicator {
         self.check_root("broadcast", root)?;
         let data_view = ViewMut::of(data);
         let input = if self.rank() == root { data_view.as_view() } else { View::EMPTY };
-        self.run::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
+        self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
     }
 
     /// Everybody's `data` combined, in the root's `data`; all of one length. Other ranks' `data` stays as it is.
@@ -145,7 +151,7 @@ impl Communicator {
         self.check_root("reduce", root)?;
         let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
         let output = if at_root { view } else { ViewMut::EMPTY };
-        self.run::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
+        self.issue::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
     }
 
     /// Everybody's `input` combined, in the root's `output`, which is as long. Other ranks' `output` is not touched and
@@ -156,7 +162,7 @@ impl Communicator {
     pub fn reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
         self.check_root("reduce", root)?;
         let output = self.at_root("reduce", root, output, input.len())?;
-        self.run::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
+        self.issue::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
     }
 
     /// Everybody's `data` combined, in everybody's `data`; all of one length.
@@ -166,7 +172,7 @@ impl Communicator {
     #[inline]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         let (count, view) = (data.len(), ViewMut::of(data));
-        self.run::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
+        self.issue::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
     }
 
     /// Everybody's `input` combined, in everybody's `output`; all of one length.
@@ -176,7 +182,7 @@ impl Communicator {
     #[inline]
     pub fn all_reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        self.run::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
+        self.issue::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
     }
 
     /// Everybody's `input` (`count`), in rank order, in the root's `output` (`world * count`). Other ranks' `output` is
@@ -187,7 +193,7 @@ impl Communicator {
     pub fn gather<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         self.check_root("gather", root)?;
         let output = self.at_root("gather", root, output, input.len() * self.world())?;
-        self.run::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
+        self.issue::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
     }
 
     /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`) with its own block in its
@@ -200,10 +206,10 @@ impl Communicator {
         let collective = Collective::Gather { root };
         if self.rank() != root {
             let block = View::of(&*data);
-            return self.run::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
+            return self.issue::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
         }
         let (count, whole, mine) = self.blocks("gather", data)?;
-        self.run::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
+        self.issue::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
     /// Everybody's `input` (`count`), in rank order, in everybody's `output` (`world * count`).
@@ -213,7 +219,7 @@ impl Communicator {
     pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_gather", "output", output.len(), input.len() * self.world())?;
         let (input, output, count) = (View::of(input), ViewMut::of(output), input.len());
-        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
+        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
     }
 
     /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this rank's block in its
@@ -223,7 +229,7 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_gather_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
         let (count, whole, mine) = self.blocks("all_gather", data)?;
-        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
+        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
     /// Block `r` of the root's `input` (`world * count`) in rank `r`'s `output` (`count`). Other ranks' `input` is not
@@ -239,7 +245,7 @@ impl Communicator {
             whole = View::of(input);
         }
         let (count, output) = (output.len(), ViewMut::of(output));
-        self.run::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
+        self.issue::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
     }
 
     /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`), and its own block stays in
@@ -252,10 +258,10 @@ impl Communicator {
         let collective = Collective::Scatter { root };
         if self.rank() != root {
             let (count, block) = (data.len(), ViewMut::of(data));
-            return self.run::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
+            return self.issue::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
         }
         let (count, whole, mine) = self.blocks("scatter", data)?;
-        self.run::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
+        self.issue::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
     }
 
     /// Everybody's `input` (`world * count`) combined; block `r` of the result in rank `r`'s `output` (`count`).
@@ -265,7 +271,7 @@ impl Communicator {
     pub fn reduce_scatter<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
         let (count, output) = (output.len(), ViewMut::of(output));
-        self.run::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
+        self.issue::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world * count`) becomes the
@@ -275,7 +281,7 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn reduce_scatter_in_place<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
-        self.run::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
+        self.issue::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
     }
 
     /// Block `r` of rank `s`'s `input` in block `s` of rank `r`'s `output`; both are `world * count` long.
@@ -285,7 +291,7 @@ impl Communicator {
     pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_to_all", "output", output.len(), input.len())?;
         let (count, whole, _) = self.blocks("all_to_all", output)?;
-        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
+        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
     }
 
     /// [`all_to_all`](Self::all_to_all) with `data` for both. Costs a copy of it.
@@ -294,27 +300,11 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_to_all_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
         let (count, whole, _) = self.blocks("all_to_all", data)?;
-        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
-    }
-
-    /// Leaves in order: what was sent still arrives. Dropping does the same, and never panics.
-    ///
-    /// # Errors
-    /// None today; a goodbye that nobody takes in time will be one.
-    pub fn close(mut self) -> Result<()> {
-        self.leave();
-        Ok(())
-    }
-
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.left, true) {
-            self.pairs.leave(self.engine.failed.is_some(), &*self.engine.control);
-            self.engine.leave();
-        }
+        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
     }
 
     #[inline]
-    fn run<T: Element>(
+    fn issue<T: Element>(
         &mut self,
         collective: Collective,
         op: ReduceOp,
@@ -379,12 +369,6 @@ impl Communicator {
         let (count, view) = (len / world, ViewMut::of(whole));
         let bytes = count * size_of::<T>();
         Ok((count, view, view.slice(self.rank() * bytes, bytes)))
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 

@@ -13,10 +13,16 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("draw", "schedule walk", "a drawing shows steps, whatever they are for"),
     ("trace", "", "a trace shows what happened, whatever it was"),
     ("simulate", "schedule trace walk", "the simulator prices steps, whatever they are for"),
+    (
+        "topology",
+        "algorithms collective schedule walk",
+        "a topology is data about machines; it knows no executor and reads no machine itself",
+    ),
     ("tuner", "algorithms collective schedule simulate", "the tuner is pure: equal questions have equal answers"),
     ("lower", "collective schedule walk", "lowering is pure and knows no algorithm"),
     ("element", "", "elements depend on nothing"),
     ("error", "algorithms collective element", "errors are data"),
+    ("detect", "topology", "detection fills in what a description has, and plans nothing with it"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
     ("tuned", "tuner", "where measured costs are kept is no matter of the pure tuner"),
     ("record", "execute lower trace", "the recorder watches the executor; it knows no collective"),
@@ -29,7 +35,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
         "the front door joins the halves; drawings and simulations are not its business",
     ),
 ];
-const PURE: &str = "collective schedule algorithms walk verify draw trace simulate tuner lower element error";
+const PURE: &str = "collective schedule algorithms walk verify draw trace simulate topology tuner lower element error";
 const EFFECTS: &[&str] = &[
     "std::env",
     "std::fs",

@@ -1,19 +1,22 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
 use super::call::{Call, Reduction};
+use super::choice::Means;
 use super::control::Control;
+use super::counters::Counters;
 use super::counts::{Count, Counts, Interned};
+use super::own::Own;
 use super::surroundings::{Surroundings, boards_of};
 use super::watched::Watching;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
-use crate::execute::{Buffers, Executor, Failure, What};
+use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
-use crate::service::{Cause, CauseKind, Pulse};
+use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
@@ -48,10 +51,19 @@ pub(super) struct Engine {
     pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
+    known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
+    /// Schedules of the user's own.
+    pub(super) own: Own,
     pub(super) current: usize,
-    pub(super) failed: Option<String>,
+    /// The first failure.
+    pub(super) failed: Option<Error>,
+    /// When calls made now must end, and what they were given; the innermost is last.
+    pub(super) limits: Vec<(Instant, Duration)>,
+    /// Groups split off so far: they are numbered alike on all ranks.
+    pub(super) splits: u64,
+    /// What calls have moved whose programs are not kept any more.
+    pub(super) past: Counters,
     pub(super) pulse: Arc<Pulse>,
     /// Who looks at calls, if anybody does.
     pub(super) watching: Option<Box<Watching>>,
@@ -62,8 +74,12 @@ pub(super) struct Engine {
 pub(super) struct Ready {
     pub(super) call: Call,
     pub(super) wanted: Option<Wanted>,
+    /// What schedules of the user's it runs by; zero for those of the table.
+    pub(super) own: u64,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
+    /// How often it ran to its end.
+    pub(super) runs: u64,
     pub(super) program: Program,
     /// What the recorder wants to know.
     pub(super) notes: Option<Arc<Notes>>,
@@ -93,7 +109,7 @@ impl Ready {
 
 impl Engine {
     pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
-        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
+        let (hosts, world, waiting) = (boards_of(hosts), hosts.len(), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -101,7 +117,7 @@ impl Engine {
         let connected = locals.len() == 1;
         Self {
             rank,
-            world: hosts.len(),
+            world,
             hosts,
             pulse: control.pulse(),
             control,
@@ -117,8 +133,12 @@ impl Engine {
             ready: Vec::new(),
             known: HashMap::new(),
             given: Interned::default(),
+            own: Own::default(),
             current: usize::MAX,
             failed: None,
+            limits: Vec::new(),
+            splits: 0,
+            past: Counters::new(world),
             watching: None,
         }
     }
@@ -177,7 +197,9 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        if let Some(divisor) = self.ready[self.current].divisor {
+        let ready = &mut self.ready[self.current];
+        ready.runs += 1;
+        if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -188,21 +210,19 @@ impl Engine {
         // Counts of every call may be new ones; what was made for old ones is given up now and then.
         if self.given.len() > MOST_GIVEN {
             self.given = Interned::default();
-            (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+            self.forget();
         }
         self.given.number(counts)
     }
 
-    pub(super) fn invalid(&self, call: Call, why: String) -> Error {
-        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
+    /// Gives up what was made ready.
+    pub(super) fn forget(&mut self) {
+        self.past = self.counters();
+        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
     }
 
-    /// Refuses to go on after a failure.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.failed {
-            Some(first) => Err(Error::Failed { first: first.clone() }),
-            None => Ok(()),
-        }
+    pub(super) fn invalid(&self, call: Call, why: String) -> Error {
+        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
     }
 
     /// Makes `call` the current one.
@@ -218,42 +238,51 @@ impl Engine {
         Ok(())
     }
 
-    fn prepare(&mut self, call: Call) -> Result<usize> {
-        if !call.op.binary().is_none_or(|op| op.supports(call.kind)) {
-            let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
-            return Err(self.invalid(call, why));
+    /// Refuses operations that mean nothing for the type.
+    pub(super) fn check_operation(&self, call: Call) -> Result<()> {
+        if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
+            return Ok(());
         }
+        let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+        Err(self.invalid(call, why))
+    }
+
+    fn prepare(&mut self, call: Call) -> Result<usize> {
+        self.check_operation(call)?;
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
+        let fingerprint = call.fingerprint(plan, self.world, &self.given);
+        let means = Means { name: plan.algorithm.name(), window: plan.window, fingerprint };
+        let ready = self.prepare_by(call, &schedules, means)?;
+        self.known.insert((call, self.wanted), ready);
+        Ok(ready)
+    }
+
+    /// Lowers `schedules`, which are proved, and connects what they need.
+    pub(super) fn prepare_by(&mut self, call: Call, schedules: &[Schedule], means: Means) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
-        let request = Request {
-            collective: call.collective,
-            schedules: &schedules,
-            layout: &layout,
-            element: call.kind.size(),
-            hosts: &self.hosts,
-            window: plan.window,
-            fingerprint: call.fingerprint(plan, self.world, &self.given),
-        };
+        let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
+        let Means { window, fingerprint, .. } = means;
+        let request = Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program =
-            lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
+        let program = lower(&request, self.rank, placement).expect("what is proved completes");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
         let aside = program.aside || call.op.scales();
         let input = if aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            own: 0,
             measured: Measured::default(),
+            runs: 0,
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
-            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
+            notes: self.notes(call, means.name, layout.count() * call.kind.size(), &program),
             program,
         });
-        self.known.insert((call, self.wanted), self.ready.len() - 1);
         Ok(self.ready.len() - 1)
     }
 
@@ -271,7 +300,7 @@ impl Engine {
 
     /// Makes the board at the first call, and the streams that `program` needs and that are not there yet.
     fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         if !self.connected {
             self.check_memory()?;
             let locals: Vec<usize> =
@@ -291,108 +320,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses boards that the user has no memory for.
-    fn check_memory(&self) -> std::result::Result<(), String> {
-        let Some(limit) = self.memory else { return Ok(()) };
-        let (ranks, share) = (self.neighbours(), self.board_share());
-        if share <= limit {
-            return Ok(());
-        }
-        Err(format!(
-            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp",
-            Board::bytes(ranks)
-        ))
-    }
-
-    /// Ranks that share a board with this one, itself among them.
-    fn neighbours(&self) -> usize {
-        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
-    }
-
-    /// Bytes of the board that count as this rank's.
-    pub(super) fn board_share(&self) -> usize {
-        let ranks = self.neighbours();
-        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
-        let Failure { op: step, peer, what } = failure;
-        let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
-        let (error, kind) = match what {
-            What::Alarmed => {
-                let cause = self.control.cause().map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-                (Error::Aborted { rank, operation, sequence, cause }, None)
-            }
-            What::Mismatch(_) => {
-                let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
-            }
-            What::TimedOut => {
-                let detail = self.control.locate(peer);
-                let after = self.timeout;
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
-            }
-            What::Left => {
-                let why = "it has left".to_owned();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-            What::Lost(fault) => {
-                let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-        };
-        let error = match kind {
-            Some(kind) => {
-                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
-            }
-            None => error,
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
-    /// Tells everybody; gives `error` back unless something else happened first.
-    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
-        let sequence = self.sequence;
-        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        // The end of a failed peer looks like a death of its own.
-        if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
-            return error;
-        }
-        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
-    }
-
-    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
-    /// before it.
-    #[cold]
-    pub(super) fn unconnected(&mut self, operation: String, why: String) -> Error {
-        let (rank, sequence) = (self.rank, self.sequence);
-        let error = match self.control.cause() {
-            Some(cause) => Error::Aborted { rank, operation, sequence, cause: cause.text },
-            None => {
-                let error = Error::Connect { rank, operation, why };
-                self.control.fail(Cause { sequence, kind: CauseKind::Timeout, rank, text: error.to_string() });
-                error
-            }
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-        self.executor.set_timeout(timeout);
     }
 }
 

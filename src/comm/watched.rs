@@ -8,10 +8,8 @@ use super::engine::Engine;
 use crate::error::Result;
 use crate::lower::Program;
 use crate::record::{Notes, Recorder, TraceFile};
-use crate::tuner::Plan;
 use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -80,7 +78,7 @@ impl Communicator {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut blob = monotonic_ns().to_le_bytes().to_vec();
         blob.extend(boot.as_bytes());
-        let deadline = Instant::now() + self.engine.timeout;
+        let deadline = self.engine.deadline();
         let exchanged = self.engine.control.exchange(if records { blob } else { Vec::new() }, deadline);
         let blobs = exchanged.map_err(|why| self.engine.unconnected("trace".to_owned(), why))?;
         let hello = |blob: &Vec<u8>| {
@@ -109,7 +107,7 @@ impl Engine {
     fn record(&mut self, recorder: Recorder) {
         self.watching.get_or_insert_default().recorder = Some(recorder);
         // What was made ready before has no notes.
-        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+        self.forget();
     }
 
     /// Has the calls of a group that was split off looked at as those of its `parent` are. `members` are ranks of the
@@ -157,11 +155,16 @@ impl Engine {
     }
 
     /// What a recorder wants to know of a call, if there is one.
-    pub(super) fn notes(&self, call: Call, plan: Plan, bytes: usize, program: &Program) -> Option<Arc<Notes>> {
+    pub(super) fn notes(
+        &self,
+        call: Call,
+        algorithm: &'static str,
+        bytes: usize,
+        program: &Program,
+    ) -> Option<Arc<Notes>> {
         self.watching.as_ref()?.recorder.as_ref()?;
         let (rank, hosts) = (self.rank, &self.hosts);
         let locals = (0..self.world).filter(|peer| hosts[*peer] == hosts[rank]).collect();
-        let (operation, algorithm) = (call.to_string(), plan.algorithm.name());
-        Some(Arc::new(Notes { operation, algorithm, bytes, rank, locals, program: program.clone() }))
+        Some(Arc::new(Notes { operation: call.to_string(), algorithm, bytes, rank, locals, program: program.clone() }))
     }
 }
