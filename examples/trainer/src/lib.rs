@@ -23,9 +23,10 @@
 //! | [`mesh`], [`setup`], [`hybrid`] | which rank does what; the choices; one rank of any mesh |
 //! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
 //! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
-//! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
+//! | [`pp_plan`], [`pp_trace`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their clock, their pictures, who executes them |
 //! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
+//! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
@@ -48,6 +49,7 @@ pub mod bpe;
 pub mod chart;
 pub mod checkpoint;
 pub mod clip;
+pub mod combine;
 pub mod config;
 pub mod cp_ring;
 pub mod cp_ulysses;
@@ -82,6 +84,7 @@ pub mod placement;
 pub mod pp;
 pub mod pp_draw;
 pub mod pp_plan;
+pub mod pp_trace;
 pub mod precision;
 pub mod random;
 pub mod reshard;
@@ -93,6 +96,7 @@ pub mod sharding;
 pub mod shards;
 pub mod sp;
 pub mod store;
+pub mod theory;
 pub mod timeline;
 pub mod tp;
 pub mod verify;
