@@ -4,7 +4,7 @@
 //! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
 
 use crate::layout::Slice;
-use crate::math::Number;
+use crate::math::{Number, take};
 use crate::timeline::{Kind, Timeline};
 use maypole::{Communicator, Element, ReduceOp, Result};
 use std::cell::RefCell;
@@ -161,6 +161,21 @@ impl Group {
         let mut all = input.repeat(self.world);
         self.call(|comm| comm.all_gather(input, &mut all))?;
         Ok(all)
+    }
+
+    /// Everybody's `input`, whatever its length, by rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn gather_lists<T: Number>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
+        let counts: Vec<usize> = self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
+        if self.world == 1 {
+            return Ok(vec![input.to_vec()]);
+        }
+        let mut all = vec![T::zero(); counts.iter().sum()];
+        self.call(|comm| comm.all_gather_v(input, &mut all, &counts))?;
+        let mut rest = &all[..];
+        Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
     /// Everybody's numbers, summed in the order of ranks whatever the group's order is.

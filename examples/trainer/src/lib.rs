@@ -33,6 +33,7 @@
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`sample`], [`chart`] | text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
@@ -45,6 +46,7 @@ pub mod axes;
 pub mod bench;
 pub mod block;
 pub mod bpe;
+pub mod chart;
 pub mod checkpoint;
 pub mod clip;
 pub mod combine;
@@ -86,6 +88,7 @@ pub mod pp_trace;
 pub mod precision;
 pub mod random;
 pub mod reshard;
+pub mod sample;
 pub mod schedule;
 pub mod session;
 pub mod setup;
