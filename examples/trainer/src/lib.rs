@@ -37,7 +37,7 @@
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
-//! | [`verify`] | equal to one process? |
+//! | [`verify`], [`tour`] | equal to one process? all axes, one row each |
 #![deny(unsafe_code)]
 
 pub mod accum;
@@ -98,6 +98,8 @@ pub mod sp;
 pub mod store;
 pub mod theory;
 pub mod timeline;
+pub mod tour;
+mod tour_data;
 pub mod tp;
 pub mod verify;
 pub mod vocab;

@@ -6,6 +6,7 @@ mod options;
 mod progress;
 mod ranks;
 mod run;
+mod tour;
 
 use clap::Parser;
 
@@ -18,6 +19,8 @@ enum Command {
     /// Without a launcher the ranks of the mesh are threads of this process, or processes with --processes. Under a
     /// launcher (maypole run, torchrun, mpirun, srun) this is one rank, and the mesh must have as many as were started.
     Run(Box<options::Args>),
+    /// Train over every axis, compare each with one process, and show what a rank holds and sends beside theory.
+    Tour(tour::Args),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
 }
@@ -25,6 +28,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Run(args) => ranks::start(&args.resolve()?),
+        Command::Tour(args) => tour::run(&args),
         Command::Bench(args) => {
             bench::run(&args);
             Ok(())
