@@ -87,8 +87,8 @@ impl Group {
         self.inner.borrow().calls
     }
 
-    /// Payload bytes that this rank has sent in this group so far. Waits for what is under way.
-    pub fn sent(&self) -> u64 {
+    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits for what is under way.
+    pub fn payload(&self) -> u64 {
         self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
     }
 

@@ -37,6 +37,7 @@ use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
 use crate::store::Store;
+use crate::theory::Traffic;
 use crate::tp::Tensor;
 use crate::vocab::Divided;
 use maypole::{Communicator, Result};
@@ -69,8 +70,10 @@ pub struct Worker<T> {
 pub struct Outcome {
     /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
     pub report: Report,
-    /// What this rank's pipeline did when, in seconds since all ranks began.
+    /// What this rank's pipeline did when, in seconds since the step began here.
     pub trace: Trace,
+    /// When it began, in seconds since all ranks were made.
+    pub began: f64,
     /// Most bytes of activations that waited for their backward at once, those of the head not counted.
     pub activations: usize,
 }
@@ -109,6 +112,7 @@ impl<T: Real> Worker<T> {
     /// # Errors
     /// As every collective.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
+        let (start, began) = (Instant::now(), self.epoch.elapsed().as_secs_f64());
         let batches = self.batches(text, self.session.step, rows);
         *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
@@ -121,19 +125,28 @@ impl<T: Real> Worker<T> {
         let ledger = &*self.ledger;
         let mut run =
             Run { gpt, store, ledger, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
-        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, self.epoch)?;
+        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
-        Ok(Outcome { report, trace, activations })
+        Ok(Outcome { report, trace, began, activations })
     }
 
-    /// What all ranks of this rank's pipeline did, from their traces. They all call it.
+    /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
+    pub fn sent(&self) -> Traffic {
+        let Groups { ep, cp, tp, copies, world, .. } = &self.groups;
+        let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(Group::payload);
+        Traffic { pp: self.peers.payload(), ep, cp, tp, copies, world }
+    }
+
+    /// What all ranks of this rank's pipeline did in a step. They all call it.
     ///
     /// # Errors
     /// As the collective.
-    pub fn gather_trace(&self, trace: &Trace) -> Result<Trace> {
-        let numbers: Vec<f64> = trace.spans.iter().flat_map(Span::to_numbers).collect();
+    pub fn gather_trace(&self, outcome: &Outcome) -> Result<Trace> {
+        let (trace, began) = (&outcome.trace, outcome.began);
+        let since = |span: &Span| Span { start: span.start + began, end: span.end + began, ..*span };
+        let numbers: Vec<f64> = trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
         let all = self.groups.pp.gather(&numbers)?;
         let spans = all.chunks_exact(Span::NUMBERS).map(Span::from_numbers).collect();
         Ok(Trace { spans, ..*trace }.from_zero())

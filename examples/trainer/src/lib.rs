@@ -37,7 +37,8 @@
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
-//! | [`verify`], [`tour`] | equal to one process? all axes, one row each |
+//! | [`verify`] | equal to one process? |
+//! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
 #![deny(unsafe_code)]
 
 pub mod accum;
@@ -100,6 +101,8 @@ pub mod theory;
 pub mod timeline;
 pub mod tour;
 mod tour_data;
+pub mod tour_mesh;
+pub mod tour_row;
 pub mod tp;
 pub mod verify;
 pub mod vocab;

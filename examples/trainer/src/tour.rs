@@ -2,7 +2,9 @@
 //!
 //! A [`Stop`] trains one configuration and gives a [`Row`]. [`stops`] lists all of them; each axis brings its own.
 
-use crate::tour_data;
+use crate::tour_row::Equal;
+use crate::{tour_data, tour_mesh, tour_row};
+use maypole::Result;
 use serde::Serialize;
 
 /// What came of one configuration. Bytes are of the rank that has most; those of the wire are of one step.
@@ -38,24 +40,42 @@ pub struct Row {
 }
 
 /// One configuration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Stop {
     /// What is shown.
     pub axis: &'static str,
-    /// Trains it.
-    pub run: fn(&'static str) -> Row,
+    pub(crate) show: Show,
 }
+
+/// Who trains it.
+#[derive(Clone, Debug)]
+pub(crate) enum Show {
+    /// A form of data parallelism.
+    Data(fn(&'static str) -> Row),
+    /// Axes that divide the model.
+    Mesh(Box<tour_mesh::Stop>),
+}
+
+/// Steps of the stops that divide the model.
+const STEPS: u64 = 10;
 
 impl Stop {
     /// Trains it and gives the row.
-    pub fn visit(self) -> Row {
-        (self.run)(self.axis)
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn visit(&self) -> Result<Row> {
+        match &self.show {
+            Show::Data(show) => Ok(show(self.axis)),
+            Show::Mesh(stop) => Ok(Row::of(&stop.run(STEPS)?, stop.setup.mesh.world())),
+        }
     }
 }
 
 /// All configurations, in the order in which they are shown.
 pub fn stops() -> Vec<Stop> {
-    tour_data::STOPS.to_vec()
+    let mesh = |stop: tour_mesh::Stop| Stop { axis: stop.axis, show: Show::Mesh(Box::new(stop)) };
+    tour_data::stops().into_iter().chain(tour_mesh::stops().into_iter().map(mesh)).collect()
 }
 
 /// The line above all rows.
@@ -81,6 +101,38 @@ pub fn heading() -> String {
 }
 
 impl Row {
+    /// The row of axes that divide the model, on `ranks` ranks.
+    fn of(row: &tour_row::Row, ranks: usize) -> Self {
+        let (criterion, difference) = match row.equal {
+            Equal::Bitwise => ("bitwise".to_owned(), 0.0),
+            Equal::Within(loss, weights, 0.0) => ("bitwise".to_owned(), loss.max(weights)),
+            Equal::Within(loss, weights, bound) => (format!("loss, weights {bound:.0e}"), loss.max(weights)),
+        };
+        // Of the three shares that are measured or computed, the one by the work of each operation: the clock's shows who
+        // else wanted the cores.
+        let [_, bubble, bubble_theory] = row.bubble.unwrap_or_default();
+        let [measured, theory] = row.memory;
+        Self {
+            axis: row.axis.clone(),
+            mesh: row.mesh.clone(),
+            ranks,
+            criterion,
+            difference,
+            pass: row.holds(),
+            params_bytes: measured.weights as u64,
+            params_bytes_theory: theory.weights as u64,
+            grads_bytes: measured.gradients as u64,
+            grads_bytes_theory: theory.gradients as u64,
+            optimizer_bytes: measured.optimizer as u64,
+            optimizer_bytes_theory: theory.optimizer as u64,
+            wire_bytes: row.wire[0],
+            wire_bytes_theory: row.wire[1],
+            bubble,
+            bubble_theory,
+            seconds: row.seconds,
+        }
+    }
+
     /// The row as a line below [`heading`].
     pub fn line(&self) -> String {
         let kib = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0);

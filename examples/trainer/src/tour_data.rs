@@ -8,7 +8,7 @@ use crate::precision::Scale;
 use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::sharding::Sharding;
-use crate::tour::{Row, Stop};
+use crate::tour::{Row, Show, Stop};
 use crate::verify::{Difference, First, Outcome, Recipe};
 use half::{bf16, f16};
 use maypole::Communicator;
@@ -19,25 +19,27 @@ const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// What is shown here.
-pub(crate) const STOPS: &[Stop] = &[
-    Stop { axis: "data parallel, overlapped", run: |axis| Shown::of(axis, 2, DATA).row() },
-    Stop { axis: "data parallel, afterwards", run: |axis| Shown::of(axis, 4, LATE).row() },
-    Stop { axis: "micro-batches", run: |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row() },
-    Stop { axis: "ZeRO-1", run: |axis| Shown::of(axis, 2, Sharding::Zero1).row() },
-    Stop { axis: "ZeRO-2", run: |axis| Shown::of(axis, 2, Sharding::Zero2).row() },
-    Stop { axis: "ZeRO-2, micro-batches", run: |axis| Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row() },
-    Stop { axis: "ZeRO-3 (FSDP)", run: |axis| Shown::of(axis, 2, FSDP).row() },
-    Stop { axis: "ZeRO-3 (FSDP)", run: |axis| Shown::of(axis, 4, FSDP).row() },
-    Stop { axis: "ZeRO-3, clipped", run: |axis| Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row() },
-    Stop {
-        axis: "local SGD, each step",
-        run: |axis| Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row(),
-    },
-    Stop { axis: "recomputed activations", run: |axis| Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row() },
-    Stop { axis: "bf16", run: |axis| Shown { half: Some(|session| session.narrow::<bf16>()), ..Shown::of(axis, 2, DATA) }.row() },
-    Stop { axis: "f16, scaled loss", run: |axis| Shown { half: Some(scaled), ..Shown::of(axis, 2, DATA) }.row() },
-    Stop { axis: "checkpoint, other mesh, back", run: resharded },
-];
+pub(crate) fn stops() -> Vec<Stop> {
+    let stop = |axis, show| Stop { axis, show: Show::Data(show) };
+    vec![
+        stop("data, sums overlapped", |axis| Shown::of(axis, 2, DATA).row()),
+        stop("data, sums afterwards", |axis| Shown::of(axis, 4, LATE).row()),
+        stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
+        stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
+        stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
+        stop("ZeRO-2, micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 2, FSDP).row()),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 4, FSDP).row()),
+        stop("ZeRO-3, clipped", |axis| Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()),
+        stop("local SGD, each step", |axis| {
+            Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
+        }),
+        stop("recomputed activations", |axis| Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()),
+        stop("bf16", |axis| Shown { half: Some(|it| it.narrow::<bf16>()), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("f16, scaled loss", |axis| Shown { half: Some(scaled), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("checkpoint, there and back", resharded),
+    ]
+}
 
 fn scaled(session: &mut Session<f32>) {
     session.narrow::<f16>();
@@ -110,6 +112,11 @@ impl Shown {
         }
     }
 
+    /// Whether a step asks for the norm because the loss is scaled.
+    fn scaled(&self) -> bool {
+        self.axis.starts_with("f16")
+    }
+
     fn row(self) -> Row {
         let (recipe, criterion) = (self.recipe(), self.criterion());
         let first = match self.sharding {
@@ -123,7 +130,7 @@ impl Shown {
                 half(session);
             }
         };
-        let look = |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.sent());
+        let look = |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
         let (outcome, seen) = recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
         let (difference, pass) = criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
@@ -131,7 +138,7 @@ impl Shown {
         let parameters = recipe.config.parameters();
         let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states());
         // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the norm.
-        let told = 1 + usize::from(self.clip || self.half.is_some());
+        let told = 1 + usize::from(self.clip || self.scaled());
         let sent = 4.0 * wire(self.sharding, parameters, self.ranks, self.micro) + (8 * told * (self.ranks - 1)) as f64;
         Row {
             axis: self.axis.to_owned(),
@@ -173,7 +180,7 @@ fn resharded(axis: &'static str) -> Row {
             let rows = |text: &crate::data::Text, step| vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()];
             let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
             save(&mut session, &group, group.slice(), &folder).expect("the folder for temporary files is writable");
-            let memory = (Memory::of(&session), group.sent());
+            let memory = (Memory::of(&session), group.payload());
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, memory)
         });

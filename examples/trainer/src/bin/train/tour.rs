@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     println!("{}", heading());
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
     for stop in stops().into_iter().filter(|stop| wanted(stop.axis)) {
-        let row = stop.visit();
+        let row = stop.visit()?;
         println!("{}", row.line());
         rows.push(row);
     }
@@ -30,7 +30,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         fs::write(path, lines.join("\n") + "\n")?;
     }
     let (all, good) = (rows.len(), rows.iter().filter(|row| row.pass).count());
-    println!("{good} of {all} are as one process, within what each criterion says; {:.0} s", start.elapsed().as_secs_f64());
+    println!(
+        "{good} of {all} are as one process, within what each criterion says; {:.0} s",
+        start.elapsed().as_secs_f64()
+    );
     anyhow::ensure!(good == all && all > 0, "{} comparisons failed", all - good);
     Ok(())
 }
