@@ -9,9 +9,12 @@ mod groups;
 mod hub;
 mod joined;
 mod local;
+mod messages;
 mod offer;
 mod open;
 mod operation;
+mod order;
+mod pairs;
 mod scans;
 mod surroundings;
 mod variable;
@@ -25,8 +28,10 @@ use counts::Count;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
+pub use messages::Group;
 pub use open::{Transport, UnknownTransport};
 pub use operation::Operation;
+use pairs::Pairs;
 use std::time::Duration;
 use surroundings::Surroundings;
 
@@ -60,12 +65,15 @@ pub struct Communicator {
     surroundings: Surroundings,
     /// Groups split off so far: they are numbered alike on all ranks.
     splits: u64,
+    /// Links for messages between two ranks.
+    pairs: Pairs,
     left: bool,
 }
 
 impl Communicator {
     fn new(engine: Engine, machines: Vec<usize>) -> Self {
-        Self { surroundings: engine.surroundings, engine, machines, splits: 0, left: false }
+        let pairs = Pairs::new(engine.rank, engine.world);
+        Self { surroundings: engine.surroundings, engine, machines, splits: 0, pairs, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -300,6 +308,7 @@ impl Communicator {
 
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
+            self.pairs.leave(self.engine.failed.is_some(), &*self.engine.control);
             self.engine.leave();
         }
     }
@@ -314,7 +323,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -28,6 +28,7 @@
 mod graph;
 mod machine;
 mod timeline;
+mod turns;
 
 pub use machine::{Link, Machine, Rehearsal, Took};
 pub use timeline::timeline;
@@ -252,8 +253,8 @@ impl<'a> Clocks<'a> {
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false } => self.done(id, time),
-            Kind::Message { .. } | Kind::Receive { reduces: true, .. } | Kind::Local { reduces: true } => {
+            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => self.done(id, time),
+            Kind::Message { .. } | Kind::Receive { reduces: true, .. } | Kind::Local { reduces: true, .. } => {
                 self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
             }
         }

@@ -83,6 +83,19 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
 }
 
+impl Choice {
+    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves the choice as it is
+    /// if none is.
+    pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
+        let (fit, unfit): (Vec<_>, Vec<_>) = self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
+        unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
+        let stays = fit.iter().any(|one| one.plan == self.plan);
+        if let Some(cheapest) = fit.into_iter().min_by_key(|one| one.predicted_ns).filter(|_| !stays) {
+            (self.plan, cheapest.verdict) = (cheapest.plan, Verdict::Chosen);
+        }
+    }
+}
+
 /// An algorithm was wanted that has no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Answers(*collective))]

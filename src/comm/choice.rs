@@ -8,9 +8,7 @@ use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::DataType;
 use crate::error::{Error, Result};
-use crate::schedule::Placement;
 use crate::tuner::{self, CostTable, Explanation, Measured, Plan, Question, Wanted};
-use crate::verify::verify;
 
 impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
@@ -64,7 +62,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
     pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
-        let call = Call { collective, kind, op: Reduction::NONE, count: Count::Even(count), in_place: false };
+        let (op, count, deterministic) = (Reduction::NONE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op, count, deterministic, in_place: false };
         Ok(self.engine.plan(call)?.algorithm)
     }
 }
@@ -88,8 +87,8 @@ impl Engine {
 
     /// Why `algorithm` cannot do `call`, though it has an answer to its collective.
     fn lack(&self, call: Call, algorithm: Algorithm) -> Option<String> {
-        if call.op.needs_order() && !self.keeps_order(call.collective, algorithm) {
-            return Some(format!("does not combine the ranks in their order, as {} needs", call.op));
+        if let Some(lack) = self.lack_of_order(call, algorithm) {
+            return Some(lack);
         }
         // Blocks of a length for each pair have no length to share a place of scratch by.
         let by_pairs = call.collective == Collective::AllToAll && matches!(call.count, Count::Given(_));
@@ -99,16 +98,13 @@ impl Engine {
         None
     }
 
-    /// True if `algorithm` combines the ranks in their order: derived from its schedules, not declared.
-    fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
-        let proof = verify(collective, &self.schedules(collective, algorithm), Placement::Apart);
-        proof.is_ok_and(|proof| proof.keeps_rank_order)
-    }
-
     /// Why a call of `bytes` bytes in all runs as it does.
     pub(super) fn explain(&self, collective: Collective, bytes: usize, machines: &[usize]) -> Explanation {
         let (question, wanted) = (self.question(collective, bytes), self.asked(collective));
-        let choice = tuner::choose(&question, wanted, &self.surroundings.costs);
+        let mut choice = tuner::choose(&question, wanted, &self.surroundings.costs);
+        if let Ok(choice) = &mut choice {
+            choice.keep_to(|algorithm| self.is_fit(collective, algorithm));
+        }
         let alike = |ready: &&Ready| {
             (ready.call.collective, self.bytes(ready.call), ready.wanted) == (collective, bytes, self.wanted)
         };

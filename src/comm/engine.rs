@@ -37,6 +37,8 @@ pub(super) struct Engine {
     pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Whether reductions must be the plain loop over the ranks.
+    pub(super) deterministic: bool,
     /// What choices depend on, equal on all ranks.
     pub(super) surroundings: Surroundings,
     /// Most bytes of shared memory for this rank.
@@ -106,6 +108,7 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            deterministic: false,
             surroundings,
             memory: None,
             sequence: 0,
@@ -293,15 +296,26 @@ impl Engine {
     /// Refuses boards that the user has no memory for.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
-        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
-        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        let (ranks, share) = (self.neighbours(), self.board_share());
         if share <= limit {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp"
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
         ))
+    }
+
+    /// Ranks that share a board with this one, itself among them.
+    fn neighbours(&self) -> usize {
+        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+    }
+
+    /// Bytes of the board that count as this rank's.
+    pub(super) fn board_share(&self) -> usize {
+        let ranks = self.neighbours();
+        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     #[cold]
@@ -333,7 +347,9 @@ impl Engine {
             }
         };
         let error = match kind {
-            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            Some(kind) => {
+                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
+            }
             None => error,
         };
         self.failed = Some(error.to_string());
@@ -342,14 +358,14 @@ impl Engine {
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
-    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
         // The end of a failed peer looks like a death of its own.
         if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
-        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
+        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
     }
 
     /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened

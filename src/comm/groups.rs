@@ -48,7 +48,7 @@ impl Communicator {
         surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        engine.memory = self.engine.memory;
+        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
         engine.watch_like(&self.engine, members, self.splits);
         Self::new(engine, machines)
     }

@@ -101,6 +101,7 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
+        comm.engine.deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
             comm.engine.time();
         }
@@ -183,6 +184,21 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
         join_timeout: launch.timeout,
         timeout: launch.timeout,
     })
+}
+
+/// Whether something is to be so.
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "0" => Ok(Self(false)),
+            "1" => Ok(Self(true)),
+            _ => Err(format!("'{text}' is neither 0 nor 1")),
+        }
+    }
 }
 
 /// Ports from the first to the last.

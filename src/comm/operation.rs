@@ -65,9 +65,10 @@ impl<T: Element> Operation<T> {
         self.commutative
     }
 
-    fn call(&self, collective: Collective, count: usize, in_place: bool) -> Call {
+    fn call(&self, engine: &Engine, collective: Collective, count: usize, in_place: bool) -> Call {
         let op = Reduction::Own { name: self.name, commutative: self.commutative };
-        Call { collective, kind: T::DATA_TYPE, op, count: Count::Even(count), in_place }
+        let (count, deterministic) = (Count::Even(count), engine.deterministic(collective));
+        Call { collective, kind: T::DATA_TYPE, op, count, deterministic, in_place }
     }
 }
 
@@ -81,7 +82,7 @@ impl Communicator {
     /// # Panics
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let (call, view) = (op.call(Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        let (call, view) = (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
         self.engine.call_own(call, &op.custom, view.as_view(), view)
     }
 
@@ -94,7 +95,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_into_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        let call = op.call(Collective::AllReduce, input.len(), false);
+        let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
     }
 
@@ -109,7 +110,7 @@ impl Communicator {
         self.check_root("reduce", root)?;
         let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
         let output = if at_root { view } else { ViewMut::EMPTY };
-        let call = op.call(Collective::Reduce { root }, count, at_root);
+        let call = op.call(&self.engine, Collective::Reduce { root }, count, at_root);
         self.engine.call_own(call, &op.custom, view.as_view(), output)
     }
 
@@ -129,7 +130,7 @@ impl Communicator {
     ) -> Result<()> {
         self.check_root("reduce", root)?;
         let output = self.at_root("reduce", root, output, input.len())?;
-        let call = op.call(Collective::Reduce { root }, input.len(), false);
+        let call = op.call(&self.engine, Collective::Reduce { root }, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), output)
     }
 
@@ -142,7 +143,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn reduce_scatter_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
-        let call = op.call(Collective::ReduceScatter, output.len(), false);
+        let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
     }
 
@@ -155,7 +156,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn reduce_scatter_in_place_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
-        let call = op.call(Collective::ReduceScatter, count, true);
+        let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
         self.engine.call_own(call, &op.custom, whole.as_view(), mine)
     }
 }

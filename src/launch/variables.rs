@@ -48,6 +48,10 @@ pub const VARIABLES: &[Variable] = &[
     equal("MAYPOLE_TRANSPORT", "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer."),
     equal("MAYPOLE_ALGORITHM", "The algorithm to use wherever it fits, by name. Default: the tuner's choice."),
     equal(
+        "MAYPOLE_DETERMINISTIC",
+        "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
+    ),
+    equal(
         "MAYPOLE_TRACE",
         "File for a trace of all calls, to be opened at ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
          of every rank. Default: none.",

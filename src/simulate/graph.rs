@@ -14,6 +14,10 @@ pub(super) struct Node {
     pub(super) chunks: Vec<usize>,
     /// A message that carries the very span of the message before it, to somebody else.
     pub(super) again: bool,
+    /// A message of what its sender has itself received or combined in this window.
+    pub(super) relays: bool,
+    /// A receive that combines with what the rank has itself received or combined in this window.
+    pub(super) joins: bool,
     /// For a receive, the message that it takes.
     pub(super) takes: usize,
     /// For how many others it waits: of its own window, and of the window before.
@@ -33,7 +37,16 @@ pub(super) enum Kind {
     },
     Local {
         reduces: bool,
+        /// Of a place that is neither input nor output.
+        scratch: bool,
     },
+}
+
+impl Kind {
+    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are there.
+    fn works(self) -> bool {
+        matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
+    }
 }
 
 /// For each node, those that wait for it.
@@ -173,8 +186,12 @@ impl Builder {
             Step::Send { from, to } => (Kind::Message { to }, from),
             Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
             Step::RecvReduce { into, from } => (Kind::Receive { from, reduces: true }, into),
-            Step::Copy { into, .. } => (Kind::Local { reduces: false }, into),
-            Step::Reduce { into, .. } => (Kind::Local { reduces: true }, into),
+            Step::Copy { from, into } => {
+                (Kind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
+            }
+            Step::Reduce { from, into } => {
+                (Kind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+            }
         };
         let chunk = span.chunk % chunks;
         match (step, before, self.nodes.last_mut()) {
@@ -184,7 +201,18 @@ impl Builder {
             _ => {
                 let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
                 let (step, chunks) = (nth, vec![chunk]);
-                self.nodes.push(Node { rank, kind, step, chunks, again, takes: usize::MAX, waits: 0, waits_across: 0 });
+                self.nodes.push(Node {
+                    rank,
+                    kind,
+                    step,
+                    chunks,
+                    again,
+                    relays: false,
+                    joins: false,
+                    takes: usize::MAX,
+                    waits: 0,
+                    waits_across: 0,
+                });
             }
         }
     }
@@ -206,6 +234,10 @@ impl Builder {
         self.within.extend(taken.map(|taken| (node, taken)));
         for span in step.reads() {
             let span = tracks.index(span);
+            let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
+            let works = writer.is_some_and(Kind::works);
+            self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
+            self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, node)));
             // What was sent may be overwritten once it is taken.
             tracks.read[span].push(taken.unwrap_or(node));

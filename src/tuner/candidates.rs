@@ -36,6 +36,8 @@ pub enum Verdict {
     Slower,
     /// Another algorithm was asked for by name.
     NotAsked,
+    /// Combines the ranks in another order than the calls need.
+    OtherOrder,
 }
 
 impl Verdict {

@@ -169,6 +169,7 @@ impl Explanation {
             (Verdict::Chosen, Some(_)) => "  asked for",
             (Verdict::Slower, _) => "",
             (Verdict::NotAsked, _) => "  another was asked for",
+            (Verdict::OtherOrder, _) => "  combines in another order than was asked for",
         }
     }
 

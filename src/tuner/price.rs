@@ -2,16 +2,23 @@
 //!
 //! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so a few of them say
 //! what one more costs; and how a price grows from 16 to 32 to 64 ranks says how it goes on.
+//!
+//! The price is that of one more call in a row of them: what a program spends that reduces layer after layer, and what
+//! benchmarks measure. Ranks that only send run ahead of the others then, so that chains and trees cost less than one
+//! call alone would say. Only in large worlds, one call alone is what is run.
 
 use super::candidates::{has_boards, longest_chunk};
 use super::{Candidate, CostTable, Plan, Question, Verdict};
 use crate::algorithms::Algorithm;
 use crate::simulate::{Machine, Rehearsal};
-use maypole_transports::board::CHUNK;
+use maypole_transports::board::{CHUNK, Class};
 
 /// What is run: at most so many things that happen, and so many windows.
 const EVENTS: usize = 1024;
 const WINDOWS: usize = 4;
+/// The largest world in which calls follow one another, and how many do.
+const ROW: usize = 16;
+const CALLS: usize = 3;
 /// The largest world that is run.
 const WORLD: usize = 64;
 
@@ -65,18 +72,30 @@ impl<'a> Pricer<'a> {
             stream: self.table.stream(self.question.crowding),
             crowding: self.question.crowding,
             switch: self.table.switch,
+            slots: Class::holding(bytes).unwrap_or(Class::Chunk).slots(*world),
         };
-        let run = |windows| rehearsal.run(&machine, windows, bytes);
         let most = (EVENTS / rehearsal.events().max(1)).clamp(2, WINDOWS);
         if windows <= most {
-            return run(windows).end;
+            return one_more(rehearsal, &machine, windows, bytes);
         }
+        let run = |windows| rehearsal.run(&machine, 1, windows, bytes);
         let (half, full) = (run(most / 2), run(most));
         // While a pipeline fills, windows cost less than the work that they make.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
-        full.end.saturating_add(each.saturating_mul((windows - most) as u64))
+        one_more(rehearsal, &machine, most, bytes).saturating_add(each.saturating_mul((windows - most) as u64))
     }
+}
+
+/// What one more call adds to those before it.
+fn one_more(rehearsal: &Rehearsal, machine: &Machine<'_>, windows: usize, bytes: usize) -> u64 {
+    let alone = rehearsal.run(machine, 1, windows, bytes);
+    if machine.hosts.len() > ROW {
+        return alone.end;
+    }
+    let row = rehearsal.run(machine, CALLS, windows, bytes);
+    let work = row.busiest.saturating_sub(alone.busiest);
+    work.max(row.end.saturating_sub(alone.end)) / (CALLS - 1) as u64
 }
 
 /// The price in a world that is larger than those run: each doubling adds as much more than the one before as the last

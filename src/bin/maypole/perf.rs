@@ -94,7 +94,7 @@ fn start(world: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None };
+    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None, bind: run::Bind::None };
     Ok(run::launch(again, world, &options)?.code().into())
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None };
+    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None, bind: run::Bind::Auto };
     Ok(run::launch(again, ranks, &options)?.code().into())
 }
 

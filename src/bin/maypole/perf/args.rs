@@ -40,6 +40,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = algorithm)]
     algorithm: Vec<Selected<Option<Algorithm>>>,
 
+    /// Combine floats in the order of the ranks, one by one: what MAYPOLE_DETERMINISTIC=1 costs.
+    #[arg(long, conflicts_with = "algorithm")]
+    deterministic: bool,
+
     /// The smallest size [default: 8], as in nccl-tests that of the whole: of the vector, or of all blocks together.
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = sizes::parse)]
     min: Option<usize>,
@@ -99,9 +103,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Bind rank r of a host to its core r, counted round [default: where ranks are not more than cores].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
-    bind: Option<bool>,
+    /// Bind rank r of a host to its core r, counted round.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value = "true", default_missing_value = "true",
+          action = ArgAction::Set)]
+    bind: bool,
 
     /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of this command.
     #[arg(long, hide = true)]
@@ -138,6 +143,7 @@ pub(super) struct Settings {
     pub(super) world: usize,
     pub(super) what: What,
     pub(super) over: Over,
+    pub(super) deterministic: bool,
     pub(super) iters: Option<usize>,
     pub(super) warmup: usize,
     pub(super) budget: Duration,
@@ -145,7 +151,7 @@ pub(super) struct Settings {
     pub(super) json: Option<PathBuf>,
     pub(super) report: Option<PathBuf>,
     pub(super) timeout: Option<Duration>,
-    pub(super) bind: Option<bool>,
+    pub(super) bind: bool,
     pub(super) sabotage: Option<usize>,
 }
 
@@ -194,6 +200,7 @@ impl Args {
             world,
             what,
             over: self.transport,
+            deterministic: self.deterministic,
             iters: self.iters,
             warmup: self.warmup,
             budget: Duration::from_millis(self.budget),

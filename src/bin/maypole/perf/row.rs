@@ -11,6 +11,8 @@ use maypole::algorithms::Algorithm;
 pub(super) struct Row {
     pub(super) given: Given,
     pub(super) transport: Joint,
+    /// Floats were combined from left to right.
+    pub(super) deterministic: bool,
     pub(super) point: Point,
     /// The one that ran.
     pub(super) algorithm: Algorithm,
@@ -58,6 +60,7 @@ pub(super) mod tests {
         Row {
             given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
             transport: Joint::Shm,
+            deterministic: false,
             point: Point { collective: Collective::AllReduce, algorithm: None, count: 1 << 18 },
             algorithm: Algorithm::TwoShot,
             prediction: None,

@@ -41,7 +41,10 @@ pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) ->
         report.describe(|| machine::facts(&session.seats, &costs));
     }
     let mut stopped = false;
-    for (transport, comm) in joined.comms {
+    for (transport, mut comm) in joined.comms {
+        if settings.deterministic {
+            comm.set_deterministic(true);
+        }
         stopped = stopped || session.measure(transport, comm, &points)?;
     }
     let Some(report) = session.report else { return Ok(Verdict::default()) };
@@ -104,7 +107,10 @@ impl Session<'_> {
         meter.comm.set_algorithm(point.algorithm);
         let algorithm = meter.comm.algorithm(point.collective, point.count, given.kind);
         meter.comm.set_algorithm(None);
-        let mut row = Row { given, transport, point, algorithm: algorithm?, prediction: None, apart: None, same: None };
+        let deterministic = meter.comm.is_deterministic();
+        let algorithm = algorithm?;
+        let (prediction, apart, same) = (None, None, None);
+        let mut row = Row { given, transport, deterministic, point, algorithm, prediction, apart, same };
         if let Some(report) = &self.report {
             if report.has_page() {
                 row.prediction = Prediction::of(&meter.comm, point.collective, row.bytes(), row.algorithm);
