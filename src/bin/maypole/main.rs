@@ -4,6 +4,7 @@
 
 mod doctor;
 mod draw;
+mod explain;
 mod key;
 mod lab;
 mod names;
@@ -11,6 +12,7 @@ mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ enum Command {
     Perf(Box<perf::Args>),
     Draw(draw::Args),
     Simulate(simulate::Args),
+    Explain(explain::Args),
+    Tune(tune::Args),
     Key(key::Args),
     Doctor(doctor::Args),
 }
@@ -40,6 +44,8 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::main(*args),
         Command::Draw(args) => draw::main(args),
         Command::Simulate(args) => simulate::main(args),
+        Command::Explain(args) => explain::main(args),
+        Command::Tune(args) => tune::main(args),
         Command::Key(args) => key::main(args),
         Command::Doctor(args) => doctor::main(args),
     };
