@@ -177,7 +177,8 @@ impl Report<'_> {
 
     /// GB/s, of the whole and of a link.
     fn bandwidths(&self, bytes: usize, prediction: Prediction) -> [f64; 2] {
-        let algorithm = if bytes == 0 { 0.0 } else { bytes as f64 / prediction.seconds / 1e9 };
+        let moves = bytes > 0 && prediction.seconds > 0.0;
+        let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.laboratory.world())]
     }
 
