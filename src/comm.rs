@@ -1,6 +1,7 @@
 //! The front door: a group of ranks that call collectives together.
 
 mod call;
+mod choice;
 mod control;
 mod counts;
 mod engine;
@@ -8,24 +9,31 @@ mod groups;
 mod hub;
 mod joined;
 mod local;
+mod messages;
+mod offer;
 mod open;
 mod operation;
+mod order;
+mod pairs;
 mod scans;
+mod surroundings;
 mod variable;
+mod watched;
 
-use crate::algorithms::Algorithm;
 use crate::collective::Collective;
-use crate::element::{DataType, Element, ReduceOp};
+use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
-use call::{Call, Reduction};
+use call::Call;
 use counts::Count;
 use engine::Engine;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::Waiting;
+pub use messages::Group;
 pub use open::{Transport, UnknownTransport};
 pub use operation::Operation;
+use pairs::Pairs;
 use std::time::Duration;
+use surroundings::Surroundings;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -53,16 +61,19 @@ pub struct Communicator {
     engine: Engine,
     /// For each rank the number of its machine, whatever the transport.
     machines: Vec<usize>,
-    /// How ranks wait here: a matter of the machine's cores and of all its ranks, whatever group they are in.
-    waiting: Waiting,
+    /// Where all ranks run, whatever group they are in.
+    surroundings: Surroundings,
     /// Groups split off so far: they are numbered alike on all ranks.
     splits: u64,
+    /// Links for messages between two ranks.
+    pairs: Pairs,
     left: bool,
 }
 
 impl Communicator {
-    fn new(engine: Engine, machines: Vec<usize>, waiting: Waiting) -> Self {
-        Self { engine, machines, waiting, splits: 0, left: false }
+    fn new(engine: Engine, machines: Vec<usize>) -> Self {
+        let pairs = Pairs::new(engine.rank, engine.world);
+        Self { surroundings: engine.surroundings, engine, machines, splits: 0, pairs, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -105,21 +116,6 @@ impl Communicator {
     /// Changes [`timeout`](Self::timeout). A local matter: other ranks keep theirs.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.engine.set_timeout(timeout);
-    }
-
-    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
-    /// same: the plan is part of what calls are compared by.
-    pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
-        self.engine.wanted = algorithm;
-    }
-
-    /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of `kind`.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
-    pub fn algorithm(&self, collective: Collective, count: usize, kind: DataType) -> Result<Algorithm> {
-        let call = Call { collective, kind, op: Reduction::NONE, count: Count::Even(count), in_place: false };
-        Ok(self.engine.plan(call)?.algorithm)
     }
 
     /// Returns once every rank has called it.
@@ -312,6 +308,7 @@ impl Communicator {
 
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
+            self.pairs.leave(self.engine.failed.is_some(), &*self.engine.control);
             self.engine.leave();
         }
     }
@@ -326,7 +323,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let call = Call { collective, kind: T::DATA_TYPE, op: op.into(), count: Count::Even(count), in_place };
+        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),

@@ -1,4 +1,42 @@
 //! What buffers are made of, and how elements are combined.
+//!
+//! # Arithmetic
+//!
+//! Combining many contributions is a sequence of *binary steps*, `left op right`, and each of them rounds as the element
+//! type does. Nothing is fused, reordered or kept in a wider type between two steps.
+//!
+//! | | integers | f32, f64 | f16, bf16 |
+//! |---|---|---|---|
+//! | sum, product | wrap | IEEE 754, to nearest, ties to even | computed in f32, then rounded, at each step |
+//! | minimum, maximum | by value | IEEE 754-2019 `minimum`, `maximum`: NaN if either is, -0 < +0 | the same |
+//! | average | the wrapped sum, divided once by the number of ranks, towards zero | the sum, divided once | the sum, divided once in f32 and rounded |
+//! | pre-multiplied sum | each product wraps | each product rounds once | computed in f32, then rounded |
+//! | and, or, xor | bitwise | refused | refused |
+//!
+//! Any NaN is as good as any other: its sign and payload are not part of the contract. All other bits are.
+//!
+//! # Determinism
+//!
+//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. In which order contributions meet is part of each
+//! algorithm's [schedule](crate::schedule), and nothing else has a say in it:
+//!
+//! * **One schedule, one result.** The same schedule gives the same bits on every run and on every executor: over shared
+//!   memory, TCP or between threads, in windows of any length, in place or apart, on any processor, however long a rank
+//!   is kept waiting.
+//! * **One result for all.** The ranks of an all-reduce end with the same bits.
+//! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks, their hosts and the
+//!   bytes. So the same numbers in a vector of another length, or on other hosts, may be combined in another order, and
+//!   elements of one vector need not all be combined alike (a ring begins each chunk at another rank).
+//! * **Deterministic mode** takes that freedom away:
+//!   [`set_deterministic`](crate::Communicator::set_deterministic), or `MAYPOLE_DETERMINISTIC=1`, allows only schedules
+//!   of which [`verify`](mod@crate::verify) derives that every element is `((x0 op x1) op x2) op ... x(n-1)`. Then the
+//!   result is a function of the contributions alone: that of the plain loop over the ranks.
+//!
+//! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum, all that does not
+//! combine), and nothing for calls whose first choice goes from left to right anyway, as one and two
+//! [shots](crate::algorithms::direct) do. Otherwise long vectors lose what pipelining would have gained: a reduction to
+//! one rank is done by that rank alone, which takes in `(n-1) S` bytes, and a scan runs down a chain. `maypole perf
+//! --deterministic` measures it.
 
 use bytemuck::Pod;
 pub use half::{bf16, f16};

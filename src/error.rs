@@ -58,12 +58,27 @@ pub enum Error {
         operation: String,
         /// Operations before it on this communicator.
         sequence: u64,
-        /// Which fold of the program.
+        /// Which fold of the program, or which message of a group.
         step: usize,
         /// How long.
         after: Duration,
         /// What is known of the peer.
         detail: Option<String>,
+    },
+    /// No rank sent a message in time to one that receives from whoever does. Look at who should have sent.
+    #[error(
+        "rank {rank} waited {} s for a message of any rank in {operation} (operation {sequence})",
+        after.as_secs_f64()
+    )]
+    NoMessage {
+        /// Who waited.
+        rank: usize,
+        /// In what.
+        operation: String,
+        /// Operations before it on this communicator.
+        sequence: u64,
+        /// How long.
+        after: Duration,
     },
     /// A peer is gone: its process ended, or the network to it is lost.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]

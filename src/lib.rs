@@ -65,6 +65,7 @@
 //! | [`verify`] | schedules on symbols: the checker |
 //! | [`simulate`] | schedules on clocks: the price |
 //! | [`topology`] | what lies between the ranks: links, rings and trees over them, predictions |
+//! | [`trace`] | what happened when, as text and for a viewer |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
 //! | [`element`], [`error`] | what buffers are made of; what can go wrong |
@@ -74,6 +75,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`execute`] | walks one program over boards and streams |
+//! | [`record`] | what a run did, as a [`trace`] |
 //! | [`comm`] | [`Communicator`], the front door |
 //! | [`launch`] | who am I, and where is rank 0: what every launcher says |
 //! | [`bootstrap`] | how processes find one another and let nobody else in |
@@ -95,15 +97,18 @@ pub mod error;
 pub mod execute;
 pub mod launch;
 pub mod lower;
+pub mod record;
 pub mod schedule;
 pub mod service;
 pub mod simulate;
 pub mod topology;
+pub mod trace;
+pub mod tuned;
 pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Local, Operation, Transport};
+pub use comm::{Communicator, Group, Local, Operation, Transport};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 

@@ -18,14 +18,27 @@
 //! for earlier steps of its window that use the same link in the same direction or touch the same span, one of them
 //! writing; and, on a link, for the same step of the window before. So windows overlap, which pipelines chains and
 //! trees. There is no bound on windows in flight.
+//!
+//! # Machines
+//!
+//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is not links but cores:
+//! a [`Machine`] is the model of ranks that do all the work with cores that they may have to share. It counts whole
+//! picoseconds, so that hosts which must choose alike do.
 
 mod graph;
+mod machine;
+mod timeline;
+mod turns;
+
+pub use machine::{Link, Machine, Rehearsal, Took};
+pub use timeline::timeline;
 
 use crate::schedule::{Layout, Schedule, part};
 use crate::walk::Stuck;
 use graph::{Graph, Kind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use timeline::{Moment, Part};
 
 /// What links and ranks cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,12 +144,16 @@ pub fn simulate_in(
     windows: usize,
     cost: Cost,
 ) -> Result<Estimate, Stuck> {
+    check(schedules, layout, windows);
+    let graph = Graph::new(order, schedules)?;
+    let sizes = Sizes { layout, element_bytes, windows };
+    Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run().0)
+}
+
+fn check(schedules: &[Schedule], layout: &Layout, windows: usize) {
     assert!(windows > 0, "a buffer has at least one window");
     let chunks = layout.chunks();
     assert!(schedules.iter().all(|s| s.chunks == chunks), "the layout has {chunks} chunks, the schedules have not");
-    let graph = Graph::new(order, schedules)?;
-    let sizes = Sizes { layout, element_bytes, windows };
-    Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run())
 }
 
 struct Sizes<'a> {
@@ -181,6 +198,8 @@ struct Clocks<'a> {
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
+    /// What happened when, if anybody wants to know.
+    moments: Option<Vec<Moment>>,
 }
 
 impl<'a> Clocks<'a> {
@@ -208,10 +227,11 @@ impl<'a> Clocks<'a> {
             arriving: vec![0.0; world],
             reducing: vec![0.0; world],
             estimate,
+            moments: None,
         }
     }
 
-    fn run(mut self) -> Estimate {
+    fn run(mut self) -> (Estimate, Vec<Moment>) {
         for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
             self.start(id);
         }
@@ -226,15 +246,15 @@ impl<'a> Clocks<'a> {
         }
         debug_assert!(self.waits.iter().all(|&waits| waits == 0), "what is walked in proof order completes");
         self.estimate.seconds = self.estimate.finish.iter().copied().fold(0.0, f64::max);
-        self.estimate
+        (self.estimate, self.moments.unwrap_or_default())
     }
 
     /// All that `id` waited for is done. What needs neither port nor arithmetic is done at once.
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            Kind::Receive { reduces: false } | Kind::Local { reduces: false } => self.done(id, time),
-            Kind::Message { .. } | Kind::Receive { reduces: true } | Kind::Local { reduces: true } => {
+            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => self.done(id, time),
+            Kind::Message { .. } | Kind::Receive { reduces: true, .. } | Kind::Local { reduces: true, .. } => {
                 self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
             }
         }
@@ -245,9 +265,11 @@ impl<'a> Clocks<'a> {
         match self.node(id).kind {
             Kind::Message { .. } => self.leave(id, time),
             Kind::Receive { .. } | Kind::Local { .. } => {
-                let end = time.max(self.reducing[rank]) + bytes as f64 * self.cost.gamma;
+                let start = time.max(self.reducing[rank]);
+                let end = start + bytes as f64 * self.cost.gamma;
                 self.reducing[rank] = end;
                 self.estimate.bytes_reduced[rank] += bytes;
+                self.note(Part::Combines, id, (start, end));
                 self.done(id, end);
             }
         }
@@ -260,13 +282,17 @@ impl<'a> Clocks<'a> {
         self.estimate.bytes_sent[rank] += bytes;
         match self.cost.ports {
             Ports::PerLink => {
+                let there = time + self.cost.alpha;
                 self.finish(rank, time + takes);
+                self.note(Part::Sends, id, (time, time + takes));
+                self.note(Part::Receives, id, (there, there + takes));
                 self.news.push((id, time + self.cost.alpha + takes));
             }
             Ports::Single => {
                 let start = time.max(self.out[rank]);
                 self.out[rank] = start + takes;
                 self.finish(rank, start + takes);
+                self.note(Part::Sends, id, (start, start + takes));
                 self.events.push(Reverse(((start + self.cost.alpha).to_bits(), id, Happens::Head)));
             }
         }
@@ -274,8 +300,10 @@ impl<'a> Clocks<'a> {
 
     fn arrive(&mut self, id: usize, time: f64) {
         let Kind::Message { to } = self.node(id).kind else { unreachable!("only messages arrive") };
-        let end = time.max(self.arriving[to]) + self.bytes(id) as f64 * self.cost.beta;
+        let start = time.max(self.arriving[to]);
+        let end = start + self.bytes(id) as f64 * self.cost.beta;
         self.arriving[to] = end;
+        self.note(Part::Receives, id, (start, end));
         self.news.push((id, end));
     }
 

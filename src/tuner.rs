@@ -1,11 +1,28 @@
-//! Which algorithm for which call: a function of what is equal on all ranks, so that all choose alike.
+//! Which algorithm for which call, and why.
 //!
-//! On a board, one-phase algorithms win while they are small, because every further phase costs a hop, or a context
-//! switch where ranks outnumber cores; above that the direct two-phase ones move the fewest bytes. Over streams the same
-//! holds with other limits, and rings take over where a rank would have to feed many links.
+//! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with a length of windows,
+//! is a [`candidate`](Candidate); each is priced by running its schedules on clocks ([`simulate`](crate::simulate)) on
+//! the machine that a [`CostTable`] describes; the cheapest wins, ties by the order of the table. All of it is counted in
+//! integers, and rank 0's table is everybody's: so all ranks choose alike, whatever they run on.
+//!
+//! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a wait (and a context
+//! switch where ranks outnumber cores); long ones move the fewest bytes; and across many hosts neighbours in a ring beat
+//! talking to everybody at once.
+
+mod candidates;
+mod costs;
+mod explanation;
+mod fit;
+mod price;
 
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
+use std::fmt;
+
+pub use candidates::{Candidate, Verdict, rows};
+pub use costs::{CostTable, Costs, TableError};
+pub use explanation::{Explanation, Measured};
+pub use fit::{Line, line};
 
 /// How a call is done; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -16,83 +33,158 @@ pub struct Plan {
     pub window: usize,
 }
 
-/// What a choice may depend on.
+/// What is asked for instead of the tuner's choice.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Wanted {
+    /// This algorithm.
+    pub algorithm: Algorithm,
+    /// These windows; `None` for the tuner's choice of them.
+    pub window: Option<usize>,
+}
+
+impl From<Algorithm> for Wanted {
+    fn from(algorithm: Algorithm) -> Self {
+        Self { algorithm, window: None }
+    }
+}
+
+impl From<Plan> for Wanted {
+    fn from(plan: Plan) -> Self {
+        Self { algorithm: plan.algorithm, window: Some(plan.window) }
+    }
+}
+
+/// What a choice may depend on: only what all ranks know alike.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub struct Question<'a> {
     /// What is to be done.
     pub collective: Collective,
-    /// By how many ranks.
-    pub world: usize,
-    /// Over how many hosts.
-    pub hosts: usize,
+    /// For each rank the number of its board: ranks with equal numbers share one, streams join the others.
+    pub hosts: &'a [usize],
     /// Bytes of the whole: of the vector, or of all blocks together.
     pub bytes: usize,
+    /// How many ranks share a core where they are most crowded, rounded up; at least 1.
+    pub crowding: usize,
 }
 
-/// Windows over boards: four fit in a core's second-level cache with room to spare.
-const BOARD_WINDOW: usize = 32 << 10;
-/// Windows over streams: the addition of one overlaps the transfer of the next.
-const STREAM_WINDOW: usize = 128 << 10;
-/// No window is cut smaller to get more of them.
-const SMALLEST_WINDOW: usize = 4 << 10;
-/// Up to here, every peer sending everything at once beats two phases: on a board of two ranks, on a board of more, and
-/// over streams. Over one stream the two phases of two ranks carry no fewer bytes, so one is always better.
-const ONE_SHOT_PAIR: usize = 16 << 10;
-const ONE_SHOT: usize = 8 << 10;
-const ONE_SHOT_STREAMS: usize = 64 << 10;
-/// Above so many hosts, a rank does not feed a link to each at once.
-const DIRECT_HOSTS: usize = 8;
-/// Rooted vectors up to here go down a binomial tree at once; longer ones are pipelined.
-const BINOMIAL: usize = 16 << 10;
+impl Question<'_> {
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.hosts.len()
+    }
+}
 
-/// The plan for `question`; `wanted` overrides the algorithm.
+/// A choice, and all that it was made from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Choice {
+    /// What to do.
+    pub plan: Plan,
+    /// Every candidate with its price, in the order of the table.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Choice {
+    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves the choice as it is
+    /// if none is.
+    pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
+        let (fit, unfit): (Vec<_>, Vec<_>) = self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
+        unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
+        let stays = fit.iter().any(|one| one.plan == self.plan);
+        if let Some(cheapest) = fit.into_iter().min_by_key(|one| one.predicted_ns).filter(|_| !stays) {
+            (self.plan, cheapest.verdict) = (cheapest.plan, Verdict::Chosen);
+        }
+    }
+}
+
+/// An algorithm was wanted that has no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Answers(*collective))]
+pub struct Refusal {
+    /// What was wanted.
+    pub algorithm: Algorithm,
+    /// For what.
+    pub collective: Collective,
+}
+
+/// Names of the algorithms that have an answer.
+struct Answers(Collective);
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(self.0));
+        f.write_str(&answers.map(Algorithm::name).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The plan for `question`, and every candidate with its price; `wanted` overrules the price.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, collective::Collective};
+/// use maypole::tuner::{CostTable, Question, choose};
+/// let question = Question { collective: Collective::AllReduce, hosts: &[0, 0], bytes: 8, crowding: 1 };
+/// let choice = choose(&question, None, &CostTable::BUILT_IN).unwrap();
+/// assert_eq!(choice.plan.algorithm, Algorithm::OneShot);
+/// ```
 ///
 /// # Errors
-/// The algorithm that was wanted, if it has no answer to the collective.
-pub fn choose(question: Question, wanted: Option<Algorithm>) -> Result<Plan, Algorithm> {
-    let algorithm = match wanted {
-        Some(algorithm) if !algorithm.supports(question.collective) => return Err(algorithm),
-        Some(algorithm) => algorithm,
-        None => preferred(question),
-    };
-    Ok(Plan { algorithm, window: window(question, algorithm) })
+/// [`Refusal`] if the wanted algorithm has no answer to the collective.
+pub fn choose(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) -> Result<Choice, Refusal> {
+    let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
+    let mut candidates = candidates::priced(question, None, table);
+    let plan = settle(&candidates, wanted);
+    let extra = plan_row(&candidates, plan).is_none();
+    if extra {
+        candidates.push(candidates::price_of(question, plan, table));
+    }
+    for candidate in &mut candidates {
+        candidate.verdict = Verdict::of(candidate, plan, wanted);
+    }
+    Ok(Choice { plan, candidates })
 }
 
-fn preferred(question: Question) -> Algorithm {
-    let Question { collective, world, hosts, bytes } = question;
-    let small = match (hosts, world) {
-        (1, 2) => bytes <= ONE_SHOT_PAIR,
-        (1, _) => bytes <= ONE_SHOT,
-        (_, 2) => true,
-        _ => bytes <= ONE_SHOT_STREAMS,
-    };
-    match collective {
-        Collective::AllReduce if hosts > DIRECT_HOSTS && !small => Algorithm::Ring,
-        Collective::AllReduce if small => Algorithm::OneShot,
-        Collective::AllReduce => Algorithm::TwoShot,
-        Collective::Broadcast { .. } if hosts == 1 => Algorithm::Linear,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } if bytes <= BINOMIAL => Algorithm::Binomial,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Ring,
-        Collective::Gather { .. } | Collective::Scatter { .. } if hosts > DIRECT_HOSTS => Algorithm::Binomial,
-        Collective::Gather { .. } | Collective::Scatter { .. } => Algorithm::Linear,
-        Collective::AllGather | Collective::ReduceScatter => Algorithm::Ring,
-        Collective::AllToAll => Algorithm::Pairwise,
-        Collective::Scan | Collective::ExclusiveScan if bytes <= BINOMIAL => Algorithm::RecursiveDoubling,
-        Collective::Scan | Collective::ExclusiveScan => Algorithm::Ring,
-        Collective::Barrier => Algorithm::Dissemination,
+/// The plan of [`choose`] alone: prices no more than it must.
+///
+/// # Errors
+/// As [`choose`].
+pub fn plan(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) -> Result<Plan, Refusal> {
+    let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
+    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+        return Ok(Plan { algorithm, window });
+    }
+    let algorithm = wanted.map(|wanted| wanted.algorithm);
+    let rows = rows(question, algorithm);
+    match rows[..] {
+        [only] => Ok(only),
+        _ => Ok(settle(&candidates::priced(question, algorithm, table), wanted)),
     }
 }
 
-/// At least two windows to overlap, where that leaves them long enough.
-fn window(question: Question, algorithm: Algorithm) -> usize {
-    let mut window = if question.hosts == 1 { BOARD_WINDOW } else { STREAM_WINDOW };
-    let chunks = algorithm.schedule(question.collective, question.world, 0).map_or(1, |schedule| schedule.chunks);
-    let longest = question.bytes.div_ceil(chunks);
-    if algorithm == Algorithm::OneShot {
-        return window;
+/// The cheapest plan whose algorithm is `able`; `None` if none is.
+pub fn plan_of(question: &Question<'_>, table: &CostTable, able: impl Fn(Algorithm) -> bool) -> Option<Plan> {
+    let answers = Algorithm::ALL.into_iter().filter(|it| it.supports(question.collective) && able(*it));
+    let cheapest = answers
+        .rev()
+        .filter_map(|it| candidates::priced(question, Some(it), table).into_iter().min_by_key(|one| one.predicted_ns));
+    cheapest.min_by_key(|one| one.predicted_ns).map(|one| one.plan)
+}
+
+fn answerable(collective: Collective, wanted: Wanted) -> Result<Wanted, Refusal> {
+    match wanted.algorithm.supports(collective) {
+        true => Ok(wanted),
+        false => Err(Refusal { algorithm: wanted.algorithm, collective }),
     }
-    while window > SMALLEST_WINDOW && 2 * window > longest {
-        window /= 2;
+}
+
+/// The cheapest of what is wanted, or of all.
+fn settle(candidates: &[Candidate], wanted: Option<Wanted>) -> Plan {
+    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+        return Plan { algorithm, window };
     }
-    window
+    let asked = candidates.iter().filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
+    // The first of equals.
+    asked.min_by_key(|one| one.predicted_ns).expect("every collective has an algorithm").plan
+}
+
+fn plan_row(candidates: &[Candidate], plan: Plan) -> Option<&Candidate> {
+    candidates.iter().find(|one| one.plan == plan)
 }

@@ -11,7 +11,8 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("walk", "schedule", "the walk reads schedules only"),
     ("verify", "collective schedule walk", "the checker knows what is promised and the law, never who executes"),
     ("draw", "schedule walk", "a drawing shows steps, whatever they are for"),
-    ("simulate", "schedule walk", "the simulator prices steps, whatever they are for"),
+    ("trace", "", "a trace shows what happened, whatever it was"),
+    ("simulate", "schedule trace walk", "the simulator prices steps, whatever they are for"),
     (
         "topology",
         "algorithms collective schedule walk",
@@ -23,16 +24,18 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("error", "algorithms collective element", "errors are data"),
     ("detect", "topology", "detection fills in what a description has, and plans nothing with it"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
+    ("tuned", "tuner", "where measured costs are kept is no matter of the pure tuner"),
+    ("record", "execute lower trace", "the recorder watches the executor; it knows no collective"),
     ("launch", "", "who we are is read from the environment alone"),
     ("bootstrap", "service", "joining knows the control plane and no collective"),
     ("service", "bootstrap", "the control plane knows no collective"),
     (
         "comm",
-        "algorithms bootstrap collective element error execute launch lower schedule service tuner verify",
-        "the front door joins the halves; drawings and prices are not its business",
+        "algorithms bootstrap collective element error execute launch lower record schedule service tuned tuner verify",
+        "the front door joins the halves; drawings and simulations are not its business",
     ),
 ];
-const PURE: &str = "collective schedule algorithms walk verify draw simulate topology tuner lower element error";
+const PURE: &str = "collective schedule algorithms walk verify draw trace simulate topology tuner lower element error";
 const EFFECTS: &[&str] = &[
     "std::env",
     "std::fs",

@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 /// What users see has these keys and no others.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "algbw_GBps",
     "algorithm",
     "busbw_GBps",
     "bytes",
     "collective",
     "count",
+    "deterministic",
     "in_place",
     "iterations",
     "op",
@@ -251,4 +252,115 @@ fn predictions_are_those_of_the_formulas() {
     for algorithm in ["ring", "tree", "one-shot", "two-shot"] {
         assert!(table.contains(algorithm), "{table}");
     }
+}
+
+#[test]
+fn timelines_are_printed_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("simulated.json");
+    let line = format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
+    let shown = printed(&line);
+    assert!(shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"), "{shown}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let sent = |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
+    assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
+
+    let output = run("simulate all-gather --trace /nonexistent/file");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
+}
+
+/// An empty place for costs, so that the user's own are neither read nor written.
+fn without_costs(line: &str) -> Command {
+    let mut command = maypole(line);
+    command.env("MAYPOLE_TUNE", "off");
+    command
+}
+
+#[test]
+fn explain_shows_every_candidate() {
+    let output = without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in
+        ["all_reduce of 65536 bytes on 4 ranks", "6 pairs by streams", "one-shot", "ring", "chosen", "no answer"]
+    {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stdout).contains("'ring' has no answer to barrier; there are dissemination"));
+}
+
+#[test]
+fn explain_measures_what_it_explains() {
+    let output = without_costs("explain all-gather --bytes 1K -n 2 --measure").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
+}
+
+#[test]
+fn costs_are_tuned_kept_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |line: &str| {
+        let output = maypole(line).env("XDG_CACHE_HOME", folder.path()).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let file = folder.path().join("maypole/costs");
+    let (code, shown, complaint) = run("tune --samples 3 --force");
+    if complaint.contains("need two cores") {
+        eprintln!("SKIPPED: costs_are_tuned_kept_and_used needs two cores");
+        return;
+    }
+    assert_eq!(code, Some(0), "{complaint}");
+    assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 1\n"));
+    // Where messages cost an hour and bytes nothing, one hop is best whatever the size.
+    let dear =
+        "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\ntcp 9000000 0 0\nswitch 0\nwake 0\n";
+    std::fs::write(&file, dear).unwrap();
+    let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
+    assert!(shown.contains("* one-shot"), "{shown}");
+    std::fs::write(&file, "maypole costs 1\nnonsense\n").unwrap();
+    let (code, _, complaint) = run("explain all-reduce -n 2");
+    assert_eq!(code, Some(0));
+    assert!(complaint.contains(&file.display().to_string()) && complaint.contains("line 2"), "{complaint}");
+}
+
+#[test]
+fn reports_hold_everything_and_load_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().join("new/report");
+    let line = "perf all-reduce barrier -n 2 --sizes 8,4K,64K --budget 2 --report";
+    let shown = printed(&format!("{line} {}", there.display()));
+    assert!(shown.contains(&there.join("index.html").display().to_string()), "{shown}");
+
+    let page = std::fs::read_to_string(there.join("index.html")).unwrap();
+    for part in
+        ["over shm", "over tcp", "halving-doubling, 64K", "predicted: ", "raw TCP", "plain copy", "dissemination"]
+    {
+        assert!(page.contains(part), "the page does not say {part}");
+    }
+    // Two plots of all-reduce a transport; a barrier has no sizes to plot.
+    assert_eq!(page.matches("<figure>").count(), 4);
+    assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"), "it loads nothing");
+
+    let results = std::fs::read_to_string(there.join("results.csv")).unwrap();
+    let names: Vec<&str> = results.lines().next().unwrap().split(',').collect();
+    let place = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    let lines: Vec<Vec<&str>> = results.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let algorithms: BTreeSet<&str> = lines.iter().map(|line| line[place("algorithm")]).collect();
+    assert!(algorithms.len() >= 7, "all that there are: {algorithms:?}");
+    for line in &lines {
+        assert_eq!((line.len(), line[place("wrong")]), (names.len(), "0"), "{line:?}");
+        let number = |name: &str| line[place(name)].parse::<f64>();
+        assert!(number("p50_us").unwrap() > 0.0 && number("predicted_us").unwrap() > 0.0, "{line:?}");
+        assert_eq!(number("limit_us").is_ok(), line[place("collective")] != "barrier", "{line:?}");
+    }
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = run(&format!("perf --report {}", file.display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains(&file.display().to_string()), "{}", text(&output.stderr));
 }

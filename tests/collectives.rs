@@ -5,6 +5,8 @@
 #[path = "common/case.rs"]
 mod case;
 mod common;
+#[path = "common/lengths.rs"]
+mod lengths;
 #[path = "common/number.rs"]
 mod number;
 #[path = "common/oracle.rs"]

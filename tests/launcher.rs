@@ -476,3 +476,19 @@ fn a_new_key_is_private_and_replaces_nothing() {
     assert!(code == 2 && error.contains("File exists"), "{code} {error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), key);
 }
+
+#[test]
+fn crowded_ranks_keep_to_one_core_each() {
+    let cores = thread::available_parallelism().unwrap().get();
+    let seen = |options: &str| {
+        let output = run(options, "nproc").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| line.parse().unwrap()).collect::<Vec<usize>>()
+    };
+    let crowded = cores + 1;
+    assert_eq!(seen(&format!("-n {crowded} --no-tag-output")), vec![1; crowded]);
+    assert_eq!(seen("-n 1 --bind core"), [1]);
+    let all = Command::new("nproc").output().unwrap();
+    let all: usize = String::from_utf8(all.stdout).unwrap().trim().parse().unwrap();
+    assert_eq!(seen(&format!("-n {crowded} --no-tag-output --bind none")), vec![all; crowded]);
+}

@@ -2,8 +2,11 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
-use maypole::schedule::{Placement, Schedule, Step, input, output};
+use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
 use maypole::verify::{Flaw, verify};
+use maypole::walk::{Meaning, walk};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=64;
 
@@ -167,4 +170,85 @@ fn a_message_must_land_where_it_fits() {
     let other = Schedule::new(2, vec![Step::Recv { into: output(1), from: 0 }]);
     let flaw = verify(Collective::AllReduce, &[one, other], Placement::Apart).unwrap_err();
     assert_eq!(flaw, Flaw::Mismatch { rank: 1, step: 0, from: 0, sent: input(0), into: output(1) });
+}
+
+/// Who is added to whom, with brackets, as the steps say: derived here without the checker's help.
+struct Expressions(HashMap<(usize, Span), Rc<str>>);
+
+impl Expressions {
+    fn put(&mut self, rank: usize, into: Span, what: Rc<str>, reduce: bool) {
+        let what = if reduce { format!("({}+{what})", self.0[&(rank, into)]).into() } else { what };
+        self.0.insert((rank, into), what);
+    }
+}
+
+impl Meaning for Expressions {
+    type Message = Rc<str>;
+
+    fn send(&mut self, rank: usize, _: usize, from: Span, _: usize) -> Rc<str> {
+        Rc::clone(&self.0[&(rank, from)])
+    }
+
+    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Rc<str>, reduce: bool) {
+        self.put(rank, into, message, reduce);
+    }
+
+    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
+        let what = Rc::clone(&self.0[&(rank, from)]);
+        self.put(rank, into, what, reduce);
+    }
+}
+
+/// `((0+1)+2)` of chunk 7 for three ranks is `((0.7+1.7)+2.7)`.
+fn plain_loop(ranks: usize, chunk: usize) -> String {
+    (1..ranks).fold(format!("0.{chunk}"), |sum, rank| format!("({sum}+{rank}.{chunk})"))
+}
+
+/// The first chunk of a rank that is not the plain loop, with what it is.
+fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
+    let (world, chunks) = (schedules.len(), schedules[0].chunks);
+    let places = (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
+    let own = places.clone().map(|(rank, chunk)| ((rank, input(chunk)), format!("{rank}.{chunk}").into()));
+    let mut made = Expressions(own.collect());
+    walk(schedules, Placement::Apart, &mut made).expect("it is proved");
+    let held = places.filter(|(rank, chunk)| collective.output(*rank).contains(*chunk));
+    held.map(|(rank, chunk)| {
+        let ranks = match collective {
+            Collective::Scan => rank + 1,
+            Collective::ExclusiveScan => rank,
+            _ => world,
+        };
+        (made.0[&(rank, output(chunk))].to_string(), plain_loop(ranks, chunk))
+    })
+    .find_map(|(made, plain)| (made != plain).then_some(made))
+}
+
+/// What deterministic calls choose from: whichever of them is the cheapest, it is the plain loop.
+#[test]
+fn what_the_checker_calls_left_to_right_is_the_plain_loop_in_worlds_up_to_64() {
+    for world in 1..=64 {
+        for collective in Collective::all(world / 3).into_iter().filter(|it| it.reduces()) {
+            let mut answers = 0;
+            for algorithm in Algorithm::ALL.into_iter().filter(|it| it.supports(collective)) {
+                let schedules = algorithm.schedules(collective, world).unwrap();
+                let proof = verify(collective, &schedules, Placement::Apart).unwrap();
+                if proof.keeps_rank_order && proof.left_to_right {
+                    assert_eq!(first_other(collective, &schedules), None, "{algorithm}, {collective:?}, {world} ranks");
+                    answers += 1;
+                }
+            }
+            assert!(answers > 0, "nothing does {collective:?} of {world} ranks from left to right");
+        }
+    }
+}
+
+/// The property is not one that everything has.
+#[test]
+fn other_algorithms_are_no_plain_loop() {
+    let other =
+        |algorithm: Algorithm, collective| first_other(collective, &algorithm.schedules(collective, 4).unwrap());
+    let from_the_right = Some("(0.0+(1.0+(2.0+3.0)))".to_owned());
+    assert_eq!(other(Algorithm::Ring, Collective::Reduce { root: 0 }), from_the_right);
+    let in_pairs = Some("((0.0+1.0)+(2.0+3.0))".to_owned());
+    assert_eq!(other(Algorithm::RecursiveDoubling, Collective::AllReduce), in_pairs);
 }

@@ -84,7 +84,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm, in the order in which ties between them are decided.
+    /// Every algorithm, in the order of the table; the tuner decides ties for the later one.
     pub const ALL: [Self; 15] = [
         Self::Ring,
         Self::Tree,

@@ -15,6 +15,8 @@ pub(super) struct Call {
     pub(super) kind: DataType,
     pub(super) op: Reduction,
     pub(super) count: Count,
+    /// Whether the result must be that of the plain loop over the ranks.
+    pub(super) deterministic: bool,
     /// A local fact: it changes where bytes lie, never what is sent.
     pub(super) in_place: bool,
 }
@@ -54,6 +56,12 @@ impl Reduction {
     /// True if the ranks must be combined in their order.
     pub(super) fn needs_order(self) -> bool {
         matches!(self, Self::Own { commutative: false, .. })
+    }
+
+    /// True if every order and every grouping gives the same bits (of NaNs, any).
+    pub(super) fn is_exact(self, kind: DataType) -> bool {
+        let chooses = matches!(self, Self::Known(ReduceOp::Min | ReduceOp::Max));
+        matches!(self, Self::Known(_)) && (chooses || !kind.is_float())
     }
 
     /// True if inputs are multiplied first.
@@ -102,7 +110,8 @@ impl Call {
             Count::Even(count) => (0, count as u64),
             Count::Given(number) => (1, given.hash(number)),
         };
-        let numbers = [root, reduction, self.kind as u64, form, count, plan.window as u64, world as u64];
+        let (mode, window) = (u64::from(self.deterministic), plan.window as u64);
+        let numbers = [root, reduction, mode, self.kind as u64, form, count, window, world as u64];
         names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
@@ -129,6 +138,9 @@ impl fmt::Display for Call {
         }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;
+        }
+        if self.deterministic {
+            write!(f, ", deterministic")?;
         }
         if let Some(root) = self.collective.root() {
             write!(f, ", root {root}")?;

@@ -24,6 +24,12 @@ pub(super) trait Control: Send + Sync + Debug {
     /// A stream to `peer`; both ends call it.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
+    /// A stream on which we send messages to `peer`, made without its help. Each rank makes it at most once for each peer.
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
+
+    /// The streams that peers made since we last asked, to send messages to us.
+    fn callers(&self) -> Vec<(usize, AnyStream)>;
+
     /// The word by which calls tell where they are.
     fn pulse(&self) -> Arc<Pulse>;
 

@@ -3,18 +3,20 @@
 use super::call::{Call, Reduction};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
+use super::surroundings::{Surroundings, boards_of};
+use super::watched::Watching;
 use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
+use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
-use crate::tuner::{Plan, Question, choose};
+use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
-use maypole_transports::board::MAX_RANKS;
-use maypole_transports::{Board, Waiting};
+use maypole_transports::Board;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,30 +33,40 @@ pub(super) struct Engine {
     pub(super) hosts: Vec<usize>,
     pub(super) control: Arc<dyn Control>,
     pub(super) timeout: Duration,
-    /// The algorithm that the user asked for by name.
-    pub(super) wanted: Option<Algorithm>,
+    /// What the user asked for by name.
+    pub(super) wanted: Option<Wanted>,
     /// The algorithm to use wherever it fits.
     pub(super) preferred: Option<Algorithm>,
+    /// Whether reductions must be the plain loop over the ranks.
+    pub(super) deterministic: bool,
+    /// What choices depend on, equal on all ranks.
+    pub(super) surroundings: Surroundings,
     /// Most bytes of shared memory for this rank.
     pub(super) memory: Option<usize>,
     /// Operations so far.
     pub(super) sequence: u64,
-    executor: Executor,
+    pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Algorithm>), usize>,
-    given: Interned,
+    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
+    pub(super) given: Interned,
     pub(super) current: usize,
     pub(super) failed: Option<String>,
-    pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Pulse>,
+    /// Who looks at calls, if anybody does.
+    pub(super) watching: Option<Box<Watching>>,
 }
 
 /// A call that has its program.
 #[derive(Debug)]
 pub(super) struct Ready {
-    call: Call,
-    wanted: Option<Algorithm>,
-    program: Program,
+    pub(super) call: Call,
+    pub(super) wanted: Option<Wanted>,
+    /// What it took, while calls were timed.
+    pub(super) measured: Measured,
+    pub(super) program: Program,
+    /// What the recorder wants to know.
+    pub(super) notes: Option<Arc<Notes>>,
     pub(super) combine: Combine,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
@@ -63,9 +75,25 @@ pub(super) struct Ready {
     divisor: Option<u64>,
 }
 
+impl Ready {
+    /// What the program works on: the caller's memory, or an input that has been put aside first.
+    #[inline(always)]
+    pub(super) fn buffers<'a>(&'a self, factor: Option<Scalar>, input: View<'a>, output: ViewMut<'a>) -> Buffers<'a> {
+        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
+        if let Some(factor) = factor {
+            scale(self.aside.view(), input, factor);
+            buffers.input = self.aside.view().as_view();
+        } else if self.program.aside {
+            self.aside.view().copy_from(input);
+            buffers.input = self.aside.view().as_view();
+        }
+        buffers
+    }
+}
+
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, waiting: Waiting) -> Self {
-        let hosts = boards_of(hosts);
+    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
+        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -80,6 +108,8 @@ impl Engine {
             timeout: waiting.timeout(),
             wanted: None,
             preferred: None,
+            deterministic: false,
+            surroundings,
             memory: None,
             sequence: 0,
             executor: alone,
@@ -89,6 +119,7 @@ impl Engine {
             given: Interned::default(),
             current: usize::MAX,
             failed: None,
+            watching: None,
         }
     }
 
@@ -123,22 +154,30 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
+        if self.watching.is_some() {
+            return self.perform_watched(call, factor, input, output);
+        }
         self.pulse.enter(self.sequence);
         let ready = &self.ready[self.current];
-        let mut buffers = Buffers { input, output, scratch: ready.scratch.view() };
-        if let Some(factor) = factor {
-            scale(ready.aside.view(), input, factor);
-            buffers.input = ready.aside.view().as_view();
-        } else if ready.program.aside {
-            ready.aside.view().copy_from(input);
-            buffers.input = ready.aside.view().as_view();
-        }
-        if let Err(failure) = self.executor.run(&ready.program, &ready.combine, &buffers) {
+        let buffers = ready.buffers(factor, input, output);
+        let done = self.executor.run(&ready.program, &ready.combine, &buffers);
+        self.finish(call, output, done)
+    }
+
+    /// What comes after a run.
+    #[inline(always)]
+    pub(super) fn finish(
+        &mut self,
+        call: Call,
+        output: ViewMut<'_>,
+        done: std::result::Result<(), Box<Failure>>,
+    ) -> Result<()> {
+        if let Err(failure) = done {
             return Err(self.explain_failure(call, *failure));
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        if let Some(divisor) = ready.divisor {
+        if let Some(divisor) = self.ready[self.current].divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -152,20 +191,6 @@ impl Engine {
             (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
         }
         self.given.number(counts)
-    }
-
-    /// The plan that `call` runs by.
-    pub(super) fn plan(&self, call: Call) -> Result<Plan> {
-        let hosts = 1 + self.hosts.iter().max().copied().unwrap_or(0);
-        let bytes = call.layout(self.world, 1, &self.given).count() * call.kind.size();
-        let question = Question { collective: call.collective, world: self.world, hosts, bytes };
-        let fitting = self.preferred.filter(|algorithm| algorithm.supports(call.collective));
-        let plan = choose(question, self.wanted.or(fitting))
-            .map_err(|algorithm| Error::Unsupported { algorithm, operation: call.collective.name() })?;
-        if !call.op.needs_order() || self.keeps_order(call.collective, plan.algorithm) {
-            return Ok(plan);
-        }
-        self.plan_in_order(call, question)
     }
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {
@@ -219,11 +244,13 @@ impl Engine {
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            measured: Measured::default(),
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
+            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
             program,
         });
         self.known.insert((call, self.wanted), self.ready.len() - 1);
@@ -267,15 +294,26 @@ impl Engine {
     /// Refuses boards that the user has no memory for.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.memory else { return Ok(()) };
-        let ranks = self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count();
-        let (needed, share) = (Board::bytes(ranks), Board::bytes(ranks).div_ceil(ranks));
+        let (ranks, share) = (self.neighbours(), self.board_share());
         if share <= limit {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {needed} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp"
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
         ))
+    }
+
+    /// Ranks that share a board with this one, itself among them.
+    fn neighbours(&self) -> usize {
+        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+    }
+
+    /// Bytes of the board that count as this rank's.
+    pub(super) fn board_share(&self) -> usize {
+        let ranks = self.neighbours();
+        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
     }
 
     #[cold]
@@ -307,7 +345,9 @@ impl Engine {
             }
         };
         let error = match kind {
-            Some(kind) => self.settle(call, error, kind, if kind == CauseKind::Death { peer } else { rank }),
+            Some(kind) => {
+                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
+            }
             None => error,
         };
         self.failed = Some(error.to_string());
@@ -316,14 +356,14 @@ impl Engine {
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
-    fn settle(&self, call: Call, error: Error, kind: CauseKind, rank: usize) -> Error {
+    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
         // The end of a failed peer looks like a death of its own.
         if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
-        Error::Aborted { rank: self.rank, operation: call.to_string(), sequence, cause: first.text }
+        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
     }
 
     /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
@@ -354,20 +394,6 @@ impl Engine {
         self.timeout = timeout;
         self.executor.set_timeout(timeout);
     }
-}
-
-/// Splits hosts with more ranks than a board serves.
-fn boards_of(hosts: &[usize]) -> Vec<usize> {
-    let mut numbers: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut seen: HashMap<usize, usize> = HashMap::new();
-    let mut boards = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let nth = seen.entry(*host).or_default();
-        let fresh = numbers.len();
-        boards.push(*numbers.entry((*host, *nth / MAX_RANKS)).or_insert(fresh));
-        *nth += 1;
-    }
-    boards
 }
 
 /// Elements of a buffer that holds these chunks.

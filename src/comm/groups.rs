@@ -44,10 +44,13 @@ impl Communicator {
         let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
         let machines = members.iter().map(|member| self.machines[*member]).collect();
         let control = engine.control.subgroup(members, self.splits);
-        let mut engine = Engine::new(rank, hosts, control, self.waiting.with_timeout(engine.timeout));
+        let mut surroundings = self.surroundings;
+        surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
+        let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        engine.memory = self.engine.memory;
-        Self::new(engine, machines, self.waiting)
+        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
+        engine.watch_like(&self.engine, members, self.splits);
+        Self::new(engine, machines)
     }
 
     /// Makes sure that all ranks ask for the same new group.

@@ -28,6 +28,8 @@ struct Table {
     exchanges: HashMap<(Path, u64), Exchange>,
     boards: HashMap<(Path, usize), (Arc<Region>, usize)>,
     streams: HashMap<(Path, usize, usize), Mem>,
+    /// Streams for messages that their receivers have not taken, by receiver.
+    calls: HashMap<(Path, usize), Vec<(usize, Mem)>>,
     doing: HashMap<(Path, usize), String>,
     left: HashSet<(Path, usize)>,
     cause: Option<Cause>,
@@ -138,6 +140,17 @@ impl Control for Member {
             mine
         });
         Ok(AnyStream::Mem(stream))
+    }
+
+    fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
+        let (mine, theirs) = mem::pair(self.hub.capacity);
+        self.hub.table().calls.entry((self.path.clone(), peer)).or_default().push((self.me, theirs));
+        Ok(AnyStream::Mem(mine))
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let calls = self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
+        calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
     }
 
     fn pulse(&self) -> Arc<Pulse> {

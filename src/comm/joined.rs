@@ -7,6 +7,9 @@ use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Which connection between two ranks carries collectives, and which one messages.
+const COLLECTIVES: u32 = 0;
+const MESSAGES: u32 = 1;
 /// How long ranks take to agree on which failure was the first.
 const SETTLING: Duration = Duration::from_secs(2);
 
@@ -48,8 +51,22 @@ impl Control for Joined {
     }
 
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket = self.service.connect(self.group, self.members[peer], 0, deadline).map_err(say)?;
+        let socket = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline).map_err(say)?;
         Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
+        let socket = self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let known = |(caller, socket)| {
+            let from = self.members.iter().position(|member| *member == caller)?;
+            // What is no connection any more says so to its receiver by never coming.
+            Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
+        };
+        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
     }
 
     fn pulse(&self) -> Arc<Pulse> {

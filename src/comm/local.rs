@@ -4,6 +4,8 @@ use super::Communicator;
 use super::DEFAULT_TIMEOUT;
 use super::engine::Engine;
 use super::hub::Hub;
+use super::surroundings::Surroundings;
+use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::Share;
 use std::time::Duration;
@@ -25,6 +27,7 @@ pub struct Local {
     hosts: Vec<usize>,
     capacity: usize,
     timeout: Duration,
+    costs: CostTable,
 }
 
 impl Local {
@@ -34,7 +37,7 @@ impl Local {
     /// If `world` is zero.
     pub fn new(world: usize) -> Self {
         assert!(world > 0, "a world has at least one rank");
-        Self { hosts: vec![0; world], capacity: 64 << 10, timeout: DEFAULT_TIMEOUT }
+        Self { hosts: vec![0; world], capacity: 64 << 10, timeout: DEFAULT_TIMEOUT, costs: CostTable::BUILT_IN }
     }
 
     /// Pretends that ranks with different numbers are on different hosts: streams join them instead of a board.
@@ -62,12 +65,21 @@ impl Local {
         self
     }
 
+    /// What messages and bytes are taken to cost, instead of what is built in.
+    #[must_use]
+    pub fn costs(mut self, costs: CostTable) -> Self {
+        self.costs = costs;
+        self
+    }
+
     /// The communicators, by rank; each goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
-        let waiting = Waiting::new(world, Share::together([&Share::mine()]), self.timeout);
-        let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), waiting);
-        (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone(), waiting)).collect()
+        let cores = Share::together([&Share::mine()]);
+        let waiting = Waiting::new(world, cores, self.timeout);
+        let surroundings = Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
+        let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), surroundings);
+        (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone())).collect()
     }
 
     /// Runs `rank` on one thread a communicator and gives what they returned, by rank.

@@ -4,11 +4,14 @@ use super::Communicator;
 use super::control::Control;
 use super::engine::Engine;
 use super::joined::Joined;
+use super::offer::{Crowds, Offer};
+use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::bootstrap::{JoinConfig, join};
 use crate::error::{Error, Result};
 use crate::launch::{self, Launch, VARIABLES};
 use crate::service::Service;
+use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::Share;
 use std::fmt;
@@ -98,6 +101,13 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
+        comm.engine.deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
+            comm.engine.time();
+        }
+        if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
+            comm.trace(&file)?;
+        }
         Ok(comm)
     }
 
@@ -115,8 +125,18 @@ impl Communicator {
         let (rank, machines) = (service.rank(), service.hosts().to_vec());
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
-        let waiting = crowding(&*control, rank, timeout)?;
-        Ok(Self::new(Engine::new(rank, &hosts, control, waiting), machines, waiting))
+        let costs = (rank == 0).then(CostTable::tuned);
+        let mine = Offer { share: Share::mine(), costs }.to_bytes();
+        let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
+        let crowds = Crowds::new(&machines, &offers);
+        let (ranks, cores) = crowds.of(machines[rank]);
+        let surroundings = Surroundings {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: crowds.worst(),
+            costs: offers[0].costs.unwrap_or(CostTable::BUILT_IN),
+        };
+        Ok(Self::new(Engine::new(rank, &hosts, control, surroundings), machines))
     }
 
     /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split) makes them.
@@ -131,21 +151,6 @@ impl Communicator {
         self.agree("over", transport.name())?;
         Ok(self.subgroup(&members, &hosts))
     }
-}
-
-/// How to wait on this machine: all ranks tell which it is, and which of its cores they may use. Hosts that are only
-/// pretended to differ still share their cores.
-fn crowding(control: &dyn Control, rank: usize, timeout: Duration) -> Result<Waiting> {
-    let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut mine = (machine.len() as u32).to_le_bytes().to_vec();
-    mine.extend(machine);
-    let start = mine.len();
-    mine.extend(Share::mine().to_bytes());
-    let told = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
-    let here = told[rank][..start].to_vec();
-    let shares: Vec<_> =
-        told.iter().filter_map(|blob| Some(Share::from_bytes(blob.strip_prefix(&here[..])?))).collect();
-    Ok(Waiting::new(shares.len(), Share::together(&shares), timeout))
 }
 
 /// A variable's value, parsed.
@@ -181,6 +186,21 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
     })
 }
 
+/// Whether something is to be so.
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "0" => Ok(Self(false)),
+            "1" => Ok(Self(true)),
+            _ => Err(format!("'{text}' is neither 0 nor 1")),
+        }
+    }
+}
+
 /// Ports from the first to the last.
 struct PortRange(RangeInclusive<u16>);
 
@@ -195,7 +215,7 @@ impl FromStr for PortRange {
 }
 
 /// This host, as others may look it up.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

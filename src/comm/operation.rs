@@ -4,14 +4,10 @@ use super::Communicator;
 use super::call::{Call, Reduction};
 use super::counts::Count;
 use super::engine::Engine;
-use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use crate::element::Element;
 use crate::error::Result;
-use crate::schedule::Placement;
 use crate::service::{Cause, CauseKind};
-use crate::tuner::{Plan, Question, choose};
-use crate::verify::verify;
 use maypole_kernels::{Combine, Custom, View, ViewMut};
 use std::any::Any;
 use std::marker::PhantomData;
@@ -69,9 +65,10 @@ impl<T: Element> Operation<T> {
         self.commutative
     }
 
-    fn call(&self, collective: Collective, count: usize, in_place: bool) -> Call {
+    fn call(&self, engine: &Engine, collective: Collective, count: usize, in_place: bool) -> Call {
         let op = Reduction::Own { name: self.name, commutative: self.commutative };
-        Call { collective, kind: T::DATA_TYPE, op, count: Count::Even(count), in_place }
+        let (count, deterministic) = (Count::Even(count), engine.deterministic(collective));
+        Call { collective, kind: T::DATA_TYPE, op, count, deterministic, in_place }
     }
 }
 
@@ -85,7 +82,7 @@ impl Communicator {
     /// # Panics
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let (call, view) = (op.call(Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        let (call, view) = (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
         self.engine.call_own(call, &op.custom, view.as_view(), view)
     }
 
@@ -98,7 +95,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_into_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        let call = op.call(Collective::AllReduce, input.len(), false);
+        let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
     }
 
@@ -113,7 +110,7 @@ impl Communicator {
         self.check_root("reduce", root)?;
         let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
         let output = if at_root { view } else { ViewMut::EMPTY };
-        let call = op.call(Collective::Reduce { root }, count, at_root);
+        let call = op.call(&self.engine, Collective::Reduce { root }, count, at_root);
         self.engine.call_own(call, &op.custom, view.as_view(), output)
     }
 
@@ -133,7 +130,7 @@ impl Communicator {
     ) -> Result<()> {
         self.check_root("reduce", root)?;
         let output = self.at_root("reduce", root, output, input.len())?;
-        let call = op.call(Collective::Reduce { root }, input.len(), false);
+        let call = op.call(&self.engine, Collective::Reduce { root }, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), output)
     }
 
@@ -146,7 +143,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn reduce_scatter_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
-        let call = op.call(Collective::ReduceScatter, output.len(), false);
+        let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
     }
 
@@ -159,7 +156,7 @@ impl Communicator {
     /// If `op` does; the communicator has failed then.
     pub fn reduce_scatter_in_place_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
-        let call = op.call(Collective::ReduceScatter, count, true);
+        let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
         self.engine.call_own(call, &op.custom, whole.as_view(), mine)
     }
 }
@@ -190,30 +187,5 @@ impl Engine {
         self.failed = Some(text.clone());
         self.current = usize::MAX;
         self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text });
-    }
-
-    /// True if `algorithm` combines the ranks in their order: derived from its schedules, not declared.
-    pub(super) fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
-        let proof = verify(collective, &self.schedules(collective, algorithm), Placement::Apart);
-        proof.is_ok_and(|proof| proof.keeps_rank_order)
-    }
-
-    /// The plan for a call whose ranks must be combined in their order, where the first choice does not do that.
-    #[cold]
-    pub(super) fn plan_in_order(&self, call: Call, question: Question) -> Result<Plan> {
-        if let Some(wanted) = self.wanted {
-            let why = format!(
-                "algorithm '{wanted}' does not combine the ranks in their order, as {} needs; leave the choice to 'auto'",
-                call.op
-            );
-            return Err(self.invalid(call, why));
-        }
-        let mut able = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(call.collective));
-        let plan = able
-            .find(|algorithm| self.keeps_order(call.collective, *algorithm))
-            .and_then(|algorithm| choose(question, Some(algorithm)).ok());
-        plan.ok_or_else(|| {
-            self.invalid(call, format!("no algorithm combines the ranks in their order, as {} needs", call.op))
-        })
     }
 }

@@ -113,8 +113,7 @@ impl Communicator {
         self.check_blocks(operation, receive_counts, None, Some(output.len()))?;
         let world = self.world();
         let both: Vec<u64> = send_counts.iter().chain(receive_counts).map(|count| *count as u64).collect();
-        let mut all = vec![0; both.len() * world];
-        self.all_gather(&both, &mut all)?;
+        let all = self.tell(&both)?;
         let sends: Vec<Vec<usize>> = all.chunks(2 * world).map(|row| to_counts(&row[..world])).collect();
         let receives: Vec<Vec<usize>> = all.chunks(2 * world).map(|row| to_counts(&row[world..])).collect();
         let pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
@@ -139,7 +138,8 @@ impl Communicator {
         kind: crate::element::DataType,
     ) -> Result<()> {
         let count = self.engine.name_counts(counts);
-        let call = Call { collective, kind, op: op.into(), count, in_place: false };
+        let deterministic = self.engine.deterministic(collective);
+        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place: false };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
             _ => self.engine.call(call, input, output),
@@ -169,6 +169,15 @@ impl Communicator {
         }
     }
 
+    /// Everybody's `row`, one after the other. The algorithm that was named is for the blocks, and may not gather.
+    fn tell(&mut self, row: &[u64]) -> Result<Vec<u64>> {
+        let mut rows = vec![0; row.len() * self.world()];
+        let wanted = self.engine.wanted.take();
+        let told = self.all_gather(row, &mut rows);
+        self.engine.wanted = wanted;
+        told.map(|()| rows)
+    }
+
     /// The root's counts, told to all and compared with what each rank has.
     fn told(
         &mut self,
@@ -190,8 +199,7 @@ impl Communicator {
         if self.rank() == root && wrong.is_none() {
             row[2..].iter_mut().zip(counts).for_each(|(told, count)| *told = *count as u64);
         }
-        let mut rows = vec![0; row.len() * world];
-        self.all_gather(&row, &mut rows)?;
+        let rows = self.tell(&row)?;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }

@@ -26,6 +26,18 @@ pub enum AnyStream {
     Tcp(maypole_transports::tcp::Tcp),
     /// Between threads.
     Mem(maypole_transports::mem::Mem),
+    /// Through shared memory.
+    Pipe(maypole_transports::Pipe),
+}
+
+impl AnyStream {
+    /// Bytes that were taken and of which it is not known whether they have arrived where they outlive this end.
+    pub fn unsent(&self) -> usize {
+        match self {
+            Self::Tcp(stream) => stream.unsent(),
+            Self::Mem(_) | Self::Pipe(_) => 0,
+        }
+    }
 }
 
 impl Stream for AnyStream {
@@ -33,6 +45,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.send(head, body, skip),
             Self::Mem(stream) => stream.send(head, body, skip),
+            Self::Pipe(stream) => stream.send(head, body, skip),
         }
     }
 
@@ -40,6 +53,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.receive(head, body, skip),
             Self::Mem(stream) => stream.receive(head, body, skip),
+            Self::Pipe(stream) => stream.receive(head, body, skip),
         }
     }
 
@@ -47,6 +61,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.descriptor(),
             Self::Mem(stream) => stream.descriptor(),
+            Self::Pipe(stream) => stream.descriptor(),
         }
     }
 
@@ -54,6 +69,7 @@ impl Stream for AnyStream {
         match self {
             Self::Tcp(stream) => stream.finish(),
             Self::Mem(stream) => stream.finish(),
+            Self::Pipe(stream) => stream.finish(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod links;
 mod run;
+mod watch;
 
 use crate::lower::{Program, Source};
 use crate::schedule::Buffer;
@@ -15,6 +16,7 @@ use maypole_transports::{Alarm, Fault, Waiting};
 use run::{Run, wanted};
 use std::sync::Arc;
 use std::time::Duration;
+pub use watch::{Awaited, Nobody, Watch};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as the collective allows.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +138,24 @@ impl Executor {
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
     pub fn run(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+        self.run_watched(program, fold, buffers, &mut Nobody)
+    }
+
+    /// [`run`](Self::run) while `watch` is told what happens.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[inline]
+    pub fn run_watched<W: Watch>(
+        &mut self,
+        program: &Program,
+        fold: &Combine,
+        buffers: &Buffers<'_>,
+        watch: &mut W,
+    ) -> Result<(), Box<Failure>> {
         // A program proves what its own readers consumed, not what those of another one did.
         let silent = program.self_crediting.then_some(program.fingerprint);
         if self.silent != silent && self.silent.is_some() {
@@ -143,12 +163,12 @@ impl Executor {
         }
         self.silent = silent;
         if program.windows == 1 && program.streams.is_empty() {
-            let mut run = Run { executor: self, program, fold, buffers, made: 0 };
+            let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };
             for op in 0..program.ops.len() {
                 run.step::<true>(op, 0)?;
             }
         } else {
-            self.run_windows(program, fold, buffers)?;
+            self.run_windows(program, fold, buffers, watch)?;
         }
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
             *position += total;
@@ -157,9 +177,15 @@ impl Executor {
     }
 
     #[inline(never)]
-    fn run_windows(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+    fn run_windows<W: Watch>(
+        &mut self,
+        program: &Program,
+        fold: &Combine,
+        buffers: &Buffers<'_>,
+        watch: &mut W,
+    ) -> Result<(), Box<Failure>> {
         self.links.begin(program);
-        let mut run = Run { executor: self, program, fold, buffers, made: 0 };
+        let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };
         for clock in 0..program.windows + program.stages() - 1 {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);

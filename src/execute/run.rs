@@ -1,6 +1,7 @@
 //! One run of one program: the same step for every fold of every window.
 
 use super::links::{Arrival, Links, Place};
+use super::watch::{Awaited, Watch};
 use super::{Buffers, Executor, Failure, What};
 use crate::lower::{Flush, From, MAX_SOURCES, Op, Program, Source};
 use arrayvec::ArrayVec;
@@ -10,16 +11,17 @@ use maypole_transports::board::{Board, In, Out};
 use std::cell::RefCell;
 
 /// One run of one program.
-pub(super) struct Run<'a, 'b> {
+pub(super) struct Run<'a, 'b, W> {
     pub(super) executor: &'a mut Executor,
     pub(super) program: &'a Program,
     pub(super) fold: &'a Combine,
     pub(super) buffers: &'a Buffers<'b>,
+    pub(super) watch: &'a mut W,
     /// Publications of ours so far in this run.
     pub(super) made: u64,
 }
 
-impl Run<'_, '_> {
+impl<W: Watch> Run<'_, '_, W> {
     /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
     #[inline(always)]
     pub(super) fn step<const SIMPLE: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
@@ -43,6 +45,7 @@ impl Run<'_, '_> {
         if let Some(buffer) = op.posted.filter(|_| !SIMPLE) {
             self.post(op, Place { buffer, offset: place.0, len: place.1 });
         }
+        self.watch.folded(at, k);
         Ok(())
     }
 
@@ -140,6 +143,7 @@ impl Run<'_, '_> {
         match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
+                self.watch.awaited(|| Awaited::Arrival { from: rank });
                 Ok(())
             }
             Ok(Err(what)) => Err(fail(at, rank, what)),
@@ -169,7 +173,10 @@ impl Run<'_, '_> {
         };
         let nap = |length| links.borrow_mut().nap(length);
         match executor.waiting.until(&executor.alarm, nap, ready) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.watch.awaited(|| Awaited::Room);
+                Ok(())
+            }
             // Who has left never reads what we have not even written.
             Ok(Err(rank)) => Err(fail(at, rank, What::Left)),
             Err(interrupted) => Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted)),
@@ -189,22 +196,27 @@ impl Run<'_, '_> {
     fn await_stream(&mut self, at: usize, source: &Source) -> Result<bool, Box<Failure>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
-        self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
+        let in_place = self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
             Ok(arrived) => arrived.map(Ok),
             Err(theirs) => Some(Err(What::Mismatch(theirs))),
-        })
+        })?;
+        self.watch.awaited(|| Awaited::Arrival { from: self.executor.links.peer(stream) });
+        Ok(in_place)
     }
 
     fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<Failure>> {
         let stream = flush.stream as usize;
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
-        self.await_links(at, stream, |links| (links.flushed(stream) >= needed).then_some(Ok(())))
+        self.await_links(at, stream, |links| (links.flushed(stream) >= needed).then_some(Ok(())))?;
+        self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
+        Ok(())
     }
 
     /// The buffers are the caller's again only when nothing is left to send from them.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<Failure>> {
         for stream in 0..self.program.streams.len() {
             self.await_links(self.program.ops.len(), stream, |links| links.is_flushed(stream).then_some(Ok(())))?;
+            self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
         }
         Ok(())
     }

@@ -47,8 +47,23 @@ pub const VARIABLES: &[Variable] = &[
     each("MAYPOLE_TIMEOUT", "Seconds that joining and every operation may wait for other ranks. Default: 300."),
     equal("MAYPOLE_TRANSPORT", "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer."),
     equal("MAYPOLE_ALGORITHM", "The algorithm to use wherever it fits, by name. Default: the tuner's choice."),
+    equal(
+        "MAYPOLE_DETERMINISTIC",
+        "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
+    ),
+    equal(
+        "MAYPOLE_TRACE",
+        "File for a trace of all calls, to be opened at ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
+         of every rank. Default: none.",
+    ),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
     each("MAYPOLE_MEMORY", "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank."),
+    each(
+        "MAYPOLE_TUNE",
+        "The file of costs that `maypole tune` measured, or `off` for those built in; rank 0's counts. \
+         Default: the one in the user's cache directory.",
+    ),
+    each("MAYPOLE_EXPLAIN", "`1` times every call, so that explanations say how good predictions were. Default: `0`."),
 ];
 
 /// Renders [`VARIABLES`] as a Markdown table, for the documentation.

@@ -92,7 +92,7 @@ fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
     let all: Vec<_> = request.schedules.iter().enumerate().map(fused).collect();
     if let Some(matching) = Matching::new(&all) {
         let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
-        let overlapped = if windows > 1 { stages(&all, &matching) } else { None };
+        let overlapped = stages(&all, &matching);
         for stages in overlapped.into_iter().chain([listed]) {
             if let Some(way) = attempt(request, windows, &all, &matching, stages) {
                 return Ok(way);

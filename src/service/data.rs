@@ -1,4 +1,4 @@
-//! Data connections between two ranks: the lower one connects, the higher one accepts.
+//! Data connections between two ranks: the lower one connects, the higher one accepts; or one calls the other.
 
 use super::{GroupId, Service, ServiceError, Timed};
 use maypole_transports::secure::{Binding, Purpose, SecureError, initiate};
@@ -26,19 +26,43 @@ impl Service {
         lane: u32,
         deadline: Instant,
     ) -> Result<TcpStream, ServiceError> {
-        self.check_process()?;
-        let rank = self.rank();
-        if peer >= self.world() || peer == rank {
-            return Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")));
-        }
-        let stream = if rank < peer {
+        self.check_peer(peer)?;
+        let stream = if self.rank() < peer {
             self.reach(group, peer, lane, deadline)?
         } else {
             self.await_peer(group, peer, lane, deadline)?
         };
-        let failed = |error: std::io::Error| ServiceError::Failed { what: "a data connection", why: error.to_string() };
-        stream.set_nonblocking(true).map_err(failed)?;
-        Ok(stream)
+        without_blocking(stream)
+    }
+
+    /// A data connection that this rank alone makes; rank `peer` finds it among its [`callers`](Self::callers). Else as
+    /// [`connect`](Self::connect), which must not be used for the same lane.
+    ///
+    /// # Errors
+    /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
+    pub fn dial(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
+        self.check_peer(peer)?;
+        without_blocking(self.reach(group, peer, lane, deadline)?)
+    }
+
+    /// The connections that peers [dialled](Self::dial) to this rank since it last asked, by rank.
+    pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, TcpStream)> {
+        let mut state = self.shared.state();
+        let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
+        let arrived = state.arrived.extract_if(|key, _| called(key));
+        let mut callers: Vec<_> = arrived.map(|((_, peer, _), stream)| (peer, stream)).collect();
+        callers.sort_unstable_by_key(|(peer, _)| *peer);
+        callers.retain(|(_, stream)| stream.set_nonblocking(true).is_ok());
+        callers
+    }
+
+    fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
+        self.check_process()?;
+        let rank = self.rank();
+        if peer < self.world() && peer != rank {
+            return Ok(());
+        }
+        Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")))
     }
 
     fn await_peer(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
@@ -79,4 +103,10 @@ impl Service {
         initiate(&mut Timed { socket: &mut stream, deadline: until }, &self.shared.secret, binding)?;
         Ok(stream)
     }
+}
+
+fn without_blocking(stream: TcpStream) -> Result<TcpStream, ServiceError> {
+    let failed = |error: std::io::Error| ServiceError::Failed { what: "a data connection", why: error.to_string() };
+    stream.set_nonblocking(true).map_err(failed)?;
+    Ok(stream)
 }

@@ -38,6 +38,11 @@ impl Pulse {
         self.0.store(2 * sequence + 2, Ordering::Relaxed);
     }
 
+    /// Operation `sequence` has not begun, whatever was said before.
+    pub fn back(&self, sequence: u64) {
+        self.0.store(2 * sequence, Ordering::Relaxed);
+    }
+
     /// Whether the rank is in a call, and which operation that is or was; `None` before the first.
     fn read(&self) -> Option<(bool, u64)> {
         let word = self.0.load(Ordering::Relaxed);

@@ -227,12 +227,13 @@ impl Worker {
 
     fn admit(&mut self, admitted: Admitted) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } = admitted.binding;
-        let fits = responder as usize == self.shared.rank && (initiator as usize) < self.shared.rank;
+        let (rank, world, initiator) = (self.shared.rank, self.shared.peers.len(), initiator as usize);
+        let fits = responder as usize == rank && initiator < world && initiator != rank;
         // A rank that joins twice finds the table full; it ends by its own timeout.
         if purpose != Purpose::Data || !fits || tune(&admitted.stream, self.shared.timeout).is_err() {
             return;
         }
-        let key = (GroupId { parent_epoch, counter }, initiator as usize, lane);
+        let key = (GroupId { parent_epoch, counter }, initiator, lane);
         self.shared.update(|state| state.arrived.insert(key, admitted.stream));
     }
 

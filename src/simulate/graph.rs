@@ -8,8 +8,18 @@ use crate::walk::{Meaning, Stuck, walk};
 pub(super) struct Node {
     pub(super) rank: usize,
     pub(super) kind: Kind,
+    /// The step of its rank's schedule, or the first of them.
+    pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
+    /// A message that carries the very span of the message before it, to somebody else.
+    pub(super) again: bool,
+    /// A message of what its sender has itself received or combined in this window.
+    pub(super) relays: bool,
+    /// A receive that combines with what the rank has itself received or combined in this window.
+    pub(super) joins: bool,
+    /// For a receive, the message that it takes.
+    pub(super) takes: usize,
     /// For how many others it waits: of its own window, and of the window before.
     pub(super) waits: u32,
     pub(super) waits_across: u32,
@@ -22,11 +32,21 @@ pub(super) enum Kind {
         to: usize,
     },
     Receive {
+        from: usize,
         reduces: bool,
     },
     Local {
         reduces: bool,
+        /// Of a place that is neither input nor output.
+        scratch: bool,
     },
+}
+
+impl Kind {
+    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are there.
+    fn works(self) -> bool {
+        matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
+    }
 }
 
 /// For each node, those that wait for it.
@@ -151,8 +171,8 @@ impl Builder {
         let mut builder = Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
-            let nodes = schedule.steps.iter().map(|&step| {
-                builder.node(rank, step, schedule.chunks, before.replace(step));
+            let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
+                builder.node((rank, nth), step, schedule.chunks, before.replace(step));
                 builder.nodes.len() - 1
             });
             let nodes = nodes.collect();
@@ -161,20 +181,39 @@ impl Builder {
         builder
     }
 
-    fn node(&mut self, rank: usize, step: Step, chunks: usize, before: Option<Step>) {
+    fn node(&mut self, (rank, nth): (usize, usize), step: Step, chunks: usize, before: Option<Step>) {
         let (kind, span) = match step {
             Step::Send { from, to } => (Kind::Message { to }, from),
-            Step::Recv { into, .. } => (Kind::Receive { reduces: false }, into),
-            Step::RecvReduce { into, .. } => (Kind::Receive { reduces: true }, into),
-            Step::Copy { into, .. } => (Kind::Local { reduces: false }, into),
-            Step::Reduce { into, .. } => (Kind::Local { reduces: true }, into),
+            Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
+            Step::RecvReduce { into, from } => (Kind::Receive { from, reduces: true }, into),
+            Step::Copy { from, into } => {
+                (Kind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
+            }
+            Step::Reduce { from, into } => {
+                (Kind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+            }
         };
         let chunk = span.chunk % chunks;
         match (step, before, self.nodes.last_mut()) {
             (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message)) if to == same => {
                 message.chunks.push(chunk);
             }
-            _ => self.nodes.push(Node { rank, kind, chunks: vec![chunk], waits: 0, waits_across: 0 }),
+            _ => {
+                let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
+                let (step, chunks) = (nth, vec![chunk]);
+                self.nodes.push(Node {
+                    rank,
+                    kind,
+                    step,
+                    chunks,
+                    again,
+                    relays: false,
+                    joins: false,
+                    takes: usize::MAX,
+                    waits: 0,
+                    waits_across: 0,
+                });
+            }
         }
     }
 
@@ -182,6 +221,9 @@ impl Builder {
     fn conflicts(&mut self, tracks: &mut Tracks, (rank, nth): (usize, usize), step: Step, matches: &Matches) {
         let node = self.of[rank][nth];
         let taken = matches.takes[rank][nth].map(|(peer, step)| self.of[peer][step]);
+        if let Some(taken) = taken {
+            self.nodes[taken].takes = node;
+        }
         let link = match step {
             Step::Send { to, .. } => Some(&mut tracks.sent[to]),
             Step::Recv { from, .. } | Step::RecvReduce { from, .. } => Some(&mut tracks.received[from]),
@@ -192,6 +234,10 @@ impl Builder {
         self.within.extend(taken.map(|taken| (node, taken)));
         for span in step.reads() {
             let span = tracks.index(span);
+            let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
+            let works = writer.is_some_and(Kind::works);
+            self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
+            self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, node)));
             // What was sent may be overwritten once it is taken.
             tracks.read[span].push(taken.unwrap_or(node));

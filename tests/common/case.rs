@@ -1,12 +1,13 @@
 //! One collective call, drawn by lot: how it is made, and what every byte around it must be afterwards.
 
 use super::common::Lot;
+use super::lengths::{Lengths, Side, elements};
 use super::number::Number;
-use super::oracle::{Order, elements};
+use super::oracle::Order;
 use maypole::algorithms::Algorithm;
 use maypole::collective::{Collective, Held};
 use maypole::element::{DataType, bf16, f16};
-use maypole::{Communicator, ReduceOp};
+use maypole::{Communicator, Factor, ReduceOp};
 use std::ops::Range;
 
 const KINDS: [DataType; 12] = [
@@ -25,16 +26,17 @@ const KINDS: [DataType; 12] = [
 ];
 
 /// One call, the same on all ranks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// What its numbers are drawn from.
     seed: u64,
-    collective: Collective,
-    kind: DataType,
-    op: ReduceOp,
-    count: usize,
-    in_place: bool,
-    algorithm: Option<Algorithm>,
+    pub(crate) collective: Collective,
+    pub(crate) kind: DataType,
+    pub(crate) op: ReduceOp,
+    pub(crate) lengths: Lengths,
+    pub(crate) in_place: bool,
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
     any: bool,
     /// How often it is called before anything is looked at.
@@ -46,24 +48,16 @@ impl Case {
         let root = lot.below(world);
         let collective = Collective::all(root)[lot.below(11)];
         let kind = KINDS[lot.below(KINDS.len())];
-        let able: Vec<_> = Algorithm::ALL.into_iter().filter(|it| it.supports(collective)).map(Some).collect();
-        let algorithm = if lot.below(3) == 0 { None } else { able[lot.below(able.len())] };
-        let blocks = if collective.is_blocked() { world } else { 1 };
-        let count = match collective {
-            Collective::Barrier => 0,
-            _ => draw_count(lot, kind.size(), blocks),
-        };
-        Self {
-            seed: lot.draw(),
-            collective,
-            kind,
-            op: draw_op(lot, collective),
-            count,
-            in_place: lot.below(2) == 0,
-            algorithm,
-            any: lot.below(2) == 0,
-            repeats: if count * kind.size() > 100_000 { 1 } else { 1 + lot.below(3) },
-        }
+        let lengths = Lengths::draw(lot, collective, kind.size(), world);
+        let in_place = lot.below(2) == 0 && !lengths.differ();
+        let op = draw_op(lot, collective, kind);
+        // Only then is it known which algorithm runs, and so in which order.
+        let named = lengths.differ() && collective.reduces();
+        let deterministic = lot.below(8) == 0;
+        let algorithm = if deterministic { None } else { draw_algorithm(lot, collective, &lengths, named) };
+        let repeats = if lengths.total() * kind.size() > 20_000 { 1 } else { 1 + lot.below(3) };
+        let (seed, any) = (lot.draw(), lot.below(2) == 0);
+        Self { seed, collective, kind, op, lengths, in_place, algorithm, deterministic, any, repeats }
     }
 
     /// Calls it on `comm` and looks at everything. Gives a number that must be equal on all ranks.
@@ -86,56 +80,58 @@ impl Case {
 
     fn run_as<T: Number>(&self, comm: &mut Communicator) -> u64 {
         comm.set_algorithm(self.algorithm);
-        let algorithm = comm.algorithm(self.collective, self.count, self.kind).unwrap();
+        comm.set_deterministic(self.deterministic);
         let (world, rank) = (comm.world(), comm.rank());
-        let place = Place { case: *self, world, rank };
-        let order = match self.collective.reduces() {
-            true if self.any => Order::of(algorithm, self.collective, world, rank),
-            _ => Order::plain(match self.collective {
-                Collective::Scan => rank + 1,
-                Collective::ExclusiveScan => rank,
-                _ => world,
-            }),
+        let algorithm = match (&self.lengths, self.algorithm) {
+            (_, Some(named)) => named.to_string(),
+            (Lengths::Even(count), None) => comm.algorithm(self.collective, *count, self.kind).unwrap().to_string(),
+            (_, None) => "the tuner's choice".to_owned(),
         };
+        let place = Place { case: self, world, rank };
+        let order = self.order(algorithm.parse().ok(), world, rank);
         let mut rounds: Vec<_> = (0..self.repeats).map(|nth| Round::<T>::new(place, nth)).collect();
         for round in &mut rounds {
             round.call(comm).unwrap_or_else(|error| panic!("{error}\nin {self:?} by {algorithm} at rank {rank}"));
         }
-        rounds.iter().fold(0, |hash, round| hash.rotate_left(9) ^ round.check(&order, algorithm))
+        rounds.iter().fold(0, |hash, round| hash.rotate_left(9) ^ round.check(&order, &algorithm))
     }
 }
 
-/// Sum, product, minimum, maximum or, where it means something, average.
-fn draw_op(lot: &mut Lot, collective: Collective) -> ReduceOp {
-    let averages = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
-    [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg]
-        [lot.below(4 + usize::from(averages))]
+/// What `kind` can be combined by and means something.
+fn draw_op(lot: &mut Lot, collective: Collective, kind: DataType) -> ReduceOp {
+    let factor = Factor::new([1.0, 2.0, 3.0][lot.below(3)]);
+    loop {
+        let op = [&ReduceOp::ALL[..], &[ReduceOp::PreMulSum(factor)]].concat()[lot.below(9)];
+        let averages_scan = op == ReduceOp::Avg && matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+        if op.supports(kind) && !averages_scan {
+            return op;
+        }
+    }
 }
 
-/// Nothing, little, a prime, around a window, or several windows.
-fn draw_count(lot: &mut Lot, size: usize, blocks: usize) -> usize {
-    const LITTLE: [usize; 10] = [0, 1, 2, 3, 5, 7, 8, 13, 31, 64];
-    const PRIMES: [usize; 5] = [97, 251, 1009, 2053, 4099];
-    match lot.below(40) {
-        0..16 => LITTLE[lot.below(LITTLE.len())],
-        16..28 => PRIMES[lot.below(PRIMES.len())],
-        28..36 => lot.below(40_000) / size,
-        36..39 => (65_537 + lot.below(250_000)) / size / blocks,
-        _ => ((1 << 20) + lot.below(1 << 19)) / size / blocks,
-    }
+fn draw_algorithm(lot: &mut Lot, collective: Collective, lengths: &Lengths, named: bool) -> Option<Algorithm> {
+    // Its blocks wait in scratch for others, which must be as long.
+    let shares = |it: &Algorithm| *it == Algorithm::Bruck && matches!(lengths, Lengths::Pairs(_));
+    let able = Algorithm::ALL.into_iter().filter(|it| it.supports(collective) && !shares(it));
+    let able: Vec<_> = able.collect();
+    if named || lot.below(3) > 0 { Some(able[lot.below(able.len())]) } else { None }
 }
 
 /// A case as one rank sees it.
 #[derive(Clone, Copy)]
-struct Place {
-    case: Case,
+struct Place<'a> {
+    case: &'a Case,
     world: usize,
     rank: usize,
 }
 
-impl Place {
-    fn elements(&self, held: Held) -> Range<usize> {
-        elements(held, self.case.collective, self.case.count, self.world)
+impl Place<'_> {
+    fn starts(&self, rank: usize, side: Side) -> Vec<usize> {
+        self.case.lengths.starts(self.case.collective, self.world, rank, side)
+    }
+
+    fn elements(&self, held: Held, side: Side) -> Range<usize> {
+        elements(held, &self.starts(self.rank, side))
     }
 
     /// Element `index` of the whole, as `rank` contributes it to call number `nth`.
@@ -147,23 +143,36 @@ impl Place {
 
     /// What `wanted` of the whole must become at this rank.
     fn result<T: Number>(&self, order: &Order, nth: usize, wanted: Range<usize>) -> Vec<T> {
-        let Case { collective, count, op, .. } = self.case;
         let of = |rank, index| self.contribution::<T>(nth, rank, index);
-        match collective {
+        let starts = self.starts(self.rank, Side::Output);
+        match self.case.collective {
             Collective::Broadcast { root } | Collective::Scatter { root } => wanted.map(|g| of(root, g)).collect(),
-            Collective::Gather { .. } | Collective::AllGather => wanted.map(|g| of(g / count, g)).collect(),
-            Collective::AllToAll => wanted.map(|g| of(g / count, self.rank * count + g % count)).collect(),
+            Collective::Gather { .. } | Collective::AllGather => wanted.map(|g| of(block_of(&starts, g), g)).collect(),
+            Collective::AllToAll => wanted
+                .map(|g| {
+                    let from = block_of(&starts, g);
+                    of(from, self.starts(from, Side::Input)[self.rank] + g - starts[from])
+                })
+                .collect(),
             Collective::Reduce { .. }
             | Collective::AllReduce
             | Collective::ReduceScatter
             | Collective::Scan
-            | Collective::ExclusiveScan => {
-                let whole = self.elements(Held::All).len();
-                order.combine(whole, wanted, op, of, self.world)
-            }
+            | Collective::ExclusiveScan => order.combine(
+                &starts,
+                wanted,
+                self.case.op,
+                |rank, index| of(rank, index).prepared(self.case.op_of(rank)),
+                self.world,
+            ),
             Collective::Barrier => Vec::new(),
         }
     }
+}
+
+/// In which block element `at` lies.
+fn block_of(starts: &[usize], at: usize) -> usize {
+    starts.partition_point(|start| *start <= at) - 1
 }
 
 /// A buffer with others' memory on both sides.
@@ -189,8 +198,8 @@ impl<T: Number> Guarded<T> {
 }
 
 /// One call of a case: its buffers, and how they were before.
-struct Round<T> {
-    place: Place,
+struct Round<'a, T> {
+    place: Place<'a>,
     nth: usize,
     input: Guarded<T>,
     /// In place, the one buffer.
@@ -198,8 +207,8 @@ struct Round<T> {
     before: (Vec<T>, Vec<T>),
 }
 
-impl<T: Number> Round<T> {
-    fn new(place: Place, nth: usize) -> Self {
+impl<'a, T: Number> Round<'a, T> {
+    fn new(place: Place<'a>, nth: usize) -> Self {
         let mut lot = Lot(place.case.seed ^ (place.rank * 64 + nth) as u64);
         let mine = |index| place.contribution::<T>(nth, place.rank, index);
         let (input, output) = Self::lent(place);
@@ -215,7 +224,7 @@ impl<T: Number> Round<T> {
     }
 
     /// Which elements of the whole lie in the two buffers.
-    fn lent(place: Place) -> (Range<usize>, Range<usize>) {
+    fn lent(place: Place<'_>) -> (Range<usize>, Range<usize>) {
         let collective = place.case.collective;
         let (input, output) = (collective.input(place.rank), collective.output(place.rank));
         let both = match (input, output) {
@@ -223,12 +232,25 @@ impl<T: Number> Round<T> {
             _ => output,
         };
         let output = if place.case.in_place() { both } else { output };
-        (place.elements(input), place.elements(output))
+        (place.elements(input, Side::Input), place.elements(output, Side::Output))
     }
 
     fn call(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
-        let Case { collective, op, .. } = self.place.case;
+        let Case { collective, ref lengths, .. } = *self.place.case;
+        let op = self.place.case.op_of(self.place.rank);
         let (x, y, in_place) = (&*self.input.slice(), self.output.slice(), self.place.case.in_place());
+        if let Lengths::Blocks(counts) = lengths {
+            return match collective {
+                Collective::Gather { root } => comm.gather_v(x, y, counts, root),
+                Collective::Scatter { root } => comm.scatter_v(x, counts, y, root),
+                Collective::AllGather => comm.all_gather_v(x, y, counts),
+                _ => comm.reduce_scatter_v(x, y, counts, op),
+            };
+        }
+        if let Lengths::Pairs(rows) = lengths {
+            let receives: Vec<usize> = rows.iter().map(|row| row[self.place.rank]).collect();
+            return comm.all_to_all_v(x, &rows[self.place.rank], y, &receives);
+        }
         match (collective, in_place) {
             (Collective::Broadcast { root }, _) => comm.broadcast(y, root),
             (Collective::Reduce { root }, true) => comm.reduce(y, op, root),
@@ -254,10 +276,10 @@ impl<T: Number> Round<T> {
     }
 
     /// Compares every element, also those that nobody may touch.
-    fn check(&self, order: &Order, algorithm: Algorithm) -> u64 {
+    fn check(&self, order: &Order, algorithm: &str) -> u64 {
         let place = self.place;
         let (_, lent) = Self::lent(place);
-        let filled = place.elements(place.case.collective.output(place.rank));
+        let filled = place.elements(place.case.collective.output(place.rank), Side::Output);
         let result = place.result::<T>(order, self.nth, filled.clone());
         let mut expected = self.before.1.clone();
         if !filled.is_empty() {
@@ -272,7 +294,7 @@ impl<T: Number> Round<T> {
         self.output.cells[self.output.inner.clone()].iter().fold(1, |hash, it| Lot(hash ^ it.bits()).draw())
     }
 
-    fn compare(&self, which: &str, found: &Guarded<T>, expected: &[T], algorithm: Algorithm) {
+    fn compare(&self, which: &str, found: &Guarded<T>, expected: &[T], algorithm: &str) {
         let differs = |at: &usize| found.cells[*at].bits() != expected[*at].bits();
         let Some(at) = (0..expected.len()).find(differs) else { return };
         let (wrong, index) = ((0..expected.len()).filter(differs).count(), at as i64 - found.inner.start as i64);
@@ -289,6 +311,26 @@ impl<T: Number> Round<T> {
 }
 
 impl Case {
+    /// Every rank has a factor of its own.
+    fn op_of(&self, rank: usize) -> ReduceOp {
+        match self.op {
+            ReduceOp::PreMulSum(factor) => ReduceOp::PreMulSum(Factor::new(factor.value() + (rank % 2) as f64)),
+            op => op,
+        }
+    }
+
+    /// In which order the result of `rank` is combined.
+    fn order(&self, algorithm: Option<Algorithm>, world: usize, rank: usize) -> Order {
+        match (self.collective, algorithm) {
+            (collective, Some(algorithm)) if collective.reduces() && self.any && !self.deterministic => {
+                Order::of(algorithm, collective, world, rank)
+            }
+            (Collective::Scan, _) => Order::plain(rank + 1),
+            (Collective::ExclusiveScan, _) => Order::plain(rank),
+            _ => Order::plain(world),
+        }
+    }
+
     /// A broadcast has one buffer only.
     fn in_place(&self) -> bool {
         self.in_place || matches!(self.collective, Collective::Broadcast { .. })

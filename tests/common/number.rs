@@ -9,9 +9,13 @@ pub(crate) trait Number: Element + Debug {
     /// Whatever the type holds, the strange values often.
     fn any(word: u64) -> Self;
     /// Something for which every order of combination by `op` gives the same bits.
+    #[allow(dead_code, reason = "not every test uses all of it")]
     fn gentle(word: u64, op: ReduceOp) -> Self;
     /// One binary step, rounded.
     fn combine(self, other: Self, op: ReduceOp) -> Self;
+    /// What is combined: the contribution, multiplied first if `op` says so.
+    #[allow(dead_code, reason = "not every test uses all of it")]
+    fn prepared(self, op: ReduceOp) -> Self;
     /// The one division of an average.
     fn divide(self, by: usize) -> Self;
     /// The bits; of all NaNs the same.
@@ -37,12 +41,20 @@ macro_rules! integers {
 
             fn combine(self, other: Self, op: ReduceOp) -> Self {
                 match op {
-                    ReduceOp::Sum | ReduceOp::Avg => self.wrapping_add(other),
+                    ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => self.wrapping_add(other),
                     ReduceOp::Product => self.wrapping_mul(other),
                     ReduceOp::Min => self.min(other),
                     ReduceOp::Max => self.max(other),
-                    _ => unreachable!("there are five operations"),
+                    ReduceOp::And => self & other,
+                    ReduceOp::Or => self | other,
+                    ReduceOp::Xor => self ^ other,
+                    _ => unreachable!("there is no other operation"),
                 }
+            }
+
+            fn prepared(self, op: ReduceOp) -> Self {
+                let ReduceOp::PreMulSum(factor) = op else { return self };
+                self.wrapping_mul(factor.value() as Self)
             }
 
             fn divide(self, by: usize) -> Self {
@@ -94,7 +106,8 @@ macro_rules! floats {
                     ReduceOp::Min | ReduceOp::Max => Self::any(word),
                     // Powers of two: products are exact, and small enough for every type.
                     ReduceOp::Product => $narrow([1.0, -1.0, 2.0, -2.0, 0.5, 0.0][(word >> 8) as usize % 6]),
-                    // Sums of eight fit the eight bits of a bf16.
+                    // Sums of eight, three times each, fit the eight bits of a bf16.
+                    ReduceOp::PreMulSum(_) => $narrow((word >> 8 & 15) as $wide - 7.0),
                     _ => $narrow((word >> 8 & 31) as $wide - 15.0),
                 }
             }
@@ -102,12 +115,17 @@ macro_rules! floats {
             fn combine(self, other: Self, op: ReduceOp) -> Self {
                 let (a, b): ($wide, $wide) = ($widen(self), $widen(other));
                 match op {
-                    ReduceOp::Sum | ReduceOp::Avg => $narrow(a + b),
+                    ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => $narrow(a + b),
                     ReduceOp::Product => $narrow(a * b),
                     ReduceOp::Min => $narrow(extreme!(a, b, <$wide>::NAN, true, |a, b| a < b)),
                     ReduceOp::Max => $narrow(extreme!(a, b, <$wide>::NAN, false, |a, b| a > b)),
-                    _ => unreachable!("there are five operations"),
+                    _ => unreachable!("floats have no bits to combine"),
                 }
+            }
+
+            fn prepared(self, op: ReduceOp) -> Self {
+                let ReduceOp::PreMulSum(factor) = op else { return self };
+                $narrow($widen(self) * factor.value() as $wide)
             }
 
             fn divide(self, by: usize) -> Self {

@@ -6,11 +6,12 @@
 use super::number::Number;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Held};
-use maypole::schedule::{Layout, Placement, Span, input, output};
+use maypole::collective::Collective;
+use maypole::schedule::{Placement, Span, input, output};
 use maypole::verify::verify;
 use maypole::walk::{Meaning, walk};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Who is combined with whom.
@@ -83,19 +84,23 @@ impl Order {
         Self { trees: (0..chunks).map(|chunk| making.0.remove(&(rank, output(chunk)))).collect() }
     }
 
-    /// Elements `wanted` of the whole of `count`; `of(rank, index)` are the contributions.
+    /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the contributions.
     pub(crate) fn combine<T: Number>(
         &self,
-        count: usize,
-        wanted: std::ops::Range<usize>,
+        starts: &[usize],
+        wanted: Range<usize>,
         op: ReduceOp,
         of: impl Fn(usize, usize) -> T,
         world: usize,
     ) -> Vec<T> {
-        let layout = Layout::even(count, self.trees.len());
+        // One order for all, or one for each block, or for each part of a vector that the algorithm has cut itself.
+        let layout = match self.trees.len() {
+            chunks if chunks + 1 == starts.len() => starts.windows(2).map(|pair| pair[0]..pair[1]).collect(),
+            chunks => even(starts[starts.len() - 1], chunks),
+        };
         let mut result = Vec::with_capacity(wanted.len());
         for (chunk, tree) in self.trees.iter().enumerate() {
-            let range = layout.range(chunk);
+            let range: &Range<usize> = &layout[chunk];
             for index in range.start.max(wanted.start)..range.end.min(wanted.end) {
                 let tree = tree.as_ref().expect("only what this rank holds is asked for");
                 let combined = tree.evaluate(op, &|rank| of(rank, index));
@@ -106,12 +111,9 @@ impl Order {
     }
 }
 
-/// The elements of the whole that `held` holds at `rank`, in blocks of `count`, or as one vector.
-pub(crate) fn elements(held: Held, collective: Collective, count: usize, world: usize) -> std::ops::Range<usize> {
-    match held {
-        Held::Nothing => 0..0,
-        Held::One(rank) => rank * count..(rank + 1) * count,
-        Held::All if collective.is_blocked() => 0..world * count,
-        Held::All => 0..count,
-    }
+/// `count` elements in parts whose lengths differ by at most one, the longer ones first.
+fn even(count: usize, parts: usize) -> Vec<Range<usize>> {
+    let longer = count % parts;
+    let start = |part: usize| part * (count / parts) + part.min(longer);
+    (0..parts).map(|part| start(part)..start(part + 1)).collect()
 }

@@ -18,12 +18,40 @@ use std::io;
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
-    let cores = allowed()?;
+    let (core, mask) = choose(nth, &sched_getaffinity(None)?)?;
+    sched_setaffinity(None, &mask)?;
+    Ok(core)
+}
+
+/// Runs `work` as [`bind`] would leave the calling thread, which may run where it could before afterwards: what `work`
+/// starts stays bound.
+///
+/// ```
+/// use maypole_transports::affinity::bound;
+/// let output = bound(0, || std::process::Command::new("nproc").output())?;
+/// # if let Ok(output) = output {
+/// assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`bind`]; `work` has not run then.
+pub fn bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
+    let before = sched_getaffinity(None)?;
+    sched_setaffinity(None, &choose(nth, &before)?.1)?;
+    let done = work();
+    sched_setaffinity(None, &before)?;
+    Ok(done)
+}
+
+/// The `nth` of `allowed`, counted round, and the mask of it alone.
+fn choose(nth: usize, allowed: &CpuSet) -> io::Result<(usize, CpuSet)> {
+    let cores = of(allowed);
     let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
     let mut one = CpuSet::new();
     one.set(core);
-    sched_setaffinity(None, &one)?;
-    Ok(core)
+    Ok((core, one))
 }
 
 /// The cores that the calling thread may run on, ascending.
@@ -31,6 +59,9 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.
 pub fn allowed() -> io::Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
+    sched_getaffinity(None).map(|mask| of(&mask)).map_err(io::Error::from)
+}
+
+fn of(mask: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|core| mask.is_set(*core)).collect()
 }

@@ -15,9 +15,12 @@ pub mod cores;
 pub mod descriptor;
 pub mod mem;
 mod parts;
+#[cfg(target_os = "linux")]
+pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod random;
+mod ring;
 #[cfg(target_os = "linux")]
 pub mod secure;
 #[cfg(target_os = "linux")]
@@ -34,6 +37,8 @@ pub mod watch;
 pub use alarm::Alarm;
 pub use board::Board;
 pub use mem::Mem;
+#[cfg(target_os = "linux")]
+pub use pipe::Pipe;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::Tcp;

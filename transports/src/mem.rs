@@ -1,23 +1,22 @@
 //! A stream between threads of one process.
 //!
 //! Each direction is a ring of bytes with one writer and one reader, as narrow as a single byte: what completes over it
-//! completes over anything. Nobody locks: the writer alone moves `written`, the reader alone moves `taken`, and each
-//! publishes its own only after it is done with the bytes.
+//! completes over anything.
 
 use crate::parts::{unfilled, unsent};
+use crate::ring::{Ring, Words};
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{Region, View, ViewMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One end of a stream within a process; see [`pair`].
 ///
 /// Dropping it is as [`Mem::vanish`].
 #[derive(Debug)]
 pub struct Mem {
-    outgoing: Arc<Ring>,
-    incoming: Arc<Ring>,
+    outgoing: Arc<Lane>,
+    incoming: Arc<Lane>,
 }
 
 /// Two ends of a stream that holds `capacity` bytes in each direction.
@@ -42,7 +41,7 @@ pub struct Mem {
 /// # Ok::<(), maypole_transports::Fault>(())
 /// ```
 pub fn pair(capacity: usize) -> (Mem, Mem) {
-    let (one, other) = (Arc::new(Ring::new(capacity)), Arc::new(Ring::new(capacity)));
+    let (one, other) = (Arc::new(Lane::new(capacity)), Arc::new(Lane::new(capacity)));
     (Mem { outgoing: one.clone(), incoming: other.clone() }, Mem { outgoing: other, incoming: one })
 }
 
@@ -59,8 +58,8 @@ impl Mem {
     /// assert!(matches!(there.receive(&mut [0; HEAD], ViewMut::EMPTY, 0), Err(Fault::Closed)));
     /// ```
     pub fn vanish(&self) {
-        self.outgoing.ended.store(true, Ordering::Release);
-        self.incoming.abandoned.store(true, Ordering::Release);
+        self.outgoing.ring().end();
+        self.incoming.ring().abandon();
     }
 }
 
@@ -72,11 +71,11 @@ impl Drop for Mem {
 
 impl Stream for Mem {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
-        self.outgoing.put(unsent(head, body, skip))
+        self.outgoing.ring().put(unsent(head, body, skip))
     }
 
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
-        self.incoming.take(unfilled(head, body, skip))
+        self.incoming.ring().take(unfilled(head, body, skip))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -84,88 +83,25 @@ impl Stream for Mem {
     }
 
     fn finish(&mut self) {
-        self.outgoing.ended.store(true, Ordering::Release);
+        self.outgoing.ring().end();
     }
 }
 
-/// One direction. The counters only grow; byte `n` lies at `n % capacity`.
+/// One direction.
 #[derive(Debug)]
-struct Ring {
+struct Lane {
     bytes: Region,
-    written: Line<AtomicU64>,
-    taken: Line<AtomicU64>,
-    /// The writer writes no more.
-    ended: AtomicBool,
-    /// The reader reads no more.
-    abandoned: AtomicBool,
+    words: Words,
 }
 
-/// Keeps what the writer changes apart from what the reader changes.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Line<T>(T);
-
-impl Ring {
+impl Lane {
     fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a stream that holds nothing carries nothing");
-        Self {
-            bytes: Region::new(capacity),
-            written: Line::default(),
-            taken: Line::default(),
-            ended: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
-        }
+        Self { bytes: Region::new(capacity), words: Words::default() }
     }
 
-    /// Takes in as much of `parts`, in order, as there is room for.
-    fn put(&self, parts: [View<'_>; 2]) -> Result<usize, Fault> {
-        if self.ended.load(Ordering::Acquire) || self.abandoned.load(Ordering::Acquire) {
-            return Err(Fault::Closed);
-        }
-        let start = self.written.0.load(Ordering::Relaxed);
-        let mut at = start;
-        let end = self.taken.0.load(Ordering::Acquire) + self.bytes.len() as u64;
-        for part in parts {
-            let mut put = 0;
-            while put < part.len() && at < end {
-                let room = self.stretch(at, end, part.len() - put);
-                room.copy_from(part.slice(put, room.len()));
-                put += room.len();
-                at += room.len() as u64;
-            }
-        }
-        self.written.0.store(at, Ordering::Release);
-        Ok((at - start) as usize)
-    }
-
-    /// Gives out as much as there is and fits into `parts`, in order.
-    fn take(&self, parts: [ViewMut<'_>; 2]) -> Result<usize, Fault> {
-        // Asked before `written` is read: all that was written before the end is seen together with the end.
-        let ended = self.ended.load(Ordering::Acquire);
-        let start = self.taken.0.load(Ordering::Relaxed);
-        let end = self.written.0.load(Ordering::Acquire);
-        if self.abandoned.load(Ordering::Relaxed) || (ended && start == end) {
-            return Err(Fault::Closed);
-        }
-        let mut at = start;
-        for part in parts {
-            let mut taken = 0;
-            while taken < part.len() && at < end {
-                let there = self.stretch(at, end, part.len() - taken);
-                part.slice(taken, there.len()).copy_from(there.as_view());
-                taken += there.len();
-                at += there.len() as u64;
-            }
-        }
-        self.taken.0.store(at, Ordering::Release);
-        Ok((at - start) as usize)
-    }
-
-    /// The longest piece from byte `at` on that lies together, ends by `end` and has at most `most` bytes.
-    fn stretch(&self, at: u64, end: u64, most: usize) -> ViewMut<'_> {
-        let place = (at % self.bytes.len() as u64) as usize;
-        let len = most.min((end - at) as usize).min(self.bytes.len() - place);
-        self.bytes.view().slice(place, len)
+    fn ring(&self) -> Ring<'_> {
+        Ring { words: &self.words, bytes: self.bytes.view() }
     }
 }
 

@@ -49,6 +49,17 @@ pub fn connect_abstract(name: &[u8]) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
+/// Connects to an abstract Unix name without ever waiting for who listens there. The connection is non-blocking.
+///
+/// # Errors
+/// If nobody listens there, or not in our network namespace, or too many others wait already.
+pub fn knock_abstract(name: &[u8]) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(UnixStream::from(socket))
+}
+
 /// True if the process at the other end runs as our user.
 ///
 /// # Errors
@@ -103,6 +114,15 @@ mod tests {
         let mut byte = [0];
         there.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn a_door_with_too_many_before_it_is_not_waited_at() {
+        let (listener, name) = listen_unnamed(1).unwrap();
+        let callers: Vec<_> = (0..10).map_while(|_| knock_abstract(&name).ok()).collect();
+        assert!((1..10).contains(&callers.len()), "{} got in", callers.len());
+        drop(listener);
+        knock_abstract(&name).unwrap_err();
     }
 
     #[test]

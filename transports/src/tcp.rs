@@ -75,6 +75,17 @@ impl Tcp {
     }
 }
 
+impl Tcp {
+    /// Bytes that were taken and that the peer's host has not acknowledged yet: closing a connection with unread bytes
+    /// from the peer loses them. Zero if the kernel does not know.
+    pub fn unsent(&self) -> usize {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the request writes one `int`, which outlives this call.
+        let outcome = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+        if outcome == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+    }
+}
+
 /// Messages up to this long are copied to one place: cheaper than telling the kernel of two.
 const SHORT: usize = 112;
 

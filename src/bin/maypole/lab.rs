@@ -123,7 +123,7 @@ impl Report<'_> {
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
              # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
-             #{:>7} {:<25} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
+             #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
             self.laboratory.world(),
@@ -144,7 +144,7 @@ impl Report<'_> {
     fn row(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         format!(
-            " {:>7} {:<25} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
+            " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
             demand.shape.to_string(),
             prediction.seconds * 1e6,

@@ -4,6 +4,7 @@
 
 mod doctor;
 mod draw;
+mod explain;
 mod key;
 mod lab;
 mod names;
@@ -12,6 +13,7 @@ mod run;
 mod simulate;
 mod sizes;
 mod topo;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,8 @@ enum Command {
     Perf(Box<perf::Args>),
     Draw(draw::Args),
     Simulate(simulate::Args),
+    Explain(explain::Args),
+    Tune(tune::Args),
     Key(key::Args),
     Topo(topo::Args),
     Doctor(doctor::Args),
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::main(*args),
         Command::Draw(args) => draw::main(args),
         Command::Simulate(args) => simulate::main(args),
+        Command::Explain(args) => explain::main(args),
+        Command::Tune(args) => tune::main(args),
         Command::Key(args) => key::main(args),
         Command::Topo(args) => topo::main(args),
         Command::Doctor(args) => doctor::main(args),

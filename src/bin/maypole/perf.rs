@@ -2,16 +2,20 @@
 //!
 //! In reading order: [`args`] says what can be asked, [`points`] what that means, [`work`] is one thing to measure with
 //! its buffers, [`measure`] how it is measured, [`oracle`] and [`numbers`] what must come out, [`session`] one rank's
-//! way through all of it, and [`report`], [`table`] and [`json`] what is shown.
+//! way through all of it, and [`report`], [`table`], [`json`] and [`page`] what is shown; [`limits`] and [`prediction`] are
+//! what the page shows it beside.
 
 mod args;
 mod json;
+mod limits;
 mod machine;
 mod measure;
 mod numbers;
 mod oracle;
+mod page;
 mod pages;
 mod points;
+mod prediction;
 mod ranks;
 mod report;
 mod row;
@@ -68,7 +72,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let settings = args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
     if alone || args.threads {
         // Before anything is started: rank 0 opens it later.
-        report::can_write(settings.json.as_deref())?;
+        report::can_write(&settings)?;
     }
     if args.threads {
         return Ok(code(threads(&settings)?));
@@ -90,7 +94,7 @@ fn start(world: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None };
+    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None, bind: run::Bind::None };
     Ok(run::launch(again, world, &options)?.code().into())
 }
 

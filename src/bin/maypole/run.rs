@@ -18,6 +18,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use environment::Job;
+use maypole_transports::cores::Share;
 use ranks::{Ranks, StartError};
 pub(crate) use supervise::Outcome;
 
@@ -58,6 +59,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
+    /// Which cores ranks may run on. Ranks that share cores wait for each other less where each keeps to one of them:
+    /// left to itself, the kernel puts three on one core and one on another for many milliseconds.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
+    bind: Bind,
+
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -84,6 +90,27 @@ impl Output {
     }
 }
 
+/// Where ranks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Bind {
+    /// Each on one core, in turn, if there are more ranks than cores; else wherever the kernel likes.
+    Auto,
+    /// Each on one core, in turn.
+    Core,
+    /// Wherever the kernel likes.
+    None,
+}
+
+impl Bind {
+    fn is_for(self, world: usize) -> bool {
+        match self {
+            Self::Auto => world > Share::together([&Share::mine()]),
+            Self::Core => true,
+            Self::None => false,
+        }
+    }
+}
+
 /// How to start ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -92,6 +119,7 @@ pub(crate) struct Options {
     pub(crate) grace: Duration,
     /// Where rank 0 listens; `None` for a free port.
     pub(crate) port: Option<u16>,
+    pub(crate) bind: Bind,
 }
 
 pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
@@ -101,7 +129,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
         _ if args.no_tag_output => Output::Inherited,
         _ => Output::Tagged,
     };
-    let options = Options { output, grace: args.grace, port: args.port };
+    let options = Options { output, grace: args.grace, port: args.port, bind: args.bind };
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let command = |_rank| {
         let mut command = Command::new(program);
@@ -136,7 +164,7 @@ pub(crate) fn launch(command: impl Fn(usize) -> Command, world: usize, options: 
     let job = Job::new(world, options.port)?;
     let (sender, events) = mpsc::channel();
     let _watched = signals::watch(sender.clone())?;
-    let mut ranks = Ranks::new(sender);
+    let mut ranks = Ranks::new(sender, options.bind.is_for(world));
     for rank in 0..world {
         let mut command = command(rank);
         job.tell(&mut command, rank);

@@ -6,9 +6,11 @@ use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
 use maypole::schedule::{Layout, Schedule};
-use maypole::simulate::{Cost, Estimate, Ports, simulate};
+use maypole::simulate::{Cost, Estimate, Ports, simulate, timeline};
+use maypole::trace::{self, Trace};
 use serde_json::json;
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and combining costs gamma
@@ -63,7 +65,18 @@ pub(crate) struct Args {
     /// One JSON object a line.
     #[arg(long)]
     json: bool,
+
+    /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one named.
+    #[arg(short, long, conflicts_with_all = ["json", "cluster"])]
+    timeline: bool,
+
+    /// Write the same to a file that https://ui.perfetto.dev and chrome://tracing open.
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
+    trace: Option<PathBuf>,
 }
+
+/// Characters of time in a line of the timeline.
+const COLUMNS: usize = 80;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Share {
@@ -72,6 +85,8 @@ enum Share {
     /// Nothing: every link has its own.
     PerLink,
 }
+
+const PROVED: &str = "the algorithms of the table are proved to complete";
 
 /// What one algorithm comes to.
 struct Prediction {
@@ -83,7 +98,7 @@ struct Prediction {
 }
 
 pub(crate) fn main(args: Args) -> Result<ExitCode> {
-    let wanted = args.collective.or(args.lab.named).context("which collective? name one")?;
+    let wanted = args.wanted().context("which collective? name one")?;
     if let Some(cluster) = &args.lab.cluster {
         let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
         let question =
@@ -107,6 +122,9 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     } else {
         write!(out, "{}", args.table(collective, &predictions))?;
     }
+    if args.timeline || args.trace.is_some() {
+        args.show(&args.trace_of(&predictions[0], collective), &predictions[0], &mut out)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,26 +136,56 @@ impl Args {
             Some(windows) => vec![windows],
             None => vec![1, 2, 4, 8, 16, 32, 64],
         };
-        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows, collective)));
+        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
         // The first of equals: fewer windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("there are candidates");
         Prediction { algorithm, windows, steps, estimate }
     }
 
-    fn price(&self, schedules: &[Schedule], windows: usize, collective: Collective) -> Estimate {
+    fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
+        let layout = self.layout(schedules);
+        simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
+    }
+
+    fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
+        let schedules = prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
+        let layout = self.layout(&schedules);
+        timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
+    }
+
+    fn cost(&self) -> Cost {
         let ports = match self.ports {
             Share::Single => Ports::Single,
             Share::PerLink => Ports::PerLink,
         };
-        let cost = Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports };
-        let layout = Layout::even(self.whole(collective), schedules[0].chunks);
-        simulate(schedules, &layout, 1, windows, cost).expect("the algorithms of the table are proved to complete")
+        Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
+    }
+
+    fn layout(&self, schedules: &[Schedule]) -> Layout {
+        Layout::even(self.whole(), schedules[0].chunks)
+    }
+
+    fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
+        if self.timeline {
+            let lanes = trace::text(trace, COLUMNS);
+            let windows = if of.windows == 1 { "one window".to_owned() } else { format!("{} windows", of.windows) };
+            writeln!(out, "\n# {} in {windows}: to whom, from whom, + combining\n{lanes}", of.algorithm)?;
+        }
+        if let Some(path) = &self.trace {
+            let written = std::fs::write(path, trace::document(trace));
+            written.with_context(|| format!("cannot write --trace {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn wanted(&self) -> Option<Collective> {
+        self.collective.or(self.lab.named)
     }
 
     /// Bytes of the whole; a barrier has none.
-    fn whole(&self, collective: Collective) -> usize {
-        if collective == Collective::Barrier { 0 } else { self.bytes.first }
+    fn whole(&self) -> usize {
+        if self.wanted() == Some(Collective::Barrier) { 0 } else { self.bytes.first }
     }
 
     fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
@@ -147,7 +195,7 @@ impl Args {
             "algorithm": algorithm.name(),
             "ranks": self.ranks,
             "root": collective.root(),
-            "bytes": self.whole(collective),
+            "bytes": self.whole(),
             "windows": windows,
             "steps": steps,
             "seconds": estimate.seconds,
@@ -158,7 +206,7 @@ impl Args {
     }
 
     fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
-        let (name, size) = (names::dashed(collective), sizes::name(self.whole(collective)));
+        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
              # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\

@@ -32,6 +32,16 @@ pub(crate) fn tcp(buffers: Option<usize>) -> (maypole_transports::Tcp, maypole_t
     (Tcp::new(near.into()).unwrap(), Tcp::new(far.into()).unwrap())
 }
 
+/// Both ends of a stream in shared memory, each with a mapping of its own.
+#[cfg(target_os = "linux")]
+pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {
+    use maypole_transports::Pipe;
+    use maypole_transports::shm::Segment;
+    let segment = Segment::create(Pipe::BYTES).unwrap();
+    let same = Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), Pipe::BYTES).unwrap();
+    (Pipe::writer(segment), Pipe::reader(same))
+}
+
 /// What a rank sends: a head and its body.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Message {

@@ -36,8 +36,13 @@ pub(crate) struct Args {
     transport: Over,
 
     /// The algorithms to try, separated by commas: auto (the tuner's choice), all, or names.
-    #[arg(short, long, value_name = "NAME", default_value = "auto", value_delimiter = ',', value_parser = algorithm)]
+    /// [default: auto; with --report, all]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = algorithm)]
     algorithm: Vec<Selected<Option<Algorithm>>>,
+
+    /// Combine floats in the order of the ranks, one by one: what MAYPOLE_DETERMINISTIC=1 costs.
+    #[arg(long, conflicts_with = "algorithm")]
+    deterministic: bool,
 
     /// The smallest size [default: 8], as in nccl-tests that of the whole: of the vector, or of all blocks together.
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = sizes::parse)]
@@ -51,7 +56,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     factor: Option<usize>,
 
-    /// The sizes themselves, separated by commas [default, if no size is given: 8,4K,256K,4M].
+    /// The sizes themselves, separated by commas [default, if no size is given and no report asked for: 8,4K,256K,4M].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse,
           conflicts_with_all = ["min", "max", "factor"])]
     sizes: Vec<usize>,
@@ -89,13 +94,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Write a page with plots, index.html, and the same as results.csv to this folder: every algorithm beside what was
+    /// predicted and what the machine could do at best.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+
     /// How long a rank waits for another before it gives up [default: MAYPOLE_TIMEOUT, or 300].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Bind rank r of a host to its core r, counted round [default: where ranks are not more than cores].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
-    bind: Option<bool>,
+    /// Bind rank r of a host to its core r, counted round.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value = "true", default_missing_value = "true",
+          action = ArgAction::Set)]
+    bind: bool,
 
     /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of this command.
     #[arg(long, hide = true)]
@@ -132,13 +143,15 @@ pub(super) struct Settings {
     pub(super) world: usize,
     pub(super) what: What,
     pub(super) over: Over,
+    pub(super) deterministic: bool,
     pub(super) iters: Option<usize>,
     pub(super) warmup: usize,
     pub(super) budget: Duration,
     pub(super) check: bool,
     pub(super) json: Option<PathBuf>,
+    pub(super) report: Option<PathBuf>,
     pub(super) timeout: Option<Duration>,
-    pub(super) bind: Option<bool>,
+    pub(super) bind: bool,
     pub(super) sabotage: Option<usize>,
 }
 
@@ -187,11 +200,13 @@ impl Args {
             world,
             what,
             over: self.transport,
+            deterministic: self.deterministic,
             iters: self.iters,
             warmup: self.warmup,
             budget: Duration::from_millis(self.budget),
             check: self.check,
             json: self.json.clone(),
+            report: self.report.clone(),
             timeout: self.timeout,
             bind: self.bind,
             sabotage: self.sabotage,
@@ -215,6 +230,9 @@ impl Args {
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {
+        if self.algorithm.is_empty() {
+            return if self.report.is_some() { Algorithm::ALL.map(Some).to_vec() } else { vec![None] };
+        }
         let mut chosen = Vec::new();
         for selected in &self.algorithm {
             match selected {
@@ -229,7 +247,8 @@ impl Args {
         if !self.sizes.is_empty() {
             return Ok(self.sizes.clone());
         }
-        if self.min.is_none() && self.max.is_none() && self.factor.is_none() {
+        // A line needs more than a look.
+        if self.min.is_none() && self.max.is_none() && self.factor.is_none() && self.report.is_none() {
             return Ok(DEFAULT_SIZES.to_vec());
         }
         let min = self.min.unwrap_or(8.min(self.max.unwrap_or(8)));
@@ -308,6 +327,14 @@ mod tests {
         let all = settings("").unwrap();
         assert_eq!((all.world, all.what.collectives.len(), all.over, all.check), (4, 11, Over::All, true));
         assert_eq!(all.what.sizes, DEFAULT_SIZES);
+    }
+
+    #[test]
+    fn a_report_is_of_all_algorithms_in_many_sizes() {
+        let what = settings("all-reduce --report there").unwrap().what;
+        assert_eq!((what.algorithms.len(), what.sizes.len()), (Algorithm::ALL.len(), 12));
+        let what = settings("all-reduce --report there -a ring,auto --max 64").unwrap().what;
+        assert_eq!((what.algorithms, what.sizes), (vec![Some(Algorithm::Ring), None], vec![8, 32]));
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn object(row: &Row, place: Place, measured: &Measured) -> Value {
         "type": row.given.kind.name(),
         "op": collective.reduces().then(|| row.given.op.name()),
         "root": collective.root(),
+        "deterministic": row.deterministic,
         "in_place": place == Place::Same,
         "time_us": {
             "min": time.min,

@@ -1,6 +1,10 @@
-//! Where results go: the table to standard output, JSON to a file or instead of the table, progress to the terminal.
+//! Where results go: the table to standard output, JSON to a file or instead of the table, a page with plots to a folder,
+//! progress to the terminal.
 
+use super::args::Settings;
 use super::json;
+use super::limits::Limit;
+use super::page::{self, Page};
 use super::row::Row;
 use super::table::{self, Totals};
 use anyhow::{Context, Result};
@@ -9,9 +13,10 @@ use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
-/// Whether JSON can go to `path`. Leaves what is there as it is.
-pub(super) fn can_write(path: Option<&Path>) -> Result<()> {
-    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
+/// Whether results can go where they shall. Leaves what is there as it is.
+pub(super) fn can_write(settings: &Settings) -> Result<()> {
+    settings.report.as_deref().map_or(Ok(()), page::make)?;
+    let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else { return Ok(()) };
     let opened = File::options().append(true).create(true).open(path);
     opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
 }
@@ -21,13 +26,15 @@ pub(super) struct Report {
     bar: ProgressBar,
     table: bool,
     json: Option<Box<dyn Write>>,
+    page: Option<Page>,
     section: String,
     pub(super) totals: Totals,
 }
 
 impl Report {
-    /// For `points` points. JSON goes to `json`, or for `-` to standard output instead of the table.
-    pub(super) fn new(points: usize, json: Option<&Path>) -> Result<Self> {
+    /// For `points` points. JSON for `-` goes to standard output instead of the table.
+    pub(super) fn new(points: usize, settings: &Settings) -> Result<Self> {
+        let json = settings.json.as_deref();
         let alone = json == Some(Path::new("-"));
         let json: Option<Box<dyn Write>> = match json {
             None => None,
@@ -39,7 +46,27 @@ impl Report {
         let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]").expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
-        Ok(Self { bar, table: !alone, json, section: String::new(), totals: Totals::default() })
+        let page = settings.report.as_deref().map(Page::new).transpose()?;
+        Ok(Self { bar, table: !alone, json, page, section: String::new(), totals: Totals::default() })
+    }
+
+    /// Whether there is to be a page.
+    pub(super) fn has_page(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// What the page says it was measured on.
+    pub(super) fn describe(&mut self, facts: impl FnOnce() -> Vec<(&'static str, String)>) {
+        if let Some(page) = &mut self.page {
+            page.describe(facts());
+        }
+    }
+
+    /// What the page holds results against.
+    pub(super) fn limit(&mut self, limit: Limit) {
+        if let Some(page) = &mut self.page {
+            page.limit(limit);
+        }
     }
 
     /// A line of text around the table.
@@ -67,6 +94,9 @@ impl Report {
         }
         self.say(&table::line(row))?;
         self.totals.add(row);
+        if let Some(page) = &mut self.page {
+            page.add(row);
+        }
         if let Some(out) = &mut self.json {
             for object in json::objects(row) {
                 writeln!(out, "{object}").context("cannot write JSON")?;
@@ -82,6 +112,10 @@ impl Report {
         if interrupted {
             self.say("# interrupted: these are the results until then")?;
         }
-        self.say(&self.totals.text(one_clock))
+        self.say(&self.totals.text(one_clock))?;
+        match &self.page {
+            Some(page) => self.say(&page.write()?),
+            None => Ok(()),
+        }
     }
 }

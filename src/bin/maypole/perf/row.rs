@@ -2,6 +2,7 @@
 
 use super::measure::Measured;
 use super::points::{Given, Place, Point, bus_factor};
+use super::prediction::Prediction;
 use super::ranks::Joint;
 use maypole::algorithms::Algorithm;
 
@@ -10,9 +11,13 @@ use maypole::algorithms::Algorithm;
 pub(super) struct Row {
     pub(super) given: Given,
     pub(super) transport: Joint,
+    /// Floats were combined from left to right.
+    pub(super) deterministic: bool,
     pub(super) point: Point,
     /// The one that ran.
     pub(super) algorithm: Algorithm,
+    /// What the tuner said of it, on rank 0 and if there is to be a page.
+    pub(super) prediction: Option<Prediction>,
     pub(super) apart: Option<Measured>,
     pub(super) same: Option<Measured>,
 }
@@ -27,6 +32,12 @@ impl Row {
     /// Bytes of the whole.
     pub(super) fn bytes(&self) -> usize {
         self.point.whole(self.given.world) * self.given.kind.size()
+    }
+
+    /// True if `other` is the same point, maybe by another algorithm.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let point = |row: &Self| (row.transport, row.point.collective, row.point.count);
+        point(self) == point(other)
     }
 
     /// GB/s by the median sample: of the whole, and of a link (see [`bus_factor`]).
@@ -49,8 +60,10 @@ pub(super) mod tests {
         Row {
             given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
             transport: Joint::Shm,
+            deterministic: false,
             point: Point { collective: Collective::AllReduce, algorithm: None, count: 1 << 18 },
             algorithm: Algorithm::TwoShot,
+            prediction: None,
             apart: Some(Measured { time, wrong: Some(0), calls: 40 }),
             same: Some(Measured { time, wrong: Some(3), calls: 40 }),
         }

@@ -23,14 +23,13 @@ pub(super) struct Seats {
 const NOWHERE: u64 = u64::MAX;
 
 impl Seats {
-    /// Binds this rank to a core, if that was asked for, or if nobody asked and there are enough, and learns where the
-    /// others are. Collective.
-    pub(super) fn take(comm: &mut Communicator, bind: Option<bool>) -> Result<Self> {
+    /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are. Collective.
+    pub(super) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
         let hosts = numbered(&gather(comm, [mark()])?);
         let cores = cores(&hosts, &shares(comm)?);
         let mine = hosts[comm.rank()];
         let neighbours = |ranks: &[usize]| ranks.iter().filter(|host| **host == mine).count();
-        let core = match bind.unwrap_or(neighbours(&hosts) <= cores[mine]) {
+        let core = match bind {
             true => affinity::bind(neighbours(&hosts[..comm.rank()]))
                 .context("cannot bind to a core; try --bind false")? as u64,
             false => NOWHERE,
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn ranks_find_one_another() {
-        let all = Communicator::run_local(3, |mut comm| Seats::take(&mut comm, Some(false)).unwrap());
+        let all = Communicator::run_local(3, |mut comm| Seats::take(&mut comm, false).unwrap());
         for seats in all {
             assert_eq!((seats.hosts, seats.bound), (vec![0; 3], vec![None; 3]));
             assert_eq!(seats.pids, [u64::from(std::process::id()); 3]);

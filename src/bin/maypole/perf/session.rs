@@ -1,10 +1,12 @@
 //! One rank, from its communicators to the last line.
 
 use super::args::Settings;
+use super::limits::Limit;
 use super::machine;
 use super::measure::{Effort, Measured, Meter};
 use super::oracle::Oracle;
 use super::points::{Place, Point};
+use super::prediction::Prediction;
 use super::ranks::{Joined, Joint};
 use super::report::Report;
 use super::row::Row;
@@ -29,14 +31,20 @@ pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) ->
     let transports = joined.comms.len();
     let (_, first) = joined.comms.first_mut().context("no transport joins these ranks")?;
     let report = match first.rank() {
-        0 => Some(Report::new(points.len() * transports, settings.json.as_deref())?),
+        0 => Some(Report::new(points.len() * transports, settings)?),
         _ => None,
     };
-    let seats = Seats::take(first, settings.bind)?;
+    let (seats, costs) = (Seats::take(first, settings.bind)?, *first.costs());
     let mut session = Session { settings, seats, stop, report };
     session.say(|session| machine::describe(&session.seats) + "\n" + &table::head())?;
+    if let Some(report) = &mut session.report {
+        report.describe(|| machine::facts(&session.seats, &costs));
+    }
     let mut stopped = false;
-    for (transport, comm) in joined.comms {
+    for (transport, mut comm) in joined.comms {
+        if settings.deterministic {
+            comm.set_deterministic(true);
+        }
         stopped = stopped || session.measure(transport, comm, &points)?;
     }
     let Some(report) = session.report else { return Ok(Verdict::default()) };
@@ -67,6 +75,12 @@ impl Session<'_> {
             leave_out: self.settings.sabotage,
         };
         let mut meter = Meter::new(comm, effort, &self.seats, self.stop);
+        if self.settings.report.is_some() && self.seats.is_one_host() {
+            let limit = Limit::measure(&mut meter.comm, transport, &self.settings.what)?;
+            if let (Some(report), Some(limit)) = (&mut self.report, limit) {
+                report.limit(limit);
+            }
+        }
         let mut oracle = None;
         for point in points {
             let fresh = || (point.collective, Oracle::new(self.settings.what.given, point.collective));
@@ -93,8 +107,14 @@ impl Session<'_> {
         meter.comm.set_algorithm(point.algorithm);
         let algorithm = meter.comm.algorithm(point.collective, point.count, given.kind);
         meter.comm.set_algorithm(None);
-        let mut row = Row { given, transport, point, algorithm: algorithm?, apart: None, same: None };
+        let deterministic = meter.comm.is_deterministic();
+        let algorithm = algorithm?;
+        let (prediction, apart, same) = (None, None, None);
+        let mut row = Row { given, transport, deterministic, point, algorithm, prediction, apart, same };
         if let Some(report) = &self.report {
+            if report.has_page() {
+                row.prediction = Prediction::of(&meter.comm, point.collective, row.bytes(), row.algorithm);
+            }
             let size = sizes::name(row.bytes());
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }

@@ -38,7 +38,8 @@ pub(super) fn head() -> String {
 
 /// The line above the rows of one collective.
 pub(super) fn section(row: &Row) -> String {
-    format!("# {} over {}", names::dashed(row.point.collective), row.transport)
+    let mode = if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
+    format!("# {} over {}{mode}", names::dashed(row.point.collective), row.transport)
 }
 
 /// One row.

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use maypole_transports::affinity;
 use maypole_transports::process::{self, End};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
@@ -34,6 +35,8 @@ pub(crate) struct StartError {
 pub(super) struct Ranks {
     /// Not waited for before the end: so the numbers of their groups stay theirs.
     children: Vec<Child>,
+    /// Whether each keeps to one core.
+    bound: bool,
     cleared: bool,
     events: Sender<Event>,
     /// Held by each thread that copies output; all are gone when receiving says so.
@@ -48,9 +51,9 @@ pub(super) const MOMENT: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Ranks {
-    pub(super) fn new(events: Sender<Event>) -> Ranks {
+    pub(super) fn new(events: Sender<Event>, bound: bool) -> Ranks {
         let (listening, heard) = mpsc::channel();
-        Ranks { children: Vec::new(), cleared: false, events, listening: Some(listening), heard }
+        Ranks { children: Vec::new(), bound, cleared: false, events, listening: Some(listening), heard }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,7 +67,13 @@ impl Ranks {
         if tagged {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let child = process::in_own_group(&mut command).spawn().map_err(|source| {
+        let spawn = process::in_own_group(&mut command);
+        // A sandbox that forbids to bind is no reason not to run.
+        let child = match self.bound.then(|| affinity::bound(rank, || spawn.spawn())) {
+            Some(Ok(child)) => child,
+            _ => spawn.spawn(),
+        };
+        let child = child.map_err(|source| {
             let program = command.get_program().to_string_lossy().into_owned();
             StartError { rank, program, source }
         })?;

@@ -1,0 +1,275 @@
+//! Is the tuner's choice a good one? Every legal row of the table runs beside it, in alternating rounds.
+//!
+//! ```text
+//! cargo bench --bench choice -- --ranks 2,4,8 --transports shm,tcp --sizes 8,4096,65536,1048576,16777216
+//! ```
+//!
+//! The rows of a point take turns, in another order each round. The best is picked by the odd rounds and judged by the
+//! even ones, so that luck which picks it does not judge it too. The choice is good if it takes at most 1.25 times as long
+//! as the best with 2 ranks, 1.5 times with more.
+//!
+//! Options: `--ranks`, `--transports`, `--sizes`, `--collectives` (lists with commas), `--rounds` (at least 7),
+//! `--milliseconds` (of a row in a round).
+
+use maypole::collective::Collective;
+use maypole::tuner::{CostTable, Plan, Question, plan, rows};
+use maypole::{Communicator, Error, ReduceOp, Transport};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Options {
+    ranks: Vec<usize>,
+    transports: Vec<Transport>,
+    sizes: Vec<usize>,
+    collectives: Vec<Collective>,
+    rounds: usize,
+    milliseconds: f64,
+}
+
+const FEWEST_ROUNDS: usize = 7;
+
+impl Options {
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            ranks: vec![2, 4, 8],
+            transports: vec![Transport::Shm, Transport::Tcp],
+            sizes: (0..8).map(|step| 8 << (3 * step)).collect(),
+            collectives: Collective::all(0).to_vec(),
+            rounds: FEWEST_ROUNDS,
+            milliseconds: 2.0,
+        };
+        // Cargo's own, and the program's name.
+        let mut arguments = arguments.skip(1).filter(|argument| argument != "--bench");
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+            options.set(&name, &value).ok_or_else(|| format!("{name} {value} is not understood"))?;
+        }
+        options.rounds = options.rounds.max(FEWEST_ROUNDS);
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        let collective = |name: &str| Collective::all(0).into_iter().find(|it| it.name() == name.replace('-', "_"));
+        match name {
+            "--ranks" => self.ranks = list(value, |it| it.parse().ok())?,
+            "--transports" => self.transports = list(value, |it| it.parse().ok())?,
+            "--sizes" => self.sizes = list(value, |it| it.parse().ok())?,
+            "--collectives" => self.collectives = list(value, collective)?,
+            "--rounds" => self.rounds = value.parse().ok()?,
+            "--milliseconds" => self.milliseconds = value.parse().ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn list<T>(text: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    text.split(',').map(parse).collect()
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args()) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("choice: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    if std::env::var_os("MAYPOLE_RANK").is_some() {
+        return of(rank(&options).map_err(|error| error.to_string()));
+    }
+    options.ranks.iter().map(|ranks| of(launch(*ranks))).find(|code| *code != ExitCode::SUCCESS).unwrap_or_default()
+}
+
+fn of(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("choice: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts this program again as so many ranks.
+fn launch(ranks: usize) -> Result<(), String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    command.args(["run", "--no-tag-output", "-n", &ranks.to_string(), "--"]).arg(own).args(std::env::args().skip(1));
+    let status = command.status().map_err(|error| error.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("{ranks} ranks: {status}")) }
+}
+
+/// One rank's way through all points.
+fn rank(options: &Options) -> Result<(), Error> {
+    let mut world = Communicator::from_env()?;
+    let (shows, ranks) = (world.rank() == 0, world.world());
+    if shows {
+        println!(
+            "# {ranks} ranks: the tuner's choice beside the best of all rows; times are medians of the even rounds"
+        );
+        println!(
+            "#{:>4} {:>14} {:>9} {:>26} {:>26} {:>10} {:>10} {:>6}",
+            "over", "collective", "bytes", "choice", "best", "us", "best us", "ratio"
+        );
+    }
+    let (mut good, mut points) = (0, 0);
+    for &transport in &options.transports {
+        let mut comm = world.over(transport)?;
+        for &collective in &options.collectives {
+            for &bytes in sizes(collective, &options.sizes) {
+                let point = Point::new(&comm, collective, bytes).measure(&mut comm, options)?;
+                points += 1;
+                good += usize::from(point.ratio <= limit(ranks));
+                if shows {
+                    println!(" {:>4} {point}", transport.name());
+                }
+            }
+        }
+    }
+    if shows {
+        let share = 100.0 * good as f64 / points.max(1) as f64;
+        println!("# {ranks} ranks: {good} of {points} points within {} of the best: {share:.1} %\n", limit(ranks));
+    }
+    Ok(())
+}
+
+fn limit(ranks: usize) -> f64 {
+    if ranks <= 2 { 1.25 } else { 1.5 }
+}
+
+fn sizes(collective: Collective, sizes: &[usize]) -> &[usize] {
+    if collective == Collective::Barrier { &sizes[..1] } else { sizes }
+}
+
+/// One call with all its rows.
+struct Point {
+    collective: Collective,
+    bytes: usize,
+    rows: Vec<Plan>,
+    choice: usize,
+}
+
+/// What came of it.
+struct Judged {
+    collective: Collective,
+    bytes: usize,
+    choice: Plan,
+    best: Plan,
+    choice_us: f64,
+    best_us: f64,
+    ratio: f64,
+}
+
+impl Point {
+    fn new(comm: &Communicator, collective: Collective, bytes: usize) -> Self {
+        // Whole blocks of whole elements.
+        let unit = size_of::<f32>() * if collective.is_blocked() { comm.world() } else { 1 };
+        let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
+        let question = Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+        let table: &CostTable = comm.costs();
+        let chosen = plan(&question, None, table).expect("nothing is asked for by name");
+        let rows = rows(&question, None);
+        let choice = rows.iter().position(|row| *row == chosen).expect("the choice is a legal row");
+        Self { collective, bytes, rows, choice }
+    }
+
+    fn measure(&self, comm: &mut Communicator, options: &Options) -> Result<Judged, Error> {
+        let mut work = Work::new(self.collective, self.bytes, comm.world());
+        let mut calls = Vec::new();
+        for row in &self.rows {
+            work.batch(comm, *row, 1)?;
+            let one = work.batch(comm, *row, 2)?;
+            calls.push(((options.milliseconds * 1e3 / one) as u32).clamp(1, 20_000));
+        }
+        // The same row `count` times a round, and everybody in another order each round.
+        let (count, mut times) = (self.rows.len(), vec![Vec::new(); self.rows.len()]);
+        for round in 0..options.rounds {
+            for turn in 0..count {
+                let at = (turn + round) % count;
+                let at = if round % 2 == 0 { at } else { count - 1 - at };
+                times[at].push(work.batch(comm, self.rows[at], calls[at])?);
+            }
+        }
+        comm.set_plan(None);
+        Ok(self.judge(&times))
+    }
+
+    fn judge(&self, times: &[Vec<f64>]) -> Judged {
+        let of = |at: usize, odd: usize| median(times[at].iter().skip(odd).step_by(2).copied().collect());
+        let best = (0..times.len()).min_by(|a, b| of(*a, 0).total_cmp(&of(*b, 0))).expect("there are rows");
+        let pairs = times[self.choice].iter().zip(&times[best]).skip(1).step_by(2);
+        Judged {
+            collective: self.collective,
+            bytes: self.bytes,
+            choice: self.rows[self.choice],
+            best: self.rows[best],
+            choice_us: of(self.choice, 1),
+            best_us: of(best, 1),
+            ratio: median(pairs.map(|(choice, best)| choice / best).collect()),
+        }
+    }
+}
+
+impl std::fmt::Display for Judged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let row = |plan: Plan| format!("{} {}", plan.algorithm, plan.window);
+        let Self { collective, bytes, choice, best, choice_us, best_us, ratio } = self;
+        let (name, choice, best) = (collective.name(), row(*choice), row(*best));
+        write!(f, "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}")
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// A collective with its buffers.
+struct Work {
+    collective: Collective,
+    block: Vec<f32>,
+    whole: Vec<f32>,
+    other: Vec<f32>,
+}
+
+impl Work {
+    fn new(collective: Collective, bytes: usize, world: usize) -> Self {
+        let count = bytes / size_of::<f32>();
+        Self { collective, block: vec![0.0; count / world], whole: vec![0.0; count], other: vec![0.0; count] }
+    }
+
+    /// Microseconds of a call by `plan`, on the rank that takes longest; the same on all ranks.
+    fn batch(&mut self, comm: &mut Communicator, plan: Plan, calls: u32) -> Result<f64, Error> {
+        comm.set_plan(None);
+        comm.barrier()?;
+        comm.set_plan(Some(plan));
+        let start = Instant::now();
+        for _ in 0..calls {
+            self.call(comm)?;
+        }
+        let mut took = [start.elapsed().as_nanos() as f64 / 1e3 / f64::from(calls)];
+        comm.set_plan(None);
+        comm.all_reduce(&mut took, ReduceOp::Max)?;
+        Ok(took[0])
+    }
+
+    fn call(&mut self, comm: &mut Communicator) -> Result<(), Error> {
+        let Self { collective, block, whole, other } = self;
+        match *collective {
+            Collective::Broadcast { root } => comm.broadcast(whole, root),
+            Collective::Reduce { root } => comm.reduce(whole, ReduceOp::Max, root),
+            Collective::AllReduce => comm.all_reduce(whole, ReduceOp::Max),
+            Collective::Gather { root } => comm.gather(block, whole, root),
+            Collective::AllGather => comm.all_gather(block, whole),
+            Collective::Scatter { root } => comm.scatter(whole, block, root),
+            Collective::ReduceScatter => comm.reduce_scatter(whole, block, ReduceOp::Max),
+            Collective::AllToAll => comm.all_to_all(whole, other),
+            Collective::Scan => comm.scan(whole, ReduceOp::Max),
+            Collective::ExclusiveScan => comm.exclusive_scan(whole, ReduceOp::Max),
+            Collective::Barrier => comm.barrier(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How fast one rank sends to another, beside a plain copy of the same bytes in the same seconds.
+//!
+//! ```text
+//! cargo bench --bench messages                              # two processes of this host, through shared memory
+//! MAYPOLE_TRANSPORT=tcp cargo bench --bench messages        # the same over TCP
+//! ```
+//!
+//! Every round sends a train of messages one way, awaits a word back, and then copies as many bytes from one buffer to
+//! another; what counts is the median over rounds of (copy's time / messages' time), of which 1 is as fast as a copy.
+
+use maypole::{Communicator, Result};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SIZES: [usize; 7] = [8, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
+const ROUNDS: usize = 15;
+/// Bytes of a train, at least eight messages.
+const TRAIN: usize = 32 << 20;
+
+fn main() -> Result<()> {
+    if std::env::var_os("MAYPOLE_WORLD").is_none() && std::env::var_os("MAYPOLE_RANK").is_none() {
+        let this = std::env::current_exe().expect("a path");
+        let status = Command::new(env!("CARGO_BIN_EXE_maypole")).args(["run", "-n", "2"]).arg(this).status();
+        std::process::exit(status.ok().and_then(|status| status.code()).unwrap_or(1));
+    }
+    let mut comm = Communicator::from_env()?;
+    if comm.rank() == 0 {
+        println!("{:>9}  {:>10}  {:>7}  {:>7}  {:>10}", "bytes", "us/message", "GB/s", "of copy", "us/turn");
+    }
+    for bytes in SIZES {
+        measure(&mut comm, bytes)?;
+    }
+    comm.close()
+}
+
+fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
+    let (mut from, mut into) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let messages = (TRAIN / bytes).clamp(8, 2000);
+    let (mut times, mut ratios, mut turns) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        comm.barrier()?;
+        let sent = train(comm, &mut from, messages)?;
+        let start = Instant::now();
+        (0..messages).for_each(|_| std::hint::black_box(&mut into).copy_from_slice(std::hint::black_box(&from)));
+        let copied = start.elapsed();
+        comm.barrier()?;
+        let turned = turn(comm, &mut from)?;
+        // The first round makes the link.
+        if round > 0 {
+            times.push(sent / messages as u32);
+            ratios.push(copied.as_secs_f64() / sent.as_secs_f64());
+            turns.push(turned);
+        }
+    }
+    if comm.rank() == 0 {
+        let (time, turn) = (median(times).as_secs_f64(), median(turns).as_secs_f64());
+        ratios.sort_by(f64::total_cmp);
+        let (rate, ratio) = (bytes as f64 / time / 1e9, ratios[ratios.len() / 2]);
+        println!("{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}", 1e6 * time, 1e6 * turn);
+    }
+    Ok(())
+}
+
+/// Rank 0 sends, rank 1 says when it has all.
+fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Duration> {
+    let start = Instant::now();
+    if comm.rank() == 0 {
+        (0..messages).try_for_each(|_| comm.send(data, 1, 0))?;
+        comm.recv(&mut [0u8], 1, 1)?;
+    } else {
+        (0..messages).try_for_each(|_| comm.recv(data, 0, 0))?;
+        comm.send(&[0u8], 0, 1)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// There and back, the mean of several.
+fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
+    let (start, turns) = (Instant::now(), 8);
+    for _ in 0..turns {
+        if comm.rank() == 0 {
+            comm.send(data, 1, 0)?;
+            comm.recv(data, 1, 0)?;
+        } else {
+            comm.recv(data, 0, 0)?;
+            comm.send(data, 0, 0)?;
+        }
+    }
+    Ok(start.elapsed() / turns)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}

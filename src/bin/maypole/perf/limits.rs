@@ -1,0 +1,286 @@
+//! What the machine could do at best, measured in the same run by the same ranks: the line that results are held against.
+//!
+//! All ranks move bytes at once, as they do in a collective, but nothing is combined and nobody waits for anything but
+//! bytes. Over shared memory each copies what its neighbour has just written; over TCP each sends to the next rank and
+//! receives from the one before, through sockets of its own. The best of several tries counts.
+
+use super::points::{What, bus_factor};
+use super::ranks::Joint;
+use anyhow::{Context, Result, ensure};
+use maypole::Communicator;
+use maypole_kernels::View;
+use maypole_transports::clock::monotonic_ns;
+use maypole_transports::shm::Segment;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// A try over sockets lasts at least so long: many exchanges.
+const LONG_US: f64 = 300.0;
+const MOST_CALLS: f64 = 10_000.0;
+/// There are at least so many tries, and more while they have not lasted so long.
+const FEWEST: u32 = 5;
+const BUDGET_US: f64 = 60e3;
+const MOST_TRIES: u32 = 100;
+/// The smallest size, and from one to the next.
+const SMALLEST: usize = 8;
+const FACTOR: usize = 4;
+/// Bytes of a system call.
+const PIECE: usize = 256 << 10;
+/// Looks at both sockets before another rank may have the core: with a core of its own, and with a part of one.
+const LOOKS: [u32; 2] = [5000, 1];
+/// Without a byte for so long, the other end is gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long it takes at best to move so many bytes to every rank.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    pub(super) transport: Joint,
+    /// Bytes that each rank gets, ascending, and microseconds.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+impl Limit {
+    /// What moves bytes so fast.
+    pub(super) fn name(&self) -> &'static str {
+        match self.transport {
+            Joint::Tcp => "raw TCP",
+            _ => "plain copy",
+        }
+    }
+
+    /// Microseconds for a collective of `bytes` in all, each of whose links carries `factor` times as many.
+    pub(super) fn us(&self, bytes: usize, factor: f64) -> Option<f64> {
+        let moved = bytes as f64 * factor;
+        if moved <= 0.0 {
+            return None;
+        }
+        let above = self.points.iter().position(|(size, _)| *size >= moved)?;
+        let (x1, y1) = self.points[above];
+        let Some((x0, y0)) = above.checked_sub(1).map(|below| self.points[below]) else { return Some(y1) };
+        // Times grow as powers of sizes do.
+        let part = (moved / x0).ln() / (x1 / x0).ln();
+        Some(y0 * (y1 / y0).powf(part))
+    }
+
+    /// Measures it; `None` where nothing so simple would say anything. Collective.
+    pub(super) fn measure(comm: &mut Communicator, transport: Joint, what: &What) -> Result<Option<Self>> {
+        let world = comm.world();
+        let bytes = |size: &usize| {
+            let factors = what.collectives.iter().map(|collective| bus_factor(*collective, world));
+            (*size as f64 * factors.fold(0.0, f64::max)).ceil() as usize
+        };
+        let most = what.sizes.iter().map(bytes).max().unwrap_or(0);
+        if world == 1 || most == 0 || transport == Joint::Mixed {
+            return Ok(None);
+        }
+        let sizes = std::iter::successors(Some(SMALLEST), |size| (*size < most).then(|| size * FACTOR));
+        let sizes: Vec<usize> = sizes.collect();
+        let longest = sizes.last().copied().unwrap_or(SMALLEST);
+        let mut means: Box<dyn Means> = match transport {
+            Joint::Tcp => Box::new(Ring::new(comm)?),
+            _ => Box::new(Memory::new(comm, longest)?),
+        };
+        let (from, mut into) = (vec![1; longest], vec![0; longest]);
+        let us = |size| best(comm, means.as_mut(), &from[..size], &mut into[..size]);
+        let times: Vec<f64> = sizes.iter().copied().map(us).collect::<Result<_>>()?;
+        // Ranks that share a core copy one after the other, though each took no longer by itself.
+        let turns = if transport == Joint::Tcp { 1 } else { comm.crowding() } as f64;
+        Ok(Some(Self {
+            transport,
+            points: sizes.iter().map(|size| *size as f64).zip(times.iter().map(|us| us * turns)).collect(),
+        }))
+    }
+}
+
+/// How bytes are moved.
+trait Means {
+    /// What comes before, off the clock.
+    fn prepare(&mut self, from: &[u8]);
+
+    /// From this rank to the next, and from the one before to this one.
+    fn exchange(&mut self, from: &[u8], into: &mut [u8]) -> Result<()>;
+
+    /// Whether one exchange can follow another without preparation.
+    fn repeats(&self) -> bool;
+}
+
+/// The best try, in microseconds an exchange.
+fn best(comm: &mut Communicator, means: &mut dyn Means, from: &[u8], into: &mut [u8]) -> Result<f64> {
+    let mut attempt = |means: &mut dyn Means, calls: u64| -> Result<f64> {
+        means.prepare(from);
+        comm.barrier()?;
+        let start = monotonic_ns();
+        for _ in 0..calls {
+            means.exchange(std::hint::black_box(from), into)?;
+        }
+        let (took, looking) = (monotonic_ns() - start, cost_of_looking());
+        let mut all = vec![0; comm.world()];
+        comm.all_gather(&[took.saturating_sub(looking)], &mut all)?;
+        // Never nothing: a clock may not have ticked.
+        Ok(all.into_iter().fold(1, u64::max) as f64 / 1e3 / calls as f64)
+    };
+    let mut calls = 1;
+    let mut least = attempt(means, 1)?.min(attempt(means, 1)?);
+    // All ranks see the same times and so make the same decisions.
+    while means.repeats() && least * (calls as f64) < LONG_US && (calls as f64) < MOST_CALLS {
+        calls = (LONG_US / least).max(2.0 * calls as f64).min(MOST_CALLS) as u64;
+        least = attempt(means, calls)?;
+    }
+    let (mut tries, mut spent) = (0, 0.0);
+    while tries < FEWEST || (spent < BUDGET_US && tries < MOST_TRIES) {
+        let us = attempt(means, calls)?;
+        (least, tries, spent) = (least.min(us), tries + 1, spent + us * calls as f64);
+    }
+    Ok(least)
+}
+
+/// Nanoseconds that two looks at the clock are apart if nothing lies between them.
+fn cost_of_looking() -> u64 {
+    let apart = |_| {
+        let start = monotonic_ns();
+        monotonic_ns() - start
+    };
+    (0..5).map(apart).min().unwrap_or(0)
+}
+
+/// Memory of this rank's that others read, and that of the rank before.
+struct Memory {
+    mine: Segment,
+    before: Segment,
+}
+
+impl Memory {
+    /// Collective; all ranks are processes, or threads, of this host and this user.
+    fn new(comm: &mut Communicator, len: usize) -> Result<Self> {
+        let mine = Segment::create(len).context("cannot make shared memory")?;
+        let place = [u64::from(std::process::id()), mine.fd().as_raw_fd() as u64];
+        let mut places = vec![0; place.len() * comm.world()];
+        comm.all_gather(&place, &mut places)?;
+        let (places, _) = places.as_chunks::<2>();
+        let [pid, fd] = places[(comm.rank() + comm.world() - 1) % comm.world()];
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let file = File::options().read(true).write(true).open(&path).with_context(|| format!("cannot open {path}"))?;
+        let before = Segment::from_fd(file.into(), len).context("cannot map another rank's memory")?;
+        // Nobody lets go of what another one is about to open.
+        comm.barrier()?;
+        Ok(Self { mine, before })
+    }
+}
+
+impl Means for Memory {
+    fn prepare(&mut self, from: &[u8]) {
+        self.mine.view().slice(0, from.len()).copy_from(View::of(from));
+    }
+
+    fn exchange(&mut self, _: &[u8], into: &mut [u8]) -> Result<()> {
+        self.before.view().slice(0, into.len()).as_view().copy_to(into);
+        Ok(())
+    }
+
+    fn repeats(&self) -> bool {
+        // A second copy would find the bytes in its own cache.
+        false
+    }
+}
+
+/// Sockets to the next rank and from the one before.
+struct Ring {
+    next: TcpStream,
+    before: TcpStream,
+    looks: u32,
+}
+
+impl Ring {
+    /// Collective; all ranks are on this host.
+    fn new(comm: &mut Communicator) -> Result<Self> {
+        let (rank, world) = (comm.rank(), comm.world());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
+        let mut ports = vec![0; world];
+        comm.all_gather(&[listener.local_addr()?.port()], &mut ports)?;
+        // What connects waits in the listener's queue until it is accepted.
+        let next = TcpStream::connect((Ipv4Addr::LOCALHOST, ports[(rank + 1) % world]))?;
+        let (before, _) = listener.accept()?;
+        for socket in [&next, &before] {
+            socket.set_nodelay(true)?;
+            socket.set_nonblocking(true)?;
+        }
+        let looks = LOOKS[usize::from(comm.crowding() > 1)];
+        Ok(Self { next, before, looks })
+    }
+}
+
+impl Means for Ring {
+    fn prepare(&mut self, _: &[u8]) {}
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, from: &[u8], into: &mut [u8]) -> Result<()> {
+        let (mut sent, mut received, mut idle, mut since) = (0, 0, 0, None);
+        while sent < from.len() || received < into.len() {
+            let out = &from[sent..from.len().min(sent + PIECE)];
+            let left = moved(if out.is_empty() { Ok(0) } else { self.next.write(out) })?;
+            let end = into.len().min(received + PIECE);
+            let room = &mut into[received..end];
+            let came = moved(if room.is_empty() { Ok(0) } else { self.before.read(room) })?;
+            (sent, received) = (sent + left, received + came);
+            idle = if left + came == 0 { idle + 1 } else { 0 };
+            if idle >= self.looks {
+                std::thread::yield_now();
+            }
+            // The clock is worth a look only when nothing has moved for long.
+            if idle.is_multiple_of(1 << 16) && idle > 0 {
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                ensure!(waited < PATIENCE, "another rank's socket is silent");
+            } else if idle == 0 {
+                since = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that moved: none if they would have had to wait.
+fn moved(result: std::io::Result<usize>) -> Result<usize> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+        other => other.context("a socket between ranks failed"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::points::Given;
+    use super::*;
+    use maypole::collective::Collective;
+    use maypole::{DataType, ReduceOp};
+
+    pub(in super::super) fn example() -> Limit {
+        Limit { transport: Joint::Shm, points: vec![(1.0, 1.0), (100.0, 10.0), (10_000.0, 1000.0)] }
+    }
+
+    #[test]
+    fn between_sizes_times_are_powers() {
+        let limit = example();
+        assert!((limit.us(10, 1.0).unwrap() - 10f64.sqrt()).abs() < 1e-9);
+        assert!((limit.us(2000, 0.5).unwrap() - 100.0).abs() < 1e-9);
+        assert_eq!((limit.us(1, 0.5), limit.us(0, 1.0), limit.us(20_000, 1.0)), (Some(1.0), None, None));
+    }
+
+    #[test]
+    fn copying_and_sockets_are_measured() {
+        let given = Given { kind: DataType::F32, op: ReduceOp::Sum, world: 3 };
+        let (collectives, sizes) = (vec![Collective::AllReduce], vec![8, 100_000]);
+        let what = What { collectives, algorithms: vec![None], sizes, given };
+        for transport in [Joint::Shm, Joint::Tcp] {
+            let limits = Communicator::run_local(3, |mut comm| Limit::measure(&mut comm, transport, &what).unwrap());
+            for limit in limits.into_iter().map(Option::unwrap) {
+                assert!(limit.us(100_000, 4.0 / 3.0).is_some_and(|us| us > 0.1), "{limit:?}");
+            }
+        }
+    }
+}

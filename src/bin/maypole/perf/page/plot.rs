@@ -1,0 +1,229 @@
+//! One plot as SVG: axes, lines, marks, and nothing that has to be loaded.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 400.0;
+/// Room for the axes.
+const LEFT: f64 = 68.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 50.0;
+
+/// What is drawn.
+pub(super) struct Plot {
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    /// Those drawn first lie below.
+    pub(super) series: Vec<Series>,
+}
+
+/// One direction.
+pub(super) struct Axis {
+    /// What it shows and in which unit.
+    pub(super) label: &'static str,
+    pub(super) scale: Scale,
+    /// How a value is written below its tick.
+    pub(super) tick: fn(f64) -> String,
+}
+
+/// How values become lengths.
+#[derive(Clone, Copy)]
+pub(super) enum Scale {
+    /// From zero.
+    Linear,
+    /// Ticks are powers of this.
+    Log(f64),
+}
+
+/// Values that belong together.
+pub(super) struct Series {
+    /// How the page's style names it.
+    pub(super) class: String,
+    /// Values and what is to be said of each; drawn with marks if anything is.
+    pub(super) points: Vec<Dot>,
+    /// Which mark.
+    pub(super) mark: usize,
+    /// Whether it may reach beyond the plot rather than stretch it far.
+    pub(super) cut: bool,
+}
+
+pub(super) struct Dot {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// Shown while the mouse is over it; without it there is no mark.
+    pub(super) note: Option<String>,
+}
+
+/// Values to lengths.
+struct Map {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    /// Where the lowest and the highest value lie.
+    from: f64,
+    to: f64,
+}
+
+/// The least and the greatest.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// So many times as far as what must be seen does what may be cut stretch a plot.
+const STRETCH: f64 = 2.0;
+
+impl Map {
+    fn new(scale: Scale, (low, high): (f64, f64), from: f64, to: f64) -> Self {
+        let (low, high) = match scale {
+            _ if !low.is_finite() || high <= 0.0 => (1.0, 10.0),
+            Scale::Linear => (0.0, high * 1.06),
+            Scale::Log(_) => (low / 1.25, high * 1.25),
+        };
+        Self { scale, low, high, from, to }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let part = match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Log(_) => (value / self.low).ln() / (self.high / self.low).ln(),
+        };
+        self.from + part * (self.to - self.from)
+    }
+
+    /// At most about eight values that are easy to read.
+    fn ticks(&self) -> Vec<f64> {
+        match self.scale {
+            Scale::Linear => {
+                let rough = (self.high - self.low) / 6.0;
+                let power = 10f64.powf(rough.log10().floor());
+                let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough).unwrap_or(10.0) * power;
+                (0..).map(|nth| f64::from(nth) * step).take_while(|tick| *tick <= self.high).collect()
+            }
+            Scale::Log(base) => {
+                let exponent = |value: f64| value.ln() / base.ln();
+                let (first, last) = (exponent(self.low).ceil() as i32, exponent(self.high).floor() as i32);
+                let step = ((last - first) / 8 + 1).max(1);
+                (first..=last).step_by(step as usize).map(|exponent| base.powi(exponent)).collect()
+            }
+        }
+    }
+}
+
+impl Plot {
+    /// An `svg` element; `id` is its own on the page.
+    pub(super) fn svg(&self, id: &str) -> String {
+        let dots = |cut| self.series.iter().filter(move |series| series.cut == cut).flat_map(|series| &series.points);
+        let x = Map::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
+        let (low, high) = range(dots(false).map(|dot| dot.y));
+        let near = dots(true).map(|dot| dot.y.clamp(low / STRETCH, (high * STRETCH).max(low / STRETCH)));
+        let y = Map::new(self.y.scale, range(near.chain([low, high])), HEIGHT - BOTTOM, TOP);
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n<clipPath id=\"{id}\"><rect x=\"{LEFT}\" \
+             y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
+            super::escaped(&self.title),
+            WIDTH - LEFT - RIGHT,
+            HEIGHT - TOP - BOTTOM,
+        );
+        self.axes(&mut svg, &x, &y);
+        for series in &self.series {
+            let _ = write!(svg, "<g class=\"series {}\">", series.class);
+            line(&mut svg, series, &x, &y, id);
+            for dot in &series.points {
+                mark(&mut svg, series.mark, dot, (x.at(dot.x), y.at(dot.y)));
+            }
+            svg += "</g>\n";
+        }
+        svg + "</svg>\n"
+    }
+
+    fn axes(&self, svg: &mut String, x: &Map, y: &Map) {
+        let (floor, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        for tick in x.ticks() {
+            let (at, text) = (x.at(tick), (self.x.tick)(tick));
+            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{floor}\"/>");
+            let _ = writeln!(svg, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>", floor + 18.0);
+        }
+        for tick in y.ticks() {
+            let (at, text) = (y.at(tick), (self.y.tick)(tick));
+            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+            let (left, base) = (LEFT - 8.0, at + 4.0);
+            let _ = writeln!(svg, "<text x=\"{left}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>");
+        }
+        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{floor}H{right}\"/>");
+        let (middle, bottom) = ((LEFT + right) / 2.0, HEIGHT - 8.0);
+        let label = self.x.label;
+        let _ =
+            writeln!(svg, "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>");
+        let (middle, label) = ((TOP + floor) / 2.0, self.y.label);
+        let _ = writeln!(
+            svg,
+            "<text class=\"label\" transform=\"translate(16 {middle}) rotate(-90)\" text-anchor=\"middle\">{label}</text>"
+        );
+    }
+}
+
+fn line(svg: &mut String, series: &Series, x: &Map, y: &Map, id: &str) {
+    let mut path = String::new();
+    for dot in &series.points {
+        let verb = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{verb}{:.1} {:.1}", x.at(dot.x), y.at(dot.y));
+    }
+    let _ = write!(svg, "<path class=\"line\" clip-path=\"url(#{id})\" d=\"{path}\"/>");
+}
+
+/// A mark that differs from those of its neighbours in shape too, in a place that is easy to hit.
+fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
+    let Some(note) = &dot.note else { return };
+    let (note, shape) = (super::escaped(note), outline(shape));
+    let _ = write!(
+        svg,
+        "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title><circle class=\"hit\" r=\"9\"/><path \
+         d=\"{shape}\"/></g>"
+    );
+}
+
+/// A mark around zero, as a path.
+pub(super) fn outline(mark: usize) -> &'static str {
+    match mark % 6 {
+        0 => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0Z",
+        1 => "M-3.2-3.2H3.2V3.2H-3.2Z",
+        2 => "M0-4.4L4.2 3.2H-4.2Z",
+        3 => "M0-4.6L4.6 0L0 4.6L-4.6 0Z",
+        4 => "M0 4.4L4.2-3.2H-4.2Z",
+        _ => "M-4-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(scale: Scale, low: f64, high: f64) -> Map {
+        Map::new(scale, (low, high), 0.0, 100.0)
+    }
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        assert_eq!(map(Scale::Linear, 1.0, 9.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(map(Scale::Log(10.0), 0.2, 800.0).ticks(), [1.0, 10.0, 100.0]);
+        assert_eq!(map(Scale::Log(2.0), 8.0, 128.0).ticks(), [8.0, 16.0, 32.0, 64.0, 128.0]);
+        assert!(map(Scale::Log(2.0), 8.0, 1e9).ticks().len() <= 9);
+    }
+
+    #[test]
+    fn lengths_follow_values() {
+        let map = map(Scale::Log(10.0), 1.0, 100.0);
+        assert!((map.at(10.0) - 50.0).abs() < 1e-9);
+        assert!(map.at(1.0) > 0.0 && map.at(100.0) < 100.0, "with a margin");
+    }
+
+    #[test]
+    fn nothing_can_be_drawn() {
+        let axis = || Axis { label: "x", scale: Scale::Log(10.0), tick: |value| value.to_string() };
+        let plot = Plot { title: "<nothing>".to_owned(), x: axis(), y: axis(), series: Vec::new() };
+        let svg = plot.svg("p");
+        assert!(svg.contains("&lt;nothing&gt;") && !svg.contains("NaN"), "{svg}");
+    }
+}

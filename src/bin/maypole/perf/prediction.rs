@@ -1,0 +1,43 @@
+//! What the tuner said beforehand.
+
+use maypole::Communicator;
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::tuner::{Question, Verdict, Wanted, choose};
+
+/// The tuner's words on one point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Prediction {
+    /// Microseconds that the algorithm which was measured would take.
+    pub(super) us: f64,
+    /// The algorithm that it would have chosen.
+    pub(super) choice: Algorithm,
+}
+
+impl Prediction {
+    /// For `algorithm` over `comm`, by the costs that it goes by. It prices every row, which takes a while.
+    pub(super) fn of(comm: &Communicator, collective: Collective, bytes: usize, algorithm: Algorithm) -> Option<Self> {
+        let question = Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+        let asked = choose(&question, Some(Wanted::from(algorithm)), comm.costs()).ok()?;
+        let chosen = asked.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)?;
+        // Ties go to the first.
+        let cheapest = asked.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
+        Some(Self { us: chosen.predicted_ns as f64 / 1e3, choice: cheapest.plan.algorithm })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maypole::DataType;
+
+    #[test]
+    fn the_choice_is_the_communicators() {
+        let comm = Communicator::local(4).remove(0);
+        for bytes in [8, 4096, 1 << 20] {
+            let said = Prediction::of(&comm, Collective::AllReduce, bytes, Algorithm::Ring).unwrap();
+            assert_eq!(said.choice, comm.algorithm(Collective::AllReduce, bytes / 4, DataType::F32).unwrap());
+            assert!(said.us > 0.0);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Runs a batch: posts everything, then moves bytes on all links until all of it is done.
+
+use super::post::{Batch, State};
+use super::{Pairs, Scene, Stop, Why};
+use arrayvec::ArrayVec;
+use maypole_transports::Interrupted;
+use maypole_transports::poll::poll;
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// Polls between two looks at links that the batch does not name, and at new ones.
+const OFTEN: u32 = 64;
+/// Polls between two looks at whether what is awaited can still come.
+const SELDOM: u32 = 1024;
+/// Most streams that one nap watches; naps are short enough for the others.
+const WATCHED: usize = 64;
+
+/// A batch that runs.
+struct Run<'a, 'b, 'c> {
+    pairs: &'a mut Pairs,
+    batch: &'a mut Batch<'b>,
+    scene: &'a Scene<'c>,
+    /// Ranks that the batch sends to, and ranks that it receives from.
+    named: [Vec<usize>; 2],
+    polls: u32,
+}
+
+impl Pairs {
+    /// Runs `batch`. `slow` is called with it once the wait has become long.
+    ///
+    /// After an error these links are good for nothing but being left.
+    pub(in crate::comm) fn run(
+        &mut self,
+        batch: &mut Batch<'_>,
+        scene: &Scene<'_>,
+        mut slow: impl FnMut(&Batch<'_>),
+    ) -> Result<(), Stop> {
+        let mut run = Run { pairs: self, batch, scene, named: [Vec::new(), Vec::new()], polls: 0 };
+        run.post()?;
+        let run = RefCell::new(run);
+        let ready = || {
+            let mut run = run.borrow_mut();
+            let ended = run.poll();
+            if ended.is_none() && run.polls == SELDOM {
+                slow(run.batch);
+            }
+            ended
+        };
+        match scene.waiting.until(scene.alarm, |length| run.borrow_mut().nap(length), ready) {
+            Ok(ended) => ended,
+            Err(interrupted) => {
+                let (part, peer) = run.borrow().batch.awaited();
+                let why = match interrupted {
+                    Interrupted::TimedOut => Why::TimedOut,
+                    Interrupted::Alarmed => Why::Alarmed,
+                };
+                Err(Stop { part, peer, why })
+            }
+        }
+    }
+}
+
+impl Run<'_, '_, '_> {
+    /// Makes links, takes what waits already, and puts on its way what may go.
+    fn post(&mut self) -> Result<(), Stop> {
+        for at in 0..self.batch.sends.len() {
+            let to = self.batch.sends[at].to;
+            self.pairs.open(to, self.scene).map_err(|why| Stop::send(at, to, Why::Unconnected(why)))?;
+        }
+        let missing = |pairs: &Pairs, from: usize| !matches!(pairs.from.get(from), Some(Some(_)));
+        if self.batch.receives.iter().any(|receive| receive.from.is_none_or(|from| missing(self.pairs, from))) {
+            self.pairs.answer_calls(self.scene);
+        }
+        for at in 0..self.batch.receives.len() {
+            self.take_waiting(at)?;
+        }
+        for at in 0..self.batch.sends.len() {
+            let to = self.batch.sends[at].to;
+            self.pairs.to[to].as_mut().expect("made above").post(at, &self.batch.sends);
+        }
+        self.name();
+        Ok(())
+    }
+
+    fn take_waiting(&mut self, at: usize) -> Result<(), Stop> {
+        let (world, first) = (self.pairs.world, self.pairs.first);
+        let candidates = match self.batch.receives[at].from {
+            Some(from) => from..from + 1,
+            None => first..first + world,
+        };
+        for peer in candidates.map(|peer| peer % world) {
+            let Some(Some(link)) = self.pairs.from.get_mut(peer) else { continue };
+            if link.serve(at, &mut self.batch.receives)? {
+                self.pairs.first = peer + 1;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes whose links matter.
+    fn name(&mut self) {
+        let [to, from] = &mut self.named;
+        *to = self.batch.sends.iter().map(|send| send.to).collect();
+        let any = self.batch.receives.iter().any(|receive| receive.from.is_none());
+        let named = |peer: &usize| any || self.batch.receives.iter().any(|receive| receive.from == Some(*peer));
+        if self.batch.receives.len() == 1 && !any {
+            *from = self.batch.receives.iter().filter_map(|receive| receive.from).collect();
+        } else {
+            let (world, first) = (self.pairs.world, self.pairs.first);
+            *from = (first..first + world).map(|peer| peer % world).filter(named).collect();
+        }
+        to.sort_unstable();
+        to.dedup();
+    }
+
+    fn poll(&mut self) -> Option<Result<(), Stop>> {
+        let idle = self.polls % OFTEN == OFTEN - 1;
+        self.polls = self.polls.wrapping_add(1);
+        if let Err(stop) = self.drive(idle) {
+            return Some(Err(stop));
+        }
+        if self.batch.is_done() {
+            self.remember();
+            return Some(Ok(()));
+        }
+        self.fault().or_else(|| if self.polls.is_multiple_of(SELDOM) { self.hopeless() } else { None }).map(Err)
+    }
+
+    /// Moves what can be moved now on the links that matter; on `all` links now and then, so that those who send to us
+    /// meanwhile are not held up by how little a stream holds.
+    fn drive(&mut self, all: bool) -> Result<(), Stop> {
+        let Batch { sends, receives } = &mut *self.batch;
+        let pairs = &mut *self.pairs;
+        for to in &self.named[0] {
+            if let Some(link) = &mut pairs.to[*to] {
+                if all {
+                    link.collect();
+                }
+                pairs.moved |= link.drive(sends);
+            }
+        }
+        for from in &self.named[1] {
+            if let Some(Some(link)) = pairs.from.get_mut(*from) {
+                pairs.moved |= link.drive(receives)?;
+            }
+        }
+        if all {
+            pairs.answer_calls(self.scene);
+            for link in pairs.from.iter_mut().flatten() {
+                pairs.moved |= link.drive(receives)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next receive from any rank begins behind the one whose message came.
+    fn remember(&mut self) {
+        if let Some(receive) = self.batch.receives.iter().rfind(|receive| receive.from.is_none())
+            && let State::Done(peer, _) = receive.state
+        {
+            self.pairs.first = peer + 1;
+        }
+    }
+
+    /// What cannot be done any more because a link is lost.
+    fn fault(&mut self) -> Option<Stop> {
+        let lost_to = self.named[0].iter().any(|to| self.is_lost_to(*to));
+        if !lost_to && !self.named[1].iter().any(|from| self.is_lost_from(*from)) {
+            return None;
+        }
+        for (at, receive) in self.batch.receives.iter().enumerate() {
+            let peer = match (receive.state, receive.from) {
+                (State::Done(..), _) => None,
+                (State::Granted(peer, _), _) | (State::Open, Some(peer)) => Some(peer),
+                (State::Open, None) => self.one_if_all_are_lost(),
+            };
+            if let Some(peer) = peer.filter(|peer| self.is_lost_from(*peer)) {
+                let fault = self.pairs.from[peer].as_mut()?.fault.take()?;
+                return Some(Stop::receive(at, Some(peer), Why::Lost(fault)));
+            }
+        }
+        let at = self.batch.sends.iter().position(|send| !send.done && self.is_lost_to(send.to))?;
+        let to = self.batch.sends[at].to;
+        let fault = self.pairs.to[to].as_mut()?.fault.take()?;
+        Some(Stop::send(at, to, Why::Lost(fault)))
+    }
+
+    fn is_lost_to(&self, peer: usize) -> bool {
+        matches!(self.pairs.to.get(peer), Some(Some(link)) if link.fault.is_some())
+    }
+
+    fn is_lost_from(&self, peer: usize) -> bool {
+        matches!(self.pairs.from.get(peer), Some(Some(link)) if link.fault.is_some())
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let rank = self.pairs.rank;
+        (0..self.pairs.world).filter(move |peer| *peer != rank)
+    }
+
+    /// One of the other ranks, if none of them can send any more.
+    fn one_if_all_are_lost(&self) -> Option<usize> {
+        self.others().all(|peer| self.is_lost_from(peer)).then(|| self.others().next())?
+    }
+
+    /// What will never be done, if that shows: whom it needs has left.
+    fn hopeless(&mut self) -> Option<Stop> {
+        let gone: Vec<usize> = self.others().filter(|peer| self.scene.control.has_left(*peer)).collect();
+        if gone.is_empty() {
+            return None;
+        }
+        // Whoever called before leaving is known now.
+        self.pairs.answer_calls(self.scene);
+        let silent = |peer: &usize| gone.contains(peer) && !matches!(self.pairs.from.get(*peer), Some(Some(_)));
+        for (at, receive) in self.batch.receives.iter().enumerate().filter(|(_, it)| it.state == State::Open) {
+            let never = match receive.from {
+                Some(from) => Some(from).filter(silent),
+                None => {
+                    let all = self.others().all(|peer| silent(&peer) || self.is_lost_from(peer));
+                    Some(gone[0]).filter(|_| all)
+                }
+            };
+            if never.is_some() {
+                return Some(Stop::receive(at, never, Why::Left));
+            }
+        }
+        let at = self.batch.sends.iter().position(|send| !send.done && gone.contains(&send.to))?;
+        Some(Stop::send(at, self.batch.sends[at].to, Why::Left))
+    }
+
+    /// Sleeps for `length`, or until a stream can go on; not at all while bytes are on the move, because two ends that
+    /// sleep in turn would move one buffer a nap.
+    fn nap(&mut self, length: Duration) {
+        if std::mem::take(&mut self.pairs.moved) {
+            return;
+        }
+        let pairs = &*self.pairs;
+        let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
+        let incoming = self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
+        let interests: ArrayVec<_, WATCHED> = outgoing.chain(incoming).take(WATCHED).collect();
+        // A failing poll means a sick system, which the streams themselves will report.
+        if poll(&interests, length).is_err() {
+            std::thread::sleep(length);
+        }
+    }
+}

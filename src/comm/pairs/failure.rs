@@ -1,0 +1,78 @@
+//! What a batch that did not end means, and to whom it is told.
+
+use super::post::{Batch, Part};
+use super::{Stop, Why};
+use crate::comm::engine::Engine;
+use crate::error::Error;
+use crate::service::CauseKind;
+
+impl Engine {
+    /// The communicator has failed because of `stop`: says so to everybody, and to the caller.
+    #[cold]
+    pub(in crate::comm) fn explain_stop(&mut self, batch: &Batch<'_>, stop: Stop) -> Error {
+        let Stop { part, peer, why } = stop;
+        let (rank, operation, sequence) = (self.rank, batch.describe(part), self.sequence);
+        let step = batch.place(part);
+        let whom = peer.unwrap_or(rank);
+        // Who has failed leaves, too.
+        let why =
+            if matches!(why, Why::Left | Why::Lost(_)) && self.control.alarm().raised() { Why::Alarmed } else { why };
+        let (kind, error) = match why {
+            Why::Unconnected(why) => return self.unconnected(operation, why),
+            Why::Alarmed => {
+                let cause = self.control.cause().map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
+                return self.fail(Error::Aborted { rank, operation, sequence, cause });
+            }
+            Why::Mismatch(theirs) => {
+                (CauseKind::Mismatch, Error::Mismatch { rank, peer: whom, operation, sequence, theirs: Some(theirs) })
+            }
+            Why::TimedOut => (CauseKind::Timeout, self.late(peer, operation, step)),
+            Why::Left => (CauseKind::Death, Error::PeerLost { rank, peer: whom, operation, sequence, why: left() }),
+            Why::Lost(fault) => {
+                let why = if self.control.has_left(whom) { left() } else { fault.to_string() };
+                (CauseKind::Death, Error::PeerLost { rank, peer: whom, operation, sequence, why })
+            }
+        };
+        let blamed = if kind == CauseKind::Death { whom } else { rank };
+        let error = self.settle(batch.describe(part), error, kind, blamed);
+        self.fail(error)
+    }
+
+    /// Bytes of shared memory that the board leaves to messages.
+    pub(in crate::comm) fn memory_for_messages(&self) -> usize {
+        self.memory.map_or(usize::MAX, |limit| limit.saturating_sub(self.board_share()))
+    }
+
+    fn late(&self, peer: Option<usize>, operation: String, step: usize) -> Error {
+        let (rank, sequence, after) = (self.rank, self.sequence, self.timeout);
+        let Some(peer) = peer else { return Error::NoMessage { rank, operation, sequence, after } };
+        let detail = self.control.locate(peer);
+        Error::TimedOut { rank, peer, operation, sequence, step, after, detail }
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.failed = Some(error.to_string());
+        self.current = usize::MAX;
+        error
+    }
+
+    /// Notes, for others that ask, what this rank waits for.
+    #[cold]
+    pub(in crate::comm) fn note_batch(&self, batch: &Batch<'_>) {
+        let (part, _): (Part, _) = batch.awaited();
+        self.control.record(self.sequence, batch.describe(part));
+        self.pulse.enter(self.sequence);
+    }
+
+    /// Takes that note back.
+    #[cold]
+    pub(in crate::comm) fn note_outside(&mut self) {
+        self.pulse.back(self.sequence);
+        // The next call says anew what it is.
+        self.current = usize::MAX;
+    }
+}
+
+fn left() -> String {
+    "it has left".to_owned()
+}

@@ -1,0 +1,337 @@
+//! Cores that take turns: the run of a [`Machine`], event by event.
+
+use super::graph::{Graph, Kind, Node};
+use super::machine::{Machine, Took};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+/// What a KiB costs that the core has in its own cache, as a part of what it costs from another's.
+const WARM: (u64, u64) = (1, 3);
+
+/// What one more source of a fold costs, as a part of what the first one does.
+const JOINED: (u64, u64) = (2, 3);
+
+/// So many streams bring something whenever they are looked at.
+const FEW: u64 = 3;
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Happens {
+    /// A node of a window has all that it waited for.
+    Ready(usize),
+    /// A core has done what it was at.
+    Free(usize),
+}
+
+/// A core, and those of its ranks' nodes that could run.
+struct Core {
+    ranks: Vec<usize>,
+    /// Which of them it runs.
+    current: usize,
+    busy: bool,
+    worked: u64,
+}
+
+/// How much is run.
+#[derive(Clone, Copy)]
+pub(super) struct Length {
+    pub(super) world: usize,
+    pub(super) calls: usize,
+    pub(super) windows: usize,
+    pub(super) bytes: u64,
+}
+
+pub(super) struct Turns<'a> {
+    graph: &'a Graph,
+    machine: &'a Machine<'a>,
+    length: Length,
+    /// By node: the message that first carried what it carries.
+    carrier: Vec<usize>,
+    waits: Vec<u32>,
+    since: Vec<u64>,
+    /// By publication: whether it is on the board, and the cores that have read it.
+    published: Vec<bool>,
+    warm: Vec<u64>,
+    cores: Vec<Core>,
+    /// By rank: nodes that could run.
+    could: Vec<BinaryHeap<Reverse<usize>>>,
+    /// By rank: how many streams it listens to, beyond the few that cost nothing.
+    looks: Vec<u64>,
+    /// By call and rank: what is left of it, and nodes of the next call that could run but for that.
+    left: Vec<usize>,
+    held: Vec<Vec<usize>>,
+    /// By window and rank: receives that have not yet read what the rank published, and messages that wait for a slot.
+    unread: Vec<usize>,
+    full: Vec<Vec<usize>>,
+    /// By rank: of how many windows the board holds the messages.
+    room: Vec<usize>,
+    events: BinaryHeap<Reverse<(u64, Happens)>>,
+    end: u64,
+}
+
+impl<'a> Turns<'a> {
+    pub(super) fn new(graph: &'a Graph, machine: &'a Machine<'a>, length: Length) -> Self {
+        let Length { world, calls, windows, .. } = length;
+        let first = graph.nodes.iter().map(|node| node.waits);
+        let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
+        let call = first.chain((1..windows).flat_map(|_| later.clone()));
+        let waits: Vec<u32> = (0..calls).flat_map(|_| call.clone()).collect();
+        let count = world.div_ceil(machine.crowding.max(1));
+        let ranks_of = |core| (core..world).step_by(count).collect();
+        let mut left = vec![0; calls * world];
+        graph.nodes.iter().for_each(|node| left[node.rank] += windows);
+        (world..left.len()).for_each(|at| left[at] = left[at - world]);
+        let unread = unread(graph, machine, world).repeat(calls * windows);
+        Self {
+            graph,
+            machine,
+            length,
+            held: vec![Vec::new(); left.len()],
+            left,
+            full: vec![Vec::new(); unread.len()],
+            unread,
+            room: room(graph, machine, world),
+            carrier: carriers(graph),
+            since: vec![0; waits.len()],
+            published: vec![false; waits.len()],
+            warm: vec![0; waits.len()],
+            waits,
+            cores: (0..count).map(|core| Core { ranks: ranks_of(core), current: 0, busy: false, worked: 0 }).collect(),
+            could: vec![BinaryHeap::new(); world],
+            looks: looks(graph, machine, world),
+            events: BinaryHeap::new(),
+            end: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Took {
+        for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
+            self.offer(id);
+        }
+        while let Some(Reverse((now, what))) = self.events.pop() {
+            match what {
+                // Copies between input and output are free, because executors fuse them with what comes or goes.
+                Happens::Ready(id) if matches!(self.node(id).kind, Kind::Local { reduces: false, scratch: false }) => {
+                    self.done(id, now)
+                }
+                Happens::Ready(id) => {
+                    let rank = self.node(id).rank;
+                    self.could[rank].push(Reverse(id));
+                    let core = rank % self.cores.len();
+                    if !self.cores[core].busy {
+                        self.turn(core, now);
+                    }
+                }
+                Happens::Free(core) => self.turn(core, now),
+            }
+        }
+        Took { end: self.end, busiest: self.cores.iter().map(|core| core.worked).max().unwrap_or(0) }
+    }
+
+    /// Lets `core` go on with its rank, or with the next one that could.
+    fn turn(&mut self, at: usize, now: u64) {
+        let core = &mut self.cores[at];
+        let turns = core.ranks.len();
+        let could = |turn: &usize| !self.could[core.ranks[(core.current + turn) % turns]].is_empty();
+        let next = (0..turns).find(could);
+        core.busy = next.is_some();
+        let Some(turn) = next else { return };
+        core.current = (core.current + turn) % turns;
+        let Reverse(id) = self.could[core.ranks[core.current]].pop().expect("it could");
+        let end = now + turn as u64 * self.machine.switch + self.takes(id, at);
+        self.cores[at].worked += end - now;
+        self.events.push(Reverse((end, Happens::Free(at))));
+        self.done(id, end);
+    }
+
+    /// How long the core is at it.
+    fn takes(&mut self, id: usize, core: usize) -> u64 {
+        let node = self.node(id);
+        let bytes = node.chunks.len() as u64 * self.length.bytes;
+        match node.kind {
+            Kind::Message { to } => {
+                let publication = self.publication(id);
+                if self.machine.near(node.rank, to) && std::mem::replace(&mut self.published[publication], true) {
+                    return 0;
+                }
+                let link = self.machine.link(node.rank, to);
+                // What has just been received or combined is published while it is in the core's registers.
+                let relayed = node.relays && self.machine.near(node.rank, to);
+                link.post + kib(bytes, if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib })
+            }
+            Kind::Receive { from, reduces } => {
+                let link = self.machine.link(from, node.rank);
+                let rate = match reduces {
+                    // One more source for a fold that is written once.
+                    true if node.joins => link.fold_kib * JOINED.0 / JOINED.1,
+                    true => link.fold_kib,
+                    false => link.copy_kib,
+                };
+                let near = self.machine.near(from, node.rank);
+                let looks = if near { 0 } else { self.looks[node.rank] * link.look };
+                link.take + looks + kib(bytes, if near { self.rate(id, core, rate) } else { rate })
+            }
+            // What came before was just read or written.
+            Kind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
+        }
+    }
+
+    /// The rate at which `core` reads what `id` takes, and notes that it then has it.
+    fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
+        let nodes = self.graph.nodes.len();
+        let publication = self.publication(id - id % nodes + self.node(id).takes);
+        let warm = self.warm[publication] & bit(core) != 0;
+        self.warm[publication] |= bit(core);
+        if warm { cold * WARM.0 / WARM.1 } else { cold }
+    }
+
+    /// The message that first carried what message `id` carries.
+    fn publication(&self, id: usize) -> usize {
+        let nodes = self.graph.nodes.len();
+        id - id % nodes + self.carrier[id % nodes]
+    }
+
+    /// `id` has been done by `time`; what waits for a message waits until that has arrived.
+    fn done(&mut self, id: usize, time: u64) {
+        self.end = self.end.max(time);
+        let nodes = self.graph.nodes.len();
+        let (window, at) = (id / nodes, id % nodes);
+        let node = self.node(id);
+        let seen = match node.kind {
+            Kind::Message { to } => time + self.machine.link(node.rank, to).latency,
+            Kind::Receive { .. } | Kind::Local { .. } => time,
+        };
+        let graph = self.graph;
+        for &next in graph.within.of(at) {
+            let taken = graph.nodes[next].takes == at && matches!(graph.nodes[next].kind, Kind::Receive { .. });
+            self.tell(window * nodes + next, if taken { seen } else { time });
+        }
+        if let Kind::Receive { from, .. } = node.kind
+            && self.machine.near(from, node.rank)
+        {
+            self.one_less_unread(window, from, time);
+        }
+        self.one_less(window / self.length.windows * self.length.world + node.rank, time);
+        if (window + 1) % self.length.windows != 0 {
+            for &next in graph.across.of(at) {
+                self.tell((window + 1) * nodes + next, time);
+            }
+        }
+    }
+
+    fn tell(&mut self, id: usize, time: u64) {
+        self.since[id] = self.since[id].max(time);
+        self.waits[id] -= 1;
+        if self.waits[id] == 0 {
+            self.offer(id);
+        }
+    }
+
+    /// What `id` waited for is there; its rank may yet be at the call before.
+    fn offer(&mut self, id: usize) {
+        let Length { world, windows, .. } = self.length;
+        let call = id / (windows * self.graph.nodes.len());
+        let before = call.checked_sub(1).map(|call| call * world + self.node(id).rank);
+        match before.filter(|&before| self.left[before] > 0) {
+            Some(before) => self.held[before].push(id),
+            None => self.offer_slot(id),
+        }
+    }
+
+    /// A message needs a slot, which those of some windows before may yet have.
+    fn offer_slot(&mut self, id: usize) {
+        let Node { rank, kind, .. } = *self.node(id);
+        let near = matches!(kind, Kind::Message { to } if self.machine.near(rank, to));
+        let before = (id / self.graph.nodes.len()).checked_sub(self.room[rank]).filter(|_| near);
+        match before.map(|window| window * self.length.world + rank).filter(|&before| self.unread[before] > 0) {
+            Some(before) => self.full[before].push(id),
+            None => self.events.push(Reverse((self.since[id], Happens::Ready(id)))),
+        }
+    }
+
+    /// One more has read what `rank` published in `window`.
+    fn one_less_unread(&mut self, window: usize, rank: usize, time: u64) {
+        let at = window * self.length.world + rank;
+        self.unread[at] -= 1;
+        if self.unread[at] == 0 {
+            for id in std::mem::take(&mut self.full[at]) {
+                self.since[id] = self.since[id].max(time);
+                self.offer_slot(id);
+            }
+        }
+    }
+
+    /// A rank has done one more node of a call.
+    fn one_less(&mut self, at: usize, time: u64) {
+        self.left[at] -= 1;
+        if self.left[at] == 0 {
+            for id in std::mem::take(&mut self.held[at]) {
+                self.since[id] = self.since[id].max(time);
+                self.offer(id);
+            }
+        }
+    }
+
+    fn node(&self, id: usize) -> &'a Node {
+        &self.graph.nodes[id % self.graph.nodes.len()]
+    }
+}
+
+fn bit(core: usize) -> u64 {
+    1 << (core % 64)
+}
+
+/// Nothing takes longer than a few minutes, so that sums of many stay far from the end of the integers.
+const LONGEST: u128 = 1 << 48;
+
+fn kib(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * u128::from(rate) / 1024).min(LONGEST) as u64
+}
+
+/// For each node, the one before it that is no repetition.
+fn carriers(graph: &Graph) -> Vec<usize> {
+    let mut last = 0;
+    let first = graph.nodes.iter().enumerate().map(|(at, node)| {
+        last = if node.again { last } else { at };
+        last
+    });
+    first.collect()
+}
+
+/// For each rank, how many receives read what it publishes in a window.
+fn unread(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
+    let mut unread = vec![0; world];
+    for node in &graph.nodes {
+        match node.kind {
+            Kind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
+            _ => {}
+        }
+    }
+    unread
+}
+
+/// For each rank, of how many windows the board holds all messages; at least one, as lowering sees to.
+fn room(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
+    let mut messages = vec![0; world];
+    for node in &graph.nodes {
+        match node.kind {
+            Kind::Message { to } if !node.again && machine.near(node.rank, to) => {
+                messages[node.rank] += node.chunks.len()
+            }
+            _ => {}
+        }
+    }
+    messages.into_iter().map(|messages| (machine.slots / messages.max(1)).max(1)).collect()
+}
+
+/// For each rank, how many streams it listens to beyond the few that cost nothing.
+fn looks(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<u64> {
+    let streams = graph.nodes.iter().filter_map(|node| match node.kind {
+        Kind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
+        _ => None,
+    });
+    let mut looks = vec![0u64; world];
+    for (rank, _) in streams.collect::<BTreeSet<_>>() {
+        looks[rank] += 1;
+    }
+    looks.into_iter().map(|streams| streams.saturating_sub(FEW)).collect()
+}

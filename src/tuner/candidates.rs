@@ -1,0 +1,104 @@
+//! Every legal row of the table: an algorithm that has an answer, with a length of windows.
+
+use super::price::Pricer;
+use super::{CostTable, Plan, Question, Wanted};
+use crate::algorithms::Algorithm;
+
+/// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache; a slot holds no more
+/// than the first.
+const BOARD_WINDOWS: [usize; 2] = [32 << 10, 16 << 10];
+/// Lengths of windows over streams: combining one overlaps the transfer of the next.
+const STREAM_WINDOWS: [usize; 3] = [128 << 10, 512 << 10, 32 << 10];
+/// Worlds up to this have a choice of windows: pricing them all takes too long in larger ones.
+const CHOICE_OF_WINDOWS: usize = 16;
+
+/// A row of the table with its price.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// What would be done.
+    pub plan: Plan,
+    /// Into how many windows that cuts the longest chunk.
+    pub windows: usize,
+    /// What it would take, in nanoseconds.
+    pub predicted_ns: u64,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Cheapest, or asked for.
+    Chosen,
+    /// Another one is cheaper, or as cheap and earlier in the table.
+    Slower,
+    /// Another algorithm was asked for by name.
+    NotAsked,
+    /// Combines the ranks in another order than the calls need.
+    OtherOrder,
+}
+
+impl Verdict {
+    pub(super) fn of(candidate: &Candidate, plan: Plan, wanted: Option<Wanted>) -> Self {
+        match wanted {
+            _ if candidate.plan == plan => Self::Chosen,
+            Some(wanted) if wanted.algorithm != candidate.plan.algorithm => Self::NotAsked,
+            _ => Self::Slower,
+        }
+    }
+}
+
+/// The legal rows, in the order in which ties between them are decided: the table lists algorithms that relay before
+/// those that are direct, and the direct ones are asked first. Of one algorithm alone if it is given. Windows that cut
+/// nothing are not told apart.
+pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
+    let fits =
+        |algorithm: &Algorithm| algorithm.supports(question.collective) && only.is_none_or(|only| only == *algorithm);
+    Algorithm::ALL.into_iter().rev().filter(fits).flat_map(|algorithm| rows_of(question, algorithm)).collect()
+}
+
+fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
+    let lengths = if has_boards(question.hosts) { &BOARD_WINDOWS[..] } else { &STREAM_WINDOWS[..] };
+    let choice = if question.world() <= CHOICE_OF_WINDOWS { lengths.len() } else { 1 };
+    let longest = longest_chunk(question, algorithm);
+    let mut rows: Vec<Plan> = Vec::new();
+    for &window in &lengths[..choice] {
+        if rows.iter().all(|row| longest.div_ceil(row.window) != longest.div_ceil(window)) {
+            rows.push(Plan { algorithm, window });
+        }
+    }
+    rows
+}
+
+/// Bytes of the longest chunk.
+pub(super) fn longest_chunk(question: &Question<'_>, algorithm: Algorithm) -> usize {
+    let rank = question.collective.root().unwrap_or(0);
+    let chunks = algorithm.schedule(question.collective, question.world(), rank).map_or(1, |schedule| schedule.chunks);
+    question.bytes.div_ceil(chunks)
+}
+
+/// True if some ranks share a board, whose slots then bound the windows of all.
+pub(super) fn has_boards(hosts: &[usize]) -> bool {
+    let mut sorted = hosts.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Every row with its price.
+pub(super) fn priced(question: &Question<'_>, only: Option<Algorithm>, table: &CostTable) -> Vec<Candidate> {
+    let mut pricer: Option<Pricer<'_>> = None;
+    let price = |plan: Plan| {
+        // Rows of one algorithm follow one another and share its rehearsal.
+        if pricer.as_ref().is_none_or(|pricer| pricer.algorithm() != plan.algorithm) {
+            pricer = Some(Pricer::new(question, plan.algorithm, table));
+        }
+        pricer.as_ref().expect("just made").candidate(plan)
+    };
+    rows(question, only).into_iter().map(price).collect()
+}
+
+pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -> Candidate {
+    Pricer::new(question, plan.algorithm, table).candidate(plan)
+}

@@ -1,0 +1,236 @@
+//! What messages and bytes cost on a machine, in integers, and the text that it is kept in.
+
+use crate::simulate::Link;
+use maypole_transports::board::Class;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+/// The costs of one kind of link, as the literature counts them.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Costs {
+    /// Picoseconds from the start of a send to the end of its receive, however short it is.
+    pub alpha: u64,
+    /// Picoseconds a KiB, to send and to receive it.
+    pub beta: u64,
+    /// Picoseconds a KiB, to combine it rather than only receive it.
+    pub gamma: u64,
+}
+
+/// What a machine costs. Measured by `maypole tune`, or [built in](Self::BUILT_IN).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct CostTable {
+    /// A board's slots for messages that fit in the line of their header.
+    pub tiny: Costs,
+    /// Its small slots.
+    pub small: Costs,
+    /// Its large slots.
+    pub chunk: Costs,
+    /// TCP.
+    pub tcp: Costs,
+    /// Picoseconds for a core to turn to another rank, where ranks outnumber cores.
+    pub switch: u64,
+    /// Picoseconds that a message by TCP is noticed later where ranks outnumber cores.
+    pub wake: u64,
+}
+
+/// What of `alpha` and `beta` keeps the sender's core busy and what the receiver's, of a hundred; the rest of `alpha` is
+/// under way. And what looking at one more link costs.
+struct Shares {
+    post: u64,
+    take: u64,
+    look: u64,
+    post_kib: u64,
+}
+
+/// A flag's way to another core is half of it.
+const BOARD: Shares = Shares { post: 30, take: 22, look: 0, post_kib: 46 };
+/// System calls are nearly all of it.
+const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
+
+/// By how much crowded cores make system calls dearer.
+const COLD: (u64, u64) = (5, 2);
+
+impl CostTable {
+    /// Of a small machine: two cores of a server of 2023, all of it virtual; TCP by loopback.
+    pub const BUILT_IN: Self = Self {
+        tiny: Costs { alpha: 140_000, beta: 300_000, gamma: 20_000 },
+        small: Costs { alpha: 140_000, beta: 168_000, gamma: 12_500 },
+        chunk: Costs { alpha: 150_000, beta: 150_000, gamma: 12_500 },
+        tcp: Costs { alpha: 4_200_000, beta: 180_000, gamma: 0 },
+        switch: 1_200_000,
+        wake: 20_000_000,
+    };
+
+    const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];
+
+    /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a core: a message waits
+    /// for the turn of its receiver.
+    pub fn board(&self, bytes: usize, crowding: usize) -> Link {
+        let costs = match Class::holding(bytes) {
+            Some(Class::Tiny) => self.tiny,
+            Some(Class::Small) => self.small,
+            Some(Class::Chunk) | None => self.chunk,
+        };
+        let mut link = costs.shared(&BOARD);
+        link.latency += self.switch * (crowding.max(1) - 1) as u64;
+        link
+    }
+
+    /// What joins hosts, where `crowding` ranks share a core: then every system call finds its caches cold, and waiting
+    /// ranks keep calling.
+    pub fn stream(&self, crowding: usize) -> Link {
+        let mut link = self.tcp.shared(&TCP);
+        if crowding > 1 {
+            link.latency += self.wake;
+            for cost in [&mut link.post, &mut link.take, &mut link.look] {
+                *cost = *cost * COLD.0 / COLD.1;
+            }
+        }
+        link
+    }
+
+    /// The costs by name, in the order of the file.
+    pub fn rows(&self) -> [(&'static str, Costs); 4] {
+        let [tiny, small, chunk, tcp] = Self::NAMES;
+        [(tiny, self.tiny), (small, self.small), (chunk, self.chunk), (tcp, self.tcp)]
+    }
+
+    fn row_mut(&mut self, name: &str) -> Option<&mut Costs> {
+        match name {
+            "tiny" => Some(&mut self.tiny),
+            "small" => Some(&mut self.small),
+            "chunk" => Some(&mut self.chunk),
+            "tcp" => Some(&mut self.tcp),
+            _ => None,
+        }
+    }
+}
+
+impl Costs {
+    fn shared(self, shares: &Shares) -> Link {
+        let of = |whole: u64, hundredths: u64| whole * hundredths / 100;
+        let (post, take) = (of(self.alpha, shares.post), of(self.alpha, shares.take));
+        let post_kib = of(self.beta, shares.post_kib);
+        Link {
+            post,
+            latency: self.alpha - post - take,
+            take,
+            look: of(self.alpha, shares.look),
+            post_kib,
+            copy_kib: self.beta - post_kib,
+            fold_kib: self.beta - post_kib + self.gamma,
+        }
+    }
+}
+
+/// The first line of a table.
+const TITLE: &str = "maypole costs 1";
+/// Nothing costs more than this many picoseconds, so that sums stay small: a tenth of a second.
+const MOST: u64 = 100_000_000_000;
+/// No table is longer than this.
+const LONGEST: usize = 4096;
+
+impl fmt::Display for CostTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = format!("{TITLE}\n# picoseconds: alpha a message, beta a KiB, gamma a KiB combined\n");
+        for (name, Costs { alpha, beta, gamma }) in self.rows() {
+            writeln!(text, "{name} {alpha} {beta} {gamma}")?;
+        }
+        writeln!(text, "switch {}\nwake {}", self.switch, self.wake)?;
+        f.write_str(&text)
+    }
+}
+
+/// Why a text is no table of costs.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// It does not begin as one.
+    #[error("it does not begin with '{TITLE}'")]
+    Title,
+    /// It is far too long.
+    #[error("it is longer than {LONGEST} bytes")]
+    Long,
+    /// A line cannot be read.
+    #[error("line {0} is not a name and its picoseconds")]
+    Line(usize),
+    /// A line is missing.
+    #[error("it has no line '{0}'")]
+    Missing(&'static str),
+}
+
+impl FromStr for CostTable {
+    type Err = TableError;
+
+    fn from_str(text: &str) -> Result<Self, TableError> {
+        if text.len() > LONGEST {
+            return Err(TableError::Long);
+        }
+        let mut lines = text.lines().enumerate();
+        if lines.next().map(|(_, line)| line.trim()) != Some(TITLE) {
+            return Err(TableError::Title);
+        }
+        let (mut table, mut seen) = (Self::BUILT_IN, Vec::new());
+        for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+            seen.push(table.read(line).ok_or(TableError::Line(at + 1))?);
+        }
+        let missing =
+            Self::NAMES.into_iter().chain(["switch", "wake"]).find(|name| !seen.iter().any(|seen| seen == name));
+        missing.map_or(Ok(table), |name| Err(TableError::Missing(name)))
+    }
+}
+
+impl CostTable {
+    /// Takes one line; gives its name.
+    fn read(&mut self, line: &str) -> Option<String> {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let numbers: Vec<u64> = words.map(|word| word.parse().ok().filter(|it| *it <= MOST)).collect::<Option<_>>()?;
+        match (name, &numbers[..]) {
+            ("switch", &[switch]) => self.switch = switch,
+            ("wake", &[wake]) => self.wake = wake,
+            (name, &[alpha, beta, gamma]) => *self.row_mut(name)? = Costs { alpha, beta, gamma },
+            _ => return None,
+        }
+        Some(name.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn costs() -> impl Strategy<Value = Costs> {
+        let cost = || 0..=MOST;
+        (cost(), cost(), cost()).prop_map(|(alpha, beta, gamma)| Costs { alpha, beta, gamma })
+    }
+
+    proptest! {
+        #[test]
+        fn tables_are_read_back(rows in proptest::array::uniform4(costs()), switch in 0..=MOST, wake in 0..=MOST) {
+            let [tiny, small, chunk, tcp] = rows;
+            let table = CostTable { tiny, small, chunk, tcp, switch, wake };
+            prop_assert_eq!(table.to_string().parse(), Ok(table));
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in ".*", cut in 0usize..200, at in 0usize..200, byte in any::<u8>()) {
+            let _ = text.parse::<CostTable>();
+            let _ = format!("{TITLE}\n{text}").parse::<CostTable>();
+            let mut bytes = CostTable::BUILT_IN.to_string().into_bytes();
+            let len = bytes.len();
+            bytes[at % len] = byte;
+            bytes.truncate(cut);
+            let _ = String::from_utf8_lossy(&bytes).parse::<CostTable>();
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let text = CostTable::BUILT_IN.to_string();
+        assert_eq!("".parse::<CostTable>(), Err(TableError::Title));
+        assert_eq!(text.replace("switch", "turn").parse::<CostTable>(), Err(TableError::Line(7)));
+        assert_eq!(text.replace("tcp", "tiny").parse::<CostTable>(), Err(TableError::Missing("tcp")));
+    }
+}

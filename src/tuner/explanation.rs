@@ -1,0 +1,212 @@
+//! A choice in words and numbers.
+
+use super::{Candidate, Choice, Question, Refusal, Verdict, Wanted};
+use crate::algorithms::Algorithm;
+use crate::collective::Collective;
+use std::fmt;
+
+/// Why a call runs as it does: every candidate with its price, what was refused, and how good the price was.
+///
+/// Printed, it is a table.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// Of what.
+    pub collective: Collective,
+    /// Bytes of the whole.
+    pub bytes: usize,
+    /// How many ranks.
+    pub world: usize,
+    /// How many of them share a core, at most.
+    pub crowding: usize,
+    /// What joins the ranks, how many pairs of them, and why nothing better does.
+    pub edges: Vec<Edges>,
+    /// What was asked for instead of the tuner's choice.
+    pub wanted: Option<Wanted>,
+    /// The choice, or why there is none.
+    pub choice: Result<Choice, Refusal>,
+    /// How long the call took, once it has run while it was watched.
+    pub measured: Option<Measured>,
+}
+
+/// Pairs of ranks that are joined alike.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Edges {
+    /// How many pairs.
+    pub pairs: usize,
+    /// The first of them.
+    pub first: (usize, usize),
+    /// What joins them.
+    pub transport: &'static str,
+    /// Why nothing better does, if there is something better.
+    pub refused: Option<&'static str>,
+}
+
+/// What a call really took.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Measured {
+    /// How often it ran while it was watched.
+    pub runs: u64,
+    /// The least that it took on this rank, in nanoseconds.
+    pub least_ns: u64,
+}
+
+impl Measured {
+    /// One more run.
+    pub(crate) fn note(&mut self, nanoseconds: u64) {
+        let least = if self.runs == 0 { u64::MAX } else { self.least_ns };
+        (self.runs, self.least_ns) = (self.runs + 1, least.min(nanoseconds));
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self.runs, other.runs) {
+            (0, _) => other,
+            (_, 0) => self,
+            _ => Self { runs: self.runs + other.runs, least_ns: self.least_ns.min(other.least_ns) },
+        }
+    }
+}
+
+impl Explanation {
+    /// Of the answer to `question`. `machines` says for each rank where it really is, whatever joins it to others.
+    pub fn new(
+        question: &Question<'_>,
+        machines: &[usize],
+        wanted: Option<Wanted>,
+        choice: Result<Choice, Refusal>,
+        measured: Option<Measured>,
+    ) -> Self {
+        Self {
+            collective: question.collective,
+            bytes: question.bytes,
+            world: question.world(),
+            crowding: question.crowding,
+            edges: edges(question.hosts, machines),
+            wanted,
+            choice,
+            measured,
+        }
+    }
+
+    /// The candidate that was chosen.
+    pub fn chosen(&self) -> Option<&Candidate> {
+        self.choice.as_ref().ok()?.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)
+    }
+
+    /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much again.
+    pub fn error(&self) -> Option<f64> {
+        let (measured, chosen) = (self.measured?, self.chosen()?);
+        (measured.least_ns > 0).then(|| chosen.predicted_ns as f64 / measured.least_ns as f64 - 1.0)
+    }
+
+    /// Algorithms that have no answer.
+    pub fn refused(&self) -> impl Iterator<Item = Algorithm> {
+        Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.supports(self.collective))
+    }
+}
+
+/// Counts pairs by what joins them.
+fn edges(hosts: &[usize], machines: &[usize]) -> Vec<Edges> {
+    let mut kinds: Vec<Edges> = Vec::new();
+    for a in 0..hosts.len() {
+        for b in a + 1..hosts.len() {
+            let (transport, refused) = edge(hosts[a] == hosts[b], machines[a] == machines[b]);
+            match kinds.iter_mut().find(|kind| (kind.transport, kind.refused) == (transport, refused)) {
+                Some(kind) => kind.pairs += 1,
+                None => kinds.push(Edges { pairs: 1, first: (a, b), transport, refused }),
+            }
+        }
+    }
+    kinds
+}
+
+fn edge(shares_board: bool, same_machine: bool) -> (&'static str, Option<&'static str>) {
+    match (shares_board, same_machine) {
+        (true, _) => ("shared memory", None),
+        (false, true) => ("streams", Some("no shared memory: it was asked not to be used, or the board is full")),
+        (false, false) => ("streams", Some("no shared memory: different hosts")),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { collective, bytes, world, crowding, .. } = self;
+        write!(f, "{}", collective.name())?;
+        if let Some(root) = collective.root() {
+            write!(f, " at root {root}")?;
+        }
+        writeln!(f, " of {bytes} bytes on {world} ranks, {}", Crowding(*crowding))?;
+        self.edges.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
+        match &self.choice {
+            Ok(choice) => self.table(f, choice)?,
+            Err(refusal) => writeln!(f, "refused: {refusal}")?,
+        }
+        for algorithm in self.refused() {
+            writeln!(f, "- {algorithm:<17} no answer to {}", collective.name())?;
+        }
+        self.figures(f)
+    }
+}
+
+impl Explanation {
+    fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
+        writeln!(f, "  {:<17} {:>8} {:>8} {:>14}", "algorithm", "window", "windows", "predicted (us)")?;
+        for candidate in &choice.candidates {
+            let Candidate { plan, windows, predicted_ns, verdict } = candidate;
+            let mark = if *verdict == Verdict::Chosen { '*' } else { ' ' };
+            write!(f, "{mark} {:<17} {:>8} {windows:>8} {:>14}", plan.algorithm, plan.window, Micros(*predicted_ns))?;
+            writeln!(f, "{}", self.remark(*verdict))?;
+        }
+        Ok(())
+    }
+
+    fn remark(&self, verdict: Verdict) -> &'static str {
+        match (verdict, self.wanted) {
+            (Verdict::Chosen, None) => "  chosen",
+            (Verdict::Chosen, Some(_)) => "  asked for",
+            (Verdict::Slower, _) => "",
+            (Verdict::NotAsked, _) => "  another was asked for",
+            (Verdict::OtherOrder, _) => "  combines in another order than was asked for",
+        }
+    }
+
+    fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(measured), Some(error)) = (self.measured, self.error()) else {
+            return writeln!(f, "not measured yet");
+        };
+        let (runs, way) = (measured.runs, if error < 0.0 { "low" } else { "high" });
+        let percent = (error.abs() * 100.0).round();
+        writeln!(f, "measured: {} us at best of {runs}; predicted {percent} % too {way}", Micros(measured.least_ns))
+    }
+}
+
+impl fmt::Display for Edges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pairs, first: (a, b), transport, refused } = self;
+        write!(f, "{pairs} pairs by {transport}, first {a}-{b}")?;
+        refused.map_or(Ok(()), |why| write!(f, " ({why})"))
+    }
+}
+
+struct Crowding(usize);
+
+impl fmt::Display for Crowding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 | 1 => f.write_str("each with a core of its own"),
+            many => write!(f, "{many} to a core"),
+        }
+    }
+}
+
+/// Nanoseconds, as microseconds with three digits behind the point.
+struct Micros(u64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{:03}", self.0 / 1000, self.0 % 1000))
+    }
+}

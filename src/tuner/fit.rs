@@ -1,0 +1,71 @@
+//! Least squares: from times measured at several sizes to what a message and a byte cost.
+
+/// `time = start + slope * size`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// The time of size zero.
+    pub start: f64,
+    /// The time of one more.
+    pub slope: f64,
+}
+
+impl Line {
+    /// The time of `size`.
+    pub fn at(&self, size: f64) -> f64 {
+        self.start + self.slope * size
+    }
+}
+
+/// The line that fits `points` (size, time) best, relative to their times: a microsecond too much matters more at 2 than
+/// at 200. Neither part is less than zero.
+///
+/// ```
+/// let line = maypole::tuner::line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);
+/// assert!((line.start - 3.0).abs() < 1e-9 && (line.slope - 0.2).abs() < 1e-9);
+/// ```
+pub fn line(points: &[(f64, f64)]) -> Line {
+    let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for &(x, y) in points {
+        let weight = 1.0 / (y * y).max(1e-12);
+        w += weight;
+        wx += weight * x;
+        wy += weight * y;
+        wxx += weight * x * x;
+        wxy += weight * x * y;
+    }
+    let spread = w * wxx - wx * wx;
+    let slope = if spread > 0.0 { ((w * wxy - wx * wy) / spread).max(0.0) } else { 0.0 };
+    let start = if w > 0.0 { (wy - slope * wx) / w } else { 0.0 };
+    if start >= 0.0 {
+        return Line { start, slope };
+    }
+    // Through the origin, then.
+    Line { start: 0.0, slope: if wxx > 0.0 { (wxy / wxx).max(0.0) } else { 0.0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn planted_costs_are_recovered(start in 0.01..100.0f64, slope in 0.0..10.0f64) {
+            let points = [8.0f64, 64.0, 1024.0, 16384.0].map(|x| (x, start + slope * x));
+            let found = line(&points);
+            prop_assert!((found.start - start).abs() <= 1e-6 * (start + slope), "{found:?}");
+            prop_assert!((found.slope - slope).abs() <= 1e-6 * (start + slope), "{found:?}");
+        }
+
+        #[test]
+        fn no_points_are_too_strange(points in proptest::collection::vec((0.0..1e9f64, 0.0..1e9f64), 0..6)) {
+            let found = line(&points);
+            prop_assert!(found.start >= 0.0 && found.slope >= 0.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_costs_less_than_nothing() {
+        assert_eq!(line(&[(1.0, 1.0), (2.0, 4.0), (3.0, 9.0)]).start, 0.0);
+    }
+}

@@ -1,0 +1,127 @@
+//! What a candidate costs: its schedules, run on clocks.
+//!
+//! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so a few of them say
+//! what one more costs; and how a price grows from 16 to 32 to 64 ranks says how it goes on.
+//!
+//! The price is that of one more call in a row of them: what a program spends that reduces layer after layer, and what
+//! benchmarks measure. Ranks that only send run ahead of the others then, so that chains and trees cost less than one
+//! call alone would say. Only in large worlds, one call alone is what is run.
+
+use super::candidates::{has_boards, longest_chunk};
+use super::{Candidate, CostTable, Plan, Question, Verdict};
+use crate::algorithms::Algorithm;
+use crate::simulate::{Machine, Rehearsal};
+use maypole_transports::board::{CHUNK, Class};
+
+/// What is run: at most so many things that happen, and so many windows.
+const EVENTS: usize = 1024;
+const WINDOWS: usize = 4;
+/// The largest world in which calls follow one another, and how many do.
+const ROW: usize = 16;
+const CALLS: usize = 3;
+/// The largest world that is run.
+const WORLD: usize = 64;
+
+/// Prices the rows of one algorithm.
+pub(super) struct Pricer<'a> {
+    question: &'a Question<'a>,
+    algorithm: Algorithm,
+    table: &'a CostTable,
+    longest: usize,
+    /// The world itself, or smaller ones, each half the next.
+    rehearsals: Vec<(usize, Rehearsal)>,
+}
+
+impl<'a> Pricer<'a> {
+    pub(super) fn new(question: &'a Question<'a>, algorithm: Algorithm, table: &'a CostTable) -> Self {
+        let worlds = match question.world() {
+            world if world <= WORLD => vec![world],
+            _ => vec![WORLD / 4, WORLD / 2, WORLD],
+        };
+        let rehearse = |world: usize| {
+            let root = question.collective.root().unwrap_or(0) % world;
+            let schedules = algorithm.schedules(question.collective.with_root(root), world);
+            let schedules = schedules.expect("only algorithms that have an answer are candidates");
+            (world, Rehearsal::new(&schedules).expect("the algorithms of the table are proved to complete"))
+        };
+        let rehearsals = worlds.into_iter().map(rehearse).collect();
+        Self { question, algorithm, table, longest: longest_chunk(question, algorithm), rehearsals }
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(super) fn candidate(&self, plan: Plan) -> Candidate {
+        let limit = if has_boards(self.question.hosts) { plan.window.min(CHUNK) } else { plan.window };
+        let windows = self.longest.div_ceil(limit.max(1)).max(1);
+        let bytes = self.longest.div_ceil(windows);
+        let prices: Vec<u64> = self.rehearsals.iter().map(|it| self.long(it, windows, bytes)).collect();
+        let picoseconds = match prices[..] {
+            [small, middle, large] => grown(small, middle, large, self.question.world()),
+            _ => prices[0],
+        };
+        Candidate { plan, windows, predicted_ns: picoseconds.div_ceil(1000), verdict: Verdict::Slower }
+    }
+
+    /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
+    fn long(&self, (world, rehearsal): &(usize, Rehearsal), windows: usize, bytes: usize) -> u64 {
+        let machine = Machine {
+            hosts: &self.question.hosts[..*world],
+            board: self.table.board(bytes, self.question.crowding),
+            stream: self.table.stream(self.question.crowding),
+            crowding: self.question.crowding,
+            switch: self.table.switch,
+            slots: Class::holding(bytes).unwrap_or(Class::Chunk).slots(*world),
+        };
+        let most = (EVENTS / rehearsal.events().max(1)).clamp(2, WINDOWS);
+        if windows <= most {
+            return one_more(rehearsal, &machine, windows, bytes);
+        }
+        let run = |windows| rehearsal.run(&machine, 1, windows, bytes);
+        let (half, full) = (run(most / 2), run(most));
+        // While a pipeline fills, windows cost less than the work that they make.
+        let work = full.busiest.saturating_sub(half.busiest);
+        let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
+        one_more(rehearsal, &machine, most, bytes).saturating_add(each.saturating_mul((windows - most) as u64))
+    }
+}
+
+/// What one more call adds to those before it.
+fn one_more(rehearsal: &Rehearsal, machine: &Machine<'_>, windows: usize, bytes: usize) -> u64 {
+    let alone = rehearsal.run(machine, 1, windows, bytes);
+    if machine.hosts.len() > ROW {
+        return alone.end;
+    }
+    let row = rehearsal.run(machine, CALLS, windows, bytes);
+    let work = row.busiest.saturating_sub(alone.busiest);
+    work.max(row.end.saturating_sub(alone.end)) / (CALLS - 1) as u64
+}
+
+/// The price in a world that is larger than those run: each doubling adds as much more than the one before as the last
+/// one that was run did.
+fn grown(small: u64, middle: u64, large: u64, world: usize) -> u64 {
+    let (before, mut step) =
+        (u128::from(middle.saturating_sub(small)).max(1), u128::from(large.saturating_sub(middle)));
+    let first = step;
+    let (mut at, mut price) = (WORLD, u128::from(large));
+    while at < world {
+        step = (step * first / before).min(u128::from(u64::MAX));
+        let next = (2 * at).min(world);
+        price += step * (next - at) as u128 / at as u128;
+        at *= 2;
+    }
+    price.try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_grow_as_they_did() {
+        assert_eq!(grown(10, 20, 30, 256), 50, "logarithmic stays logarithmic");
+        assert_eq!(grown(16, 32, 64, 256), 256, "linear stays linear");
+        assert_eq!(grown(16, 32, 64, 96), 96);
+    }
+}

@@ -1,0 +1,250 @@
+//! What the tuner chooses: what was measured to be best, the same on every host, and soon.
+
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::tuner::{CostTable, Explanation, Plan, Question, Refusal, Verdict, Wanted, choose, plan, rows};
+use std::time::{Duration, Instant};
+
+const TABLE: CostTable = CostTable::BUILT_IN;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+fn chosen(collective: Collective, hosts: &[usize], crowding: usize, bytes: usize) -> Plan {
+    plan(&Question { collective, hosts, bytes, crowding }, None, &TABLE).unwrap()
+}
+
+fn one_host(world: usize) -> Vec<usize> {
+    vec![0; world]
+}
+
+fn all_apart(world: usize) -> Vec<usize> {
+    (0..world).collect()
+}
+
+/// All-reduce on a machine of two cores, measured: (ranks, over streams, bytes) and what was best.
+const MEASURED: &[(usize, bool, usize, Algorithm)] = &[
+    (2, false, 8, Algorithm::OneShot),
+    (2, false, KIB, Algorithm::OneShot),
+    (2, false, 4 * KIB, Algorithm::OneShot),
+    (2, false, 16 * KIB, Algorithm::OneShot),
+    (2, false, 64 * KIB, Algorithm::TwoShot),
+    (2, false, 256 * KIB, Algorithm::TwoShot),
+    (2, false, MIB, Algorithm::TwoShot),
+    (2, false, 16 * MIB, Algorithm::TwoShot),
+    (4, false, 8, Algorithm::OneShot),
+    (4, false, 4 * KIB, Algorithm::OneShot),
+    (4, false, 8 * KIB, Algorithm::OneShot),
+    (4, false, 32 * KIB, Algorithm::TwoShot),
+    (4, false, 64 * KIB, Algorithm::TwoShot),
+    (4, false, MIB, Algorithm::TwoShot),
+    (4, false, 16 * MIB, Algorithm::TwoShot),
+    (8, false, 8, Algorithm::OneShot),
+    (8, false, 4 * KIB, Algorithm::OneShot),
+    (8, false, 8 * KIB, Algorithm::OneShot),
+    (8, false, 32 * KIB, Algorithm::TwoShot),
+    (8, false, 64 * KIB, Algorithm::TwoShot),
+    (8, false, MIB, Algorithm::TwoShot),
+    (8, false, 16 * MIB, Algorithm::TwoShot),
+    (2, true, 8, Algorithm::OneShot),
+    (2, true, 4 * KIB, Algorithm::OneShot),
+    (2, true, 64 * KIB, Algorithm::OneShot),
+    (2, true, MIB, Algorithm::OneShot),
+    (2, true, 16 * MIB, Algorithm::OneShot),
+    (4, true, 8, Algorithm::RecursiveDoubling),
+    (4, true, 4 * KIB, Algorithm::RecursiveDoubling),
+    (4, true, 64 * KIB, Algorithm::RecursiveDoubling),
+    (4, true, 256 * KIB, Algorithm::TwoShot),
+    (4, true, MIB, Algorithm::TwoShot),
+    (4, true, 16 * MIB, Algorithm::TwoShot),
+];
+
+#[test]
+fn choices_agree_with_what_was_measured() {
+    let mut wrong = Vec::new();
+    for &(world, streams, bytes, best) in MEASURED {
+        let hosts = if streams { all_apart(world) } else { one_host(world) };
+        let question =
+            Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
+        let choice = choose(&question, None, &TABLE).unwrap();
+        let price = |algorithm| {
+            let rows = choice.candidates.iter().filter(|row| row.plan.algorithm == algorithm);
+            rows.map(|row| row.predicted_ns).min().unwrap()
+        };
+        // What is as good for all that can be measured may be chosen instead.
+        if 4 * price(best) > 5 * price(choice.plan.algorithm) {
+            wrong.push(format!("{best} expected:\n{}", explanation(&question, None)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn many_hosts_do_not_all_talk_to_each_other_at_once() {
+    for world in [24, 32] {
+        for bytes in [MIB, 16 * MIB] {
+            let plan = chosen(Collective::AllReduce, &all_apart(world), 1, bytes);
+            let few_links = [Algorithm::Ring, Algorithm::HalvingDoubling].contains(&plan.algorithm);
+            assert!(few_links, "{world} hosts, {bytes} bytes: {}", plan.algorithm);
+        }
+    }
+}
+
+#[test]
+fn the_root_serves_a_board_itself() {
+    for world in [4, 8] {
+        let plan = chosen(Collective::Broadcast { root: 1 }, &one_host(world), world.div_ceil(2), 64 * KIB);
+        assert_eq!(plan.algorithm, Algorithm::Linear, "{world} ranks");
+    }
+}
+
+/// Ranks and their boards: one host, all apart, and pairs.
+fn layouts(world: usize) -> [Vec<usize>; 3] {
+    [one_host(world), all_apart(world), (0..world).map(|rank| rank / 2).collect()]
+}
+
+#[test]
+fn every_question_has_an_answer_and_prices_grow_with_bytes() {
+    for world in [1, 2, 3, 5, 8] {
+        for hosts in layouts(world) {
+            for collective in Collective::all(world - 1) {
+                let mut before = 0;
+                for bytes in [0, 8, 4 * KIB, 64 * KIB, MIB, 64 * MIB] {
+                    let question = Question { collective, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
+                    let choice = choose(&question, None, &TABLE).unwrap();
+                    assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
+                    assert!(rows(&question, None).contains(&choice.plan));
+                    let best = choice.candidates.iter().map(|one| one.predicted_ns).min().unwrap();
+                    // Windows are cut unevenly and cores take turns, so a little either way is no news.
+                    assert!(
+                        best + best / 4 + TABLE.switch / 250 >= before,
+                        "{collective:?} {hosts:?} {bytes}: {best} after {before}"
+                    );
+                    before = best;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dearer_machines_are_never_cheaper() {
+    let mut dear = TABLE;
+    for costs in [&mut dear.tiny, &mut dear.small, &mut dear.chunk, &mut dear.tcp] {
+        (costs.alpha, costs.beta, costs.gamma) = (2 * costs.alpha, 2 * costs.beta, 2 * costs.gamma);
+    }
+    (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
+    for hosts in layouts(4) {
+        for bytes in [8, 4 * KIB, MIB] {
+            let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: 1 };
+            let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
+            let (cheap, dear) = (price(&TABLE), price(&dear));
+            assert!(dear >= 2 * cheap - 2 && dear <= 2 * cheap + 2, "{dear} is twice {cheap}");
+        }
+    }
+}
+
+#[test]
+fn prices_are_the_same_everywhere() {
+    // Computed once; every host must come to the same, to the last digit, whatever its arithmetic.
+    let golden = include_str!("golden/prices.txt");
+    let mut text = String::new();
+    for (collective, hosts, crowding, bytes) in [
+        (Collective::AllReduce, one_host(4), 2, 64 * KIB),
+        (Collective::AllReduce, all_apart(4), 1, MIB),
+        (Collective::Broadcast { root: 1 }, vec![0, 0, 1, 1], 1, 100_000),
+        (Collective::AllGather, one_host(3), 2, 1000),
+    ] {
+        let question = Question { collective, hosts: &hosts, bytes, crowding };
+        for one in choose(&question, None, &TABLE).unwrap().candidates {
+            text += &format!("{} {} {} {}\n", collective.name(), one.plan.algorithm, one.plan.window, one.predicted_ns);
+        }
+    }
+    same(golden, &text, "prices.txt");
+}
+
+#[test]
+fn who_is_asked_for_is_taken_or_refused() {
+    let hosts = one_host(4);
+    let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 8, crowding: 1 };
+    let ring = Some(Wanted::from(Algorithm::Ring));
+    let choice = choose(&question, ring, &TABLE).unwrap();
+    assert_eq!(choice.plan.algorithm, Algorithm::Ring);
+    assert!(choice.candidates.iter().any(|one| one.verdict == Verdict::NotAsked));
+    let odd = Plan { algorithm: Algorithm::Ring, window: 1000 };
+    assert_eq!(plan(&question, Some(odd.into()), &TABLE), Ok(odd));
+    assert_eq!(choose(&question, Some(odd.into()), &TABLE).unwrap().plan, odd);
+    let refusal = choose(&question, Some(Algorithm::Pairwise.into()), &TABLE).unwrap_err();
+    assert_eq!(refusal, Refusal { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce });
+    assert!(
+        refusal.to_string().starts_with("'pairwise' has no answer to all_reduce; there are ring, tree"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn choosing_is_soon_done() {
+    // Generous, for builds that are not optimised and machines that are busy.
+    let generous = if cfg!(debug_assertions) { 20 } else { 3 };
+    for (world, most) in [(8, Duration::from_millis(1)), (64, Duration::from_millis(50))] {
+        for hosts in layouts(world) {
+            for collective in Collective::all(0) {
+                let question = Question { collective, hosts: &hosts, bytes: MIB, crowding: world / 2 };
+                let took = (0..3).map(|_| timed(&question)).min().unwrap();
+                assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
+            }
+        }
+    }
+}
+
+fn timed(question: &Question<'_>) -> Duration {
+    let start = Instant::now();
+    plan(question, None, &TABLE).unwrap();
+    start.elapsed()
+}
+
+#[test]
+fn large_worlds_are_priced_too() {
+    let hosts: Vec<usize> = (0..512).map(|rank| rank / 8).collect();
+    let plan = chosen(Collective::Broadcast { root: 511 }, &hosts, 1, MIB);
+    assert!(plan.algorithm.supports(Collective::Broadcast { root: 0 }));
+}
+
+#[test]
+fn absurd_costs_and_sizes_are_priced_too() {
+    let text = "maypole costs 1\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\nswitch A\nwake A\n";
+    let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
+    for hosts in layouts(8) {
+        for collective in Collective::all(0) {
+            for crowding in [1, 8] {
+                let question = Question { collective, hosts: &hosts, bytes: 1 << 50, crowding };
+                let odd = Plan { algorithm: plan(&question, None, &absurd).unwrap().algorithm, window: 1 << 45 };
+                choose(&question, Some(odd.into()), &absurd).unwrap();
+            }
+        }
+    }
+}
+
+fn explanation(question: &Question<'_>, wanted: Option<Wanted>) -> Explanation {
+    Explanation::new(question, question.hosts, wanted, choose(question, wanted, &TABLE), None)
+}
+
+#[test]
+fn explanations_read_like_this() {
+    let hosts = [0, 0, 1, 1];
+    let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 64 * KIB, crowding: 1 };
+    let texts = [
+        explanation(&question, None).to_string(),
+        explanation(&question, Some(Algorithm::Tree.into())).to_string(),
+        explanation(&question, Some(Algorithm::Binomial.into())).to_string(),
+    ];
+    same(include_str!("golden/explanation.txt"), &texts.join("\n"), "explanation.txt");
+}
+
+/// Compares with a golden file; `MAYPOLE_GOLDEN=1` writes it instead.
+fn same(golden: &str, text: &str, name: &str) {
+    if std::env::var_os("MAYPOLE_GOLDEN").is_some() {
+        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), text).unwrap();
+        return;
+    }
+    assert_eq!(golden, text, "tests/golden/{name} is another; MAYPOLE_GOLDEN=1 writes it anew");
+}

@@ -1,0 +1,196 @@
+//! Groups of sends and receives: whatever their order, sizes and tags, they end, and every message is where it belongs.
+
+mod common;
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use common::Lot;
+use maypole::{Communicator, Local, Transport};
+use spawn::{World, as_each_rank, role};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// One message that all ranks know of.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    from: usize,
+    to: usize,
+    tag: u32,
+    len: usize,
+    number: u64,
+}
+
+impl Message {
+    /// Sixteen-bit words that no other message has.
+    fn text(&self) -> Vec<u16> {
+        let mut lot = Lot(self.number);
+        (0..self.len).map(|_| lot.draw() as u16).collect()
+    }
+}
+
+/// Messages between random ranks; the same ones on every rank.
+fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Message> {
+    let message = |_| {
+        // Every third message is short or empty.
+        let len = match lot.below(3) {
+            0 => lot.below(20),
+            _ => lot.below(longest),
+        };
+        Message { from: lot.below(world), to: lot.below(world), tag: lot.below(3) as u32, len, number: lot.draw() }
+    };
+    (0..count).map(message).collect()
+}
+
+/// Puts `all` in an order drawn by lot that leaves those of one key in theirs.
+fn shuffled<T: Copy, K: Eq + std::hash::Hash>(all: &[T], key: impl Fn(&T) -> K, lot: &mut Lot) -> Vec<T> {
+    let mut places: Vec<usize> = (0..all.len()).collect();
+    for last in (1..places.len()).rev() {
+        places.swap(last, lot.below(last + 1));
+    }
+    let mut next: HashMap<K, Vec<T>> = HashMap::new();
+    all.iter().rev().for_each(|it| next.entry(key(it)).or_default().push(*it));
+    places.iter().map(|place| next.get_mut(&key(&all[*place])).unwrap().pop().unwrap()).collect()
+}
+
+/// Everybody posts its part of the same messages, each rank in an order of its own.
+fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let all = messages(world, count, longest, &mut Lot(seed));
+    let mut lot = Lot(seed ^ rank as u64);
+    let mine = |which: fn(&Message) -> usize| all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>();
+    let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), &mut lot);
+    let receives = shuffled(&mine(|it| it.to), |it| (it.from, it.tag), &mut lot);
+    let texts: Vec<_> = sends.iter().map(Message::text).collect();
+    let mut came: Vec<_> = receives.iter().map(|it| vec![0u16; it.len]).collect();
+    let receives_first = lot.below(2) == 0;
+    let arrivals = comm
+        .group(|group| {
+            let mut into = came.iter_mut().zip(&receives);
+            if receives_first {
+                into.by_ref().try_for_each(|(into, it)| group.recv(into, it.from, it.tag))?;
+            }
+            texts.iter().zip(&sends).try_for_each(|(text, it)| group.send(text, it.to, it.tag))?;
+            into.try_for_each(|(into, it)| group.recv(into, it.from, it.tag))
+        })
+        .unwrap();
+    for ((came, it), arrival) in came.iter().zip(&receives).zip(arrivals) {
+        assert!(*came == it.text(), "rank {rank}, seed {seed}: {it:?}");
+        assert_eq!(arrival, (it.from, it.len));
+    }
+}
+
+/// A ring that shifts, both ways in turn; blocking sends would wait in a circle.
+fn shift(comm: &mut Communicator, len: usize) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let ring = [(rank + 1) % world, (rank + world - 1) % world];
+    for (to, from) in [(ring[0], ring[1]), (ring[1], ring[0])] {
+        let mine = Message { from: rank, to, tag: 0, len, number: rank as u64 };
+        let mut came = vec![0; len];
+        comm.exchange(&mine.text(), to, &mut came, from, 0).unwrap();
+        assert!(came == Message { number: from as u64, ..mine }.text());
+    }
+}
+
+/// Everybody to everybody, received from any rank.
+fn all_from_any(comm: &mut Communicator, len: usize) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let of = |from: usize, to: usize| Message { from, to, tag: 7, len: len + from, number: (from * world + to) as u64 };
+    let mine: Vec<_> = (0..world).map(|to| of(rank, to).text()).collect();
+    let mut came = vec![vec![0u16; len + world]; world];
+    let arrivals = comm
+        .group(|group| {
+            came.iter_mut().try_for_each(|into| group.recv_any(into, 7))?;
+            mine.iter().enumerate().try_for_each(|(to, text)| group.send(text, to, 7))
+        })
+        .unwrap();
+    let mut seen: Vec<usize> = arrivals.iter().map(|(from, _)| *from).collect();
+    for (came, (from, count)) in came.iter().zip(arrivals) {
+        assert!(count == len + from && came[..count] == of(from, rank).text());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..world).collect::<Vec<_>>());
+    // Whoever is through might send to one that still receives from any rank.
+    comm.barrier().unwrap();
+}
+
+/// More long messages at once than may be announced.
+fn very_many(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
+    let of = |number: u64| Message { from: 0, to: 0, tag: 0, len: (number as usize % 3) * 5000, number };
+    let texts: Vec<_> = (0..3000).map(|number| of(number).text()).collect();
+    let mut came: Vec<_> = texts.iter().map(|text| vec![0; text.len()]).collect();
+    comm.group(|group| {
+        texts.iter().try_for_each(|text| group.send(text, to, 0))?;
+        came.iter_mut().try_for_each(|into| group.recv(into, from, 0))
+    })
+    .unwrap();
+    assert!(came == texts);
+}
+
+/// What is refused while the group is filled is not sent.
+fn nothing_by_halves(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let refused = comm.group(|group| {
+        (0..world).try_for_each(|to| group.send(&[1u8], to, 0))?;
+        group.send(&[1u8], world, 0)
+    });
+    assert!(refused.unwrap_err().is_harmless());
+    assert_eq!(comm.group(|_| Ok(())).unwrap(), []);
+    let mut came = [0u8];
+    comm.exchange(&[2u8], (rank + 1) % world, &mut came, (rank + world - 1) % world, 0).unwrap();
+    assert_eq!(came, [2]);
+}
+
+fn everything(mut comm: Communicator) {
+    nothing_by_halves(&mut comm);
+    for (seed, count, longest) in [(1, 10, 3), (2, 60, 9000), (3, 120, 30_000), (4, 12, 1 << 20)] {
+        random_group(&mut comm, count, longest, seed);
+    }
+    [0, 1, 8192, 8193, 1 << 20].into_iter().for_each(|len| shift(&mut comm, len));
+    [0, 20_000].into_iter().for_each(|len| all_from_any(&mut comm, len));
+    very_many(&mut comm);
+    comm.barrier().unwrap();
+    comm.close().unwrap();
+}
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    match role().as_deref() {
+        None => {}
+        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
+        Some(_) => as_each_rank(everything),
+    }
+}
+
+#[test]
+fn groups_of_messages_between_processes() {
+    for way in ["shm", "tcp"] {
+        World::new(way, 3).start().succeed();
+    }
+}
+
+#[test]
+fn groups_of_messages_in_mixtures() {
+    World::new("mixed", 4).hosts(&[0, 1, 0, 1]).start().succeed();
+    World::new("mixed", 4).processes(&[&[0, 2], &[1, 3]]).start().succeed();
+}
+
+#[test]
+fn groups_of_messages_between_threads() {
+    for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
+    }
+}
+
+#[test]
+fn groups_of_messages_over_streams_of_a_byte() {
+    for capacity in [1, 17, 100] {
+        Local::new(3).stream_capacity(capacity).timeout(Duration::from_secs(60)).run(|mut comm| {
+            (0..6).for_each(|seed| random_group(&mut comm, 20, 3000, seed));
+            shift(&mut comm, 20_000);
+            all_from_any(&mut comm, 500);
+        });
+    }
+}

@@ -1,0 +1,238 @@
+//! What goes wrong with messages ends in an error that says what, where and why; soon, and on both ends.
+
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use maypole::{Communicator, Error, Local, Result};
+use spawn::{Ended, World, role, say};
+use std::time::{Duration, Instant};
+
+/// What a failed call may take on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+const WAYS: [&str; 2] = ["shm", "tcp"];
+const LONG: usize = 5 << 20;
+
+/// Runs two threads, rank 0 sending and rank 1 receiving, and gives what both of them said.
+fn pair(
+    send: impl Fn(&mut Communicator) -> Result<()> + Sync,
+    receive: impl Fn(&mut Communicator) -> Result<()> + Sync,
+) -> [Option<Error>; 2] {
+    let since = Instant::now();
+    let ends = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
+        let end = if comm.rank() == 0 { send(&mut comm) } else { receive(&mut comm) }.err();
+        if let Some(error) = &end {
+            for later in [comm.send(&[0u8], 0, 0), comm.barrier(), comm.recv_any(&mut [0u8], 0).map(drop)] {
+                assert!(matches!(&later, Err(Error::Failed { first }) if *first == error.to_string()), "{later:?}");
+            }
+        }
+        end
+    });
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    ends.try_into().unwrap()
+}
+
+#[test]
+fn another_length_or_type_than_expected() {
+    let golden = [
+        ("recv(3 x u8, from rank 0, tag 9)", "sends 2 x u8"),
+        ("recv(2 x u16, from rank 0, tag 9)", "sends 2 x u8"),
+        ("recv(1 x u16, from rank 0, tag 9)", "sends 2 x u8"),
+        ("recv_any(up to 1 x u8, tag 9)", "sends 2 x u8"),
+        ("recv(0 x u8, from rank 0, tag 9)", "sends 2 x u8"),
+    ];
+    for (nth, (operation, theirs)) in golden.into_iter().enumerate() {
+        let [sender, receiver] = pair(
+            |comm| comm.send(&[1u8, 2], 1, 9),
+            |comm| match nth {
+                0 => comm.recv(&mut [0u8; 3], 0, 9),
+                1 => comm.recv(&mut [0u16; 2], 0, 9),
+                2 => comm.recv(&mut [0u16], 0, 9),
+                3 => comm.recv_any(&mut [0u8], 9).map(drop),
+                _ => comm.recv::<u8>(&mut [], 0, 9),
+            },
+        );
+        assert!(sender.is_none(), "a short message does not wait");
+        let error = receiver.unwrap();
+        assert!(matches!(error, Error::Mismatch { rank: 1, peer: 0, .. }), "{error:?}");
+        let text = format!("ranks do not match: rank 1 calls {operation} as operation 0, but rank 0 {theirs}");
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn a_long_message_that_is_not_expected() {
+    let [sender, receiver] =
+        pair(|comm| comm.send(&vec![1u8; LONG], 1, 9), |comm| comm.recv(&mut vec![0u8; LONG - 1], 0, 9));
+    let told = receiver.unwrap().to_string();
+    assert!(told.ends_with(&format!("but rank 0 sends {LONG} x u8")), "{told}");
+    let error = sender.unwrap();
+    assert!(matches!(&error, Error::Aborted { rank: 0, cause, .. } if *cause == told), "{error:?}");
+}
+
+#[test]
+fn nobody_sends() {
+    let since = Instant::now();
+    let errors = Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
+        0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
+        _ => {
+            // In no call until the other has given up.
+            std::thread::park_timeout(Duration::from_secs(2));
+            comm.barrier().unwrap_err()
+        }
+    });
+    assert!(since.elapsed() < SOON);
+    assert!(matches!(errors[0], Error::TimedOut { rank: 0, peer: 1, .. }), "{:?}", errors[0]);
+    let text = "rank 0 waited 0.3 s for rank 1 in step 0 of recv(1 x u8, from rank 1, tag 3) (operation 0)";
+    assert!(errors[0].to_string().starts_with(text), "{}", errors[0]);
+
+    let mut alone = Local::new(1).timeout(Duration::from_millis(100)).build().remove(0);
+    let error = alone.recv_any(&mut [0f32; 4], 3).unwrap_err();
+    assert!(matches!(error, Error::NoMessage { rank: 0, .. }), "{error:?}");
+    let text = "rank 0 waited 0.1 s for a message of any rank in recv_any(up to 4 x f32, tag 3) (operation 0)";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn two_long_messages_sent_before_either_is_received() {
+    let errors = Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| {
+        let other = 1 - comm.rank();
+        comm.send(&vec![1u8; LONG], other, 0).unwrap_err()
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        assert!(matches!(error, Error::TimedOut { .. } | Error::Aborted { .. }), "{error:?}");
+        let text = format!("waited 0.3 s for rank {} in step 0 of send({LONG} x u8, to rank ", 1 - rank);
+        let first = matches!(error, Error::TimedOut { .. });
+        assert!(!first || error.to_string().contains(&text), "{error}");
+    }
+}
+
+#[test]
+fn the_other_leaves() {
+    let receive: [fn(&mut Communicator) -> Result<()>; 3] = [
+        |comm| comm.recv(&mut [0u8; 9], 0, 1),
+        |comm| comm.recv_any(&mut [0u8; 9], 1).map(drop),
+        |comm| comm.send(&vec![0u8; LONG], 0, 1),
+    ];
+    for receive in receive {
+        // With and without a link that was there before.
+        for warm in [false, true] {
+            let since = Instant::now();
+            let ends = Local::new(2).timeout(Duration::from_secs(60)).run(move |mut comm| {
+                if warm {
+                    let other = 1 - comm.rank();
+                    comm.exchange(&[1u8], other, &mut [0u8], other, 0).unwrap();
+                }
+                if comm.rank() == 0 { None } else { receive(&mut comm).err() }
+            });
+            let error = ends[1].as_ref().unwrap();
+            assert!(matches!(error, Error::PeerLost { rank: 1, peer: 0, .. }), "{error:?}");
+            // It closes its links just before it says goodbye.
+            let ways = [": it has left", ": the peer closed the connection"];
+            assert!(ways.iter().any(|way| error.to_string().ends_with(way)), "{error}");
+            assert!(since.elapsed() < SOON);
+        }
+    }
+}
+
+/// What a rank process does to its messages.
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    let Some(role) = role() else { return };
+    let mut comm = Communicator::from_env().unwrap();
+    let (rank, world) = (comm.rank(), comm.world());
+    let (since, mut data) = (Instant::now(), vec![7u8; LONG]);
+    let result = match role.as_str() {
+        "endless" => (0..).try_for_each(|round| {
+            if round == 3 {
+                say("ready", "now");
+            }
+            let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
+            comm.exchange(&vec![1u8; LONG], to, &mut data, from, 0)
+        }),
+        // Rank 1 is killed without ever having sent anything.
+        role @ ("receive" | "any") => {
+            say("ready", "now");
+            match (rank, role) {
+                (1, _) => loop {
+                    std::thread::park();
+                },
+                (_, "receive") => comm.recv(&mut data, 1, 0),
+                _ => comm.recv_any(&mut data, 0).map(drop),
+            }
+        }
+        "send and go" => send_and_go(comm),
+        other => panic!("there is no role {other}"),
+    };
+    if let Err(error) = result {
+        say("took", since.elapsed().as_millis());
+        say("error", error);
+    }
+}
+
+/// Rank 1 sends what does not wait, and leaves; the others receive the rest of it once its process has ended.
+fn send_and_go(mut comm: Communicator) -> Result<()> {
+    let rank = comm.rank();
+    if rank == 1 {
+        for to in [0, 2] {
+            comm.send(&[std::process::id()], to, 9)?;
+            (0..3u8).try_for_each(|number| comm.send(&vec![number; 15_000], to, u32::from(number)))?;
+        }
+        say("done", "now");
+        return comm.close();
+    }
+    let (mut process, deadline) = ([0u32], Instant::now() + SOON);
+    comm.recv(&mut process, 1, 9)?;
+    while !has_ended(process[0]) {
+        assert!(Instant::now() < deadline, "a rank that has nothing to do any more does not end");
+        std::thread::yield_now();
+    }
+    for number in [2u8, 0, 1] {
+        let mut came = vec![9; 15_000];
+        comm.recv(&mut came, 1, u32::from(number))?;
+        assert!(came == vec![number; 15_000]);
+    }
+    say("done", "now");
+    comm.close()
+}
+
+/// True of a process that is no more than its parent's memory of it.
+fn has_ended(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[track_caller]
+fn said<'a>(ranks: &'a [Ended], rank: usize, tag: &str) -> &'a str {
+    match ranks[rank].said(tag)[..] {
+        [it] => it,
+        _ => panic!("rank {rank} did not say {tag} once: {ranks:#?}"),
+    }
+}
+
+#[test]
+fn a_process_is_killed() {
+    for way in WAYS {
+        for role in ["endless", "receive", "any"] {
+            let mut running = World::new(role, 3).set("MAYPOLE_TRANSPORT", way).start();
+            running.wait_for("ready", &[0, 1, 2]);
+            running.signal(1, "KILL");
+            let killed = Instant::now();
+            let ended = running.end();
+            assert!(killed.elapsed() < 2 * SOON, "{:?}", killed.elapsed());
+            for rank in [0, 2] {
+                let error = said(&ended, rank, "error");
+                let named = error.contains("lost rank 1 in ") || error.contains("rank 1 died");
+                assert!(named, "{role} over {way}, rank {rank}: {error}\n{ended:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_arrives_although_the_sender_has_left() {
+    for way in WAYS {
+        let ranks = World::new("send and go", 3).set("MAYPOLE_TRANSPORT", way).start().succeed();
+        assert_eq!([0, 1, 2].map(|rank| said(&ranks, rank, "done")), ["now"; 3]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Messages between two ranks: any size, any tag, any order that the law allows; over every kind of link.
+
+mod common;
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use common::Lot;
+use maypole::{Communicator, Element, Local, Transport};
+use spawn::{World, as_each_rank, role};
+use std::time::Duration;
+
+/// Lengths around what changes the way a message goes: short and long, in bytes.
+const LENGTHS: [usize; 9] = [0, 1, 7, 4096, 16 << 10, (16 << 10) + 1, 65_521, 1 << 20, (3 << 20) + 5];
+
+/// What message `number` from one rank to another with some tag says; different bytes for each of these.
+fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> {
+    let seed = [from, to, tag as usize, number, len].iter().fold(7u64, |seed, it| Lot(seed ^ *it as u64).draw());
+    let mut lot = Lot(seed);
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| lot.draw().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+#[track_caller]
+fn expect(comm: &mut Communicator, len: usize, from: usize, tag: u32, number: usize) {
+    let mut came = vec![0u8; len];
+    comm.recv(&mut came, from, tag).unwrap();
+    assert!(came == text(len, from, comm.rank(), tag, number), "{len} bytes from rank {from}, tag {tag}");
+}
+
+/// Every rank sends to the next one, rank 0 first, every length.
+fn around(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let mine = text(len, rank, next, 3, number);
+        if rank == 0 {
+            comm.send(&mine, next, 3).unwrap();
+            expect(comm, len, last, 3, number);
+        } else {
+            expect(comm, len, last, 3, number);
+            comm.send(&mine, next, 3).unwrap();
+        }
+    }
+}
+
+/// Everybody sends short messages to everybody, many before any is received; then takes them in another order of ranks
+/// and tags than they were sent in, each tag in its own order.
+fn out_of_order(comm: &mut Communicator, lot: &mut Lot) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let lens: Vec<usize> = (0..12).map(|_| lot.below(4000)).collect();
+    for to in (0..world).filter(|to| *to != rank) {
+        for (number, len) in lens.iter().enumerate() {
+            let tag = number as u32 % 3;
+            comm.send(&text(*len, rank, to, tag, number), to, tag).unwrap();
+        }
+    }
+    for tag in [2, 0, 1] {
+        for from in (0..world).rev().filter(|from| *from != rank) {
+            for number in (0..lens.len()).filter(|number| *number as u32 % 3 == tag) {
+                expect(comm, lens[number], from, tag, number);
+            }
+        }
+    }
+}
+
+/// More short messages than may wait: the sender goes on once the receiver has taken some.
+fn more_than_there_is_room_for(comm: &mut Communicator) {
+    if comm.rank() == 0 {
+        (0..500).for_each(|number| comm.send(&text(1000, 0, 1, 9, number), 1, 9).unwrap());
+        comm.send(&[1u8], 1, 10).unwrap();
+    } else if comm.rank() == 1 {
+        (0..500).for_each(|number| expect(comm, 1000, 0, 9, number));
+        comm.recv(&mut [0u8], 0, 10).unwrap();
+    }
+}
+
+/// Rank 0 takes a message of everybody, several times over, whoever comes first.
+fn from_any(comm: &mut Communicator, lot: &mut Lot) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let lens: Vec<usize> = (0..3 * world).map(|_| lot.below(100_000)).collect();
+    let len = |from: usize, number: usize| lens[number * world + from];
+    if rank > 0 {
+        return (0..3).for_each(|number| comm.send(&text(len(rank, number), rank, 0, 5, number), 0, 5).unwrap());
+    }
+    let mut seen = vec![0; world];
+    for _ in 0..3 * (world - 1) {
+        let mut came = vec![0u8; 100_000];
+        let (from, count) = comm.recv_any(&mut came, 5).unwrap();
+        assert!(came[..count] == text(len(from, seen[from]), from, 0, 5, seen[from]));
+        assert!(came[count..].iter().all(|byte| *byte == 0));
+        seen[from] += 1;
+    }
+    assert!(seen[1..].iter().all(|messages| *messages == 3));
+}
+
+/// A rank is its own peer for short messages; a long one to itself is refused at once.
+fn to_itself(comm: &mut Communicator) {
+    let rank = comm.rank();
+    for number in 0..3 {
+        comm.send(&text(500, rank, rank, 1, number), rank, 1).unwrap();
+    }
+    (0..3).for_each(|number| expect(comm, 500, rank, 1, number));
+    let error = comm.send(&vec![0u8; 100_000], rank, 1).unwrap_err();
+    assert!(error.is_harmless() && error.to_string().contains("waits for its receive"), "{error}");
+    let (mine, mut came) = (text(3 << 20, rank, rank, 2, 0), vec![0; 3 << 20]);
+    comm.exchange(&mine, rank, &mut came, rank, 2).unwrap();
+    assert!(mine == came);
+}
+
+fn of_type<T: Element + PartialEq>(comm: &mut Communicator, values: [T; 3]) {
+    if comm.rank() == 0 {
+        comm.send(&values, 1, 0).unwrap();
+    } else if comm.rank() == 1 {
+        let mut came = [T::zeroed(); 3];
+        comm.recv(&mut came, 0, 0).unwrap();
+        assert!(came == values);
+    }
+}
+
+/// Collectives and messages do not see one another.
+fn between_collectives(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    for round in 0..20u64 {
+        if rank == 0 {
+            comm.send(&[round; 40], world - 1, 4).unwrap();
+        }
+        let mut sum = [1u64; 1000];
+        comm.all_reduce(&mut sum, maypole::ReduceOp::Sum).unwrap();
+        assert_eq!(sum, [world as u64; 1000]);
+        if rank == world - 1 {
+            let mut came = [0u64; 40];
+            comm.recv(&mut came, 0, 4).unwrap();
+            assert_eq!(came, [round; 40]);
+        }
+    }
+}
+
+fn no_harm(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let errors = [
+        comm.send(&[0u8], world, 0).unwrap_err(),
+        comm.recv(&mut [0u8], world, 0).unwrap_err(),
+        comm.exchange(&[0u8], 0, &mut [0], world, 0).unwrap_err(),
+        comm.group(|group| group.send(&[0u8], world, 0)).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.is_harmless(), "{error}");
+        let why = format!("rank {world} is not one of the {world} ranks");
+        assert!(error.to_string().starts_with(&format!("rank {rank}: ")) && error.to_string().ends_with(&why));
+    }
+}
+
+fn everything(mut comm: Communicator) {
+    no_harm(&mut comm);
+    to_itself(&mut comm);
+    if comm.world() > 1 {
+        everything_of_several(&mut comm);
+        let mut group = comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
+        if group.world() > 1 {
+            around(&mut group);
+            from_any(&mut group, &mut Lot(8));
+        }
+        around(&mut comm);
+    }
+    comm.close().unwrap();
+}
+
+fn everything_of_several(comm: &mut Communicator) {
+    around(comm);
+    out_of_order(comm, &mut Lot(1));
+    more_than_there_is_room_for(comm);
+    from_any(comm, &mut Lot(2));
+    of_type(comm, [1.5f32, f32::MIN, 0.0]);
+    of_type(comm, [u64::MAX, 0, 7]);
+    of_type(comm, [-1i16, 2, 3]);
+    between_collectives(comm);
+}
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    match role().as_deref() {
+        None => {}
+        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
+        Some(_) => as_each_rank(everything),
+    }
+}
+
+#[test]
+fn messages_between_processes() {
+    for way in ["shm", "tcp"] {
+        World::new(way, 3).start().succeed();
+    }
+}
+
+#[test]
+fn messages_between_hosts() {
+    World::new("mixed", 4).hosts(&[0, 0, 1, 1]).start().succeed();
+}
+
+#[test]
+fn messages_between_threads_and_processes() {
+    World::new("mixed", 4).processes(&[&[0, 2], &[1], &[3]]).start().succeed();
+}
+
+#[test]
+fn messages_between_threads() {
+    for hosts in [&[0][..], &[0, 0], &[0, 0, 0, 0, 0], &[0, 1, 0, 1, 2]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
+    }
+}

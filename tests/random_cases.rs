@@ -1,0 +1,171 @@
+//! Ten thousand calls drawn by lot, over real processes, against a naive computation, as bits.
+//!
+//! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled; each group runs its cases over shared
+//! memory and TCP in turns, or over both at once between pretended hosts. Whatever fails prints the line that runs it
+//! again alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo test --test random_cases`. `TEST_SEED` draws other
+//! cases, `TEST_CASES` says how many a group runs each way.
+
+#[path = "common/case.rs"]
+mod case;
+mod common;
+#[path = "common/lengths.rs"]
+mod lengths;
+#[path = "common/number.rs"]
+mod number;
+#[path = "common/oracle.rs"]
+mod oracle;
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use case::Case;
+use common::Lot;
+use lengths::Lengths;
+use maypole::algorithms::Algorithm;
+use maypole::{Communicator, DataType, ReduceOp, Transport};
+use spawn::{Ended, World, role, say};
+use std::collections::HashMap;
+
+const RANKS: usize = 8;
+/// How the ranks are split, by the size of the first group: so there is every world from 1 to 8.
+const SPLITS: [usize; 5] = [8, 7, 6, 5, 4];
+/// Each way of each group: 18 over one transport alone, 9 over both, are more than 10,000.
+const CASES: u64 = 375;
+
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// The group of this rank: the ranks drawn first are one, the others another.
+fn group(comm: &mut Communicator, first: usize, lot: &mut Lot) -> Communicator {
+    let mut shuffled: Vec<usize> = (0..RANKS).collect();
+    (1..RANKS).for_each(|last| shuffled.swap(last, lot.below(last + 1)));
+    let place = shuffled[comm.rank()];
+    comm.split(Some(u64::from(place < first)), place as i64).unwrap().expect("everybody has a group")
+}
+
+/// A way of a group, and what its cases are drawn from.
+struct Way {
+    name: &'static str,
+    comm: Communicator,
+    seeds: Lot,
+}
+
+impl Way {
+    fn new(name: &'static str, comm: Communicator, seed: u64) -> Self {
+        let number = seed.wrapping_mul(1000) + (comm.world() * 10 + name.len()) as u64;
+        Self { name, comm, seeds: Lot(number) }
+    }
+
+    /// The next case, or the one that is to be run again.
+    fn next(&mut self) {
+        let seed = self.seeds.draw();
+        let Ok(only) = std::env::var("TEST_CASE") else { return self.run(seed) };
+        let seed = only.strip_prefix(&format!("{} {} ", self.name, self.comm.world()));
+        if let Some(seed) = seed {
+            self.run(seed.parse().expect("the last word of TEST_CASE is a number"));
+        }
+    }
+
+    fn run(&mut self, seed: u64) {
+        let Self { name, comm, .. } = self;
+        let world = comm.world();
+        let case = Case::draw(&mut Lot(seed), world);
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.run(comm))).is_err() {
+            panic!("again: TEST_CASE=\"{name} {world} {seed}\" cargo test --test random_cases");
+        }
+        if comm.rank() == 0 {
+            say("ran", Words { way: format!("{name} {world}"), case: &case });
+        }
+    }
+}
+
+/// What a case was, to be counted.
+struct Words<'a> {
+    way: String,
+    case: &'a Case,
+}
+
+impl std::fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Case { collective, kind, op, lengths, in_place, algorithm, deterministic, .. } = self.case;
+        let form = match lengths {
+            Lengths::Even(_) if *in_place => "in-place",
+            Lengths::Even(_) => "apart",
+            Lengths::Blocks(_) | Lengths::Pairs(_) => "variable",
+        };
+        let algorithm = algorithm.map_or("auto", Algorithm::name);
+        let algorithm = if *deterministic { "deterministic" } else { algorithm };
+        write!(f, "{} {} {algorithm} {} {op} {form}", self.way, collective.name(), kind.name())
+    }
+}
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    let Some(role) = role() else { return };
+    let (seed, cases) = (variable("TEST_SEED").unwrap_or(1), variable("TEST_CASES").unwrap_or(CASES));
+    let mut comm = Communicator::from_env().unwrap();
+    let mut lot = Lot(seed);
+    for first in SPLITS {
+        let mut group = group(&mut comm, first, &mut lot);
+        let mut ways = match role.as_str() {
+            "one host" => vec![
+                Way::new("shm", group.over(Transport::Shm).unwrap(), seed),
+                Way::new("tcp", group.over(Transport::Tcp).unwrap(), seed + 1),
+            ],
+            _ => vec![Way::new("mixed", group, seed)],
+        };
+        for _ in 0..cases {
+            ways.iter_mut().for_each(Way::next);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_cases() {
+    let start = |world: World| {
+        ["TEST_SEED", "TEST_CASES", "TEST_CASE"]
+            .into_iter()
+            .fold(world, |world, name| {
+                std::env::var(name).into_iter().fold(world, |world, value| world.set(name, value))
+            })
+            .start()
+            .succeed()
+    };
+    let mut ended = start(World::new("one host", RANKS));
+    ended.extend(start(World::new("hosts", RANKS).hosts(&[0, 0, 0, 1, 1, 2, 3, 3])));
+    if std::env::vars().all(|(name, _)| !name.starts_with("TEST_CASE")) {
+        check_coverage(&ended);
+    }
+}
+
+/// That nothing was left out.
+fn check_coverage(ended: &[Ended]) {
+    let cases: Vec<Vec<&str>> =
+        ended.iter().flat_map(|ended| ended.said("ran")).map(|words| words.split(' ').collect()).collect();
+    assert!(cases.len() >= 10_000, "only {} cases", cases.len());
+    let drawn = |of: fn(&[&str]) -> String| {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        cases.iter().for_each(|case| *counts.entry(of(case)).or_default() += 1);
+        counts
+    };
+    let ways = drawn(|case| case[..2].join(" "));
+    assert_eq!(ways.len(), 3 * RANKS, "{ways:?}");
+    let algorithms = drawn(|case| case[2..4].join(" "));
+    for algorithm in Algorithm::ALL {
+        for collective in algorithm.collectives() {
+            let pair = format!("{} {algorithm}", collective.name());
+            assert!(algorithms.contains_key(&pair), "{pair} was never drawn");
+        }
+    }
+    let types = drawn(|case| case[4..6].join(" "));
+    for kind in DataType::ALL {
+        let able = ReduceOp::ALL.into_iter().filter(|op| op.supports(kind));
+        for op in able.map(ReduceOp::name).chain(["premul-sum"]) {
+            assert!(types.contains_key(&format!("{} {op}", kind.name())), "{op} of {} was never drawn", kind.name());
+        }
+    }
+    let forms = drawn(|case| format!("{} {}", case[2], case[6]));
+    // A barrier has no buffers, a broadcast one, and the five that have blocks have the third form.
+    assert_eq!(forms.len(), 2 * 11 + 5, "{forms:?}");
+}

@@ -1,0 +1,77 @@
+//! What becomes of a trace if something goes wrong.
+
+use crate::spawn::World;
+use maypole::{Communicator, ReduceOp};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// More calls than are written at once.
+pub(crate) fn much(comm: &mut Communicator) {
+    for _ in 0..10_000 {
+        comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
+    }
+}
+
+#[test]
+fn files_that_cannot_be_written_do_no_harm() {
+    for file in ["/nonexistent/folder/trace.json", "/dev/full"] {
+        let ended = World::new("much", 2).set("MAYPOLE_TRACE", file).start().succeed();
+        let lines: Vec<_> = ended.iter().flat_map(|ended| &ended.lines).filter(|line| line.contains(file)).collect();
+        assert_eq!(lines.len(), 1, "said once: {lines:?}");
+        assert!(lines[0].contains("nothing is traced: "), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_fills_ends_the_trace_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let mut command = Command::new("sh");
+    // A limit on the size of files, in units of 512 bytes, stands for a small disk.
+    command.args(["-c", "ulimit -f 400; trap '' XFSZ; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    command.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.env("TEST_ROLE", "much").env("MAYPOLE_TRACE", &path).env("MAYPOLE_RANK", "0").env("MAYPOLE_WORLD", "1");
+    let output = command.env("MAYPOLE_ADDRESS", "127.0.0.1").output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    assert_eq!(complaint.matches("the trace ends early").count(), 1, "{complaint}");
+    let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(file["traceEvents"].is_array());
+}
+
+#[test]
+fn a_trace_that_is_full_says_so_and_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    Communicator::run_local(1, |mut comm| {
+        comm.trace(&path.to_string_lossy()).unwrap();
+        for _ in 0..maypole::record::MOST {
+            comm.all_reduce(&mut [1u64], ReduceOp::Sum).unwrap();
+        }
+    });
+    let text = std::fs::read_to_string(&path).unwrap();
+    let slices = text.matches("\"ph\":\"X\"").count();
+    let most = maypole::record::MOST;
+    assert!((most..most + 3).contains(&slices), "{slices}");
+    assert!(text.len() < 100 << 20, "{} bytes", text.len());
+    serde_json::from_str::<Value>(&text).unwrap();
+}
+
+#[test]
+fn the_wait_that_never_ended_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    Communicator::run_local(2, |mut comm| {
+        comm.trace(&path.to_string_lossy()).unwrap();
+        comm.barrier().unwrap();
+        if comm.rank() == 1 {
+            comm.set_timeout(Duration::from_secs(20));
+            comm.all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
+            // It is there while the communicator still is.
+            let text = std::fs::read_to_string(&path).unwrap();
+            serde_json::from_str::<Value>(&text).unwrap();
+            assert!(text.contains("wait for 0 in vain"), "{text}");
+        }
+    });
+}
