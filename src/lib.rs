@@ -79,6 +79,7 @@
 //! | [`comm`] | [`Communicator`], the front door |
 //! | [`launch`] | who am I, and where is rank 0: what every launcher says |
 //! | [`bootstrap`] | how processes find one another and let nobody else in |
+//! | [`detect`] | what is in this machine: GPUs, links between them, network cards, cores |
 //! | [`service`] | the control plane: agreeing, connecting, failing together |
 //!
 //! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports` (boards, streams,
@@ -89,6 +90,7 @@ pub mod algorithms;
 pub mod bootstrap;
 pub mod collective;
 pub mod comm;
+pub mod detect;
 pub mod draw;
 pub mod element;
 pub mod error;

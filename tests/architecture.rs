@@ -22,6 +22,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("lower", "collective schedule walk", "lowering is pure and knows no algorithm"),
     ("element", "", "elements depend on nothing"),
     ("error", "algorithms collective element", "errors are data"),
+    ("detect", "topology", "detection fills in what a description has, and plans nothing with it"),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
     ("tuned", "tuner", "where measured costs are kept is no matter of the pure tuner"),
     ("record", "execute lower trace", "the recorder watches the executor; it knows no collective"),

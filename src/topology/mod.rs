@@ -19,21 +19,42 @@
 //! | [`build`] | from what was found to schedules |
 //! | [`predict`] | how long that takes, and which link keeps it from being faster |
 //! | [`protocol`] | what a message costs besides its bytes |
+//! | [`published`] | what others measured on machines that can be recognised |
+//! | [`picture`] | a machine and its rings as SVG |
+//! | [`description`] | any of the texts below, told apart by what it contains |
+//! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
+//! | [`xml`] | the topology files of NCCL and RCCL |
+//! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
+//! | [`choice`] | which transport two ranks use, and why no better one |
+//! | [`convert`] | from each of them to the graph |
+//! | [`printed`], [`answers`], [`text`] | a cell, what every description answers, and where it is not understood |
 
+pub mod answers;
 pub mod bandwidth;
 pub mod build;
+pub mod choice;
 pub mod class;
 pub mod cluster;
+pub mod convert;
+pub mod description;
 pub mod disjoint;
 pub mod lanes;
 mod load;
+pub mod matrix;
 pub mod model;
 pub mod pairs;
+pub mod picture;
 pub mod predict;
+pub mod printed;
 pub mod protocol;
+pub mod published;
 pub mod rails;
 pub mod rings;
+pub mod rocm;
+pub mod text;
 pub mod trees;
+pub mod xml;
 
 pub use class::Class;
+pub use description::Description;
 pub use model::{Kind, Link, LinkKind, Node, Path, Topology};

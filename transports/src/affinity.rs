@@ -47,9 +47,21 @@ pub fn bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
 
 /// The `nth` of `allowed`, counted round, and the mask of it alone.
 fn choose(nth: usize, allowed: &CpuSet) -> io::Result<(usize, CpuSet)> {
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let cores = of(allowed);
     let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
     let mut one = CpuSet::new();
     one.set(core);
     Ok((core, one))
+}
+
+/// The cores that the calling thread may run on, ascending.
+///
+/// # Errors
+/// What the kernel says, for instance where a sandbox forbids the call.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    sched_getaffinity(None).map(|mask| of(&mask)).map_err(io::Error::from)
+}
+
+fn of(mask: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|core| mask.is_set(*core)).collect()
 }

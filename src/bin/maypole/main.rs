@@ -12,6 +12,7 @@ mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod topo;
 mod tune;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ enum Command {
     Explain(explain::Args),
     Tune(tune::Args),
     Key(key::Args),
+    Topo(topo::Args),
     Doctor(doctor::Args),
 }
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::main(args),
         Command::Tune(args) => tune::main(args),
         Command::Key(args) => key::main(args),
+        Command::Topo(args) => topo::main(args),
         Command::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {
