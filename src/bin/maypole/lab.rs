@@ -123,7 +123,7 @@ impl Report<'_> {
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
              # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
-             #{:>7} {:<25} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
+             #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
             self.laboratory.world(),
@@ -144,7 +144,7 @@ impl Report<'_> {
     fn row(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         format!(
-            " {:>7} {:<25} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
+            " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
             demand.shape.to_string(),
             prediction.seconds * 1e6,
@@ -177,7 +177,8 @@ impl Report<'_> {
 
     /// GB/s, of the whole and of a link.
     fn bandwidths(&self, bytes: usize, prediction: Prediction) -> [f64; 2] {
-        let algorithm = if bytes == 0 { 0.0 } else { bytes as f64 / prediction.seconds / 1e9 };
+        let moves = bytes > 0 && prediction.seconds > 0.0;
+        let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.laboratory.world())]
     }
 
