@@ -69,8 +69,10 @@ pub struct Worker<T> {
 pub struct Outcome {
     /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
     pub report: Report,
-    /// What this rank's pipeline did when, in seconds since all ranks began.
+    /// What this rank's pipeline did when, in seconds since the step began here.
     pub trace: Trace,
+    /// When it began, in seconds since all ranks were made.
+    pub began: f64,
     /// Most bytes of activations that waited for their backward at once, those of the head not counted.
     pub activations: usize,
 }
@@ -109,6 +111,7 @@ impl<T: Real> Worker<T> {
     /// # Errors
     /// As every collective.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
+        let (start, began) = (Instant::now(), self.epoch.elapsed().as_secs_f64());
         let batches = self.batches(text, self.session.step, rows);
         *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
@@ -121,19 +124,21 @@ impl<T: Real> Worker<T> {
         let ledger = &*self.ledger;
         let mut run =
             Run { gpt, store, ledger, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
-        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, self.epoch)?;
+        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
-        Ok(Outcome { report, trace, activations })
+        Ok(Outcome { report, trace, began, activations })
     }
 
-    /// What all ranks of this rank's pipeline did, from their traces. They all call it.
+    /// What all ranks of this rank's pipeline did in a step. They all call it.
     ///
     /// # Errors
     /// As the collective.
-    pub fn gather_trace(&self, trace: &Trace) -> Result<Trace> {
-        let numbers: Vec<f64> = trace.spans.iter().flat_map(Span::to_numbers).collect();
+    pub fn gather_trace(&self, outcome: &Outcome) -> Result<Trace> {
+        let (trace, began) = (&outcome.trace, outcome.began);
+        let since = |span: &Span| Span { start: span.start + began, end: span.end + began, ..*span };
+        let numbers: Vec<f64> = trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
         let all = self.groups.pp.gather(&numbers)?;
         let spans = all.chunks_exact(Span::NUMBERS).map(Span::from_numbers).collect();
         Ok(Trace { spans, ..*trace }.from_zero())
