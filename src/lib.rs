@@ -116,3 +116,8 @@ pub use error::{Error, Result};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
