@@ -1,6 +1,6 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
-use super::call::{Call, Reduction};
+use super::call::{Call, Reduction, held};
 use super::control::Control;
 use super::counts::{Count, Counts, Interned};
 use super::surroundings::{Surroundings, boards_of};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure, What};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
-use crate::schedule::{Layout, Placement, Schedule};
+use crate::schedule::{Placement, Schedule};
 use crate::service::{Cause, CauseKind, Pulse};
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
@@ -395,14 +395,5 @@ impl Engine {
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
         self.executor.set_timeout(timeout);
-    }
-}
-
-/// Elements of a buffer that holds these chunks.
-fn held(held: Held, layout: &Layout) -> usize {
-    match held {
-        Held::All => layout.count(),
-        Held::One(chunk) => layout.range(chunk).len(),
-        Held::Nothing => 0,
     }
 }
