@@ -1,6 +1,6 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
-use super::call::{Call, Reduction};
+use super::call::{Call, Reduction, held};
 use super::choice::Means;
 use super::control::Control;
 use super::counters::Counters;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
-use crate::schedule::{Layout, Placement, Schedule};
+use crate::schedule::{Placement, Schedule};
 use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
@@ -325,14 +325,5 @@ impl Engine {
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-}
-
-/// Elements of a buffer that holds these chunks.
-fn held(held: Held, layout: &Layout) -> usize {
-    match held {
-        Held::All => layout.count(),
-        Held::One(chunk) => layout.range(chunk).len(),
-        Held::Nothing => 0,
     }
 }
