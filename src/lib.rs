@@ -65,6 +65,7 @@
 //! | [`verify`] | schedules on symbols: the checker |
 //! | [`simulate`] | schedules on clocks: the price |
 //! | [`trace`] | what happened when, as text and for a viewer |
+//! | [`topology`] | what lies between the ranks: links, rings and trees over them, predictions |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
 //! | [`element`], [`error`] | what buffers are made of; what can go wrong |
@@ -78,6 +79,7 @@
 //! | [`comm`] | [`Communicator`], the front door |
 //! | [`launch`] | who am I, and where is rank 0: what every launcher says |
 //! | [`bootstrap`] | how processes find one another and let nobody else in |
+//! | [`detect`] | what is in this machine: GPUs, links between them, network cards, cores |
 //! | [`service`] | the control plane: agreeing, connecting, failing together |
 //!
 //! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports` (boards, streams,
@@ -88,6 +90,7 @@ pub mod algorithms;
 pub mod bootstrap;
 pub mod collective;
 pub mod comm;
+pub mod detect;
 pub mod draw;
 pub mod element;
 pub mod error;
@@ -98,6 +101,7 @@ pub mod record;
 pub mod schedule;
 pub mod service;
 pub mod simulate;
+pub mod topology;
 pub mod trace;
 pub mod tuned;
 pub mod tuner;

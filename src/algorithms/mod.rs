@@ -19,6 +19,7 @@
 //! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
 //! | [`hierarchical`] | two of them, within hosts and across: all but all-to-all and scans |
+//! | [`reordered`] | any of them with the ranks in another order, or in several at once |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
 //! steps say, and [`verify`](crate::verify) derives whether that is the order of the ranks.
@@ -34,6 +35,7 @@ pub mod halving;
 pub mod hierarchical;
 pub mod linear;
 pub mod pairwise;
+pub mod reordered;
 pub mod ring;
 pub mod scan;
 pub mod scatter_gather;

@@ -6,11 +6,13 @@ mod doctor;
 mod draw;
 mod explain;
 mod key;
+mod lab;
 mod names;
 mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod topo;
 mod tune;
 
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ enum Command {
     Explain(explain::Args),
     Tune(tune::Args),
     Key(key::Args),
+    Topo(topo::Args),
     Doctor(doctor::Args),
 }
 
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::main(args),
         Command::Tune(args) => tune::main(args),
         Command::Key(args) => key::main(args),
+        Command::Topo(args) => topo::main(args),
         Command::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
 //! `maypole simulate`: what collectives would cost, by a model of links.
 
-use crate::{names, sizes};
-use anyhow::{Context, Result, bail};
+use crate::{lab, names, sizes};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
@@ -16,47 +16,50 @@ use std::process::ExitCode;
 /// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and combining costs gamma
 /// a byte.
 ///
-/// The defaults are about those of TCP on a 10 Gbit/s network.
+/// The defaults are about those of TCP on a 10 Gbit/s network. With --cluster, links are those of a made-up cluster.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or barrier.
-    #[arg(value_parser = names::collective)]
-    collective: Collective,
+    #[arg(value_parser = names::collective, required_unless_present_any = ["named", "cluster"])]
+    collective: Option<Collective>,
+
+    #[command(flatten)]
+    lab: lab::Options,
 
     /// Which algorithm [default: all that there are].
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
     /// How many ranks.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, conflicts_with = "cluster")]
     ranks: usize,
 
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all blocks together.
-    #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse)]
-    bytes: usize,
+    /// Bytes of the whole: of the vector, or of all blocks together. With --cluster also several, 1M..1G.
+    #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
+    bytes: sizes::Sweep,
 
     /// Seconds that every message is under way, however short.
-    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost, conflicts_with = "cluster")]
     alpha: f64,
 
     /// Seconds a byte: one over the bandwidth.
-    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost, conflicts_with = "cluster")]
     beta: f64,
 
     /// Seconds to combine a byte.
-    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost, conflicts_with = "cluster")]
     gamma: f64,
 
     /// Into how many windows every chunk is cut, so that windows overlap [default: 1, 2, 4 ... 64, whichever is fastest].
-    #[arg(short, long, value_name = "N", value_parser = windows)]
+    #[arg(short, long, value_name = "N", value_parser = windows, conflicts_with = "cluster")]
     windows: Option<usize>,
 
     /// What messages of one rank share.
-    #[arg(long, value_enum, default_value_t = Share::Single)]
+    #[arg(long, value_enum, default_value_t = Share::Single, conflicts_with = "cluster")]
     ports: Share,
 
     /// One JSON object a line.
@@ -95,7 +98,15 @@ struct Prediction {
 }
 
 pub(crate) fn main(args: Args) -> Result<ExitCode> {
-    let collective = names::rooted(args.collective, args.root, args.ranks)?;
+    let wanted = args.collective.or(args.lab.named).context("which collective? name one")?;
+    if let Some(cluster) = &args.lab.cluster {
+        let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
+        let question =
+            lab::Question { cluster, collective: wanted, root: args.root, algorithm, bytes, json: args.json };
+        return lab::main(&args.lab, &question);
+    }
+    ensure!(args.bytes.sizes().len() == 1, "several sizes need --cluster");
+    let collective = names::rooted(wanted, args.root, args.ranks)?;
     let algorithms = match args.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => bail!("{}", names::no_answer(algorithm, collective)),
         Some(algorithm) => vec![algorithm],
@@ -125,21 +136,21 @@ impl Args {
             Some(windows) => vec![windows],
             None => vec![1, 2, 4, 8, 16, 32, 64],
         };
-        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
+        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows, collective)));
         // The first of equals: fewer windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("there are candidates");
         Prediction { algorithm, windows, steps, estimate }
     }
 
-    fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
-        let layout = self.layout(schedules);
+    fn price(&self, schedules: &[Schedule], windows: usize, collective: Collective) -> Estimate {
+        let layout = self.layout(schedules, collective);
         simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
     }
 
     fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
         let schedules = prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
-        let layout = self.layout(&schedules);
+        let layout = self.layout(&schedules, collective);
         timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
     }
 
@@ -151,8 +162,8 @@ impl Args {
         Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
     }
 
-    fn layout(&self, schedules: &[Schedule]) -> Layout {
-        Layout::even(self.whole(), schedules[0].chunks)
+    fn layout(&self, schedules: &[Schedule], collective: Collective) -> Layout {
+        Layout::even(self.whole(collective), schedules[0].chunks)
     }
 
     fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
@@ -169,8 +180,8 @@ impl Args {
     }
 
     /// Bytes of the whole; a barrier has none.
-    fn whole(&self) -> usize {
-        if self.collective == Collective::Barrier { 0 } else { self.bytes }
+    fn whole(&self, collective: Collective) -> usize {
+        if collective == Collective::Barrier { 0 } else { self.bytes.first }
     }
 
     fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
@@ -180,7 +191,7 @@ impl Args {
             "algorithm": algorithm.name(),
             "ranks": self.ranks,
             "root": collective.root(),
-            "bytes": self.whole(),
+            "bytes": self.whole(collective),
             "windows": windows,
             "steps": steps,
             "seconds": estimate.seconds,
@@ -191,7 +202,7 @@ impl Args {
     }
 
     fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
-        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
+        let (name, size) = (names::dashed(collective), sizes::name(self.whole(collective)));
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
              # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\

@@ -20,6 +20,28 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Some sizes: one, or from one to another, each twice as large as the one before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Sweep {
+    pub(crate) first: usize,
+    last: usize,
+}
+
+impl Sweep {
+    /// Every size.
+    pub(crate) fn sizes(self) -> Vec<usize> {
+        let next = |size: &usize| size.checked_mul(2).filter(|next| *next <= self.last);
+        std::iter::successors(Some(self.first), next).collect()
+    }
+}
+
+/// Reads `64M`, or `1M..1G`.
+pub(crate) fn sweep(text: &str) -> Result<Sweep, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let sweep = Sweep { first: parse(first)?, last: parse(last)? };
+    if sweep.last < sweep.first { Err(format!("{text:?} goes down; write 1M..1G")) } else { Ok(sweep) }
+}
+
 /// Writes a size in the largest unit that divides it: `4K`, `1000`.
 pub(crate) fn name(bytes: usize) -> String {
     let unit = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
@@ -47,6 +69,16 @@ mod tests {
         {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn sweeps_double() {
+        let sizes = |text: &str| sweep(text).map(Sweep::sizes);
+        assert_eq!(sizes("1K"), Ok(vec![1024]));
+        assert_eq!(sizes("1K..4K"), Ok(vec![1024, 2048, 4096]));
+        assert_eq!(sizes("3..8"), Ok(vec![3, 6]));
+        assert!(sizes("4K..1K").is_err() && sizes("1..").is_err() && sizes("..").is_err());
+        assert_eq!(sizes(&format!("1..{}", usize::MAX)).map(|sizes| sizes.len()), Ok(64));
     }
 
     #[test]

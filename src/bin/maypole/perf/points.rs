@@ -2,6 +2,7 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::collective::{Collective, Held};
+pub(super) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
 use std::ops::Range;
 
@@ -95,18 +96,6 @@ impl Point {
             Collective::Barrier => &[Place::Apart],
             _ => &[Place::Apart, Place::Same],
         }
-    }
-}
-
-/// What algorithm bandwidth is multiplied with, so that the product can be compared with what a link carries: the part
-/// of the whole that each rank must send or receive. These are the factors of nccl-tests.
-pub(super) fn bus_factor(collective: Collective, world: usize) -> f64 {
-    let others = (world - 1) as f64 / world as f64;
-    match collective {
-        Collective::AllReduce => 2.0 * others,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
-        Collective::Scan | Collective::ExclusiveScan | Collective::Barrier => 1.0,
-        _ => others,
     }
 }
 

@@ -1,0 +1,135 @@
+//! What is trained on: text as numbers, and which part of it is in which row of which batch.
+//!
+//! Row `j` of a run is a function of the seed and of `j`, never of the rank that asks or of how many there are. So a batch
+//! of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8 micro-batches; and a run that resumes at step `k`
+//! needs no more than `k`.
+
+use crate::random::random;
+use std::ops::Range;
+
+/// Rows of tokens and what comes after each, as one rank trains on them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// How many rows.
+    pub rows: usize,
+    /// Row after row.
+    pub tokens: Vec<u32>,
+    /// What comes after each token.
+    pub targets: Vec<u32>,
+    /// Where in its row each token stands.
+    pub positions: Vec<u32>,
+    /// What one token's loss is multiplied by: one over the tokens of the global batch, so that losses and gradients of all
+    /// ranks and micro-batches are simply summed.
+    pub weight: f64,
+}
+
+impl Batch {
+    /// Tokens of a row.
+    pub fn columns(&self) -> usize {
+        self.tokens.len() / self.rows
+    }
+
+    /// Columns `columns` of every row: a rank's part of the context.
+    #[must_use]
+    pub fn cut(&self, columns: &[usize]) -> Self {
+        let cut = |all: &[u32]| {
+            let rows = all.chunks_exact(self.columns());
+            rows.flat_map(|row| columns.iter().map(|column| row[*column])).collect::<Vec<_>>()
+        };
+        Self {
+            rows: self.rows,
+            tokens: cut(&self.tokens),
+            targets: cut(&self.targets),
+            positions: cut(&self.positions),
+            weight: self.weight,
+        }
+    }
+}
+
+/// A text as tokens, and how rows are drawn from it.
+#[derive(Clone, Debug)]
+pub struct Text {
+    tokens: Vec<u32>,
+    context: usize,
+    seed: u64,
+}
+
+impl Text {
+    /// Rows of `context` tokens, drawn by `seed`.
+    ///
+    /// # Panics
+    /// If the text is not longer than a row.
+    pub fn new(tokens: Vec<u32>, context: usize, seed: u64) -> Self {
+        assert!(tokens.len() > context, "a text of {} tokens has no row of {context} and a target", tokens.len());
+        Self { tokens, context, seed }
+    }
+
+    /// Bytes as tokens.
+    ///
+    /// # Panics
+    /// If the text is not longer than a row.
+    pub fn of_bytes(bytes: &[u8], context: usize, seed: u64) -> Self {
+        Self::new(bytes.iter().map(|byte| u32::from(*byte)).collect(), context, seed)
+    }
+
+    /// A language of one sentence form in endless variation, for tests that need no file: it can be learnt, and not at
+    /// once.
+    pub fn invented(context: usize, seed: u64) -> Self {
+        let mut text = String::new();
+        for nth in 0..400 {
+            let pick =
+                |salt: u64, words: &[&'static str]| words[(random(seed ^ salt, nth) % words.len() as u64) as usize];
+            let (who, what) = (pick(1, &["rank", "ring", "tree", "chunk"]), pick(2, &["sends", "sums", "waits for"]));
+            text +=
+                &format!("the {} {who} {what} the {who} of {}. ", pick(3, &["old", "new"]), pick(4, &["two", "four"]));
+        }
+        Self::of_bytes(text.as_bytes(), context, seed)
+    }
+
+    /// Rows number `rows` of the run; the weight of each token is `weight`.
+    pub fn batch(&self, rows: Range<u64>, weight: f64) -> Batch {
+        let count = (rows.end - rows.start) as usize;
+        let empty = || Vec::with_capacity(count * self.context);
+        let (mut tokens, mut targets, mut positions) = (empty(), empty(), empty());
+        for row in rows {
+            let places = (self.tokens.len() - self.context) as u64;
+            let text = &self.tokens[(random(self.seed, row) % places) as usize..][..self.context + 1];
+            tokens.extend_from_slice(&text[..self.context]);
+            targets.extend_from_slice(&text[1..]);
+            positions.extend(0..self.context as u32);
+        }
+        Batch { rows: count, tokens, targets, positions, weight }
+    }
+
+    /// The global batch of `rows` rows of step `step`, cut into `parts` batches of as many rows: by data-parallel rank and
+    /// then by micro-batch.
+    ///
+    /// # Panics
+    /// If the rows cannot be cut so.
+    pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<Batch> {
+        assert!(rows.is_multiple_of(parts), "{rows} rows are no {parts} equal parts");
+        let (first, each) = (step * rows as u64, (rows / parts) as u64);
+        let weight = 1.0 / (rows * self.context) as f64;
+        (0..parts as u64).map(|part| self.batch(first + part * each..first + (part + 1) * each, weight)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_do_not_depend_on_how_they_are_asked_for() {
+        let text = Text::invented(16, 3);
+        let whole = text.step(5, 8, 1).remove(0);
+        let parts = text.step(5, 8, 4);
+        assert_eq!(whole.tokens, parts.iter().flat_map(|part| part.tokens.clone()).collect::<Vec<_>>());
+        assert_eq!(whole.tokens[1..16], whole.targets[..15]);
+        assert_ne!(whole.tokens, text.step(6, 8, 1)[0].tokens);
+        let halves: Vec<Batch> =
+            [0, 8].into_iter().map(|from| whole.cut(&(from..from + 8).collect::<Vec<_>>())).collect();
+        assert_eq!(halves[1].positions[..9], [8, 9, 10, 11, 12, 13, 14, 15, 8]);
+        assert_eq!(halves[1].tokens[8..], whole.cut(&(8..16).collect::<Vec<_>>()).tokens[8..]);
+        assert_eq!(halves[0].tokens[8], whole.tokens[16]);
+    }
+}

@@ -1,0 +1,238 @@
+//! The ranks that an axis joins: the trainer's one seam to the library's collectives.
+//!
+//! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
+//! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
+
+use crate::layout::Slice;
+use crate::math::Number;
+use crate::timeline::{Kind, Timeline};
+use maypole::{Communicator, Element, ReduceOp, Result};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// In which order contributions are added.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Order {
+    /// As is fastest: the same on all ranks, but another for another number of ranks.
+    #[default]
+    Fast,
+    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one.
+    Ranks,
+}
+
+/// A handle on the ranks of one axis.
+#[derive(Clone, Debug)]
+pub struct Group {
+    rank: usize,
+    world: usize,
+    order: Order,
+    timeline: Timeline,
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    comm: Option<Communicator>,
+    calls: u64,
+}
+
+impl Group {
+    /// The ranks of `comm`, adding in `order`.
+    pub fn new(comm: Communicator, order: Order) -> Self {
+        Self::noting(comm, order, Timeline::default())
+    }
+
+    fn noting(comm: Communicator, order: Order, timeline: Timeline) -> Self {
+        let (rank, world) = (comm.rank(), comm.world());
+        let inner = Inner { comm: Some(comm), calls: 0 };
+        Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// This process and nobody else.
+    pub fn alone() -> Self {
+        Self { rank: 0, world: 1, order: Order::Ranks, timeline: Timeline::default(), inner: Rc::default() }
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.world
+    }
+
+    /// In which order it adds.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// This rank's part of what is cut over the group.
+    pub fn slice(&self) -> Slice {
+        Slice { index: self.rank, of: self.world }
+    }
+
+    /// Where calls of this group, and of those that were split off it, are noted.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// How many calls there were so far.
+    pub fn calls(&self) -> u64 {
+        self.inner.borrow().calls
+    }
+
+    /// Calls the library. The group of one is refused: it has no communicator.
+    ///
+    /// # Errors
+    /// As `call`.
+    ///
+    /// # Panics
+    /// If this is the group of one.
+    pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
+        let mut inner = self.inner.borrow_mut();
+        inner.calls += 1;
+        self.timeline.record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
+    }
+
+    /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    pub fn split(&self, color: usize, key: usize) -> Result<Self> {
+        let alone = Self { timeline: self.timeline.clone(), ..Self::alone() };
+        if self.world == 1 {
+            return Ok(alone);
+        }
+        let comm = self.call(|comm| comm.split(Some(color as u64), key as i64))?;
+        let comm = comm.expect("a rank with a color is in a group");
+        Ok(if comm.world() == 1 { alone } else { Self::noting(comm, self.order, self.timeline.clone()) })
+    }
+
+    /// Everybody's `data`, summed, in everybody's `data`.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn all_reduce<T: Number>(&self, data: &mut [T]) -> Result<()> {
+        match self.order {
+            _ if self.world == 1 => Ok(()),
+            Order::Fast => self.call(|comm| comm.all_reduce(data, ReduceOp::Sum)),
+            Order::Ranks => {
+                let len = data.len();
+                self.sum_in_order(data, 0..len)
+            }
+        }
+    }
+
+    /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its place, the rest undefined.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn reduce_scatter<T: Number>(&self, data: &mut [T]) -> Result<()> {
+        let mine = self.slice().range(data.len());
+        match self.order {
+            _ if self.world == 1 => Ok(()),
+            Order::Ranks => self.sum_in_order(data, mine),
+            Order::Fast => {
+                let (mut sum, counts) = (vec![T::zero(); mine.len()], self.counts(data.len()));
+                self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
+                data[mine].copy_from_slice(&sum);
+                Ok(())
+            }
+        }
+    }
+
+    /// Everybody's part of `data`, each in its place; this rank's is there already.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn all_gather<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        if self.world == 1 {
+            return Ok(());
+        }
+        let (mine, counts) = (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        self.call(|comm| comm.all_gather_v(&mine, data, &counts))
+    }
+
+    /// Everybody's `input` (all of one length), by rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn gather<T: Element>(&self, input: &[T]) -> Result<Vec<T>> {
+        if self.world == 1 {
+            return Ok(input.to_vec());
+        }
+        let mut all = input.repeat(self.world);
+        self.call(|comm| comm.all_gather(input, &mut all))?;
+        Ok(all)
+    }
+
+    /// Everybody's numbers, summed in the order of ranks whatever the group's order is.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn sum(&self, mine: f64) -> Result<f64> {
+        Ok(self.gather(&[mine])?.into_iter().sum())
+    }
+
+    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_all_reduce<T: Number>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
+        self.all_reduce(&mut data)?;
+        Ok(Pending { data })
+    }
+
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_reduce_scatter<T: Number>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
+        self.reduce_scatter(&mut data)?;
+        Ok(Pending { data })
+    }
+
+    /// Starts [`all_gather`](Self::all_gather); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_all_gather<T: Element>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
+        self.all_gather(&mut data)?;
+        Ok(Pending { data })
+    }
+
+    /// How many of `len` elements are in each rank's part.
+    fn counts(&self, len: usize) -> Vec<usize> {
+        (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
+    }
+
+    fn sum_in_order<T: Number>(&self, data: &mut [T], part: std::ops::Range<usize>) -> Result<()> {
+        let all = self.gather(data)?;
+        let mut contributions = all.chunks_exact(data.len()).map(|one| &one[part.clone()]);
+        let sum = &mut data[part.clone()];
+        sum.copy_from_slice(contributions.next().expect("a group has a first rank"));
+        for one in contributions {
+            sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += *one);
+        }
+        Ok(())
+    }
+}
+
+/// A collective under way.
+#[derive(Debug)]
+#[must_use = "the result is had from `wait`"]
+pub struct Pending<T> {
+    data: Vec<T>,
+}
+
+impl<T> Pending<T> {
+    /// The result, once it is there.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn wait(self) -> Result<Vec<T>> {
+        Ok(self.data)
+    }
+}

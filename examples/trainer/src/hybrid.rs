@@ -1,0 +1,277 @@
+//! All axes at once: one rank of any mesh, assembled from the files of the axes.
+//!
+//! What it does: gives the model ([`Gpt`]) the gates, the attention, the feed-forward part and the vocabulary of this rank's
+//! place in the mesh, its layers to a pipeline, and its gradients to the sums that are due. Nothing of an axis is decided
+//! here: this file only joins.
+//!
+//! ```text
+//! rows of a batch ---- dp, ep ----> micro-batches ---- pp: plan ----> stage ---- tp, cp, ep within a block
+//!                                                                       |
+//!                      optimizer <---- dp, cp: inner store <---- ep, tp: partial sums
+//! ```
+//!
+//! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and `ep`, positions over `cp`.
+//! Which collective runs where, and what it costs: the sum of the axes' own.
+
+use crate::axes::{Alone, Attention, Axes, FeedForward, Gates, Vocabulary};
+use crate::clip::Norm;
+use crate::config::Config;
+use crate::cp_ring::Ring;
+use crate::cp_ulysses::Ulysses;
+use crate::data::{Batch, Text};
+use crate::experts::{Experts, Ledger};
+use crate::fault::Fault;
+use crate::feed_forward::Dense;
+use crate::gpt::{Gpt, Trail};
+use crate::group::Group;
+use crate::layout::{Entry, Layout, Part, Share};
+use crate::math::Real;
+use crate::mesh::{Axis, Groups};
+use crate::optim::Rule;
+use crate::partial::{Partial, Terms};
+use crate::peers::Peers;
+use crate::pp::{Stages, execute};
+use crate::pp_plan::{Plan, Trace};
+use crate::schedule::Schedule;
+use crate::session::{Report, Session};
+use crate::setup::{Exchange, Setup};
+use crate::store::Store;
+use crate::tp::Tensor;
+use crate::vocab::Divided;
+use maypole::{Communicator, Result};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// One rank of a mesh, with its part of the model.
+pub struct Worker<T> {
+    /// How the model is spread.
+    pub setup: Setup,
+    /// The ranks that it meets.
+    pub groups: Groups,
+    /// The model, its weights and its optimizer.
+    pub session: Session<T>,
+    /// What its routers saw in the last step.
+    pub ledger: Rc<RefCell<Ledger>>,
+    plan: Plan,
+    peers: Peers,
+    /// The units of each of its stages.
+    stages: Vec<Range<usize>>,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
+    pub report: Report,
+    /// What this rank's pipeline did when.
+    pub trace: Trace,
+    /// Most bytes of activations that waited for their backward at once, those of the head not counted.
+    pub activations: usize,
+}
+
+impl<T: Real> Worker<T> {
+    /// The rank of `comm` in the mesh of `setup`, with the weights that `seed` says. Collective.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    ///
+    /// # Panics
+    /// If [`Setup::check`] has something to say.
+    pub fn new(
+        comm: Communicator,
+        config: &Config,
+        setup: Setup,
+        seed: u64,
+        (rule, schedule): (Rule, Schedule),
+    ) -> Result<Self> {
+        let groups = Groups::new(comm, setup.mesh, setup.order)?;
+        let plan = setup.schedule.plan(setup.mesh.size(Axis::Pp), setup.micros).expect("a setup is checked");
+        let layout = Layout::new(config, share(config, &setup, &groups));
+        let stages = stages(&layout, config, &setup, &groups);
+        let ledger = Rc::default();
+        let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &ledger));
+        let store = store(layout, seed, &setup, &groups);
+        let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
+        session.norm = norm(&*session.store, &groups);
+        let peers = Peers::new(&groups.pp)?;
+        Ok(Self { setup, groups, session, ledger, plan, peers, stages })
+    }
+
+    /// One step over the next batch of `rows` rows.
+    ///
+    /// # Errors
+    /// As every collective.
+    pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
+        let batches = self.batches(text, self.session.step, rows);
+        *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
+        let Session { gpt, store, .. } = &mut self.session;
+        let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
+        let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
+        let trails = self.stages.iter().map(|_| Vec::new()).collect();
+        let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
+        let (stages, store) = (&self.stages, &mut **store);
+        let mut run = Run { gpt, store, stages, batches: &batches, trails, stacked, loss: 0.0, held: 0, most: 0 };
+        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, Instant::now())?;
+        let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
+        // The ranks of tp have the same losses: one of them counts.
+        let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
+        Ok(Outcome { report, trace, activations })
+    }
+
+    /// This rank's micro-batches: its rows, and of those its positions.
+    fn batches(&self, text: &Text, step: u64, rows: usize) -> Vec<Batch> {
+        let (setup, slice) = (&self.setup, self.groups.rows());
+        let mine = text.step(step, rows, slice.of * setup.micros);
+        let mine = &mine[slice.index * setup.micros..][..setup.micros];
+        let (rank, ranks) = (self.groups.cp.rank(), self.groups.cp.world());
+        let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
+        let mut batches: Vec<Batch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
+        let ends = self.session.gpt.parts.last() == Some(&Part::Head) && self.groups.pp.world() > 1;
+        match setup.fault {
+            Some(Fault::LocalMean) => {
+                batches.iter_mut().for_each(|batch| batch.weight *= (slice.of * ranks) as f64);
+            }
+            Some(Fault::PlainPositions) => {
+                let first = (rank * columns.len()) as u32;
+                let plain = (first..first + columns.len() as u32).collect::<Vec<_>>();
+                batches.iter_mut().for_each(|batch| batch.positions = plain.repeat(batch.rows));
+            }
+            Some(Fault::MicrosSwapped) if ends => {
+                let mut targets: Vec<_> = batches.iter().map(|batch| batch.targets.clone()).collect();
+                targets.rotate_left(1);
+                batches.iter_mut().zip(targets).for_each(|(batch, targets)| batch.targets = targets);
+            }
+            _ => {}
+        }
+        batches
+    }
+
+    /// Routing groups of a batch of `rows` rows.
+    fn routing_groups(&self, rows: usize) -> usize {
+        let group = self.setup.router.map_or(1, |router| router.group);
+        let all = rows * self.session.gpt.config.context / group;
+        let parts = self.setup.mesh.sizes(&[Axis::Dp, Axis::Ep, Axis::Cp]);
+        if self.setup.fault == Some(Fault::LocalBalance) { all / parts } else { all }
+    }
+}
+
+/// Which part of the model a place in the mesh has.
+fn share(config: &Config, setup: &Setup, groups: &Groups) -> Share {
+    let (rank, ranks) = (groups.pp.rank(), groups.pp.world());
+    let chunks = 0..setup.schedule.chunks();
+    let layers = chunks.flat_map(|chunk| setup.layers(config, chunk * ranks + rank)).collect();
+    let (tensor, expert) = (groups.tp.slice(), groups.ep.slice());
+    Share { tensor, expert, layers, embed: rank == 0, head: rank + 1 == ranks }
+}
+
+/// Which units are at each of a rank's stages.
+fn stages(layout: &Layout, config: &Config, setup: &Setup, groups: &Groups) -> Vec<Range<usize>> {
+    let (rank, ranks, last) = (groups.pp.rank(), groups.pp.world(), setup.schedule.chunks() - 1);
+    let mut from = 0;
+    let mut stage = |chunk: usize| {
+        let layers = setup.layers(config, chunk * ranks + rank);
+        let here = |part: Part| match part {
+            Part::Embed => chunk == 0,
+            Part::Block(layer) => layers.contains(&layer),
+            Part::Head => chunk == last,
+        };
+        let start = from;
+        from += layout.units[start..].iter().take_while(|unit| here(unit.part)).count();
+        start..from
+    };
+    (0..=last).map(&mut stage).collect()
+}
+
+/// How this rank's part of the model meets the others'.
+fn axes<T: Real>(config: &Config, setup: &Setup, groups: &Groups, ledger: &Rc<RefCell<Ledger>>) -> Axes<T> {
+    let fault = setup.fault;
+    let (mut gates, mut vocabulary): (Box<dyn Gates<T>>, Box<dyn Vocabulary<T>>) = (Box::new(Alone), Box::new(Alone));
+    if groups.tp.world() > 1 {
+        gates = Box::new(Tensor { group: groups.tp.clone(), sequence: setup.sequence, fault });
+        vocabulary = Box::new(Divided { group: groups.tp.clone(), vocabulary: config.vocab, fault });
+    }
+    let (group, division) = (groups.cp.clone(), setup.division);
+    let attention: Box<dyn Attention<T>> = match setup.exchange {
+        _ if group.world() == 1 => Box::new(Alone),
+        Exchange::Ring => Box::new(Ring { group, division, fault }),
+        Exchange::Ulysses => Box::new(Ulysses { group, division, fault }),
+    };
+    let experts = |router| {
+        let (ep, tp, ledger) = (groups.ep.clone(), groups.tp.clone(), Rc::clone(ledger));
+        Box::new(Experts { router, ep, tp, ledger, fault })
+    };
+    let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
+        Some(router) => experts(router),
+        None => Box::new(Dense),
+    };
+    Axes { gates, attention, feed_forward, vocabulary }
+}
+
+/// The weights of this place, and every sum that their gradients need.
+fn store<T: Real>(layout: Layout, seed: u64, setup: &Setup, groups: &Groups) -> Box<dyn Store<T>> {
+    let fault = setup.fault;
+    let mut sums = Vec::new();
+    if setup.sequence && fault != Some(Fault::NormsNotSummed) {
+        sums.push((groups.tp.clone(), Terms::OfTokens));
+    }
+    let dense = if fault == Some(Fault::ExpertsSummed) { Terms::Everything } else { Terms::Dense };
+    sums.push((groups.ep.clone(), dense));
+    let copies = match fault {
+        Some(Fault::GradientsAlone) => Group::alone(),
+        Some(Fault::GradientsOverTensor) => groups.tp.clone(),
+        _ => groups.copies.clone(),
+    };
+    let weights = layout.initial(seed);
+    let inner = setup.sharding.store(layout, weights, copies);
+    let share = if fault == Some(Fault::GradientsAveraged) { 1.0 / groups.copies.world() as f64 } else { 1.0 };
+    Box::new(Partial::new(inner, sums, setup.sharding, share))
+}
+
+/// The norm over the mesh: a parameter is brought by every rank that has the same one.
+fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Norm {
+    let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
+    let brought = |entry: &Entry| {
+        let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
+        copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
+    };
+    Norm::new(store.layout(), groups.world.clone(), brought)
+}
+
+/// A rank's stages while a step runs.
+struct Run<'a, T> {
+    gpt: &'a mut Gpt<T>,
+    store: &'a mut dyn Store<T>,
+    stages: &'a [Range<usize>],
+    batches: &'a [Batch],
+    /// By stage: what waits for its backward, with its micro-batch.
+    trails: Vec<Vec<(usize, Trail<T>)>>,
+    /// The mistake of taking the last instead of the one that belongs to it.
+    stacked: bool,
+    loss: f64,
+    held: usize,
+    most: usize,
+}
+
+impl<T: Real> Stages<T> for Run<'_, T> {
+    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
+        let units = self.stages[chunk].clone();
+        let (output, trail) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        self.loss += trail.loss;
+        self.held += trail.bytes();
+        self.most = self.most.max(self.held);
+        self.trails[chunk].push((micro, trail));
+        Ok(output)
+    }
+
+    fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
+        let trails = &mut self.trails[chunk];
+        let own = |(of, _): &(usize, Trail<T>)| *of == micro;
+        let own = if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
+        let (_, trail) = trails.remove(own.expect("forward comes before backward"));
+        self.held -= trail.bytes();
+        self.store.backward_begins(micro + 1 == self.batches.len());
+        self.gpt.backward(self.stages[chunk].clone(), self.store, &self.batches[micro], trail, gradient)
+    }
+}

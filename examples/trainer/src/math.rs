@@ -1,0 +1,179 @@
+//! Numbers: which ones a model may be made of, and loops over them that are compiled for the machine at hand.
+//!
+//! A binary for "x86-64" may only use what every such processor has, which is a quarter or an eighth of what most have.
+//! [`vectorized`] compiles the loop it is given several times and picks by what the processor says. Sums are written
+//! with a fixed number of lanes, so that they add in the same order whichever copy runs.
+
+use maypole::Element;
+use num_traits::{Float, NumAssign};
+use std::fmt::Debug;
+
+/// What collectives can move and this crate can add: 16-bit floats too.
+pub trait Number: Element + Float + NumAssign + Debug + Default {}
+
+impl<T: Element + Float + NumAssign + Debug + Default> Number for T {}
+
+/// What a model can be made of: `f32` to train with, `f64` to check derivatives with.
+pub trait Real: Number {
+    /// The nearest number to `x`.
+    fn of(x: f64) -> Self;
+
+    /// The number as `f64`; nothing is lost.
+    fn wide(self) -> f64;
+
+    /// e to the power of `self`, to a few units in the last place, in a form that vectorizes. Arguments beyond what the
+    /// type can hold are clamped.
+    fn quick_exp(self) -> Self;
+}
+
+impl Real for f32 {
+    fn of(x: f64) -> Self {
+        x as Self
+    }
+
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+
+    /// 2^k by the exponent's bits, the rest by a Taylor polynomial on |f| <= ln(2)/2, where its error is 2e-7. `ln(2)` is
+    /// taken off in two parts, the first so short that its product with k is exact (Cody and Waite 1980).
+    #[inline(always)]
+    fn quick_exp(self) -> Self {
+        // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum's low bits are the nearest integer.
+        const TO_INTEGER: f32 = 12_582_912.0;
+        const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+        let x = self.clamp(-87.0, 88.0);
+        let shifted = x * std::f32::consts::LOG2_E + TO_INTEGER;
+        let k = shifted - TO_INTEGER;
+        let f = x - k * LN_2[0] - k * LN_2[1];
+        let tail = 1.0 / 24.0 + f * (1.0 / 120.0 + f * (1.0 / 720.0));
+        let p = 1.0 + f * (1.0 + f * (0.5 + f * (1.0 / 6.0 + f * tail)));
+        let power = shifted.to_bits().wrapping_sub(TO_INTEGER.to_bits()).wrapping_add(127) << 23;
+        Self::from_bits(power) * p
+    }
+}
+
+impl Real for f64 {
+    fn of(x: f64) -> Self {
+        x
+    }
+
+    fn wide(self) -> f64 {
+        self
+    }
+
+    fn quick_exp(self) -> Self {
+        self.exp()
+    }
+}
+
+/// Runs `work` in a copy compiled for this processor. What it calls must be `#[inline(always)]` to be part of the copy.
+#[inline(always)]
+pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(work)
+}
+
+/// The sum of `of(a[i], b[i])`, in 16 lanes that are added in order at the end.
+#[inline(always)]
+pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
+    let (mut lanes, (a, a_rest), (b, b_rest)) = ([T::zero(); 16], a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (a, b) in a.iter().zip(b) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += of(*a, *b);
+        }
+    }
+    let whole = lanes.into_iter().fold(T::zero(), |sum, lane| sum + lane);
+    a_rest.iter().zip(b_rest).fold(whole, |sum, (a, b)| sum + of(*a, *b))
+}
+
+/// The greatest of `x`; the least number there is if it is empty.
+#[inline(always)]
+pub fn greatest<T: Real>(x: &[T]) -> T {
+    let (mut lanes, (whole, rest)) = ([T::min_value(); 16], x.as_chunks::<16>());
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = if *x > *lane { *x } else { *lane };
+        }
+    }
+    let larger = |most: T, x: &T| if *x > most { *x } else { most };
+    rest.iter().fold(lanes.iter().fold(T::min_value(), larger), larger)
+}
+
+/// Each of `x` becomes exp(x - shift); returns their sum.
+#[inline(always)]
+pub fn exponentials<T: Real>(x: &mut [T], shift: T) -> T {
+    let (mut lanes, (whole, rest)) = ([T::zero(); 16], x.as_chunks_mut::<16>());
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *x = (*x - shift).quick_exp();
+            *lane += *x;
+        }
+    }
+    let mut sum = lanes.into_iter().fold(T::zero(), |sum, lane| sum + lane);
+    for x in rest {
+        *x = (*x - shift).quick_exp();
+        sum += *x;
+    }
+    sum
+}
+
+/// `y += x`.
+pub fn add<T: Real>(y: &mut [T], x: &[T]) {
+    vectorized(|| y.iter_mut().zip(x).for_each(|(y, x)| *y += *x));
+}
+
+/// `y *= factor`.
+pub fn scale<T: Real>(y: &mut [T], factor: T) {
+    vectorized(|| y.iter_mut().for_each(|y| *y *= factor));
+}
+
+/// The sum of squares, in `f64`: what a gradient's norm is made of.
+pub fn sum_of_squares<T: Real>(x: &[T]) -> f64 {
+    x.iter().map(|x| x.wide() * x.wide()).sum()
+}
+
+/// The first `count` of `rest`, which then starts after them.
+///
+/// # Panics
+/// If there are fewer.
+pub fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
+    let (first, after) = rest.split_at(count);
+    *rest = after;
+    first
+}
+
+/// [`take`] for what is to be written.
+///
+/// # Panics
+/// If there are fewer.
+pub fn take_mut<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    let (first, after) = std::mem::take(rest).split_at_mut(count);
+    *rest = after;
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_exp_is_exp() {
+        for x in (-8700..8800).map(|x| x as f32 / 100.0) {
+            let (quick, exact) = (x.quick_exp(), f64::from(x).exp());
+            assert!((f64::from(quick) - exact).abs() <= 5e-7 * exact, "exp({x}) = {exact}, not {quick}");
+        }
+        assert_eq!(f32::NEG_INFINITY.quick_exp(), (-87f32).quick_exp());
+    }
+
+    #[test]
+    fn sums_and_maxima_take_every_element() {
+        for n in 0..70 {
+            let x: Vec<f64> = (0..n).map(f64::from).collect();
+            assert_eq!(sum_of(&x, &x, |a, b| a * b), x.iter().map(|x| x * x).sum::<f64>());
+            assert_eq!(greatest(&x), x.last().copied().unwrap_or(f64::MIN));
+            let mut e = x.clone();
+            let sum = exponentials(&mut e, 3.0);
+            assert!((sum - x.iter().map(|x| (x - 3.0).exp()).sum::<f64>()).abs() <= 1e-12 * sum);
+        }
+    }
+}

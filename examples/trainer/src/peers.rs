@@ -1,0 +1,144 @@
+//! Links between the stages of a pipeline: messages that travel while ranks compute.
+//!
+//! What it does: joins each rank with the next and the previous one. Activations go to the next, gradients to the previous.
+//! Every link has a communicator of two ranks of its own, and during a step a thread on either side: a rank gives a message
+//! away and goes on computing, and takes one when it needs it. So a rank waits for work that is not done, never for a
+//! receiver that is busy.
+//!
+//! What is sharded: nothing. Which collective runs where: a message is a broadcast in a group of two. Cost: the message.
+
+use crate::group::Group;
+use crate::math::Real;
+use maypole::{Communicator, Result};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// The links of one rank: none to others in a pipeline of one.
+#[derive(Debug, Default)]
+pub struct Peers {
+    /// To the next rank, and from the previous.
+    forward: [Option<Communicator>; 2],
+    /// To the previous rank, and from the next.
+    backward: [Option<Communicator>; 2],
+}
+
+impl Peers {
+    /// Joins the neighbours in the ring of `ranks`. Collective.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    pub fn new(ranks: &Group) -> Result<Self> {
+        let (rank, world, mut peers) = (ranks.rank(), ranks.world(), Self::default());
+        if world == 1 {
+            return Ok(peers);
+        }
+        for from in 0..world {
+            // The sender is rank 0 of the two.
+            let at = |to: usize| [from, to].iter().position(|member| *member == rank);
+            let ways = [(from + 1) % world, (from + world - 1) % world];
+            for (links, to) in [&mut peers.forward, &mut peers.backward].into_iter().zip(ways) {
+                let color = at(to).map(|_| 0);
+                let pair = ranks.call(|comm| comm.split(color, at(to).unwrap_or(0) as i64))?;
+                if let Some(end) = at(to) {
+                    links[end] = pair;
+                }
+            }
+        }
+        Ok(peers)
+    }
+
+    /// Lets messages travel within `scope`: `sent` and `received` are those of this step, forward and backward, each in
+    /// the order in which their sender makes them. A message has `length` numbers.
+    pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope, T: Real>(
+        &'scope mut self,
+        scope: &'scope Scope<'scope, '_>,
+        received: [Vec<K>; 2],
+        length: usize,
+    ) -> Mail<'scope, K, T> {
+        let mut mail = Mail { out: Vec::new(), coming: Vec::new(), arrived: HashMap::new(), threads: Vec::new() };
+        for ([out, coming], keys) in [&mut self.forward, &mut self.backward].into_iter().zip(received) {
+            if let Some(link) = out {
+                let (give, given) = channel::<Vec<T>>();
+                mail.threads.push(scope.spawn(move || given.iter().try_for_each(|data| send(link, data))));
+                mail.out.push(give);
+            }
+            if let Some(link) = coming {
+                let (put, come) = channel();
+                mail.threads.push(scope.spawn(move || receive_all(link, keys, length, &put)));
+                mail.coming.push(come);
+            }
+        }
+        mail
+    }
+}
+
+fn send<T: Real>(link: &mut Communicator, mut data: Vec<T>) -> Result<()> {
+    link.broadcast(&mut data, 0)
+}
+
+fn receive_all<K, T: Real>(
+    link: &mut Communicator,
+    keys: Vec<K>,
+    length: usize,
+    put: &Sender<(K, Vec<T>)>,
+) -> Result<()> {
+    for key in keys {
+        let mut data = vec![T::zero(); length];
+        link.broadcast(&mut data, 0)?;
+        // Nobody listens any more if the step has failed.
+        let _ = put.send((key, data));
+    }
+    Ok(())
+}
+
+/// The messages of one step of one rank.
+pub struct Mail<'scope, K, T> {
+    out: Vec<Sender<Vec<T>>>,
+    coming: Vec<Receiver<(K, Vec<T>)>>,
+    arrived: HashMap<K, Vec<T>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<()>>>,
+}
+
+impl<K: Copy + Eq + Hash, T> Mail<'_, K, T> {
+    /// Gives a message away: to the next rank (`way` 0) or the previous (1).
+    ///
+    /// # Errors
+    /// What the link failed with.
+    pub fn give(&mut self, way: usize, data: Vec<T>) -> Result<()> {
+        self.out[way].send(data).or_else(|_| self.failure())
+    }
+
+    /// Takes the message `key`, which comes from the previous rank (`way` 0) or the next (1), when it is there.
+    ///
+    /// # Errors
+    /// What the link failed with.
+    pub fn take(&mut self, way: usize, key: K) -> Result<Vec<T>> {
+        loop {
+            if let Some(data) = self.arrived.remove(&key) {
+                return Ok(data);
+            }
+            match self.coming[way].recv() {
+                Ok((key, data)) => drop(self.arrived.insert(key, data)),
+                Err(_) => self.failure()?,
+            }
+        }
+    }
+
+    /// Waits until everything given has been taken.
+    ///
+    /// # Errors
+    /// What a link failed with.
+    pub fn close(mut self) -> Result<()> {
+        self.out.clear();
+        self.failure()
+    }
+
+    /// Why a link ended early.
+    fn failure(&mut self) -> Result<()> {
+        self.out.clear();
+        let ends = self.threads.drain(..).map(|thread| thread.join().expect("a link does not panic"));
+        ends.collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! A run on one rank: the model, its weights, its optimizer, and the step.
+
+use crate::accum::micro_batches;
+use crate::clip::{Norm, factor};
+use crate::data::Batch;
+use crate::gpt::Gpt;
+use crate::group::Group;
+use crate::math::Real;
+use crate::optim::{Optimizer, Rule};
+use crate::precision::Scale;
+use crate::schedule::Schedule;
+use crate::store::Store;
+use crate::timeline::{Kind, Timeline};
+use maypole::Result;
+
+/// What a rank trains with.
+pub struct Session<T> {
+    /// The model.
+    pub gpt: Gpt<T>,
+    /// Weights and gradients.
+    pub store: Box<dyn Store<T>>,
+    /// The rule and its state.
+    pub optimizer: Optimizer<T>,
+    /// The size of each step.
+    pub schedule: Schedule,
+    /// How the gradient's norm is made of everybody's.
+    pub norm: Norm,
+    /// The most that the norm may be.
+    pub clip: Option<f64>,
+    /// What losses are multiplied by before the backward pass, if gradients are 16-bit numbers.
+    pub scale: Option<Scale>,
+    /// The ranks whose losses add up to that of the batch.
+    pub losses: Group,
+    /// Where the time goes.
+    pub timeline: Timeline,
+    /// Steps done.
+    pub step: u64,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// The mean loss over the global batch, before the step.
+    pub loss: f64,
+    /// The norm of the gradient before clipping; not asked for unless something depends on it.
+    pub norm: Option<f64>,
+    /// The rate of the step.
+    pub rate: f64,
+}
+
+impl<T: Real> Session<T> {
+    /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights are the store's.
+    pub fn new(gpt: Gpt<T>, store: Box<dyn Store<T>>, rule: Rule, schedule: Schedule, data: &Group) -> Self {
+        let copies = store.copies();
+        let norm = Norm::new(store.layout(), data.clone(), |_| copies);
+        let timeline = data.timeline().clone();
+        let (optimizer, losses) = (Optimizer::new(rule), data.clone());
+        Self { gpt, store, optimizer, schedule, norm, clip: None, scale: None, losses, timeline, step: 0 }
+    }
+
+    /// One step over this rank's rows of the global batch, in as many micro-batches as are given.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn step(&mut self, batches: &[Batch]) -> Result<Report> {
+        let loss = match self.scale {
+            None => micro_batches(&mut self.gpt, &mut *self.store, batches)?,
+            Some(scale) => micro_batches(&mut self.gpt, &mut *self.store, &scaled(batches, scale.factor))?,
+        };
+        self.update(loss)
+    }
+
+    /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss` is that of this rank,
+    /// times the scale if there is one.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn update(&mut self, loss: f64) -> Result<Report> {
+        self.store.finish()?;
+        let (rate, scale) = (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
+        let mut owned = self.store.owned();
+        let wanted = self.clip.is_some() || self.scale.is_some();
+        let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);
+        let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.judge(norm));
+        if good {
+            let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
+            self.timeline.record(Kind::Update, || self.optimizer.step(&mut owned, rate, factor));
+        }
+        self.store.publish()?;
+        self.step += 1;
+        Ok(Report { loss: self.losses.sum(loss / scale)?, norm, rate })
+    }
+}
+
+fn scaled(batches: &[Batch], factor: f64) -> Vec<Batch> {
+    batches.iter().map(|batch| Batch { weight: batch.weight * factor, ..batch.clone() }).collect()
+}

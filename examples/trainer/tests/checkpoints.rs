@@ -1,0 +1,145 @@
+//! Checkpoints: resumed runs go on to the bit, any sharding can read any other's, and nothing half written is read.
+
+use maypole::Communicator;
+use maypole_trainer::checkpoint::{self, Error, latest, load, save};
+use maypole_trainer::config::Config;
+use maypole_trainer::group::{Group, Order};
+use maypole_trainer::optim::Rule;
+use maypole_trainer::schedule::{Schedule, Shape};
+use maypole_trainer::session::Session;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::verify::{Outcome, Recipe};
+use std::fs;
+use std::path::Path;
+
+fn recipe(steps: u64) -> Recipe {
+    let schedule = Schedule { shape: Shape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..Schedule::default() };
+    let config = Config { layers: 2, ..Config::default() };
+    Recipe { rule: Rule::ADAMW, schedule, steps, config, ..Recipe::default() }
+}
+
+/// Runs to step `steps` on `ranks` ranks, from the last checkpoint in `folder` if there is one, and leaves one there.
+fn run(recipe: &Recipe, ranks: usize, sharding: Sharding, folder: &Path) -> Outcome {
+    let outcomes = Communicator::run_local(ranks, |comm| {
+        let group = Group::new(comm, Order::Ranks);
+        let mut session = recipe.session(&group, sharding);
+        resume(&mut session, folder);
+        // Nobody writes the next before everybody has read the last.
+        group.sum(0.0).unwrap();
+        let mut outcome = recipe
+            .follow(&mut session, |text, step| vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()])
+            .unwrap();
+        save(&mut session, &group, group.slice(), folder).unwrap();
+        outcome.weights = session.store.all_weights().unwrap();
+        outcome
+    });
+    outcomes.into_iter().next().unwrap()
+}
+
+fn resume(session: &mut Session<f32>, folder: &Path) {
+    if let Some(place) = latest(folder) {
+        load(session, &place).unwrap();
+    }
+}
+
+const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+#[test]
+fn a_resumed_run_is_bitwise_the_uninterrupted_one() {
+    for sharding in [DATA, Sharding::Zero1, Sharding::Zero2, FSDP] {
+        let (whole, halves) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let uninterrupted = run(&recipe(6), 2, sharding, whole.path());
+        let first = run(&recipe(3), 2, sharding, halves.path());
+        let second = run(&recipe(6), 2, sharding, halves.path());
+        assert_eq!(uninterrupted.losses[..3], first.losses, "{sharding:?}");
+        assert_eq!(uninterrupted.losses[3..], second.losses, "{sharding:?}");
+        assert_eq!(uninterrupted.weights, second.weights, "{sharding:?}");
+    }
+}
+
+#[test]
+fn any_sharding_on_any_number_of_ranks_reads_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = run(&recipe(2), 2, DATA, folder.path());
+    let first = fs::read(folder.path().join("step-00000002/rank-000.safetensors")).unwrap();
+    // No step is done: what is read is written again, in other parts.
+    for (ranks, sharding) in [(4, FSDP), (8, Sharding::Zero2), (1, DATA), (4, Sharding::Zero1), (2, DATA)] {
+        let outcome = run(&recipe(2), ranks, sharding, folder.path());
+        assert_eq!(outcome.weights, start.weights, "{ranks} ranks, {sharding:?}");
+        let files = fs::read_dir(folder.path().join("step-00000002")).unwrap().count();
+        assert_eq!(files, ranks + 1);
+    }
+    let last = fs::read(folder.path().join("step-00000002/rank-000.safetensors")).unwrap();
+    assert!(first == last, "after five meshes the file is the same, optimizer and all");
+}
+
+#[test]
+fn training_goes_on_on_another_mesh() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let alone = run(&recipe(6), 1, DATA, here.path());
+    run(&recipe(3), 4, FSDP, there.path());
+    let moved = run(&recipe(6), 2, Sharding::Zero1, there.path());
+    for (moved, alone) in moved.losses.iter().zip(&alone.losses[3..]) {
+        assert!((moved - alone).abs() < 1e-5 * alone, "{moved} against {alone}");
+    }
+}
+
+#[test]
+fn what_is_half_written_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&recipe(1), 2, DATA, folder.path());
+    let whole = latest(folder.path()).unwrap();
+    // A run that was killed while it wrote step 2, and one that was killed before its manifest.
+    fs::create_dir(folder.path().join("step-00000002.partial")).unwrap();
+    fs::create_dir(folder.path().join("step-00000003")).unwrap();
+    assert_eq!(latest(folder.path()).unwrap(), whole);
+    let outcome = run(&recipe(2), 2, DATA, folder.path());
+    assert_eq!(outcome.losses.len(), 1);
+    assert_eq!(latest(folder.path()).unwrap(), folder.path().join("step-00000002"));
+}
+
+#[test]
+fn damage_and_other_models_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&recipe(1), 2, DATA, folder.path());
+    let place = latest(folder.path()).unwrap();
+    let fails = |recipe: &Recipe| load(&mut recipe.session(&Group::alone(), DATA), &place).unwrap_err();
+    let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
+    assert!(matches!(fails(&other), Error::Other { .. }));
+    assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), Error::Other { .. }));
+    let part = place.join("rank-001.safetensors");
+    let bytes = fs::read(&part).unwrap();
+    fs::write(&part, &bytes[..bytes.len() - 4]).unwrap();
+    assert!(matches!(fails(&recipe(1)), Error::Damaged { .. }));
+    fs::remove_file(&part).unwrap();
+    assert!(fails(&recipe(1)).to_string().contains("rank-001.safetensors"));
+}
+
+#[test]
+fn a_rank_that_cannot_write_stops_all_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = Communicator::run_local(2, |comm| {
+        let group = Group::new(comm, Order::Ranks);
+        let mut session = recipe(1).session(&group, DATA);
+        // What rank 0 is to make a folder of is a file.
+        let below = folder.path().join("file");
+        fs::write(&below, "").unwrap();
+        save(&mut session, &group, group.slice(), &below).unwrap_err()
+    });
+    assert!(matches!((&errors[0], &errors[1]), (Error::File { .. }, Error::Rank(0))), "{errors:?}");
+}
+
+#[test]
+fn exported_tensors_have_names_and_shapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = run(&recipe(1), 4, Sharding::Zero2, folder.path());
+    let file = folder.path().join("model.safetensors");
+    checkpoint::export(&latest(folder.path()).unwrap(), &file).unwrap();
+    let bytes = fs::read(file).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.tensor("block.1.qkv.weight").unwrap().shape(), [192, 64]);
+    let table: Vec<f32> =
+        bytemuck::allocation::pod_collect_to_vec(tensors.tensor("embed.token.weight").unwrap().data());
+    assert_eq!(table, outcome.weights[..table.len()]);
+}

@@ -1,0 +1,67 @@
+//! Data parallelism in all its forms against one process: `facts` as numbers, bits where bits are promised.
+
+use maypole_trainer::optim::Rule;
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::verify::{First, Recipe};
+
+const WHOLE: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+
+fn adam(steps: u64) -> Recipe {
+    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps, ..Recipe::default() }
+}
+
+#[test]
+fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum() {
+    let recipe = adam(3);
+    for ranks in [2, 4] {
+        let alone = recipe.alone(ranks, 1, First::MicroBatches);
+        for (bucket, overlap) in [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)] {
+            let outcome = recipe.ranks(ranks, 1, Sharding::Replicated { bucket, overlap });
+            assert!(outcome.difference(&alone).bitwise, "{ranks} ranks, buckets of {bucket}, overlap {overlap}");
+        }
+    }
+}
+
+#[test]
+fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
+    let recipe = Recipe::default();
+    let difference = recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, First::MicroBatches));
+    assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
+}
+
+#[test]
+fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
+    let recipe = Recipe { steps: 5, ..Recipe::default() };
+    let outcome = recipe.ranks(2, 2, WHOLE);
+    assert!(outcome.difference(&recipe.alone(2, 2, First::MicroBatches)).bitwise);
+    let difference = outcome.difference(&recipe.alone(1, 1, First::MicroBatches));
+    assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
+}
+
+#[test]
+fn every_form_of_zero_is_bitwise_data_parallelism() {
+    let recipe = adam(4);
+    for ranks in [2, 3] {
+        let recipe = Recipe { rows: 6, ..recipe.clone() };
+        let alone = recipe.alone(ranks, 1, First::MicroBatches);
+        for sharding in [
+            WHOLE,
+            Sharding::Zero1,
+            Sharding::Zero2,
+            Sharding::Fsdp { prefetch: true },
+            Sharding::Fsdp { prefetch: false },
+        ] {
+            assert!(recipe.ranks(ranks, 1, sharding).difference(&alone).bitwise, "{ranks} ranks, {sharding:?}");
+        }
+    }
+}
+
+#[test]
+fn shards_accumulate_over_micro_batches() {
+    let recipe = adam(3);
+    let [ranks_first, micro_first] = [First::Ranks, First::MicroBatches].map(|first| recipe.alone(2, 4, first));
+    assert!(recipe.ranks(2, 4, Sharding::Zero1).difference(&micro_first).bitwise);
+    assert!(recipe.ranks(2, 4, Sharding::Zero2).difference(&ranks_first).bitwise);
+    assert!(recipe.ranks(2, 4, Sharding::Fsdp { prefetch: true }).difference(&ranks_first).bitwise);
+}

@@ -1,0 +1,240 @@
+//! Mistakes that others have made, each made on purpose: the comparison with one process has to see every one of them.
+//!
+//! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
+
+use maypole::Result;
+use maypole_trainer::data::Batch;
+use maypole_trainer::group::Group;
+use maypole_trainer::layout::Layout;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::session::Session;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::store::{Bytes, Owned, Store};
+use maypole_trainer::verify::{Difference, First, Recipe};
+
+const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
+
+/// What is wrong with a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mistake {
+    /// Nothing: the harness itself changes no bit.
+    None,
+    /// Gradients are not summed at all.
+    NoSum,
+    /// One bucket is not summed.
+    OneBucketUnsummed,
+    /// Gradients are averaged where they should be summed.
+    AverageForSum,
+    /// Gradients of the step before are still there.
+    NeverZeroed,
+    /// Gradients travel with every micro-batch and are summed again and again.
+    SummedWithEachMicroBatch,
+    /// Only the first micro-batch's gradients travel.
+    SummedTooEarly,
+}
+
+/// A store that makes a mistake.
+struct Mistaken {
+    inner: Box<dyn Store<f32>>,
+    group: Group,
+    mistake: Mistake,
+    /// This rank's own gradients, as they were before any sum.
+    own: Vec<f32>,
+    before: Vec<f32>,
+}
+
+impl Mistaken {
+    fn gradients(&mut self) -> Vec<f32> {
+        self.inner.owned().into_iter().flat_map(|run| run.gradients.to_vec()).collect()
+    }
+
+    fn change(&mut self, change: impl Fn(usize, &mut f32)) {
+        let mut owned = self.inner.owned();
+        let all = owned.iter_mut().flat_map(|run| run.gradients.iter_mut());
+        all.enumerate().for_each(|(i, g)| change(i, g));
+    }
+}
+
+impl Store<f32> for Mistaken {
+    fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    fn copies(&self) -> usize {
+        self.inner.copies()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
+        self.inner.weights(unit)
+    }
+
+    fn forward_done(&mut self, unit: usize) -> Result<()> {
+        self.inner.forward_done(unit)
+    }
+
+    fn backward_begins(&mut self, last: bool) {
+        let early = !last && self.own.is_empty() && self.mistake == Mistake::SummedTooEarly;
+        self.inner.backward_begins(last || early || self.mistake == Mistake::SummedWithEachMicroBatch);
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
+        self.inner.weights_and_gradients(unit)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        self.inner.backward_done(unit)?;
+        if unit == 0 {
+            self.own = self.gradients();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.inner.finish()?;
+        let (own, before, world) = (self.own.clone(), self.before.clone(), self.group.world() as f32);
+        match self.mistake {
+            Mistake::NoSum => self.change(|i, g| *g = own[i]),
+            Mistake::OneBucketUnsummed => self.change(|i, g| *g = if i < 25_000 { own[i] } else { *g }),
+            Mistake::AverageForSum => self.change(|_, g| *g /= world),
+            Mistake::NeverZeroed if !before.is_empty() => self.change(|i, g| *g += before[i]),
+            _ => {}
+        }
+        self.before = self.gradients();
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+        self.inner.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        self.inner.share()
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.own.clear();
+        self.inner.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.inner.bytes()
+    }
+}
+
+/// How far from one process rank 0 ends up on two ranks, each with two micro-batches, if `mistake` is made.
+fn made(mistake: Mistake) -> Difference {
+    let recipe = Recipe { steps: 3, ..Recipe::default() };
+    let prepare = |session: &mut Session<f32>, group: &Group| {
+        let layout = session.store.layout().clone();
+        let inner = DATA.store(layout.clone(), layout.initial(recipe.seed), group.clone());
+        let (group, own, before) = (group.clone(), Vec::new(), Vec::new());
+        session.store = Box::new(Mistaken { inner, group, mistake, own, before });
+    };
+    on_rank_0(&recipe, prepare, |batch| batch)
+}
+
+/// As above, with sessions that `prepare` may spoil and batches that `spoil` may.
+fn on_rank_0(
+    recipe: &Recipe,
+    prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
+    spoil: impl Fn(Batch) -> Batch + Sync,
+) -> Difference {
+    let outcomes = maypole::Communicator::run_local(2, |comm| {
+        let group = Group::new(comm, maypole_trainer::group::Order::Ranks);
+        let mut session = recipe.session(&group, DATA);
+        prepare(&mut session, &group);
+        let rank = group.rank();
+        let rows = |text: &maypole_trainer::data::Text, step| {
+            let mine = text.step(step, recipe.rows, 4).into_iter().skip(2 * rank).take(2);
+            mine.map(&spoil).collect()
+        };
+        let mut outcome = recipe.follow(&mut session, rows).unwrap();
+        outcome.weights = session.store.all_weights().unwrap();
+        outcome
+    });
+    outcomes[0].difference(&recipe.alone(2, 2, First::MicroBatches))
+}
+
+fn caught(mistake: Mistake) {
+    let difference = made(mistake);
+    assert!(!difference.bitwise && difference.weights > 1e-5, "{mistake:?} passes: {difference:?}");
+}
+
+#[test]
+fn without_a_mistake_every_bit_is_right() {
+    assert!(made(Mistake::None).bitwise);
+}
+
+#[test]
+fn gradients_that_are_not_summed_are_caught() {
+    caught(Mistake::NoSum);
+}
+
+#[test]
+fn one_bucket_that_is_not_summed_is_caught() {
+    caught(Mistake::OneBucketUnsummed);
+}
+
+#[test]
+fn an_average_where_a_sum_is_due_is_caught() {
+    caught(Mistake::AverageForSum);
+}
+
+#[test]
+fn gradients_that_are_never_zeroed_are_caught() {
+    caught(Mistake::NeverZeroed);
+}
+
+#[test]
+fn sums_with_each_micro_batch_are_caught() {
+    caught(Mistake::SummedWithEachMicroBatch);
+}
+
+#[test]
+fn sums_before_the_last_micro_batch_are_caught() {
+    caught(Mistake::SummedTooEarly);
+}
+
+#[test]
+fn a_weight_by_local_instead_of_global_tokens_is_caught() {
+    let recipe = Recipe { steps: 3, ..Recipe::default() };
+    let local = |batch: Batch| Batch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
+    let difference = on_rank_0(&recipe, |_, _| (), local);
+    assert!(difference.weights > 1e-5 && difference.loss > 1e-3, "{difference:?}");
+}
+
+#[test]
+fn weights_drawn_by_rank_are_caught() {
+    let recipe = Recipe { steps: 3, ..Recipe::default() };
+    let prepare = |session: &mut Session<f32>, group: &Group| {
+        let layout = session.store.layout().clone();
+        let weights = layout.initial(recipe.seed + group.rank() as u64);
+        session.store = DATA.store(layout, weights, group.clone());
+    };
+    let difference = on_rank_0(&recipe, prepare, |batch| batch);
+    assert!(difference.weights > 1e-5, "the loss falls as if nothing were wrong, but: {difference:?}");
+}
+
+#[test]
+fn a_group_of_the_wrong_ranks_is_caught() {
+    let recipe = Recipe { steps: 3, ..Recipe::default() };
+    let prepare = |session: &mut Session<f32>, group: &Group| {
+        let layout = session.store.layout().clone();
+        let wrong = group.split(group.rank(), 0).unwrap();
+        session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong);
+    };
+    assert!(on_rank_0(&recipe, prepare, |batch| batch).weights > 1e-5);
+}
+
+#[test]
+fn decay_of_the_wrong_size_is_caught_under_adam() {
+    let rule = Rule::ADAMW;
+    let recipe = Recipe { steps: 3, rule, schedule: Schedule::constant(1e-3), ..Recipe::default() };
+    let prepare = |session: &mut Session<f32>, group: &Group| {
+        let Rule::AdamW { beta1, beta2, epsilon, .. } = rule else { unreachable!() };
+        let decay = 0.1 * group.world() as f64;
+        session.optimizer.rule = Rule::AdamW { beta1, beta2, epsilon, decay };
+    };
+    assert!(!on_rank_0(&recipe, prepare, |batch| batch).bitwise);
+}

@@ -1,0 +1,74 @@
+//! Axes together: every mesh trains what one process trains.
+
+mod support;
+
+use maypole_trainer::axes::Axes;
+use maypole_trainer::gpt::Gpt;
+use maypole_trainer::layout::Layout;
+use maypole_trainer::mesh::Mesh;
+use maypole_trainer::optim::Optimizer;
+use maypole_trainer::pp_plan::Schedule;
+use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::store::{Flat, Store};
+use support::{Run, Task, alone, mesh, router, train};
+
+/// In `f64` nothing but a mistake is as large as this.
+const NOISE: f64 = 1e-11;
+
+fn check(task: &Task, setups: &[Setup]) {
+    let reference: Run<f64> = train(task, &alone(&setups[0]));
+    for setup in setups {
+        let run = train(task, setup);
+        let (loss, weights) = run.far(&reference);
+        assert!(loss < NOISE && weights < NOISE, "{}: loss {loss:e}, weights {weights:e}", setup.mesh);
+        assert!(run.agreed, "{}: ranks that have the same weights disagree about them", setup.mesh);
+    }
+}
+
+/// Each mesh as it is, and with everything that can be switched on.
+fn variants(text: &str) -> Vec<Setup> {
+    let plain = Setup { micros: 2, ..mesh(text) };
+    let sequence = Setup { sequence: text.contains("tp"), exchange: Exchange::Ulysses, ..plain.clone() };
+    let schedule = if text.contains("pp=2") { Schedule::Interleaved(2) } else { Schedule::GPipe };
+    vec![Setup { schedule, ..sequence }, plain]
+}
+
+#[test]
+fn dense_meshes_train_as_one_process() {
+    let meshes = ["dp=2", "tp=2", "pp=2", "cp=2", "dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,cp=2", "cp=2,tp=2"];
+    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
+    check(&Task::small(), &setups);
+}
+
+#[test]
+fn three_axes_and_four_train_as_one_process() {
+    let meshes = ["dp=2,pp=2,tp=2", "pp=2,cp=2,tp=2", "dp=2,pp=2,cp=2,tp=2"];
+    let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
+    check(&Task { steps: 2, ..Task::small() }, &setups);
+}
+
+#[test]
+fn meshes_with_experts_train_as_one_process() {
+    let meshes = ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
+    let setups = meshes.into_iter().flat_map(variants);
+    let setups: Vec<Setup> = setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
+    check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
+}
+
+#[test]
+fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
+    let task = Task::small();
+    let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
+    let (layout, text) = (Layout::whole(&task.config), support::text(&task.config));
+    let mut gpt = Gpt::<f32>::new(&layout, Axes::alone());
+    let weights = layout.initial(7);
+    let (mut store, mut optimizer) = (Flat::new(layout, weights), Optimizer::new(task.rule));
+    for (step, expected) in run.losses.iter().enumerate() {
+        let batch = text.step(step as u64, task.rows, 1).remove(0);
+        let loss = gpt.train(&mut store, &batch, true).unwrap();
+        assert_eq!(loss, *expected);
+        optimizer.step(&mut store.owned(), task.rate, 1.0);
+        store.publish().unwrap();
+    }
+    assert_eq!(store.weights, run.weights);
+}

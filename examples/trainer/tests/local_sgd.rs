@@ -1,0 +1,51 @@
+//! Weights averaged now and then: local SGD against data parallelism and against a simulation in one process.
+
+use maypole_trainer::axes::Axes;
+use maypole_trainer::gpt::Gpt;
+use maypole_trainer::layout::Layout;
+use maypole_trainer::optim::{Optimizer, Rule};
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::store::{Flat, Store};
+use maypole_trainer::verify::{First, Recipe};
+
+#[test]
+fn averaging_after_every_step_of_sgd_is_data_parallelism() {
+    let recipe = Recipe::default();
+    let outcome = recipe.ranks(2, 1, Sharding::Local { every: 1 });
+    let difference = outcome.difference(&recipe.alone(2, 1, First::MicroBatches));
+    assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
+}
+
+#[test]
+fn averaging_now_and_then_is_bitwise_its_simulation() {
+    let (ranks, every) = (4, 3);
+    let recipe = Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps: 6, ..Recipe::default() };
+    let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
+
+    let (layout, text) = (Layout::whole(&recipe.config), recipe.text());
+    let mut gpt = Gpt::new(&layout, Axes::alone());
+    let mut all: Vec<(Flat<f32>, Optimizer<f32>)> = (0..ranks)
+        .map(|_| (Flat::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule)))
+        .collect();
+    let mut losses = Vec::new();
+    for step in 0..recipe.steps {
+        let mut loss = 0.0;
+        for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {
+            loss += gpt.train(store, &batch, true).unwrap();
+            store.gradients.iter_mut().for_each(|g| *g *= ranks as f32);
+            optimizer.step(&mut store.owned(), 1e-3, 1.0);
+            store.publish().unwrap();
+        }
+        losses.push(loss);
+        if (step + 1).is_multiple_of(every) {
+            let mean = |i: usize| all[1..].iter().fold(all[0].0.weights[i], |sum, it| sum + it.0.weights[i]) / 4.0;
+            let mean: Vec<f32> = (0..layout.len()).map(mean).collect();
+            all.iter_mut().for_each(|it| it.0.weights.copy_from_slice(&mean));
+        }
+    }
+    assert_eq!(outcome.losses, losses);
+    assert_eq!(outcome.weights, all[0].0.weights);
+    let often = recipe.ranks(ranks, 1, Sharding::Local { every: 1 });
+    assert_ne!(often.weights, outcome.weights, "how often matters");
+}

@@ -1,0 +1,43 @@
+//! The gradient's norm, and clipping by it, under every sharding.
+
+use maypole_trainer::clip::Norm;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::verify::{First, Recipe};
+
+const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+
+#[test]
+fn every_sharding_clips_by_the_norm_of_the_whole() {
+    let recipe = Recipe { clip: Some(0.5), steps: 5, rows: 6, ..Recipe::default() };
+    let alone = recipe.alone(1, 1, First::MicroBatches);
+    assert!(alone.norms.iter().all(|norm| *norm > 0.5), "the limit has to matter: {:?}", alone.norms);
+    for (ranks, sharding) in [
+        (2, DATA),
+        (3, DATA),
+        (2, Sharding::Zero1),
+        (3, Sharding::Zero2),
+        (2, Sharding::Fsdp { prefetch: true }),
+        (3, Sharding::Fsdp { prefetch: false }),
+    ] {
+        let outcome = recipe.ranks(ranks, 1, sharding);
+        for (norm, expected) in outcome.norms.iter().zip(&alone.norms) {
+            assert!((norm - expected).abs() < 1e-6 * expected, "{ranks} ranks, {sharding:?}: {norm}, not {expected}");
+        }
+        let difference = outcome.difference(&alone);
+        assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{ranks} ranks, {sharding:?}: {difference:?}");
+    }
+}
+
+#[test]
+fn a_norm_that_counts_copies_or_parts_wrongly_is_seen() {
+    let recipe = Recipe { clip: Some(0.5), steps: 3, ..Recipe::default() };
+    let alone = recipe.alone(1, 1, First::MicroBatches);
+    for (sharding, copies) in [(DATA, 1), (Sharding::Zero2, 2)] {
+        let wrong = |session: &mut maypole_trainer::session::Session<f32>, group: &_| {
+            session.norm = Norm::new(session.store.layout(), Clone::clone(group), |_| copies);
+        };
+        let (outcome, _) = recipe.each_rank((2, 1), sharding, wrong, |_, _| ());
+        assert!((outcome.norms[0] - alone.norms[0]).abs() > 0.2 * alone.norms[0], "{sharding:?}");
+        assert!(outcome.difference(&alone).weights > 1e-6, "{sharding:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Mixed precision: it trains, masters are 32-bit, and an overflow anywhere skips the step everywhere.
+
+use half::{bf16, f16};
+use maypole_trainer::device::{Cpu, Device};
+use maypole_trainer::group::Group;
+use maypole_trainer::optim::{Optimizer, Rule};
+use maypole_trainer::precision::{Cast, Half, Rounded, Scale};
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::session::Session;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::store::Owned;
+use maypole_trainer::verify::{First, Recipe};
+use std::sync::Arc;
+
+const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
+
+fn recipe(steps: u64) -> Recipe {
+    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps, ..Recipe::default() }
+}
+
+fn narrow<H: Half>(session: &mut Session<f32>, sharding: Sharding, group: &Group) {
+    let layout = session.store.layout().clone();
+    let masters = sharding.store(layout.clone(), layout.initial(7), group.clone());
+    session.store = Box::new(Cast::<H>::new(masters));
+    session.gpt.device = Arc::new(Rounded::<H>::default());
+}
+
+#[test]
+fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
+    let recipe = recipe(40);
+    let wide = recipe.alone(1, 1, First::MicroBatches);
+    let last = |outcome: &maypole_trainer::verify::Outcome| outcome.losses[35..].iter().sum::<f64>() / 5.0;
+    assert!(last(&wide) < 0.7 * wide.losses[0], "it learns: {:?}", wide.losses);
+    let (brain, _) = recipe.each_rank((2, 1), DATA, |s, group| narrow::<bf16>(s, DATA, group), |_, _| ());
+    let scaled = |session: &mut Session<f32>, group: &Group| {
+        narrow::<f16>(session, Sharding::Zero2, group);
+        session.scale = Some(Scale::default());
+    };
+    let (half, _) = recipe.each_rank((2, 1), Sharding::Zero2, scaled, |_, _| ());
+    for narrow in [brain, half] {
+        assert!((last(&narrow) - last(&wide)).abs() < 0.01 * last(&wide), "{} and {}", last(&narrow), last(&wide));
+        assert!(narrow.difference(&wide).weights > 1e-6, "16 bits are not 32");
+    }
+}
+
+#[test]
+fn masters_are_updated_as_in_32_bits() {
+    let recipe = recipe(1);
+    let mut session = recipe.session(&Group::alone(), DATA);
+    narrow::<bf16>(&mut session, DATA, &Group::alone());
+    let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
+    let loss = session.gpt.train(&mut *session.store, &batch, true).unwrap();
+    let copy = |owned: &Owned<'_, f32>| (owned.weights.to_vec(), owned.gradients.to_vec());
+    let (mut weights, mut gradients) = copy(&session.store.owned()[0]);
+    session.update(loss).unwrap();
+    let owned = Owned { offset: 0, weights: &mut weights, gradients: &mut gradients };
+    Optimizer::new(recipe.rule).step(&mut [owned], 1e-3, 1.0);
+    assert_eq!(session.store.owned()[0].weights, weights);
+    let mut rounded = weights.clone();
+    bf16::round(&mut rounded);
+    assert_ne!(rounded, weights, "masters have more bits than layers see");
+}
+
+/// What 16 bits would leave in one element of a gradient, if it is too large for them.
+#[derive(Debug)]
+struct Overflowing;
+
+impl Device<f32> for Overflowing {
+    fn bias_backward(&self, db: &mut [f32], dy: &[f32]) {
+        Cpu.bias_backward(db, dy);
+        db[5] = f32::INFINITY;
+    }
+}
+
+#[test]
+fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
+    for sharding in [DATA, Sharding::Zero2, Sharding::Fsdp { prefetch: true }] {
+        let recipe = Recipe { steps: 2, ..recipe(2) };
+        let look = |session: &mut Session<f32>, group: &Group| {
+            let (before, batch) = (session.store.all_weights().unwrap(), &recipe.text().step(2, 2, 2)[group.rank()]);
+            session.scale = Some(Scale { patience: 2, ..Scale::default() });
+            if group.rank() == 1 {
+                session.gpt.device = Arc::new(Overflowing);
+            }
+            let report = session.step(std::slice::from_ref(batch)).unwrap();
+            session.gpt.device = Arc::new(Cpu);
+            assert!(!report.norm.unwrap().is_finite(), "{sharding:?}");
+            assert_eq!(session.store.all_weights().unwrap(), before, "{sharding:?}: the step is not taken");
+            let skipped = session.scale.unwrap();
+            assert_eq!((skipped.factor, skipped.skipped), (32_768.0, 1), "{sharding:?}");
+            for _ in 0..2 {
+                session.step(std::slice::from_ref(batch)).unwrap();
+            }
+            assert_eq!(session.scale.unwrap().factor, 65_536.0, "after two good steps it doubles");
+            assert_ne!(session.store.all_weights().unwrap(), before);
+        };
+        recipe.each_rank((2, 1), sharding, |_, _| (), look);
+    }
+}
+
+#[test]
+fn a_scale_beyond_f16_comes_down_by_itself() {
+    let recipe = recipe(25);
+    let scaled = |session: &mut Session<f32>, group: &Group| {
+        narrow::<f16>(session, DATA, group);
+        session.scale = Some(Scale { factor: f64::from(1 << 30), ..Scale::default() });
+    };
+    let (outcome, scales) = recipe.each_rank((2, 1), DATA, scaled, |session, _| session.scale.unwrap());
+    assert_eq!(scales[0], scales[1]);
+    assert!(scales[0].skipped > 0 && scales[0].good > 10, "{:?}", scales[0]);
+    assert!(outcome.losses[24] < outcome.losses[0]);
+}

@@ -1,0 +1,160 @@
+//! Trains one model on any mesh, as threads of this process, and compares what comes out.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
+
+use maypole::{Communicator, Result};
+use maypole_trainer::config::Config;
+use maypole_trainer::data::Text;
+use maypole_trainer::experts::Ledger;
+use maypole_trainer::fault::Fault;
+use maypole_trainer::hybrid::{Outcome, Worker};
+use maypole_trainer::layout::Layout;
+use maypole_trainer::math::Real;
+use maypole_trainer::mesh::Mesh;
+use maypole_trainer::moe::Router;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::random::random;
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::setup::Setup;
+use maypole_trainer::store::Bytes;
+
+/// What is trained, and for how long.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub config: Config,
+    pub rows: usize,
+    pub steps: u64,
+    pub rule: Rule,
+    pub rate: f64,
+    /// The most that the gradient's norm may be.
+    pub clip: Option<f64>,
+}
+
+impl Task {
+    /// The model of the criteria: 20 steps of gradient descent on 8 rows.
+    pub fn full() -> Self {
+        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None }
+    }
+
+    /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
+    /// number is 122: nothing divides the vocabulary, and its last line is used.
+    pub fn small() -> Self {
+        let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
+        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None }
+    }
+
+    /// The same with experts.
+    pub fn with_experts(mut self, experts: usize) -> Self {
+        self.config.experts = experts;
+        self
+    }
+}
+
+/// All tokens are kept, and groups are short enough for any division of positions in these tests.
+pub fn router(experts: usize) -> Router {
+    Router { experts, top: 2, group: 4, capacity: None, balance: 0.05 }
+}
+
+pub fn mesh(text: &str) -> Setup {
+    Setup::of(Mesh::parse(text).unwrap())
+}
+
+/// What a run gave: the loss of each step, and the weights of the whole model at the end.
+#[derive(Clone, Debug)]
+pub struct Run<T> {
+    pub losses: Vec<f64>,
+    pub weights: Vec<T>,
+    /// True if ranks with the same weight had the same bits.
+    pub agreed: bool,
+    /// By rank.
+    pub seen: Vec<Seen>,
+}
+
+impl<T: Real> Run<T> {
+    /// The greatest relative difference of a loss and the greatest difference of a weight.
+    pub fn far(&self, other: &Self) -> (f64, f64) {
+        let losses = self.losses.iter().zip(&other.losses).map(|(a, b)| (a - b).abs() / b.abs());
+        let weights = self.weights.iter().zip(&other.weights).map(|(a, b)| (a.wide() - b.wide()).abs());
+        // Not a number is as far as can be.
+        let greatest = |most: f64, x: f64| if x <= most { most } else { x };
+        (losses.fold(0.0, greatest), weights.fold(0.0, greatest))
+    }
+
+    pub fn same_bits(&self, other: &Self) -> bool {
+        let bits = |run: &Self| run.weights.iter().map(|w| w.wide().to_bits()).collect::<Vec<_>>();
+        self.losses == other.losses && bits(self) == bits(other)
+    }
+}
+
+/// Trains `task` spread as `setup` says.
+pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
+    setup.check(&task.config, task.rows).unwrap();
+    let ranks = Communicator::run_local(setup.mesh.world(), |comm| rank::<T>(task, setup, comm).unwrap());
+    let whole = Layout::whole(&task.config).len();
+    let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
+    for (losses, layout, weights, seen) in ranks {
+        for piece in layout.pieces() {
+            let (here, there) = (&weights[piece.local..][..piece.len], &mut run.weights[piece.global..][..piece.len]);
+            run.agreed &= there.iter().zip(here).all(|(there, here)| there.is_nan() || there == here);
+            there.copy_from_slice(here);
+        }
+        assert!(run.losses.is_empty() || run.losses == losses, "every rank has the same loss");
+        run.losses = losses;
+        run.seen.push(seen);
+    }
+    assert!(!run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(), "every weight is somewhere");
+    run
+}
+
+/// Words in no order, with every letter.
+pub fn text(config: &Config) -> Text {
+    let words =
+        ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "five", "boxing", "wizards"];
+    let word = |nth| words[(random(3, nth) % words.len() as u64) as usize];
+    let text: Vec<&str> = (0..4000).map(word).collect();
+    Text::of_bytes(text.join(" ").as_bytes(), config.context, 1)
+}
+
+type Rank<T> = (Vec<f64>, Layout, Vec<T>, Seen);
+
+/// What a rank had at the end.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Of the last step.
+    pub outcome: Outcome,
+    pub bytes: Bytes,
+    pub state: usize,
+    pub ledger: Ledger,
+}
+
+fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator) -> Result<Rank<T>> {
+    let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
+    let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
+    worker.session.clip = task.clip;
+    let (mut losses, mut last) = (Vec::new(), None);
+    for _ in 0..task.steps {
+        let outcome = worker.step(&text, task.rows)?;
+        losses.push(outcome.report.loss);
+        last = Some(outcome);
+    }
+    let store = &mut worker.session.store;
+    let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
+    let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
+    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger }))
+}
+
+/// True if training with `fault` gives anything else than one process, on any rank.
+pub fn caught(task: &Task, setup: &Setup, fault: Fault) -> bool {
+    differs(task, setup, Some(fault))
+}
+
+pub fn differs(task: &Task, setup: &Setup, fault: Option<Fault>) -> bool {
+    let reference = train::<f64>(task, &alone(setup));
+    let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
+    let (loss, weights) = run.far(&reference);
+    !(loss < 1e-9 && weights < 1e-9 && run.agreed)
+}
+
+/// The choices of `setup` that a single process has too.
+pub fn alone(setup: &Setup) -> Setup {
+    Setup { router: setup.router, order: setup.order, ..Setup::default() }
+}

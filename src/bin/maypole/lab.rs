@@ -1,0 +1,187 @@
+//! `maypole simulate --cluster`: what collectives would take on machines that one does not have.
+
+use crate::{names, sizes};
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum;
+use maypole::algorithms::Algorithm;
+use maypole::collective::Collective;
+use maypole::topology::Topology;
+use maypole::topology::build::Shape;
+use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::lanes::bandwidth;
+use maypole::topology::predict::{Demand, Laboratory, Prediction, bus_factor};
+use serde_json::json;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+/// What `maypole simulate` takes besides.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (ranks a NUMA node x NUMA
+    /// nodes), or several of one, 4xdgx-h100.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+
+    /// The collective, if it is not the first argument.
+    #[arg(long = "collective", value_name = "COLLECTIVE", value_parser = names::collective, conflicts_with = "collective")]
+    pub(crate) named: Option<Collective>,
+
+    /// What joins the network cards of the cluster's hosts.
+    #[arg(long, value_enum, default_value_t = Joined::Flat, requires = "cluster")]
+    fabric: Joined,
+
+    /// Only the N fastest of each size [default: all; 3 where there are several sizes].
+    #[arg(long, value_name = "N", requires = "cluster")]
+    fastest: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Joined {
+    /// One switch that carries whatever its cards bring.
+    Flat,
+    /// A switch for the n-th cards of all hosts each, and one above.
+    Rails,
+    /// The same without the one above.
+    IsolatedRails,
+}
+
+/// What is asked.
+pub(crate) struct Question<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) collective: Collective,
+    pub(crate) root: usize,
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) bytes: Vec<usize>,
+    pub(crate) json: bool,
+}
+
+/// Flat algorithms send up to the square of it in messages.
+const MOST_RANKS: usize = 512;
+
+pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCode> {
+    let fabric = match options.fabric {
+        Joined::Flat => Fabric::Flat,
+        Joined::Rails => Fabric::Rails,
+        Joined::IsolatedRails => Fabric::IsolatedRails,
+    };
+    let topology = named(question.cluster, fabric)?;
+    let ranks = topology.devices().len();
+    ensure!(ranks <= MOST_RANKS, "{} has {ranks} ranks; {MOST_RANKS} are the most", question.cluster);
+    let collective = names::rooted(question.collective, question.root, ranks)?;
+    let laboratory = Laboratory::new(&topology)?;
+    let demands = demands(&laboratory, collective, question.algorithm)?;
+    let several = question.bytes.len() > 1;
+    let report = Report { topology: &topology, laboratory: &laboratory, question, collective };
+    let mut out = stdout().lock();
+    if !question.json {
+        write!(out, "{}", report.head())?;
+    }
+    for &size in &question.bytes {
+        let bytes = if collective == Collective::Barrier { 0 } else { size };
+        let mut rows: Vec<_> = demands.iter().map(|demand| (demand, demand.predict(bytes as f64))).collect();
+        rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
+        rows.truncate(options.fastest.unwrap_or(if several && !question.json { 3 } else { rows.len() }));
+        for (demand, prediction) in rows {
+            let row = if question.json {
+                report.object(bytes, demand, prediction)
+            } else {
+                report.row(bytes, demand, prediction)
+            };
+            writeln!(out, "{row}")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What each shape asks for; with an algorithm named, those that it is a part of.
+fn demands(laboratory: &Laboratory<'_>, collective: Collective, wanted: Option<Algorithm>) -> Result<Vec<Demand>> {
+    let is_part = |shape: &Shape| match (wanted, shape) {
+        (None, _) => true,
+        (Some(wanted), Shape::Flat(algorithm)) => *algorithm == wanted,
+        (Some(wanted), Shape::Levels(levels)) => levels.local == wanted || levels.across == wanted,
+    };
+    let shapes = laboratory.shapes(collective).into_iter().filter(is_part);
+    let demands: Vec<Demand> =
+        shapes.filter_map(|shape| laboratory.demand(collective, shape).transpose()).collect::<Result<_, _>>()?;
+    match wanted {
+        Some(wanted) if demands.is_empty() => bail!("{}", names::no_answer(wanted, collective)),
+        _ if demands.is_empty() => bail!("there is nobody to do it"),
+        _ => Ok(demands),
+    }
+}
+
+struct Report<'a> {
+    topology: &'a Topology,
+    laboratory: &'a Laboratory<'a>,
+    question: &'a Question<'a>,
+    collective: Collective,
+}
+
+impl Report<'_> {
+    fn head(&self) -> String {
+        let lanes = self.laboratory.lanes();
+        format!(
+            "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
+             # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
+             #{:>7} {:<25} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
+            names::dashed(self.collective),
+            self.question.cluster,
+            self.laboratory.world(),
+            self.topology.hosts(),
+            lanes.len(),
+            bandwidth(self.topology, lanes),
+            "size",
+            "algorithm",
+            "time(us)",
+            "algbw",
+            "busbw",
+            "windows",
+            "lanes",
+            "protocol",
+        )
+    }
+
+    fn row(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
+        let [algorithm, bus] = self.bandwidths(bytes, prediction);
+        format!(
+            " {:>7} {:<25} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
+            sizes::name(bytes),
+            demand.shape.to_string(),
+            prediction.seconds * 1e6,
+            prediction.windows,
+            demand.lanes,
+            prediction.protocol,
+            self.bottleneck(demand).as_deref().unwrap_or("none"),
+        )
+    }
+
+    fn object(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
+        let [algorithm, bus] = self.bandwidths(bytes, prediction);
+        json!({
+            "cluster": self.question.cluster,
+            "collective": self.collective.name(),
+            "algorithm": demand.shape.to_string(),
+            "ranks": self.laboratory.world(),
+            "root": self.collective.root(),
+            "bytes": bytes,
+            "seconds": prediction.seconds,
+            "algbw_GBps": algorithm,
+            "busbw_GBps": bus,
+            "windows": prediction.windows,
+            "lanes": demand.lanes,
+            "protocol": prediction.protocol,
+            "bottleneck": self.bottleneck(demand),
+        })
+        .to_string()
+    }
+
+    /// GB/s, of the whole and of a link.
+    fn bandwidths(&self, bytes: usize, prediction: Prediction) -> [f64; 2] {
+        let algorithm = if bytes == 0 { 0.0 } else { bytes as f64 / prediction.seconds / 1e9 };
+        [algorithm, algorithm * bus_factor(self.collective, self.laboratory.world())]
+    }
+
+    fn bottleneck(&self, demand: &Demand) -> Option<String> {
+        demand.bottleneck.map(|link| self.topology.describe(link))
+    }
+}

@@ -1,0 +1,97 @@
+//! `maypole topo`: a machine, how near its devices are to each other, and what follows for collectives.
+
+mod facts;
+mod object;
+mod predicted;
+mod table;
+mod transports;
+
+use anyhow::{Context, Result, anyhow, bail};
+use facts::Facts;
+use maypole::detect;
+use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::{Description, picture};
+use std::io::{Read, Write, stdin, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::sizes;
+
+/// Show a machine as `nvidia-smi topo -m` would, the rings and trees over it, which transport each pair of ranks would
+/// use and why, and how fast collectives should be.
+///
+/// Without --file and --cluster it is this machine: its files in /sys, and NVIDIA's driver if there is one. A machine
+/// without GPUs has a rank on each core. Bandwidths are those of the devices' generation, as far as it is known.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What a tool said about another machine (`-`: standard input): `nvidia-smi topo -m`, `rocm-smi --showtopo`,
+    /// `amd-smi topology`, or a topology file of NCCL or RCCL.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
+    file: Option<PathBuf>,
+
+    /// A made-up cluster: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2, or several, 4xdgx-h100.
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+
+    /// For which size to predict.
+    #[arg(short, long, value_name = "SIZE", default_value = "4G", value_parser = sizes::parse)]
+    bytes: usize,
+
+    /// Write a picture to FILE instead (`-`: standard output).
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// One JSON object.
+    #[arg(long, conflicts_with = "svg")]
+    json: bool,
+}
+
+pub(crate) fn main(args: Args) -> Result<ExitCode> {
+    let facts = args.facts()?;
+    for note in &facts.notes {
+        eprintln!("maypole: note: {note}");
+    }
+    if let Some(path) = &args.svg {
+        write(path, &picture::svg(&facts.topology, &facts.title))?;
+    } else if args.json {
+        writeln!(stdout(), "{}", object::object(&facts, args.bytes)?)?;
+    } else {
+        write!(stdout(), "{}", table::text(&facts, args.bytes)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn facts(&self) -> Result<Facts> {
+        match (&self.file, &self.cluster) {
+            (Some(path), _) => {
+                let text = read(path)?;
+                let described = Description::read(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+                Ok(Facts::described(&described, path.display().to_string()))
+            }
+            (None, Some(name)) => Ok(Facts::made_up(named(name, Fabric::Flat)?, name)),
+            (None, None) => Ok(Facts::detected(&detect::machine())),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    let bytes = if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        stdin().read_to_end(&mut bytes)?;
+        bytes
+    } else {
+        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(error) => bail!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if path.as_os_str() == "-" {
+        return Ok(stdout().write_all(text.as_bytes())?);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

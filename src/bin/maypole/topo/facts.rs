@@ -1,0 +1,166 @@
+//! What there is to say about a machine, wherever it comes from.
+
+use super::transports;
+use maypole::detect::Machine;
+use maypole::topology::answers::{Answers, Nearest};
+use maypole::topology::choice::Offer;
+use maypole::topology::lanes::Lane;
+use maypole::topology::printed::Printed;
+use maypole::topology::rails::Routes;
+use maypole::topology::trees::{Tree, trees};
+use maypole::topology::{Class, Description, Kind, Topology, lanes, rings};
+
+/// A machine or a cluster.
+pub(super) struct Facts {
+    pub(super) title: String,
+    pub(super) topology: Topology,
+    /// What is damaged, hidden or taken for granted.
+    pub(super) notes: Vec<String>,
+    /// Of GPUs alone, as the samples of other tools have it.
+    pub(super) said: Said,
+    /// The names of the ranks, and then of the network cards.
+    pub(super) labels: Vec<String>,
+    pub(super) ranks: usize,
+    /// A word for each pair of `labels`.
+    pub(super) cells: Vec<Vec<String>>,
+    /// The class of each pair of ranks.
+    pub(super) classes: Vec<Vec<Class>>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) trees: Vec<Tree>,
+    pub(super) offers: Vec<Offer>,
+}
+
+/// How many GPUs and cards, how near. What a source does not speak of is `None`.
+pub(super) struct Said {
+    pub(super) gpus: usize,
+    pub(super) nics: Option<usize>,
+    pub(super) links: Vec<Vec<String>>,
+    pub(super) nvlinks: Option<Vec<Vec<u32>>>,
+    pub(super) nearest: Option<Vec<(String, Vec<usize>)>>,
+}
+
+/// The ring whose worst link is best, and the word for that link.
+pub(super) struct Best {
+    pub(super) order: Vec<usize>,
+    pub(super) bottleneck: Option<String>,
+}
+
+impl Facts {
+    /// A machine by what a tool said about it.
+    pub(super) fn described(description: &Description, title: String) -> Self {
+        let (generation, processor) = description.assumed();
+        let mut facts = Self::of(description.topology(), title);
+        facts.notes.splice(0..0, description.notes().iter().cloned());
+        facts.notes.push(format!("bandwidths are taken to be those of {generation:?} GPUs and {processor:?} CPUs"));
+        facts.say(&description.answers());
+        if let Description::Matrix(matrix) = description {
+            let word = |cell: &Option<Printed>| cell.map_or("?".to_owned(), |printed| printed.to_string());
+            facts.cells = matrix.links.iter().map(|row| row.iter().map(word).collect()).collect();
+        }
+        facts
+    }
+
+    /// This machine.
+    pub(super) fn detected(machine: &Machine) -> Self {
+        let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
+        let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        let gpus = if names.is_empty() { "no GPU of NVIDIA's driver".to_owned() } else { names.join(", ") };
+        let title = format!("this machine: {processor}, {} cores, {gpus}", machine.cores.len());
+        let described = Description::System(machine.system.clone());
+        let mut facts = Self::of(machine.topology(), title);
+        facts.notes.extend(machine.notes.clone());
+        facts.say(&described.answers());
+        transports::refuse_peers(&mut facts.offers, machine);
+        facts
+    }
+
+    /// A cluster of known parts.
+    pub(super) fn made_up(topology: Topology, name: &str) -> Self {
+        Self::of(topology, name.to_owned())
+    }
+
+    /// All that follows from the graph.
+    fn of(topology: Topology, title: String) -> Self {
+        let (ranks, cards) = (topology.devices(), topology.of(Kind::Nic));
+        let all = [ranks.as_slice(), &cards].concat();
+        let row = |from: &usize| {
+            let paths = topology.paths(*from);
+            let class = |to: &usize| paths.to(*to).map(|path| path.class);
+            all.iter().map(class).collect::<Vec<Option<Class>>>()
+        };
+        let table: Vec<_> = all.iter().map(row).collect();
+        let word = |class: &Option<Class>| class.map_or("-".to_owned(), |class| class.to_string());
+        let cells = table.iter().map(|row| row.iter().map(word).collect()).collect();
+        let known = |row: &Vec<Option<Class>>| row[..ranks.len()].iter().map(|it| it.unwrap_or(Class::Net)).collect();
+        let classes: Vec<Vec<Class>> = table[..ranks.len()].iter().map(known).collect();
+        let (mut notes, mut found) = (Vec::new(), Vec::new());
+        if ranks.len() > 1 {
+            match lanes::lanes(&topology) {
+                Ok(lanes) => found = lanes,
+                Err(unreachable) => notes.push(unreachable.to_string()),
+            }
+        }
+        let hosts = Routes::new(&topology).hosts();
+        let trees = found.first().map_or(Vec::new(), |lane| trees(lane, &hosts).to_vec());
+        let labels = all.iter().map(|node| topology.label(*node)).collect();
+        let said = Said::graph(&topology, &table);
+        let offers = transports::offers(&topology, &hosts);
+        Self { title, notes, said, labels, ranks: ranks.len(), cells, classes, lanes: found, trees, offers, topology }
+    }
+
+    /// Takes the words for pairs of GPUs from a description: it may have older ones.
+    fn say(&mut self, answers: &Answers) {
+        self.said = Said::read(answers);
+        for (a, row) in self.said.links.iter().enumerate() {
+            for (b, word) in row.iter().enumerate() {
+                self.cells[a][b].clone_from(word);
+                self.classes[a][b] = answers.links[a][b].class();
+            }
+        }
+    }
+
+    pub(super) fn ring(&self) -> Best {
+        let order = rings::ring(&self.classes).order;
+        let hops = rings::hops(&order).filter(|_| order.len() > 1);
+        let worst = hops.min_by_key(|(a, b)| self.classes[*a][*b]);
+        Best { bottleneck: worst.map(|(a, b)| self.cells[a][b].clone()), order }
+    }
+}
+
+impl Said {
+    fn read(answers: &Answers) -> Self {
+        let words = |row: &Vec<Printed>| row.iter().map(Printed::to_string).collect();
+        let near = |near: &Nearest| (near.class.to_string(), near.nics.clone());
+        Self {
+            gpus: answers.gpus,
+            nics: answers.nics,
+            links: answers.links.iter().map(words).collect(),
+            nvlinks: answers.nvlinks.clone(),
+            nearest: answers.nearest_nics.as_ref().map(|all| all.iter().map(near).collect()),
+        }
+    }
+
+    /// From the classes of devices and then cards.
+    fn graph(topology: &Topology, table: &[Vec<Option<Class>>]) -> Self {
+        let gpus = topology.of(Kind::Gpu).len();
+        let cards = topology.of(Kind::Nic).len();
+        let word = |class: &Option<Class>| class.map_or("-".to_owned(), |class| class.to_string());
+        let direct = |class: &Option<Class>| match class {
+            Some(Class::NvLink(links) | Class::Xgmi(links)) => *links,
+            _ => 0,
+        };
+        let near = |row: &Vec<Option<Class>>| {
+            let best = row[gpus..].iter().max().copied().flatten();
+            let nics = (0..cards).filter(|card| row[gpus + card] == best).collect();
+            (word(&best), nics)
+        };
+        let of_gpus = || table[..gpus].iter();
+        Self {
+            gpus,
+            nics: Some(cards),
+            links: of_gpus().map(|row| row[..gpus].iter().map(word).collect()).collect(),
+            nvlinks: Some(of_gpus().map(|row| row[..gpus].iter().map(direct).collect()).collect()),
+            nearest: (cards > 0).then(|| of_gpus().map(near).collect()),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A machine as one JSON object.
+
+use super::facts::Facts;
+use super::{predicted, transports};
+use crate::names;
+use anyhow::Result;
+use maypole::topology::choice::Choice;
+use serde_json::{Value, json};
+
+/// Pairs of more ranks are left out: nobody reads millions.
+const MOST_RANKS: usize = 256;
+
+pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
+    let said = &facts.said;
+    let nearest = |(class, nics): &(String, Vec<usize>)| json!({ "class": class, "nics": nics });
+    let nearest = said.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
+    let ring = facts.ring();
+    let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
+    let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
+    let predicted: Vec<Value> = predicted::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
+    Ok(json!({
+        "title": facts.title,
+        "gpus": said.gpus,
+        "nics": said.nics,
+        "links": said.links,
+        "nvlinks": said.nvlinks,
+        "nearest_nics": nearest,
+        "ranks": &facts.labels[..facts.ranks],
+        "nic_names": &facts.labels[facts.ranks..],
+        "ring": { "bottleneck": ring.bottleneck, "order": ring.order },
+        "rings": rings,
+        "trees": trees,
+        "pairs": (facts.ranks <= MOST_RANKS).then(|| pairs(facts)),
+        "predicted": predicted,
+        "notes": facts.notes,
+    }))
+}
+
+fn pairs(facts: &Facts) -> Vec<Value> {
+    let devices = facts.topology.devices();
+    let pair = |(a, b, Choice { way, refused }): (usize, usize, Choice)| {
+        let refusal = |(way, why): &(_, _)| {
+            let (way, why): (&maypole::topology::choice::Way, &maypole::topology::choice::Reason) = (way, why);
+            json!({ "transport": way.name(), "reason": why.to_string() })
+        };
+        let refused: Vec<Value> = refused.iter().map(refusal).collect();
+        let bandwidth = facts.topology.path(devices[a], devices[b]).map(|path| path.bandwidth);
+        json!({
+            "ranks": [a, b],
+            "class": facts.cells[a][b],
+            "bandwidth": bandwidth,
+            "transport": way.name(),
+            "refused": refused,
+        })
+    };
+    transports::choices(&facts.offers).into_iter().map(pair).collect()
+}
+
+fn prediction(row: &predicted::Row, bytes: usize) -> Value {
+    let published =
+        row.published.map(|figure| json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source }));
+    json!({
+        "collective": names::dashed(row.collective),
+        "bytes": bytes,
+        "shape": row.shape.to_string(),
+        "seconds": row.seconds,
+        "busbw": row.bus,
+        "bottleneck": row.bottleneck,
+        "published": published,
+    })
+}

@@ -1,0 +1,122 @@
+//! A machine as text.
+
+use super::facts::Facts;
+use super::{predicted, transports};
+use crate::{names, sizes};
+use anyhow::Result;
+
+/// Wider matrices are left out; `--json` has them.
+const MOST_COLUMNS: usize = 40;
+
+/// What is said about the words of the matrix, in the order of nearness.
+const LEGEND: [(&str, &str); 14] = [
+    ("X", "itself"),
+    ("NV", "NV#: this many bonded NVLinks, straight or through a switch"),
+    ("XGMI", "XGMI#: AMD's links between GPUs"),
+    ("PSB", "a PCIe switch on the board of both"),
+    ("PIX", "at most one PCIe bridge"),
+    ("PXB", "several PCIe bridges, no host bridge"),
+    ("PHB", "a PCIe host bridge, typically the CPU"),
+    ("NODE", "host bridges, or memory, of one NUMA node"),
+    ("SYS", "the link between NUMA nodes"),
+    ("SOC", "the link between sockets: an old word for SYS"),
+    ("PCIE", "PCIe, nobody says how much of it"),
+    ("NET", "the network"),
+    ("?", "not said"),
+    ("-", "no way at all"),
+];
+
+pub(super) fn text(facts: &Facts, bytes: usize) -> Result<String> {
+    let parts = [
+        format!("# {}\n", facts.title),
+        matrix(facts),
+        rings(facts),
+        trees(facts),
+        pairs(facts),
+        predictions(facts, bytes)?,
+    ];
+    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+}
+
+fn matrix(facts: &Facts) -> String {
+    if facts.labels.len() > MOST_COLUMNS {
+        let cards = facts.labels.len() - facts.ranks;
+        return format!("{} ranks and {cards} network cards: too wide to print, --json has it\n", facts.ranks);
+    }
+    let rows = facts.labels.iter().zip(&facts.cells).map(|(label, cells)| (label.as_str(), cells.as_slice()));
+    let widest = facts.labels.iter().chain(facts.cells.iter().flatten()).map(String::len).max().unwrap_or(0) + 2;
+    let line = |label: &str, cells: &[String]| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:widest$}")).collect();
+        format!("{label:widest$}{cells}").trim_end().to_owned() + "\n"
+    };
+    let table: String =
+        std::iter::once(line("", &facts.labels)).chain(rows.map(|(label, cells)| line(label, cells))).collect();
+    table + "\n" + &legend(facts)
+}
+
+fn legend(facts: &Facts) -> String {
+    let letters = |cell: &String| cell.trim_end_matches(|char: char| char.is_ascii_digit()).to_owned();
+    let used: Vec<String> = facts.cells.iter().flatten().map(letters).collect();
+    let lines = LEGEND.into_iter().filter(|(word, _)| used.iter().any(|cell| cell == word));
+    lines.map(|(word, meaning)| format!("  {word:5} {meaning}\n")).collect()
+}
+
+fn order(of: &[usize]) -> String {
+    of.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn rings(facts: &Facts) -> String {
+    let best = facts.ring();
+    let Some(bottleneck) = best.bottleneck else { return String::new() };
+    let mut text = format!("best ring       {}  (its worst link: {bottleneck})\n", order(&best.order));
+    for (nth, lane) in facts.lanes.iter().enumerate() {
+        let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
+        text += &format!("ring {nth:<10} {}  (its narrowest link: {narrowest:.1} GB/s)\n", order(&lane.order));
+    }
+    text
+}
+
+fn trees(facts: &Facts) -> String {
+    let line = |(nth, tree): (usize, &maypole::topology::trees::Tree)| {
+        let parent = |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
+        let parents: Vec<String> = tree.parents.iter().map(parent).collect();
+        format!("tree {nth}          {}  (above each rank; {} hops high)\n", parents.join(" "), tree.height())
+    };
+    facts.trees.iter().enumerate().map(line).collect()
+}
+
+fn pairs(facts: &Facts) -> String {
+    let choices = transports::choices(&facts.offers);
+    let all = choices.len();
+    let mut text = String::new();
+    for (choice, pairs) in transports::alike(choices) {
+        let some: Vec<String> = pairs.iter().take(8).map(|(a, b)| format!("{a}-{b}")).collect();
+        let more =
+            if pairs.len() > some.len() { format!(" and {} more", pairs.len() - some.len()) } else { String::new() };
+        let which =
+            if pairs.len() == all { "every pair".to_owned() } else { format!("ranks {}{more}", some.join(" ")) };
+        text += &format!("transport {:5} {which}\n", choice.way);
+        for (way, why) in &choice.refused {
+            text += &format!("  not {way}: {why}\n");
+        }
+    }
+    text
+}
+
+fn predictions(facts: &Facts, bytes: usize) -> Result<String> {
+    let rows = predicted::rows(facts, bytes)?;
+    if rows.is_empty() {
+        return Ok(String::new());
+    }
+    let mut text = format!("predicted for {}, GB/s as nccl-tests count bus bandwidth\n", sizes::name(bytes));
+    for row in rows {
+        let (collective, shape) = (names::dashed(row.collective), row.shape.to_string());
+        let limit = row.bottleneck.map(|link| format!("limit: {link}")).unwrap_or_default();
+        text += format!("  {collective:15} {:>8.1}  {shape:20} {limit}", row.bus).trim_end();
+        text += "\n";
+        if let Some(figure) = row.published {
+            text += &format!("  {:15} {:>8.1}  seen on {} ({})\n", "", figure.gigabytes, figure.machine, figure.source);
+        }
+    }
+    Ok(text)
+}

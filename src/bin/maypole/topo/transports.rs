@@ -1,0 +1,47 @@
+//! Which transport each pair of ranks would use, and why no better one.
+
+use maypole::detect::{Machine, Peer};
+use maypole::topology::choice::{Choice, Cuda, InfiniBand, Offer, choose};
+use maypole::topology::{Kind, Topology};
+
+/// What each rank offers, as this build can use it.
+pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<Offer> {
+    let devices = topology.devices();
+    let offer = |(rank, host): (usize, &usize)| {
+        let node = &topology.nodes()[devices[rank]];
+        let gpu = (node.kind == Kind::Gpu).then(|| format!("host {host}, {}", node.name));
+        Offer { gpu, ..Offer::new(format!("host {host}"), &[&Cuda, &InfiniBand]) }
+    };
+    hosts.iter().enumerate().map(offer).collect()
+}
+
+/// Adds what the driver says about pairs of GPUs.
+pub(super) fn refuse_peers(offers: &mut [Offer], machine: &Machine) {
+    let names: Vec<Option<String>> = offers.iter().map(|offer| offer.gpu.clone()).collect();
+    for (offer, row) in offers.iter_mut().zip(&machine.peers) {
+        for (name, peer) in names.iter().zip(row) {
+            if let (Some(name), Peer::No(why)) = (name, peer) {
+                offer.no_peers.insert(name.clone(), why.clone());
+            }
+        }
+    }
+}
+
+/// The choice of every pair, the lower rank first.
+pub(super) fn choices(offers: &[Offer]) -> Vec<(usize, usize, Choice)> {
+    let pairs = (0..offers.len()).flat_map(|a| (a + 1..offers.len()).map(move |b| (a, b)));
+    let choice = |(a, b): (usize, usize)| Some((a, b, choose(&offers[a], &offers[b]).ok()?));
+    pairs.filter_map(choice).collect()
+}
+
+/// Pairs with the same choice, together.
+pub(super) fn alike(choices: Vec<(usize, usize, Choice)>) -> Vec<(Choice, Vec<(usize, usize)>)> {
+    let mut groups: Vec<(Choice, Vec<(usize, usize)>)> = Vec::new();
+    for (a, b, choice) in choices {
+        match groups.iter_mut().find(|(known, _)| *known == choice) {
+            Some((_, pairs)) => pairs.push((a, b)),
+            None => groups.push((choice, vec![(a, b)])),
+        }
+    }
+    groups
+}

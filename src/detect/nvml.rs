@@ -1,0 +1,76 @@
+//! NVIDIA's own answers, by their management library.
+
+use super::{Accelerator, Accelerators, Peer};
+use crate::topology::xml::DirectLink;
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use std::collections::BTreeMap;
+
+/// The library, opened.
+#[derive(Debug)]
+pub struct Nvml(nvml_wrapper::Nvml);
+
+/// More links than any GPU has.
+const MOST_LINKS: u32 = 36;
+
+impl Nvml {
+    /// Opens `libnvidia-ml.so.1`.
+    ///
+    /// # Errors
+    /// Why not: usually there is no such library, because there is no such driver.
+    pub fn open() -> Result<Nvml, String> {
+        nvml_wrapper::Nvml::init().map(Nvml).map_err(|error| error.to_string())
+    }
+}
+
+impl Accelerators for Nvml {
+    fn gpus(&self) -> Vec<Accelerator> {
+        let devices = (0..self.0.device_count().unwrap_or(0)).filter_map(|number| self.0.device_by_index(number).ok());
+        devices.filter_map(|device| accelerator(&device)).collect()
+    }
+
+    fn peer(&self, a: usize, b: usize) -> Peer {
+        let device = |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
+        match device(a).and_then(|a| a.p2p_status(&device(b)?, P2pCapabilitiesIndex::Read)) {
+            Ok(P2pStatus::Ok) => Peer::Yes,
+            Ok(P2pStatus::Unknown) => Peer::Unknown,
+            Ok(no) => Peer::No(reason(no).to_owned()),
+            Err(_) => Peer::Unknown,
+        }
+    }
+}
+
+fn reason(status: P2pStatus) -> &'static str {
+    match status {
+        P2pStatus::ChipsetNotSupported => "the chipset does not support it",
+        P2pStatus::GpuNotSupported => "the GPU does not support it",
+        P2pStatus::DisabledByRegkey => "the driver's settings forbid it",
+        _ => "it is not supported between these two",
+    }
+}
+
+/// A GPU without an address is of no use.
+fn accelerator(device: &Device) -> Option<Accelerator> {
+    let capability = device.cuda_compute_capability().ok();
+    Some(Accelerator {
+        bus: device.pci_info().ok()?.bus_id,
+        name: device.name().unwrap_or_default(),
+        uuid: device.uuid().unwrap_or_default(),
+        sm: capability.map(|capability| i64::from(capability.major * 10 + capability.minor)),
+        links: links(device),
+    })
+}
+
+/// The links that are up, counted by where they lead.
+fn links(device: &Device) -> Vec<DirectLink> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for number in 0..MOST_LINKS {
+        let link = device.link_wrapper_for(number);
+        if link.is_active().unwrap_or(false)
+            && let Ok(remote) = link.remote_pci_info()
+        {
+            *counts.entry(remote.bus_id.to_lowercase()).or_default() += 1;
+        }
+    }
+    counts.into_iter().map(|(target, count)| DirectLink { xgmi: false, target, count, class: None }).collect()
+}

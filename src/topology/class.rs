@@ -1,0 +1,130 @@
+//! How near two devices are, in the words of `nvidia-smi topo -m`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+/// What the way between two devices crosses. The better one is the greater one: `NV4 > NV2 > PIX > PXB > PHB > NODE > SYS
+/// > NET`.
+///
+/// ```
+/// use maypole::topology::Class;
+/// assert!(Class::NvLink(4) > Class::NvLink(2) && Class::NvLink(1) > Class::Pix && Class::Pix > Class::Sys);
+/// assert_eq!("SOC".parse(), Ok(Class::Sys));
+/// assert_eq!(Class::NvLink(12).to_string(), "NV12");
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Class {
+    /// Nothing: it is one device.
+    Same,
+    /// This many bonded NVLinks, or that many to a switch that everybody has them to.
+    NvLink(u32),
+    /// This many bonded XGMI links.
+    Xgmi(u32),
+    /// At most one PCI bridge.
+    Pix,
+    /// Several PCI bridges, and no host bridge.
+    Pxb,
+    /// A host bridge.
+    Phb,
+    /// Several host bridges of one NUMA node.
+    Node,
+    /// The link between NUMA nodes.
+    Sys,
+    /// A network.
+    Net,
+}
+
+impl Class {
+    /// A number for it, the greater the better; equal for NVLink and XGMI of as many links, which no machine has both of.
+    pub const fn rank(self) -> u32 {
+        match self {
+            Self::Same => u32::MAX,
+            Self::NvLink(links) | Self::Xgmi(links) => 16 + links,
+            Self::Pix => 6,
+            Self::Pxb => 5,
+            Self::Phb => 4,
+            Self::Node => 3,
+            Self::Sys => 2,
+            Self::Net => 1,
+        }
+    }
+}
+
+impl PartialOrd for Class {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Class {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let family = |class: &Self| matches!(class, Self::NvLink(_));
+        (self.rank(), family(self)).cmp(&(other.rank(), family(other)))
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NvLink(links) => f.pad(&format!("NV{links}")),
+            Self::Xgmi(links) => f.pad(&format!("XGMI{links}")),
+            Self::Same => f.pad("X"),
+            Self::Pix => f.pad("PIX"),
+            Self::Pxb => f.pad("PXB"),
+            Self::Phb => f.pad("PHB"),
+            Self::Node => f.pad("NODE"),
+            Self::Sys => f.pad("SYS"),
+            Self::Net => f.pad("NET"),
+        }
+    }
+}
+
+/// No class has this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no class of path is called {name:?}; there are X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) and NET")]
+pub struct UnknownClass {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    /// Reads what [`Display`](fmt::Display) writes, `SOC` for `SYS` as old drivers do, and `XGMI` for one link.
+    fn from_str(name: &str) -> Result<Self, UnknownClass> {
+        let links = |prefix: &str| name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links));
+        match name {
+            "X" => Ok(Self::Same),
+            "PIX" => Ok(Self::Pix),
+            "PXB" => Ok(Self::Pxb),
+            "PHB" => Ok(Self::Phb),
+            "NODE" => Ok(Self::Node),
+            "SYS" | "SOC" => Ok(Self::Sys),
+            "NET" => Ok(Self::Net),
+            "XGMI" => Ok(Self::Xgmi(1)),
+            _ => links("NV")
+                .map(Self::NvLink)
+                .or_else(|| links("XGMI").map(Self::Xgmi))
+                .ok_or_else(|| UnknownClass { name: name.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_order_is_by_nearness() {
+        use Class::*;
+        let all = [Net, Sys, Node, Phb, Pxb, Pix, Xgmi(1), NvLink(1), Xgmi(4), NvLink(18), Same];
+        assert!(all.is_sorted());
+        for class in all {
+            assert_eq!(class.to_string().parse(), Ok(class));
+        }
+        for no in ["", "NV", "NV0", "NVx", "XGMI-1", "pix", "NV99999999999"] {
+            assert!(no.parse::<Class>().is_err(), "{no}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One circle a ring: ranks stand in the order of their numbers, so that rings can be told apart.
+
+use crate::topology::lanes::{Lane, lanes};
+use crate::topology::{Class, Kind, Topology};
+use std::f64::consts::TAU;
+use std::fmt::Write as _;
+
+const COLOURS: [&str; 8] = ["#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#0f8f9c"];
+const CELL: f64 = 250.0;
+const RADIUS: f64 = 88.0;
+/// More rings look like one.
+const MOST: usize = 8;
+const MOST_RANKS: usize = 128;
+
+/// What a hop looks like, by what it crosses.
+const fn dashes(class: Class) -> &'static str {
+    match class {
+        Class::Same | Class::NvLink(_) | Class::Xgmi(_) => "",
+        Class::Pix | Class::Pxb => "9 3",
+        Class::Phb | Class::Node => "5 3",
+        Class::Sys => "3 3",
+        Class::Net => "1 3",
+    }
+}
+
+/// The circles from `top` on within `width`, and where the picture ends.
+pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
+    let ranks = topology.devices();
+    let found = if (2..=MOST_RANKS).contains(&ranks.len()) { lanes(topology).unwrap_or_default() } else { Vec::new() };
+    if found.is_empty() {
+        return (String::new(), top);
+    }
+    let columns = ((width - 20.0) / CELL).floor().max(1.0) as usize;
+    let mut text = heads();
+    for (nth, lane) in found.iter().take(MOST).enumerate() {
+        let (column, row) = (nth % columns, nth / columns);
+        let center = (20.0 + CELL * (column as f64 + 0.5), top + CELL * (row as f64 + 0.5) + 24.0);
+        text += &ring(topology, lane, nth, center);
+    }
+    let rows = found.len().min(MOST).div_ceil(columns);
+    let bottom = top + CELL * rows as f64 + 40.0;
+    let more =
+        if found.len() > MOST { format!(" {} more rings are not drawn.", found.len() - MOST) } else { String::new() };
+    let _ = writeln!(
+        text,
+        "<text x=\"20\" y=\"{:.0}\" fill=\"#555555\">A hop is drawn solid over NVLink or XGMI, in long dashes over PCIe \
+         switches, shorter over a host bridge, short between NUMA nodes, dotted over the network.{more}</text>",
+        bottom + 4.0
+    );
+    (text, bottom + 24.0)
+}
+
+fn heads() -> String {
+    let head = |(nth, colour): (usize, &&str)| {
+        format!(
+            "<marker id=\"hop{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"6\" markerHeight=\"6\" \
+             orient=\"auto\"><path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
+        )
+    };
+    format!("<defs>\n{}</defs>\n", COLOURS.iter().enumerate().map(head).collect::<String>())
+}
+
+fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> String {
+    let count = lane.order.len();
+    let worst = lane.hops.iter().min_by_key(|path| path.class);
+    let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
+    let class = worst.map_or(String::new(), |path| path.class.to_string());
+    let mut text = format!(
+        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{}\">ring {nth}: worst hop {class}, {narrowest:.0} \
+         GB/s</text>\n",
+        center.0,
+        center.1 - RADIUS - 26.0,
+        COLOURS[nth],
+    );
+    for (place, hop) in lane.hops.iter().enumerate() {
+        let (from, to) = (lane.order[place], lane.order[(place + 1) % count]);
+        text += &arrow(at(center, from, count), at(center, to, count), nth, hop.class, dot(count));
+    }
+    let kind = if topology.of(Kind::Gpu).is_empty() { "#e8e0f4" } else { "#d8efd8" };
+    for rank in 0..count {
+        let (x, y) = at(center, rank, count);
+        let _ = writeln!(
+            text,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{}\" fill=\"{kind}\" stroke=\"#555555\"/>",
+            dot(count)
+        );
+        if count <= 32 {
+            let _ = writeln!(
+                text,
+                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"{}\">{rank}</text>",
+                y + 3.5,
+                dot(count).min(10.0)
+            );
+        }
+    }
+    text
+}
+
+/// The radius of a rank.
+fn dot(count: usize) -> f64 {
+    (TAU * RADIUS / count as f64 * 0.36).clamp(2.0, 12.0)
+}
+
+fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
+    let angle = TAU * rank as f64 / count as f64 - TAU / 4.0;
+    (center.0 + RADIUS * angle.cos(), center.1 + RADIUS * angle.sin())
+}
+
+/// From the edge of one circle to that of another, bent to its left: two opposite hops are two lines.
+fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: Class, dot: f64) -> String {
+    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let length = dx.hypot(dy).max(1.0);
+    let bend = 0.09;
+    let control = ((from.0 + to.0) / 2.0 + dy * bend, (from.1 + to.1) / 2.0 - dx * bend);
+    let toward = |end: (f64, f64), other: (f64, f64)| {
+        let (x, y) = (other.0 - end.0, other.1 - end.1);
+        let far = x.hypot(y).max(1.0);
+        (end.0 + x / far * dot.min(length / 2.0), end.1 + y / far * dot.min(length / 2.0))
+    };
+    let (start, end) = (toward(from, control), toward(to, control));
+    format!(
+        "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" \
+         stroke-dasharray=\"{}\" marker-end=\"url(#hop{nth})\"/>\n",
+        start.0,
+        start.1,
+        control.0,
+        control.1,
+        end.0,
+        end.1,
+        COLOURS[nth],
+        dashes(class),
+    )
+}

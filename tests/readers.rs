@@ -1,0 +1,409 @@
+//! The readers of topologies against public samples, and against texts written here for each way in which pasted ones
+//! are damaged.
+
+#[path = "readers/damage.rs"]
+mod damage;
+
+use maypole::topology::answers::{Answers, Nearest};
+use maypole::topology::bandwidth::{Generation, Processor};
+use maypole::topology::matrix::Matrix;
+use maypole::topology::printed::Printed;
+use maypole::topology::rocm::Tables;
+use maypole::topology::text::ReadError;
+use maypole::topology::xml::System;
+use maypole::topology::{Class, Description, Kind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Public samples, each with what is expected of it: they are not part of the project, so they may be absent.
+fn samples() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
+    if !folder.is_dir() {
+        eprintln!("SKIPPED: no samples at {}", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+fn words(links: &[Vec<Printed>]) -> Value {
+    links.iter().map(|row| row.iter().map(Printed::to_string).collect::<Vec<_>>()).collect::<Vec<_>>().into()
+}
+
+fn nearest(nearest: &Nearest) -> Value {
+    json!({ "class": nearest.class.to_string(), "nics": nearest.nics })
+}
+
+/// The answers as the samples write them.
+fn object(answers: &Answers) -> Value {
+    let near = answers.nearest_nics.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
+    json!({
+        "gpus": answers.gpus,
+        "nics": answers.nics,
+        "links": words(&answers.links),
+        "nvlinks": answers.nvlinks,
+        "nearest_nics": near,
+    })
+}
+
+#[test]
+fn every_sample_has_the_answers_that_are_expected_of_it() {
+    let Some(folder) = samples() else { return };
+    let mut read = 0;
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_name().unwrap().to_str().unwrap();
+        let Some(expected) = name.get(..3).map(|number| folder.join(format!("{number}.expect.json"))) else { continue };
+        if !(name.ends_with(".txt") || name.ends_with(".xml")) || !expected.exists() {
+            continue;
+        }
+        read += 1;
+        let expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
+        match Description::read(&fs::read_to_string(&entry).unwrap()) {
+            Err(error) => wrong.push(format!("{name}: {error}")),
+            Ok(description) => {
+                let found = object(&description.answers());
+                let keys = ["gpus", "nics", "links", "nvlinks", "nearest_nics"];
+                let differ = keys.iter().filter(|key| found[**key] != expected[**key]);
+                wrong.extend(differ.map(|key| format!("{name}: {key} is {}, not {}", found[*key], expected[*key])));
+                wrong.extend(description.notes().iter().map(|note| format!("{name}: a note: {note}")));
+                if let (Description::System(system), Some(names)) = (&description, expected.get("nic_names")) {
+                    assert_eq!(&json!(system.nic_names()), names, "{name}");
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {read} samples:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(read > 50, "only {read} samples");
+}
+
+/// Four GPUs in two pairs and three cards, one of them behind a bond, with gaps in the numbers and all columns of affinity.
+const REPORT: &str = "\
+$ nvidia-smi topo -m
+\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
+GPU0\t X \tNV12\tSYS\tSYS\tPIX\tSYS\tPHB\t0-15,32-47\t0\t\tN/A
+GPU1\tNV12\t X \tSYS\tSYS\tPXB\tSYS\tPHB\t0-15,32-47\t0\t\tN/A
+GPU2\tSYS\tSYS\t X \tNV12\tSYS\tNODE\tSYS\t16-31,48-63\t1\t\tN/A
+GPU3\tSYS\tSYS\tNV12\t X \tSYS\tPIX\tSYS\t16-31,48-63\t1\t\tN/A
+NIC0\tPIX\tPXB\tSYS\tSYS\t X \tSYS\tPHB\t\t\t\t
+NIC1\tSYS\tSYS\tNODE\tPIX\tSYS\t X \tSYS\t\t\t\t
+NIC2\tPHB\tPHB\tSYS\tSYS\tPHB\tSYS\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NV#  = Connection traversing a bonded set of # NVLinks
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_gdr_1
+  NIC2: mlx5_bond_0
+";
+
+fn matrix(text: &str) -> Matrix {
+    Matrix::read(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
+}
+
+fn refused(text: &str) -> ReadError {
+    Description::read(text).map(|read| panic!("was read as {read:?}")).unwrap_err()
+}
+
+/// A way in which a report is damaged, and its name.
+fn damages() -> Vec<(String, Box<dyn Fn(&str) -> String>)> {
+    let mut all: Vec<(String, Box<dyn Fn(&str) -> String>)> = vec![
+        ("expanded".into(), Box::new(damage::expanded)),
+        ("unindented".into(), Box::new(damage::unindented)),
+        ("other line ends".into(), Box::new(|text| text.replace('\n', "\r\n"))),
+        ("spaced".into(), Box::new(|text| text.replace('\n', "\n\n"))),
+        ("in a table".into(), Box::new(|text| text.replace('\t', "\t|\t"))),
+        ("marked".into(), Box::new(|text| format!("\u{feff}{text}"))),
+    ];
+    for width in [80, 61, 100] {
+        all.push((format!("broken at {width}"), Box::new(move |text| damage::broken(text, width))));
+        all.push((format!("folded at {width}"), Box::new(move |text| damage::folded(text, width))));
+    }
+    for prefix in ["#", "# ", "// ", "> ", "    ", " * ", "rank 0: ", "[1,0]<stdout>:"] {
+        all.push((format!("behind {prefix:?}"), Box::new(move |text| damage::prefixed(text, prefix))));
+    }
+    for (code, end) in [("\u{1b}[4m", "\u{1b}[0m"), ("[4m", "[0m"), ("^[[4m", "^[[0m"), ("\\x1b[4m", "\\x1b[0m")] {
+        for behind in [false, true] {
+            let name = format!("underlined by {code:?}, behind the tab: {behind}");
+            all.push((name, Box::new(move |text| damage::underlined(text, code, end, behind))));
+        }
+    }
+    for nth in 0..3 {
+        all.push((format!("gap {nth} closed"), Box::new(move |text| damage::fused(text, nth))));
+    }
+    all
+}
+
+#[test]
+fn what_happens_to_pasted_reports_does_not_change_them() {
+    let whole = matrix(REPORT);
+    assert_eq!(whole.nic_names.iter().flatten().collect::<Vec<_>>(), ["mlx5_0", "mlx5_gdr_1", "mlx5_bond_0"]);
+    assert_eq!(whole.numa_affinity, [Some("0"), Some("0"), Some("1"), Some("1")].map(|it| it.map(str::to_owned)));
+    for (name, damage) in damages() {
+        let read = Matrix::read(&damage(REPORT));
+        assert_eq!(read.as_ref(), Ok(&whole), "{name}:\n{}", damage(REPORT));
+    }
+}
+
+#[test]
+fn what_happens_to_pasted_reports_does_not_change_the_samples() {
+    let Some(folder) = samples() else { return };
+    for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = fs::read_to_string(&path).unwrap();
+        let Ok(Description::Matrix(whole)) = Description::read(&text) else { continue };
+        for (name, damage) in damages() {
+            let read = Description::read(&damage(&text)).map(|read| read.answers());
+            assert_eq!(read, Ok(whole.answers()), "{name}: {}\n{}", path.display(), damage(&text));
+        }
+    }
+}
+
+#[test]
+fn two_gpus_over_a_host_bridge_with_the_old_legend_and_tabs() {
+    let read = matrix(
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n\nLegend:\n\n  X   = Self\n  \
+         SOC  = Connection traversing PCIe as well as the SMP link between CPU sockets(e.g. QPI)\n",
+    );
+    assert_eq!(words(&read.answers().links), json!([["X", "PHB"], ["PHB", "X"]]));
+    assert_eq!((read.answers().nics, read.answers().nearest_nics), (Some(0), None));
+    assert_eq!(read.cpu_affinity, [Some("0-7".to_owned()), Some("0-7".to_owned())]);
+}
+
+#[test]
+fn the_old_word_is_kept_and_means_the_new_one() {
+    let read = matrix(
+        "        GPU0  GPU1  mlx4_0 mlx4_1\nGPU0  X  SOC  SOC SYS\nGPU1 SOC X PSB PIX\nmlx4_0 SOC PSB X PXB\nmlx4_1 SYS PIX PXB X\n",
+    );
+    let nearest = read.answers().nearest_nics.unwrap();
+    assert_eq!(nearest[0], Nearest { class: Printed::Soc, nics: vec![0, 1] });
+    assert_eq!(nearest[1], Nearest { class: Printed::Psb, nics: vec![0, 1] });
+}
+
+#[test]
+fn cards_have_names_of_every_kind_in_any_order() {
+    let names = ["rocep137s0f1", "mlx5_bond_0", "mlx5_10", "mlx5_1", "roceP2p1s0f0", "bnxt_re0", "cxi0", "hfi1_0"];
+    let cards = |row: usize| (0..8).map(|card| if card == row { " X" } else { "NODE" }).collect::<Vec<_>>().join("\t");
+    let mut text = format!("\tGPU0\t{}\nGPU0\t X \tSYS\tPHB\tNODE\tPIX\tSYS\tPXB\tSYS\tPIX\n", names.join("\t"));
+    for (row, name) in names.iter().enumerate() {
+        let to_gpu = ["SYS", "PHB", "NODE", "PIX", "SYS", "PXB", "SYS", "PIX"][row];
+        text += &format!("{name}\t{to_gpu}\t{}\n", cards(row));
+    }
+    let read = matrix(&text);
+    assert_eq!((read.nics.as_slice(), read.nic_name(4)), (&names.map(str::to_owned)[..], "roceP2p1s0f0"));
+    assert_eq!(read.answers().nearest_nics.unwrap()[0], Nearest { class: Printed::Pix, nics: vec![3, 7] });
+    let grown = text
+        .replacen("mlx5_bond_0\tmlx5_10\tmlx5_1\t", "mlx5_bond_0mlx5_10mlx5_1", 1)
+        .replace("GPU0\troce", "GPU0roce");
+    assert_eq!(matrix(&grown), read);
+}
+
+#[test]
+fn rows_need_not_be_in_the_order_of_the_columns() {
+    let mut lines: Vec<&str> = REPORT.lines().collect();
+    lines.swap(2, 5);
+    lines.swap(6, 8);
+    assert_eq!(matrix(&lines.join("\n")), matrix(REPORT));
+}
+
+#[test]
+fn an_affinity_that_has_grown_into_a_cell_is_cut_off_by_what_is_across_the_diagonal() {
+    let read = matrix("     GPU0 GPU1 CPU Affinity\nGPU0  X  NV120-23\nGPU1 NV12  X  0-23\n");
+    assert_eq!(read.answers().nvlinks, Some(vec![vec![0, 12], vec![12, 0]]));
+    assert_eq!(read.cpu_affinity[0].as_deref(), Some("0-23"));
+    let read = matrix("     GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0  X  PHB0-31N/A\nGPU1 PHB  X0-31N/A\n");
+    assert_eq!((read.cpu_affinity[1].as_deref(), &read.numa_affinity[1], read.notes.len()), (Some("0-31"), &None, 0));
+    // Nobody can tell 590 CPUs from 59 and node 0.
+    let read = matrix("     GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0  X  PHB  40-590\nGPU1 PHB  X  40-590\n");
+    assert_eq!((&read.cpu_affinity[0], read.notes.len()), (&None, 2));
+    assert!(read.notes[0].starts_with("line 2"), "{:?}", read.notes);
+}
+
+#[test]
+fn what_is_missing_is_taken_from_across_the_diagonal_and_said() {
+    let whole = matrix(REPORT);
+    let without_cards: String =
+        REPORT.lines().filter(|line| !line.starts_with("NIC")).map(|it| it.to_owned() + "\n").collect();
+    let read = matrix(&without_cards);
+    assert_eq!((read.answers(), read.links[4][0], read.links[4][5]), (whole.answers(), whole.links[4][0], None));
+    let cut = REPORT.replace("SYS\tNV12\t X \tSYS\tPIX\tSYS\t16-31,48-63\t1\t\tN/A\nNIC0", "SYS\tNV12\t\nNIC0");
+    let read = matrix(&cut);
+    assert_eq!(read.answers(), whole.answers());
+    assert_eq!(
+        read.notes,
+        ["NIC0", "NIC1", "NIC2"].map(|nic| {
+            let class = whole.links[3][4 + nic[3..].parse::<usize>().unwrap()].unwrap();
+            format!("GPU3 to {nic} is missing: taken as {class}, as it is back")
+        })
+    );
+    let differs = REPORT.replacen("NODE\tPIX", "PHB\tPIX", 1);
+    assert_eq!(matrix(&differs).notes, ["GPU2 to NIC1 is NODE, but back it is PHB"]);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_its_place() {
+    let place = |text: &str| {
+        let error = refused(text);
+        (error.line, error.column, error.found)
+    };
+    assert_eq!(place(&REPORT.replacen("NV12\tSYS", "NV12\tSYZ", 1)), (3, 15, "SYZ".into()));
+    assert_eq!(place(&REPORT.replacen(" X \tNV12\tSYS", "NV1\tNV12\tSYS", 1)), (3, 6, "NV1".into()));
+    assert_eq!(place(&REPORT.replacen("PIX\tSYS\tPHB\t0-15", "PIX\tSYS\tPHB\tSYS\t0-15", 1)).2, "SYS");
+    assert_eq!(place(&REPORT.replacen("\tGPU2\t", "\tGPU1\t", 1)), (2, 12, "GPU1".into()));
+    assert_eq!(place(&REPORT.replace("GPU1\tNV12", "GPU0\tNV12")).0, 4);
+    assert_eq!(place("no report\nat all\n"), (2, 7, "".into()));
+    assert_eq!(place(""), (1, 1, "".into()));
+    assert_eq!(place("GPU0\t X \tPHB\nGPU1\tPHB\t X \n"), (1, 1, "GPU0".into()));
+    let short = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\nGPU1\tPIX\t X \nGPU2\n";
+    let error = refused(short);
+    assert!(error.expected.contains("GPU0 and GPU2") && error.line == 2, "{error}");
+    let ambiguous = refused("     GPU0 GPU1 CPU Affinity\nGPU0  X  NV120-23\nGPU1\n");
+    assert!(ambiguous.expected.contains("blank") && ambiguous.found == "NV120-23", "{ambiguous}");
+}
+
+#[test]
+fn tables_of_amd_are_read_in_either_dress() {
+    let amd = "LINK TYPE TABLE:\n             0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF         PCIE\n0000:22:00.0 PCIE         \nSELF\nHOPS TABLE:\n 0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 0 2\n0000:22:00.0 2 0\nLegend:\n SELF = Current GPU\n";
+    let tables = Tables::read(amd).unwrap();
+    assert_eq!((tables.gpus[1].as_str(), tables.links[0][1]), ("0000:22:00.0", Printed::Pcie));
+    assert_eq!((tables.hops, tables.weights), (Some(vec![vec![0, 2], vec![2, 0]]), None));
+    let answers = Description::read(amd).unwrap().answers();
+    assert_eq!((answers.gpus, answers.nics, answers.nvlinks), (2, None, None));
+    let error = refused(&amd.replace("PCIE         \n", "WIRE         \n"));
+    assert_eq!((error.line, error.column, error.found.as_str()), (4, 14, "WIRE"));
+    let error = refused(&amd.replace("0000:22:00.0 PCIE", "0000:23:00.0 PCIE"));
+    assert!(error.expected.contains("0000:22:00.0"), "{error}");
+}
+
+#[test]
+fn topology_files_say_where_they_are_wrong() {
+    let text = "\n\n<?xml version=\"1.0\"?>\n<system version=\"1\">\n <cpu numaid=\"0\">\n  <pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n   <gpu dev=\"0\"><nvlink target=\"0000:02:00.0\" count=\"4\"/><nvlink target=\"0000:02:00.0\" count=\"2\"/></gpu>\n  </pci>\n  <pci busid=\"0000:02:00.0\" class=\"0x0302\"><gpu dev=\"1\"/><cxl/></pci>\n </cpu>\n</system>\n";
+    let system = System::read(text).unwrap();
+    assert_eq!((system.answers().links[0][1], system.notes.len()), (Printed::NvLink(6), 1));
+    assert!(system.notes[0].contains("line 9") && system.notes[0].contains("<cxl>"), "{}", system.notes[0]);
+    let wrong = |from: &str, to: &str| refused(&text.replacen(from, to, 1));
+    let place = |error: &ReadError| (error.line, error.column);
+    let count = wrong("count=\"4\"", "count=\"four\"");
+    assert_eq!((place(&count), count.found.as_str()), ((7, 47), "count=\"four\""));
+    assert_eq!(wrong("class=\"0x030200\"", "class=\"GPU\"").line, 6);
+    assert_eq!(wrong("16.0 GT/s PCIe", "fast").line, 6);
+    assert_eq!(wrong("</pci>", "</pcl>").line, 8);
+    assert!(wrong("busid=\"0000:02:00.0\" ", "").expected.contains("busid"));
+    assert_eq!(refused(&text.replace("system", "graphs")).line, 4);
+    assert_eq!(refused("<system version=\"1\"><cpu>").line, 1);
+    let deep = format!("<system><cpu>{}{}</cpu></system>", "<pci busid=\"a\">".repeat(5000), "</pci>".repeat(5000));
+    assert!(refused(&deep).expected.contains("64"));
+}
+
+#[test]
+fn switches_give_every_pair_what_the_poorer_one_has() {
+    let gpu = |number: usize, links: &[(usize, u32)]| {
+        let link = |(switch, count): &(usize, u32)| {
+            format!("<nvlink target=\"0000:a{switch}:00.0\" count=\"{count}\" tclass=\"0x068000\"/>")
+        };
+        let links: String = links.iter().map(link).collect();
+        format!("<pci busid=\"0000:0{number}:00.0\" class=\"0x030200\"><gpu dev=\"{number}\">{links}</gpu></pci>")
+    };
+    let text = format!(
+        "<system><cpu>{}{}{}</cpu></system>",
+        gpu(2, &[(0, 6)]),
+        gpu(0, &[(0, 3), (1, 3)]),
+        gpu(1, &[(1, 2), (0, 2)])
+    );
+    let answers = System::read(&text).unwrap().answers();
+    assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 6], [4, 0, 4], [6, 4, 0]]);
+}
+
+/// A fixture with some of its characters replaced, removed or doubled.
+fn mutated() -> impl Strategy<Value = String> {
+    let xml = include_str!("readers/switched.xml");
+    let amd = include_str!("readers/amd.txt");
+    let change = (
+        any::<prop::sample::Index>(),
+        0..4u8,
+        prop::sample::select("\t\n XNVGPU019<>/\"=-,[m\u{1b}#".chars().collect::<Vec<_>>()),
+    );
+    (prop::sample::select(vec![REPORT, xml, amd]), prop::collection::vec(change, 1..12)).prop_map(|(text, changes)| {
+        let mut text: Vec<char> = text.chars().collect();
+        for (index, kind, char) in changes {
+            if text.is_empty() {
+                break;
+            }
+            let at = index.index(text.len());
+            match kind {
+                0 => text[at] = char,
+                1 => drop(text.remove(at)),
+                2 => text.insert(at, char),
+                _ => text.truncate(at + 1),
+            }
+        }
+        text.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn any_text_is_read_without_a_panic(text in "\\PC*", bytes: Vec<u8>) {
+        let _ = (Description::read(&text).is_ok(), Description::read(&String::from_utf8_lossy(&bytes)).is_ok());
+    }
+
+    #[test]
+    fn a_damaged_text_is_read_or_refused_at_a_place_that_it_has(text in mutated()) {
+        for read in [Description::read(&text).map(drop), Matrix::read(&text).map(drop), Tables::read(&text).map(drop)] {
+            if let Err(error) = read {
+                let line = text.lines().nth(error.line - 1).unwrap_or_default();
+                prop_assert!(error.column >= 1 && error.column <= line.chars().count() + 2, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_anything_end_in_time(cells in prop::collection::vec("NV[0-9]{1,4}|X|SYS|[0-9]-[0-9]|\n", 0..60)) {
+        let row = cells.concat();
+        let labels: Vec<_> = (0..40).map(|gpu| format!("GPU{gpu}")).collect();
+        let _ = Matrix::read(&format!(" {}\nGPU0 X {row}\n{row}\n", labels.join(" "))).is_ok();
+    }
+}
+
+#[test]
+fn a_graph_has_paths_of_the_classes_that_were_read() {
+    let Some(folder) = samples() else { return };
+    for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let Ok(description) = Description::read(&fs::read_to_string(&path).unwrap()) else { continue };
+        let (answers, graph) = (description.answers(), description.topology());
+        let (gpus, cards) = (graph.of(Kind::Gpu), graph.of(Kind::Nic));
+        assert_eq!((gpus.len(), cards.len()), (answers.gpus, answers.nics.unwrap_or(0)), "{}", path.display());
+        // A matrix does not say what stands between two devices: the nearer of two classes is believed.
+        let exact = matches!(description, Description::System(_));
+        let agree = |found: Class, read: Class| if exact { found == read } else { found >= read };
+        for (a, row) in answers.links.iter().enumerate() {
+            for (b, printed) in row.iter().enumerate() {
+                let class = graph.path(gpus[a], gpus[b]).unwrap().class;
+                assert!(agree(class, printed.class()), "{}: {a} to {b} is {class}, not {printed}", path.display());
+                assert!(printed.direct_links() == 0 || class == printed.class(), "{}: {a} to {b}", path.display());
+            }
+        }
+        for (gpu, near) in answers.nearest_nics.iter().flatten().enumerate() {
+            let class = graph.path(gpus[gpu], cards[near.nics[0]]).unwrap().class;
+            assert!(agree(class, near.class.class()), "{}: {gpu} to its card is {class}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_file_s_speeds_become_bandwidths() {
+    let description = Description::read(include_str!("readers/switched.xml")).unwrap();
+    assert_eq!(description.assumed(), (Generation::Hopper, Processor::Amd));
+    let (graph, answers) = (description.topology(), description.answers());
+    assert_eq!(answers.links[0][2], Printed::NvLink(18));
+    let bandwidth = |a: usize, b: usize| graph.path(a, b).unwrap().bandwidth;
+    assert_eq!((bandwidth(0, 2), bandwidth(0, 3)), (18.0 * 20.6, 48.0));
+    // GPU 2 to the first card: over the sockets.
+    assert_eq!((bandwidth(2, 3), graph.path(2, 3).unwrap().class), (16.0, Class::Sys));
+}

@@ -1,0 +1,87 @@
+//! What happens to a report between the terminal and the reader; none of it changes what the report says.
+
+/// Blanks for tabs, as terminals show them: every eighth column.
+pub(crate) fn expanded(text: &str) -> String {
+    let expand = |line: &str| {
+        line.chars().fold(String::new(), |mut line, char| {
+            match char {
+                '\t' => line.extend(std::iter::repeat_n(' ', 8 - line.chars().count() % 8)),
+                char => line.push(char),
+            }
+            line
+        })
+    };
+    text.lines().map(|line| expand(line) + "\n").collect()
+}
+
+/// Every line broken at the window's edge, in the middle of whatever stands there.
+pub(crate) fn broken(text: &str, width: usize) -> String {
+    let line = |line: &str| {
+        let chars: Vec<char> = line.trim_end().chars().collect();
+        let parts = chars.chunks(width).map(|part| part.iter().collect::<String>()).collect::<Vec<_>>();
+        parts.join("\n") + "\n"
+    };
+    expanded(text).lines().map(line).collect()
+}
+
+/// Every line broken between words, the blanks at the break lost.
+pub(crate) fn folded(text: &str, width: usize) -> String {
+    let fold = |line: &str| {
+        let mut folded = String::new();
+        let mut column = 0;
+        for part in line.trim_end().split_inclusive(' ') {
+            let length = part.trim_end().len();
+            if column > 0 && column + length > width && length > 0 {
+                folded = folded.trim_end().to_owned() + "\n";
+                column = 0;
+            }
+            folded += part;
+            column += part.len();
+        }
+        folded + "\n"
+    };
+    expanded(text).lines().map(fold).collect()
+}
+
+/// Every line behind `prefix`.
+pub(crate) fn prefixed(text: &str, prefix: &str) -> String {
+    text.lines().map(|line| format!("{prefix}{line}\n")).collect()
+}
+
+/// The header in `code`, which begins before or behind its first tab or blanks.
+pub(crate) fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    if let Some(header) = lines.iter_mut().find(|line| line.contains("GPU0") && !line.contains(" X ")) {
+        let label = header.find("GPU0").unwrap();
+        let at = if behind_tab { label } else { header.find(|char: char| char != '#').unwrap_or(0).min(label) };
+        header.insert_str(at, code);
+        header.push_str(end);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The header, and each row, without the blanks before it.
+pub(crate) fn unindented(text: &str) -> String {
+    text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
+}
+
+/// Some neighbouring cells and labels of the rows grown together: the `nth` gap of every line is closed.
+pub(crate) fn fused(text: &str, nth: usize) -> String {
+    let fuse = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_row =
+            words.len() > nth + 2 && words[0].starts_with("GPU") && words[nth + 1..nth + 3].iter().all(is_cell);
+        let is_header = words.len() > nth + 2 && words[nth..nth + 2].iter().all(|word| word.starts_with("GPU"));
+        let gap = if is_row { nth + 1 } else { nth };
+        if !is_row && !is_header {
+            return line.to_owned() + "\n";
+        }
+        let ends = |at: usize| if at == gap { "" } else { "\t" };
+        words.iter().enumerate().map(|(at, word)| format!("{word}{}", ends(at))).collect::<String>() + "\n"
+    };
+    text.lines().map(fuse).collect()
+}
+
+fn is_cell(word: &&str) -> bool {
+    matches!(*word, "X" | "PIX" | "PXB" | "PHB" | "NODE" | "SYS") || word.starts_with("NV")
+}
