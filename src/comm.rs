@@ -3,9 +3,13 @@
 mod call;
 mod choice;
 mod control;
+mod counters;
 mod counts;
+mod ending;
 mod engine;
+mod failure;
 mod groups;
+mod home;
 mod hub;
 mod joined;
 mod local;
@@ -17,26 +21,35 @@ mod operation;
 mod order;
 mod own;
 mod pairs;
+mod progress;
+mod request;
 mod scans;
+mod scope;
+mod starts;
 mod surroundings;
 mod values;
 mod variable;
 mod watched;
+mod within;
 
 use crate::collective::Collective;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use call::Call;
+pub use counters::{Counters, Moved, Sent};
 use counts::Count;
 use engine::Engine;
+use home::Home;
 pub use local::Local;
 use maypole_kernels::{View, ViewMut};
 pub use messages::Group;
 pub use open::{Transport, UnknownTransport};
 pub use operation::Operation;
-use pairs::Pairs;
+pub use request::{Request, wait_all};
+pub use scope::Scope;
 use std::time::Duration;
 use surroundings::Surroundings;
+pub use within::Within;
 
 /// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -44,8 +57,13 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// One rank's membership in a group of ranks that call collectives together.
 ///
 /// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that easy to keep within
-/// a rank. A call blocks until this rank's part is done. Calls that do not match are errors on every rank, not hangs; so
-/// are peers that die and peers that never come (see [`Error`]).
+/// a rank. A call blocks until this rank's part is done; a [request](Self::start) is a call that does not. Calls that do
+/// not match are errors on every rank, not hangs; so are peers that die and peers that never come (see [`Error`]).
+///
+/// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`), because the order of
+/// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
+/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread, and so does a
+/// communicator's own thread run them.
 ///
 /// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
 /// (all others); `world` is the number of ranks.
@@ -61,22 +79,17 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 #[derive(Debug)]
 pub struct Communicator {
-    engine: Engine,
+    engine: Home,
     /// For each rank the number of its machine, whatever the transport.
     machines: Vec<usize>,
     /// Where all ranks run, whatever group they are in.
     surroundings: Surroundings,
-    /// Groups split off so far: they are numbered alike on all ranks.
-    splits: u64,
-    /// Links for messages between two ranks.
-    pairs: Pairs,
     left: bool,
 }
 
 impl Communicator {
     fn new(engine: Engine, machines: Vec<usize>) -> Self {
-        let pairs = Pairs::new(engine.rank, engine.world);
-        Self { surroundings: engine.surroundings, engine, machines, splits: 0, pairs, left: false }
+        Self { surroundings: engine.surroundings, engine: Home::new(engine), machines, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
@@ -109,16 +122,6 @@ impl Communicator {
     /// For each rank the number of its host: ranks with equal numbers share memory.
     pub fn hosts(&self) -> &[usize] {
         &self.engine.hosts
-    }
-
-    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or 300 s.
-    pub fn timeout(&self) -> Duration {
-        self.engine.timeout
-    }
-
-    /// Changes [`timeout`](Self::timeout). A local matter: other ranks keep theirs.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.engine.set_timeout(timeout);
     }
 
     /// Returns once every rank has called it.
@@ -300,22 +303,6 @@ impl Communicator {
         self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
     }
 
-    /// Leaves in order: what was sent still arrives. Dropping does the same, and never panics.
-    ///
-    /// # Errors
-    /// None today; a goodbye that nobody takes in time will be one.
-    pub fn close(mut self) -> Result<()> {
-        self.leave();
-        Ok(())
-    }
-
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.left, true) {
-            self.pairs.leave(self.engine.failed.is_some(), &*self.engine.control);
-            self.engine.leave();
-        }
-    }
-
     #[inline]
     fn issue<T: Element>(
         &mut self,
@@ -382,12 +369,6 @@ impl Communicator {
         let (count, view) = (len / world, ViewMut::of(whole));
         let bytes = count * size_of::<T>();
         Ok((count, view, view.slice(self.rank() * bytes, bytes)))
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 

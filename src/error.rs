@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why a call failed. After any of these but [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the
 /// communicator has failed: every later call says so at once.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The caller's arguments cannot be right; nothing was sent. Mend the call.
@@ -118,12 +118,16 @@ pub enum Error {
         sequence: u64,
         /// What happened first, and where.
         cause: String,
+        /// Whether that may pass: see [`Error::is_retryable`].
+        retryable: bool,
     },
     /// The communicator failed earlier. Make a new one.
     #[error("this communicator has failed already: {first}")]
     Failed {
         /// The first failure.
         first: String,
+        /// Whether that may pass: see [`Error::is_retryable`].
+        retryable: bool,
     },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
@@ -146,7 +150,111 @@ impl Error {
     pub fn is_harmless(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
+
+    /// True if the same program may do better another time, on a new communicator: a peer died or was late, or the ranks
+    /// did not find one another. False if the program or its arguments must change first, and of a panic in it. Where
+    /// somebody else failed first, what counts is why.
+    ///
+    /// | | retryable | [harmless](Self::is_harmless) |
+    /// |---|---|---|
+    /// | `Invalid`, `Unsupported`, `Value` | no | yes |
+    /// | `Mismatch` | no | no |
+    /// | `TimedOut`, `NoMessage`, `PeerLost`, `Connect`, `Join` | yes | no |
+    /// | `Aborted`, `Failed` | if the first failure was | no |
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. } | Self::Mismatch { .. } => false,
+            Self::TimedOut { .. } | Self::NoMessage { .. } | Self::PeerLost { .. } => true,
+            Self::Connect { .. } | Self::Join(_) => true,
+            Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
+        }
+    }
+
+    /// The rank that reports the error; `None` if the error is the same wherever it happens.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Invalid { rank, .. }
+            | Self::Value { rank, .. }
+            | Self::Mismatch { rank, .. }
+            | Self::TimedOut { rank, .. }
+            | Self::NoMessage { rank, .. }
+            | Self::PeerLost { rank, .. }
+            | Self::Aborted { rank, .. }
+            | Self::Connect { rank, .. } => Some(*rank),
+            Self::Unsupported { .. } | Self::Failed { .. } | Self::Join(_) => None,
+        }
+    }
+
+    /// The call that failed; `None` if no call did.
+    pub fn operation(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { operation, .. } | Self::Unsupported { operation, .. } | Self::Value { operation, .. } => {
+                Some(operation)
+            }
+            Self::Mismatch { operation, .. }
+            | Self::TimedOut { operation, .. }
+            | Self::NoMessage { operation, .. }
+            | Self::PeerLost { operation, .. }
+            | Self::Aborted { operation, .. }
+            | Self::Connect { operation, .. } => Some(operation),
+            Self::Failed { .. } | Self::Join(_) => None,
+        }
+    }
 }
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every kind, with what is said of it: its rank, its operation, whether it may pass, whether it did any harm.
+    #[test]
+    fn what_is_said_of_every_kind() {
+        let (rank, peer, sequence, after) = (1, 2, 7, Duration::from_secs(3));
+        let (operation, why) = ("scan(1 x u8, sum)".to_owned(), "so".to_owned());
+        let of = |operation: &String| operation.clone();
+        let aborted =
+            |retryable| Error::Aborted { rank, operation: of(&operation), sequence, cause: of(&why), retryable };
+        let failed = |retryable| Error::Failed { first: of(&why), retryable };
+        let call = Some(operation.as_str());
+        let kinds = [
+            (Error::Invalid { rank, operation: "scan", why: of(&why) }, Some(1), Some("scan"), false, true),
+            (Error::Unsupported { algorithm: Algorithm::Ring, operation: "scan" }, None, Some("scan"), false, true),
+            (
+                Error::Mismatch { rank, peer, operation: of(&operation), sequence, theirs: None },
+                Some(1),
+                call,
+                false,
+                false,
+            ),
+            (
+                Error::TimedOut { rank, peer, operation: of(&operation), sequence, step: 0, after, detail: None },
+                Some(1),
+                call,
+                true,
+                false,
+            ),
+            (Error::NoMessage { rank, operation: of(&operation), sequence, after }, Some(1), call, true, false),
+            (
+                Error::PeerLost { rank, peer, operation: of(&operation), sequence, why: of(&why) },
+                Some(1),
+                call,
+                true,
+                false,
+            ),
+            (aborted(true), Some(1), call, true, false),
+            (aborted(false), Some(1), call, false, false),
+            (failed(true), None, None, true, false),
+            (failed(false), None, None, false, false),
+            (Error::Connect { rank, operation: of(&operation), why: of(&why) }, Some(1), call, true, false),
+            (Error::Join(of(&why)), None, None, true, false),
+        ];
+        for (error, rank, operation, retryable, harmless) in kinds {
+            assert_eq!((error.rank(), error.operation()), (rank, operation), "{error}");
+            assert_eq!((error.is_retryable(), error.is_harmless()), (retryable, harmless), "{error}");
+            assert_eq!(error.clone().to_string(), error.to_string());
+        }
+    }
+}

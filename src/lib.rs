@@ -108,7 +108,7 @@ pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Group, Local, Operation, Transport};
+pub use comm::{Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 

@@ -31,12 +31,15 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
     say("took", since.elapsed().as_millis());
     say("kind", kind(error));
     say("error", error);
+    assert_eq!((error.rank(), error.operation().is_some()), (Some(comm.rank()), true), "{error}");
+    let matched = !error.to_string().contains("ranks do not match");
+    assert_eq!(error.is_retryable(), matched, "a death or a deadline may pass, a mismatch will not: {error}");
     if let Error::TimedOut { peer, .. } | Error::PeerLost { peer, .. } | Error::Mismatch { peer, .. } = error {
         say("peer", peer);
     }
     let since = Instant::now();
     for later in [comm.barrier(), comm.all_reduce(&mut [1.0f32], ReduceOp::Sum), comm.split(None, 0).map(drop)] {
-        assert!(matches!(&later, Err(Error::Failed { first }) if *first == error.to_string()), "{later:?}");
+        assert!(matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()), "{later:?}");
     }
     assert!(since.elapsed() < Duration::from_secs(2), "what has failed says so at once");
     comm.close().unwrap();

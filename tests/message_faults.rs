@@ -22,7 +22,7 @@ fn pair(
         let end = if comm.rank() == 0 { send(&mut comm) } else { receive(&mut comm) }.err();
         if let Some(error) = &end {
             for later in [comm.send(&[0u8], 0, 0), comm.barrier(), comm.recv_any(&mut [0u8], 0).map(drop)] {
-                assert!(matches!(&later, Err(Error::Failed { first }) if *first == error.to_string()), "{later:?}");
+                assert!(matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()), "{later:?}");
             }
         }
         end

@@ -23,13 +23,15 @@ impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
     /// same: the plan is part of what calls are compared by.
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
-        self.engine.wanted = algorithm.map(Wanted::from);
+        let wanted = algorithm.map(Wanted::from);
+        self.engine.change(move |engine| engine.wanted = wanted);
     }
 
     /// Names algorithm and windows of the calls that follow, as [`set_algorithm`](Self::set_algorithm) names the
     /// algorithm alone: for those who measure.
     pub fn set_plan(&mut self, plan: Option<Plan>) {
-        self.engine.wanted = plan.map(Wanted::from);
+        let wanted = plan.map(Wanted::from);
+        self.engine.change(move |engine| engine.wanted = wanted);
     }
 
     /// What messages and bytes are taken to cost: rank 0's table, the same on every rank.

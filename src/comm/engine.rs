@@ -3,6 +3,7 @@
 use super::call::{Call, Reduction};
 use super::choice::Means;
 use super::control::Control;
+use super::counters::Counters;
 use super::counts::{Count, Counts, Interned};
 use super::own::Own;
 use super::surroundings::{Surroundings, boards_of};
@@ -11,11 +12,11 @@ use crate::algorithms::Algorithm;
 use crate::collective::{Collective, Held};
 use crate::element::{Factor, ReduceOp};
 use crate::error::{Error, Result};
-use crate::execute::{Buffers, Executor, Failure, What};
+use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
 use crate::schedule::{Layout, Placement, Schedule};
-use crate::service::{Cause, CauseKind, Pulse};
+use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
 use maypole_transports::Board;
@@ -50,12 +51,19 @@ pub(super) struct Engine {
     pub(super) executor: Executor,
     connected: bool,
     pub(super) ready: Vec<Ready>,
-    pub(super) known: HashMap<(Call, Option<Wanted>), usize>,
+    known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
     /// Schedules of the user's own.
     pub(super) own: Own,
     pub(super) current: usize,
-    pub(super) failed: Option<String>,
+    /// The first failure.
+    pub(super) failed: Option<Error>,
+    /// When calls made now must end, and what they were given; the innermost is last.
+    pub(super) limits: Vec<(Instant, Duration)>,
+    /// Groups split off so far: they are numbered alike on all ranks.
+    pub(super) splits: u64,
+    /// What calls have moved whose programs are not kept any more.
+    pub(super) past: Counters,
     pub(super) pulse: Arc<Pulse>,
     /// Who looks at calls, if anybody does.
     pub(super) watching: Option<Box<Watching>>,
@@ -70,6 +78,8 @@ pub(super) struct Ready {
     pub(super) own: u64,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
+    /// How often it ran to its end.
+    pub(super) runs: u64,
     pub(super) program: Program,
     /// What the recorder wants to know.
     pub(super) notes: Option<Arc<Notes>>,
@@ -78,7 +88,7 @@ pub(super) struct Ready {
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
-    divisor: Option<u64>,
+    pub(super) divisor: Option<u64>,
 }
 
 impl Ready {
@@ -99,7 +109,7 @@ impl Ready {
 
 impl Engine {
     pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
-        let (hosts, waiting) = (boards_of(hosts), surroundings.waiting);
+        let (hosts, world, waiting) = (boards_of(hosts), hosts.len(), surroundings.waiting);
         let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
@@ -107,7 +117,7 @@ impl Engine {
         let connected = locals.len() == 1;
         Self {
             rank,
-            world: hosts.len(),
+            world,
             hosts,
             pulse: control.pulse(),
             control,
@@ -126,6 +136,9 @@ impl Engine {
             own: Own::default(),
             current: usize::MAX,
             failed: None,
+            limits: Vec::new(),
+            splits: 0,
+            past: Counters::new(world),
             watching: None,
         }
     }
@@ -168,7 +181,8 @@ impl Engine {
         let ready = &self.ready[self.current];
         let buffers = ready.buffers(factor, input, output);
         let done = self.executor.run(&ready.program, &ready.combine, &buffers);
-        self.finish(call, output, done)
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)
     }
 
     /// What comes after a run.
@@ -177,6 +191,7 @@ impl Engine {
         &mut self,
         call: Call,
         output: ViewMut<'_>,
+        divisor: Option<u64>,
         done: std::result::Result<(), Box<Failure>>,
     ) -> Result<()> {
         if let Err(failure) = done {
@@ -184,7 +199,8 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        if let Some(divisor) = self.ready[self.current].divisor {
+        self.ready[self.current].runs += 1;
+        if let Some(divisor) = divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -195,21 +211,19 @@ impl Engine {
         // Counts of every call may be new ones; what was made for old ones is given up now and then.
         if self.given.len() > MOST_GIVEN {
             self.given = Interned::default();
-            (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+            self.forget();
         }
         self.given.number(counts)
     }
 
-    pub(super) fn invalid(&self, call: Call, why: String) -> Error {
-        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
+    /// Gives up what was made ready.
+    pub(super) fn forget(&mut self) {
+        self.past = self.counters();
+        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
     }
 
-    /// Refuses to go on after a failure.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.failed {
-            Some(first) => Err(Error::Failed { first: first.clone() }),
-            None => Ok(()),
-        }
+    pub(super) fn invalid(&self, call: Call, why: String) -> Error {
+        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
     }
 
     /// Makes `call` the current one.
@@ -261,6 +275,7 @@ impl Engine {
             wanted: self.wanted,
             own: 0,
             measured: Measured::default(),
+            runs: 0,
             // A function of the user's comes with each call.
             combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
             scratch: Region::new(program.scratch),
@@ -286,7 +301,7 @@ impl Engine {
 
     /// Makes the board at the first call, and the streams that `program` needs and that are not there yet.
     fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         if !self.connected {
             self.check_memory()?;
             let locals: Vec<usize> =
@@ -306,83 +321,10 @@ impl Engine {
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
-        let Failure { op: step, peer, what } = failure;
-        let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
-        let (error, kind) = match what {
-            What::Alarmed => {
-                let cause = self.control.cause().map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-                (Error::Aborted { rank, operation, sequence, cause }, None)
-            }
-            What::Mismatch(_) => {
-                let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
-            }
-            What::TimedOut => {
-                let detail = self.control.locate(peer);
-                let after = self.timeout;
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
-            }
-            What::Left => {
-                let why = "it has left".to_owned();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-            What::Lost(fault) => {
-                let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-        };
-        let error = match kind {
-            Some(kind) => {
-                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
-            }
-            None => error,
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
-    /// Tells everybody; gives `error` back unless something else happened first.
-    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
-        let sequence = self.sequence;
-        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
-        // The end of a failed peer looks like a death of its own.
-        if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
-            return error;
-        }
-        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text }
-    }
-
-    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
-    /// before it.
-    #[cold]
-    pub(super) fn unconnected(&mut self, operation: String, why: String) -> Error {
-        let (rank, sequence) = (self.rank, self.sequence);
-        let error = match self.control.cause() {
-            Some(cause) => Error::Aborted { rank, operation, sequence, cause: cause.text },
-            None => {
-                let error = Error::Connect { rank, operation, why };
-                self.control.fail(Cause { sequence, kind: CauseKind::Timeout, rank, text: error.to_string() });
-                error
-            }
-        };
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
-    }
-
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-        self.executor.set_timeout(timeout);
     }
 }
 

@@ -3,7 +3,6 @@
 use super::Communicator;
 use super::engine::Engine;
 use crate::error::Result;
-use std::time::Instant;
 
 impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those without a color get
@@ -19,11 +18,11 @@ impl Communicator {
         let mut blob = vec![u8::from(color.is_some())];
         blob.extend(color.unwrap_or(0).to_le_bytes());
         blob.extend(key.to_le_bytes());
-        let deadline = Instant::now() + self.engine.timeout;
+        let deadline = self.engine.deadline();
         let exchanged = self.engine.control.exchange(blob, deadline);
+        self.engine.splits += 1;
         let mut refused = |why| self.engine.unconnected("split".to_owned(), why);
         let blobs = exchanged.map_err(&mut refused)?;
-        self.splits += 1;
         let Some(color) = color else { return Ok(None) };
         let mut members = Vec::new();
         for (rank, blob) in blobs.iter().enumerate() {
@@ -38,29 +37,51 @@ impl Communicator {
         Ok(Some(self.subgroup(&members, &hosts)))
     }
 
+    /// The same ranks again, as a communicator of its own, as [`split`](Self::split) makes them: for two threads of a rank
+    /// that each call collectives, or for calls that must not wait for this one's requests. Collective.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// Communicator::run_local(2, |mut comm| {
+    ///     let mut other = comm.duplicate().unwrap();
+    ///     let request = comm.start_all_reduce(vec![1.0f32; 100_000], ReduceOp::Sum);
+    ///     other.barrier().unwrap(); // while that goes on
+    ///     assert_eq!(request.wait().unwrap()[0], 2.0);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
+    pub fn duplicate(&mut self) -> Result<Self> {
+        let members: Vec<usize> = (0..self.world()).collect();
+        let hosts = self.hosts().to_vec();
+        self.agree("duplicate", "a duplicate")?;
+        Ok(self.subgroup(&members, &hosts))
+    }
+
     /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
     pub(super) fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
-        let engine = &self.engine;
+        let engine = &*self.engine;
         let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
         let machines = members.iter().map(|member| self.machines[*member]).collect();
-        let control = engine.control.subgroup(members, self.splits);
+        let control = engine.control.subgroup(members, engine.splits);
         let mut surroundings = self.surroundings;
         surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
         let mut engine = Engine::new(rank, hosts, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
         (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
-        engine.watch_like(&self.engine, members, self.splits);
+        engine.watch_like(&self.engine, members, self.engine.splits);
         Self::new(engine, machines)
     }
 
     /// Makes sure that all ranks ask for the same new group.
     pub(super) fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
         self.engine.check()?;
-        let (rank, deadline) = (self.rank(), Instant::now() + self.engine.timeout);
+        let (rank, deadline) = (self.rank(), self.engine.deadline());
         let exchanged = self.engine.control.exchange(what.as_bytes().to_vec(), deadline);
+        self.engine.splits += 1;
         let mut refused = |why| self.engine.unconnected(operation.to_owned(), why);
         let blobs = exchanged.map_err(&mut refused)?;
-        self.splits += 1;
         match blobs.iter().position(|blob| blob != what.as_bytes()) {
             None => Ok(()),
             Some(other) => {

@@ -29,7 +29,7 @@ impl Communicator {
     /// for itself; else as every call.
     pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
         self.check_peer("send", to)?;
-        if to == self.rank() && !self.pairs.is_short(size_of_val(data), to) {
+        if to == self.rank() && !self.engine.pairs().is_short(size_of_val(data), to) {
             let why = "a message to this rank itself that is not short waits for its receive; post both in a group";
             return Err(self.invalid("send", why.to_owned()));
         }
@@ -126,8 +126,8 @@ impl Communicator {
 
     fn run_batch(&mut self, mut batch: Batch<'_>) -> Result<Vec<(usize, usize)>> {
         self.engine.check()?;
-        let engine = &self.engine;
-        let waiting = engine.surroundings.waiting.with_timeout(engine.timeout);
+        let (engine, pairs) = self.engine.with_pairs();
+        let (engine, waiting) = (&*engine, engine.waiting());
         let alarm = engine.control.alarm();
         let scene = Scene {
             control: &*engine.control,
@@ -141,7 +141,7 @@ impl Communicator {
             noted = true;
             engine.note_batch(batch);
         };
-        let ended = self.pairs.run(&mut batch, &scene, slow);
+        let ended = pairs.run(&mut batch, &scene, slow);
         if noted {
             self.engine.note_outside();
         }

@@ -7,9 +7,7 @@ use super::engine::Engine;
 use crate::collective::Collective;
 use crate::element::Element;
 use crate::error::Result;
-use crate::service::{Cause, CauseKind};
 use maypole_kernels::{Combine, Custom, View, ViewMut};
-use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -172,20 +170,8 @@ impl Engine {
         // The program outlives the call, the user's function need not.
         self.ready[at].combine = before;
         done.unwrap_or_else(|panic| {
-            self.give_up(call, &*panic);
+            self.give_up(&call.to_string(), &*panic);
             resume_unwind(panic)
         })
-    }
-
-    /// Tells everybody that the user's function panicked.
-    #[cold]
-    fn give_up(&mut self, call: Call, panic: &(dyn Any + Send)) {
-        let (rank, sequence) = (self.rank, self.sequence);
-        let said = panic.downcast_ref::<&str>().copied();
-        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        let text = format!("rank {rank} panicked in {call} (operation {sequence}): {said}");
-        self.failed = Some(text.clone());
-        self.current = usize::MAX;
-        self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text });
     }
 }

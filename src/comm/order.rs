@@ -73,7 +73,7 @@ impl Communicator {
     /// assert_eq!(sums, [((1e8 + 1.0) + -1e8) + 1.0; 4]);
     /// ```
     pub fn set_deterministic(&mut self, deterministic: bool) {
-        self.engine.deterministic = deterministic;
+        self.engine.change(move |engine| engine.deterministic = deterministic);
     }
 
     /// True if reductions are the plain loop over the ranks.

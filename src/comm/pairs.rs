@@ -38,6 +38,7 @@ mod post;
 mod way;
 
 use super::control::Control;
+use super::counters::Moved;
 use crate::execute::AnyStream;
 use door::Door;
 use incoming::Incoming;
@@ -151,7 +152,7 @@ impl Pairs {
             self.adopt(peer, AnyStream::Mem(back), scene);
             AnyStream::Mem(out)
         } else {
-            scene.control.dial(peer, Instant::now() + scene.waiting.timeout())?
+            scene.control.dial(peer, scene.waiting.end(Instant::now()))?
         };
         // Without one the stream serves as well.
         let door = if self.can_share(peer, &stream, scene) { Door::new().ok() } else { None };
@@ -184,6 +185,12 @@ impl Pairs {
         for (peer, stream) in scene.control.callers() {
             self.adopt(peer, stream, scene);
         }
+    }
+
+    /// By rank: how much was sent to it.
+    pub(super) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
+        let others = self.to.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
+        others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.sent)))
     }
 
     /// Lets what was sent arrive, unless the group has `failed`, and closes all links.

@@ -10,7 +10,6 @@ use crate::lower::Program;
 use crate::record::{Notes, Recorder, TraceFile};
 use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,7 +78,7 @@ impl Communicator {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut blob = monotonic_ns().to_le_bytes().to_vec();
         blob.extend(boot.as_bytes());
-        let deadline = Instant::now() + self.engine.timeout;
+        let deadline = self.engine.deadline();
         let exchanged = self.engine.control.exchange(if records { blob } else { Vec::new() }, deadline);
         let blobs = exchanged.map_err(|why| self.engine.unconnected("trace".to_owned(), why))?;
         let hello = |blob: &Vec<u8>| {
@@ -108,7 +107,7 @@ impl Engine {
     fn record(&mut self, recorder: Recorder) {
         self.watching.get_or_insert_default().recorder = Some(recorder);
         // What was made ready before has no notes.
-        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+        self.forget();
     }
 
     /// Has the calls of a group that was split off looked at as those of its `parent` are. `members` are ranks of the
@@ -147,7 +146,8 @@ impl Engine {
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
         };
-        self.finish(call, output, done)?;
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)?;
         if self.watching.as_ref().is_some_and(|watching| watching.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
             self.ready[self.current].measured.note(nanoseconds);

@@ -15,7 +15,6 @@ use maypole_transports::board::{Board, Out};
 use maypole_transports::{Alarm, Fault, Waiting};
 use run::{Run, wanted};
 use std::sync::Arc;
-use std::time::Duration;
 pub use watch::{Awaited, Nobody, Watch};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as the collective allows.
@@ -119,14 +118,19 @@ impl Executor {
         (self.board, self.locals, self.me) = (Some(board), locals, me);
     }
 
+    /// The ranks that share our board, this one among them.
+    pub fn locals(&self) -> &[usize] {
+        &self.locals
+    }
+
     /// The streams to other hosts.
     pub fn links(&mut self) -> &mut Links {
         &mut self.links
     }
 
-    /// Changes how waits end.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.waiting = self.waiting.with_timeout(timeout);
+    /// Changes how waits go and end.
+    pub fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = waiting;
     }
 
     /// Runs `program` over `buffers`, combining by `fold`.
@@ -148,7 +152,7 @@ impl Executor {
     ///
     /// # Panics
     /// As [`run`](Self::run).
-    #[inline]
+    #[inline(always)]
     pub fn run_watched<W: Watch>(
         &mut self,
         program: &Program,

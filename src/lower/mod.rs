@@ -15,6 +15,7 @@
 mod fuse;
 mod order;
 mod program;
+mod traffic;
 
 use crate::collective::{Collective, Held};
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
@@ -24,6 +25,7 @@ use maypole_transports::board::{CHUNK, Class};
 use order::{Matching, Trial, flushes, stages};
 pub use program::{Extent, Flush, From, Link, MAX_SOURCES, Numbering, Op, Program, Source};
 use std::collections::BTreeSet;
+pub use traffic::Traffic;
 
 /// What is lowered, equal on all ranks.
 #[derive(Clone, Copy, Debug)]

@@ -26,6 +26,11 @@ impl Extent {
         Self { start: start * element, quotient: len / whole, remainder: (len % whole) as u32, element: element as u32 }
     }
 
+    /// Bytes of all `windows` windows together.
+    pub(super) fn bytes(&self, windows: u32) -> u64 {
+        (self.quotient as u64 * u64::from(windows) + u64::from(self.remainder)) * u64::from(self.element)
+    }
+
     /// Where window `k` lies in the buffer: offset and length in bytes.
     #[inline(always)]
     pub fn window(&self, k: u32) -> (usize, usize) {
@@ -233,6 +238,7 @@ mod tests {
                 let range = part(len, windows as usize, k as usize);
                 prop_assert_eq!(extent.window(k), ((start + range.start) * 4, range.len() * 4));
             }
+            prop_assert_eq!(extent.bytes(windows), len as u64 * 4);
         }
     }
 }

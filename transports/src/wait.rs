@@ -31,12 +31,13 @@ pub enum Interrupted {
 pub struct Waiting {
     spins: bool,
     timeout: Duration,
+    deadline: Option<Instant>,
 }
 
 impl Waiting {
     /// For `ranks` ranks of this host on `cores` cores; every wait gives up after `timeout`.
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
-        Self { spins: ranks <= cores, timeout }
+        Self { spins: ranks <= cores, timeout, deadline: None }
     }
 
     /// How long a wait lasts at most.
@@ -47,6 +48,24 @@ impl Waiting {
     /// The same policy with another bound on each wait.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same policy with one end of all waits, if there is one, in place of a bound on each.
+    pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// When a wait that begins `now` ends.
+    ///
+    /// # Panics
+    /// If the clock cannot show that time.
+    pub fn end(&self, now: Instant) -> Instant {
+        self.deadline.unwrap_or_else(|| now + self.timeout)
+    }
+
+    /// True if a wait that began at `since` has lasted long enough.
+    fn is_over(&self, since: Instant, now: Instant) -> bool {
+        self.deadline.map_or(now - since >= self.timeout, |deadline| now >= deadline)
     }
 
     /// Polls `ready` until it gives something. `nap` is called with how long to sleep once the wait has become long; it
@@ -107,8 +126,9 @@ impl Waiting {
                 }
                 std::thread::yield_now();
             }
-            let waited = since.get_or_insert_with(Instant::now).elapsed();
-            let interrupted = match (alarm.raised(), waited >= self.timeout) {
+            let now = Instant::now();
+            let since = *since.get_or_insert(now);
+            let interrupted = match (alarm.raised(), self.is_over(since, now)) {
                 (true, _) => Some(Interrupted::Alarmed),
                 (_, true) => Some(Interrupted::TimedOut),
                 _ => None,
@@ -116,7 +136,7 @@ impl Waiting {
             if let Some(interrupted) = interrupted {
                 return ready().ok_or(interrupted);
             }
-            if waited >= PATIENCE {
+            if now - since >= PATIENCE {
                 nap(sleep);
                 sleep = (sleep * 2).min(LONGEST_NAP);
                 if let Some(it) = ready() {
@@ -152,6 +172,26 @@ mod tests {
         assert_eq!(waiting(Duration::ZERO).until(&alarm, |_| {}, never), Err(Interrupted::TimedOut));
         alarm.raise();
         assert_eq!(waiting(Duration::from_secs(60)).until(&alarm, |_| {}, never), Err(Interrupted::Alarmed));
+    }
+
+    #[test]
+    fn one_deadline_ends_all_waits() {
+        let start = Instant::now();
+        let deadline = start + Duration::from_millis(30);
+        let waiting = waiting(Duration::from_secs(60)).with_deadline(Some(deadline));
+        for _ in 0..2 {
+            let ended = waiting.until(&Alarm::default(), std::thread::sleep, || None::<()>);
+            assert_eq!(ended, Err(Interrupted::TimedOut));
+            assert!(Instant::now() >= deadline);
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "the bound of each wait still counts");
+        let longer = Waiting::new(1, 1, Duration::ZERO).with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+        let mut polls = 0;
+        let ready = || {
+            polls += 1;
+            (polls > 500).then_some(())
+        };
+        assert_eq!(longer.until(&Alarm::default(), |_| {}, ready), Ok(()), "the deadline alone counts");
     }
 
     #[test]

@@ -20,8 +20,8 @@ impl Engine {
         let (kind, error) = match why {
             Why::Unconnected(why) => return self.unconnected(operation, why),
             Why::Alarmed => {
-                let cause = self.control.cause().map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-                return self.fail(Error::Aborted { rank, operation, sequence, cause });
+                let error = self.aborted(operation);
+                return self.fail(error);
             }
             Why::Mismatch(theirs) => {
                 (CauseKind::Mismatch, Error::Mismatch { rank, peer: whom, operation, sequence, theirs: Some(theirs) })
@@ -39,16 +39,10 @@ impl Engine {
     }
 
     fn late(&self, peer: Option<usize>, operation: String, step: usize) -> Error {
-        let (rank, sequence, after) = (self.rank, self.sequence, self.timeout);
+        let (rank, sequence, after) = (self.rank, self.sequence, self.allowed());
         let Some(peer) = peer else { return Error::NoMessage { rank, operation, sequence, after } };
         let detail = self.control.locate(peer);
         Error::TimedOut { rank, peer, operation, sequence, step, after, detail }
-    }
-
-    fn fail(&mut self, error: Error) -> Error {
-        self.failed = Some(error.to_string());
-        self.current = usize::MAX;
-        error
     }
 
     /// Notes, for others that ask, what this rank waits for.

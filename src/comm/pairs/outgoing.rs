@@ -5,6 +5,7 @@ use super::frame::Frame;
 use super::post::Sending;
 use super::way::Way;
 use super::{COST, ROOM, SHORT, broken};
+use crate::comm::counters::Moved;
 use crate::execute::AnyStream;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
@@ -46,6 +47,8 @@ pub(super) struct Outgoing {
     /// Bytes of the word that are here.
     here: usize,
     pub(super) fault: Option<Fault>,
+    /// What has left, for those who count.
+    pub(super) sent: Moved,
 }
 
 impl Outgoing {
@@ -65,6 +68,7 @@ impl Outgoing {
             word: [0; HEAD],
             here: 0,
             fault: None,
+            sent: Moved::default(),
         }
     }
 
@@ -138,8 +142,13 @@ impl Outgoing {
             }
             moved = true;
             if self.left == HEAD + body.len() {
+                self.sent.written += self.left as u64;
                 match tail {
-                    Tail::Send(at) => sends[*at].done = true,
+                    Tail::Send(at) => {
+                        self.sent.messages += 1;
+                        self.sent.payload += body.len() as u64;
+                        sends[*at].done = true;
+                    }
                     Tail::Turn => self.way.turn_out(),
                     Tail::Nothing | Tail::Door(_) => {}
                 }

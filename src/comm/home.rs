@@ -1,0 +1,147 @@
+//! Where the engine is: at home, or with the thread that runs requests.
+//!
+//! An engine runs one operation at a time. Blocking calls use it on their caller's thread; requests are run by a thread
+//! of the communicator's own, to which the engine is sent, and which sends it back once its queue is empty. The two
+//! never share it, so nothing is locked, and a blocking call pays no more than a look at whether the engine is here.
+//! Whoever needs the engine while it is away waits for it, which is what blocking calls after requests must do anyway.
+
+use super::engine::Engine;
+use super::pairs::Pairs;
+use super::progress::Progress;
+use std::cell::OnceCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// What calls are run with: all of it goes where they run.
+#[derive(Debug)]
+pub(super) struct Kit {
+    engine: Engine,
+    /// Links for messages between two ranks.
+    pairs: Pairs,
+}
+
+/// What a communicator has of its engine.
+pub(super) struct Home {
+    // What may be asked at any time, wherever the engine is.
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    pub(super) hosts: Vec<usize>,
+    pub(super) timeout: Duration,
+    /// Empty while the engine is away. A shared borrow can fill it, so that looking at the engine can wait for it.
+    here: OnceCell<Box<Kit>>,
+    /// The thread that runs requests, once there was one.
+    pub(super) progress: Option<Progress>,
+}
+
+impl Home {
+    pub(super) fn new(engine: Engine) -> Self {
+        let pairs = Pairs::new(engine.rank, engine.world);
+        Self {
+            rank: engine.rank,
+            world: engine.world,
+            hosts: engine.hosts.clone(),
+            timeout: engine.timeout,
+            here: OnceCell::from(Box::new(Kit { engine, pairs })),
+            progress: None,
+        }
+    }
+
+    /// A home of the same rank, to which the engine can be sent.
+    pub(super) fn empty(&self) -> Self {
+        let Self { rank, world, timeout, .. } = *self;
+        Self { rank, world, hosts: self.hosts.clone(), timeout, here: OnceCell::new(), progress: None }
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.here.get().is_some()
+    }
+
+    /// Takes the engine away, once the queue is empty.
+    pub(super) fn take(&mut self) -> Box<Kit> {
+        self.wait();
+        self.here.take().expect("it is waited for")
+    }
+
+    pub(super) fn put(&mut self, kit: Box<Kit>) {
+        self.here = OnceCell::from(kit);
+    }
+
+    /// Changes the engine in turn: after the requests in flight, before later ones, without waiting for any.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
+        match self.here.get_mut() {
+            Some(kit) => change(&mut kit.engine),
+            None => self.away().run(Box::new(|comm| change(&mut comm.engine))),
+        }
+    }
+
+    /// Ends the thread that runs requests, after those in flight; true if the engine is here then.
+    pub(super) fn gather(&mut self) -> bool {
+        if let Some(progress) = self.progress.take()
+            && let Some(kit) = progress.end(!self.is_here())
+        {
+            self.put(kit);
+        }
+        self.is_here()
+    }
+
+    /// The links for messages, and the engine beside them.
+    pub(super) fn with_pairs(&mut self) -> (&mut Engine, &mut Pairs) {
+        let kit = self.kit_mut();
+        (&mut kit.engine, &mut kit.pairs)
+    }
+
+    pub(super) fn pairs(&self) -> &Pairs {
+        &self.kit().pairs
+    }
+
+    #[inline(always)]
+    fn kit(&self) -> &Kit {
+        match self.here.get() {
+            Some(kit) => kit,
+            None => self.wait(),
+        }
+    }
+
+    #[inline(always)]
+    fn kit_mut(&mut self) -> &mut Kit {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        self.here.get_mut().expect("it is waited for")
+    }
+
+    /// The thread that has the engine.
+    fn away(&self) -> &Progress {
+        self.progress.as_ref().expect("an engine that is not here was sent to its thread")
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> &Kit {
+        self.here.get_or_init(|| self.away().recall())
+    }
+}
+
+impl Deref for Home {
+    type Target = Engine;
+
+    #[inline(always)]
+    fn deref(&self) -> &Engine {
+        &self.kit().engine
+    }
+}
+
+impl DerefMut for Home {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.kit_mut().engine
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, world, here, .. } = self;
+        f.debug_struct("Home").field("rank", rank).field("world", world).field("here", here).finish_non_exhaustive()
+    }
+}

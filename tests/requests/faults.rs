@@ -1,0 +1,147 @@
+//! What goes wrong with requests under way reaches each of them, and soon.
+
+use super::spawn::{World, say};
+use super::{LIMIT, mixtures, start_sum};
+use maypole::{Communicator, Error, Local, Operation, Request};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Far less than the deadlines of the calls.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The first request says what happened, those behind it that the communicator has failed.
+fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
+    let mut errors = requests.into_iter().map(|request| request.wait().unwrap_err());
+    let first = errors.next().unwrap();
+    for later in errors {
+        assert!(
+            matches!(&later, Error::Failed { first: it, retryable } if *it == first.to_string() && *retryable == first.is_retryable()),
+            "{later}"
+        );
+    }
+    first
+}
+
+/// Ranks 0 and 2 of a world of processes queue requests; rank 1 makes one, and then is killed.
+pub(super) fn act(role: &str, mut comm: Communicator) {
+    assert_eq!(role, "killed");
+    start_sum(&mut comm, 1, 1000).wait().unwrap();
+    if comm.rank() == 1 {
+        say("ready", "now");
+        std::thread::sleep(LIMIT);
+    }
+    let requests = (0..5).map(|_| start_sum(&mut comm, 1, 100_000)).collect();
+    say("ready", "now");
+    let first = all_fail(requests);
+    say("error", &first);
+    assert!(matches!(first, Error::PeerLost { peer: 1, .. } | Error::Aborted { .. }) && first.is_retryable());
+    let since = Instant::now();
+    assert!(matches!(comm.start_barrier().wait(), Err(Error::Failed { .. })));
+    assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
+    comm.close().unwrap();
+    assert!(since.elapsed() < SOON);
+}
+
+#[test]
+fn a_peer_is_killed_while_requests_are_queued() {
+    for transport in ["shm", "tcp"] {
+        let mut world = World::new("killed", 3).set("MAYPOLE_TRANSPORT", transport).start();
+        world.wait_for("ready", &[0, 1, 2]);
+        let since = Instant::now();
+        world.signal(1, "KILL");
+        let ranks = world.end();
+        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+        for rank in [0, 2] {
+            assert_eq!(ranks[rank].code, Some(0), "{ranks:?}");
+            assert!(ranks[rank].said("error")[0].contains("rank 1"), "{ranks:?}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_leaves_while_requests_are_queued() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            start_sum(&mut comm, 1, 10).wait().unwrap();
+            if comm.rank() == 1 {
+                return comm.close().unwrap();
+            }
+            let since = Instant::now();
+            let first = all_fail((0..3).map(|_| start_sum(&mut comm, 1, 10)).collect());
+            assert!(matches!(first, Error::PeerLost { .. } | Error::Aborted { .. }), "{first}");
+            drop(comm);
+            assert!(since.elapsed() < SOON);
+        });
+    }
+}
+
+#[test]
+fn the_failure_of_a_dropped_request_is_told_by_the_next_call() {
+    Local::new(2).timeout(Duration::from_millis(50)).run(|mut comm| {
+        if comm.rank() == 0 {
+            drop(start_sum(&mut comm, 1, 10));
+            let error = comm.barrier().unwrap_err();
+            assert!(
+                matches!(&error, Error::Failed { first, retryable: true } if first.contains("all_reduce(10 x u64")),
+                "{error}"
+            );
+        }
+    });
+}
+
+fn panicking() -> Operation<u64> {
+    Operation::new("fragile", true, |_: &[u64], _: &mut [u64]| panic!("as planned"))
+}
+
+#[test]
+fn the_panic_of_an_operation_goes_on_in_wait_and_ends_the_others() {
+    Local::new(3).timeout(LIMIT).run(|mut comm| {
+        let first = comm.start_all_reduce_with(vec![1u64; 8], &panicking());
+        let later = start_sum(&mut comm, 1, 8);
+        match catch_unwind(AssertUnwindSafe(|| first.wait())) {
+            Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"as planned")),
+            Ok(result) => assert!(matches!(result, Err(Error::Aborted { retryable: false, .. })), "{result:?}"),
+        }
+        assert!(matches!(later.wait(), Err(Error::Failed { retryable: false, .. })));
+        assert!(comm.barrier().is_err());
+    });
+}
+
+#[test]
+fn a_panic_beside_the_calls_of_a_request_ends_the_others_too() {
+    let since = Instant::now();
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        if comm.rank() == 0 {
+            let request = comm.start(vec![0u8], |_, data| {
+                data[1] = 2;
+                Ok(())
+            });
+            assert!(catch_unwind(AssertUnwindSafe(|| request.wait())).is_err());
+        } else {
+            let error = start_sum(&mut comm, 1, 8).wait().unwrap_err();
+            assert!(matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")), "{error}");
+        }
+    });
+    assert!(since.elapsed() < SOON);
+}
+
+/// The peers never come to what is queued; they wait for something else.
+#[test]
+fn a_panic_with_requests_in_flight_does_not_hold_anybody_up() {
+    let since = Instant::now();
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        let mut group = comm.duplicate().unwrap();
+        if comm.rank() == 0 {
+            let rank = AssertUnwindSafe(move || {
+                let _request = start_sum(&mut comm, 1, 8);
+                panic!("as planned");
+            });
+            assert!(catch_unwind(rank).is_err());
+        } else {
+            let error = group.barrier().unwrap_err();
+            let said = "rank 0 panicked while it had requests in flight";
+            assert!(matches!(&error, Error::Aborted { cause, .. } if cause == said), "{error}");
+        }
+    });
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+}
