@@ -56,6 +56,26 @@ fn isolated_rails_cost_what_they_cost() {
 }
 
 #[test]
+fn hosts_may_be_read_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pair.txt");
+    let matrix = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV4\tPIX\t0-15\nGPU1\tNV4\t X \tSYS\t16-31\n\
+        NIC0\tPIX\tSYS\t X \n";
+    std::fs::write(&path, matrix).unwrap();
+    let of = |hosts: &str| {
+        let question = format!("all-reduce --cluster {hosts}@{} --gigabits 200 --bytes 1G", path.display());
+        rows(&question).into_iter().find(|row| row["algorithm"] == "ring").unwrap()
+    };
+    let one = of("");
+    assert!(one["bottleneck"].as_str().unwrap().contains("NVLink, 80.0 GB/s"), "{one}");
+    let two = of("2x");
+    assert_eq!(two["ranks"], 4);
+    assert!((23.0..24.0).contains(&two["busbw_GBps"].as_f64().unwrap()), "as wide as the card's slot: {two}");
+    assert!(refusal(&format!("all-reduce --cluster 0x@{}", path.display())).contains("no number of hosts"));
+    assert!(refusal("all-reduce --cluster @/nowhere/at/all").contains("cannot read /nowhere/at/all"));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_words() {
     assert!(refusal("--cluster 4xdgx-h100").contains("which collective"));
     assert!(refusal("all-reduce --cluster 4xdgx").contains("there are dgx-a100"));
