@@ -85,6 +85,11 @@ impl Group {
         self.inner.borrow().calls
     }
 
+    /// Bytes of payload that left this rank for the others so far, as the library counts them.
+    pub fn payload(&self) -> u64 {
+        self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
+    }
+
     /// Calls the library. The group of one is refused: it has no communicator.
     ///
     /// # Errors

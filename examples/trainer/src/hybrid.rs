@@ -37,6 +37,7 @@ use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
 use crate::store::Store;
+use crate::theory::Traffic;
 use crate::tp::Tensor;
 use crate::vocab::Divided;
 use maypole::{Communicator, Result};
@@ -129,6 +130,13 @@ impl<T: Real> Worker<T> {
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
         Ok(Outcome { report, trace, began, activations })
+    }
+
+    /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
+    pub fn sent(&self) -> Traffic {
+        let Groups { ep, cp, tp, copies, world, .. } = &self.groups;
+        let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(Group::payload);
+        Traffic { pp: self.peers.payload(), ep, cp, tp, copies, world }
     }
 
     /// What all ranks of this rank's pipeline did in a step. They all call it.

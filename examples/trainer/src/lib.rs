@@ -28,6 +28,7 @@
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
 //! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
+//! | [`tour_mesh`], [`tour_row`] | every one of these axes beside one process, and the table of that |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
 //! | [`clip`] | the norm of a gradient that nobody has whole |
@@ -98,6 +99,8 @@ pub mod sp;
 pub mod store;
 pub mod theory;
 pub mod timeline;
+pub mod tour_mesh;
+pub mod tour_row;
 pub mod tp;
 pub mod verify;
 pub mod vocab;

@@ -49,6 +49,12 @@ impl Peers {
         Ok(peers)
     }
 
+    /// Bytes of payload that this rank has sent so far.
+    pub fn payload(&self) -> u64 {
+        let out = [&self.forward[0], &self.backward[0]];
+        out.into_iter().flatten().map(|link| link.counters().payload()).sum()
+    }
+
     /// Lets messages travel within `scope`: `sent` and `received` are those of this step, forward and backward, each in
     /// the order in which their sender makes them. A message has `length` numbers.
     pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope, T: Real>(

@@ -43,6 +43,19 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// What came after `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            pp: self.pp - earlier.pp,
+            ep: self.ep - earlier.ep,
+            cp: self.cp - earlier.cp,
+            tp: self.tp - earlier.tp,
+            copies: self.copies - earlier.copies,
+            world: self.world - earlier.world,
+        }
+    }
+
     /// The sum.
     pub fn total(&self) -> u64 {
         self.pp + self.ep + self.cp + self.tp + self.copies + self.world

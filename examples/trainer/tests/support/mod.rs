@@ -17,6 +17,7 @@ use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::store::Bytes;
+use maypole_trainer::theory::Traffic;
 
 /// What is trained, and for how long.
 #[derive(Clone, Debug)]
@@ -133,6 +134,8 @@ pub struct Seen {
     pub bytes: Bytes,
     pub state: usize,
     pub ledger: Ledger,
+    /// What the last step sent.
+    pub sent: Traffic,
 }
 
 fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
@@ -140,16 +143,18 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
     let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     change(&mut worker.plan);
-    let (mut losses, mut last) = (Vec::new(), None);
+    let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
     for _ in 0..task.steps {
+        let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
         losses.push(outcome.report.loss);
         last = Some(outcome);
+        sent = worker.sent().since(before);
     }
     let store = &mut worker.session.store;
     let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger }))
+    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger, sent }))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.

@@ -3,6 +3,7 @@
 
 mod bench;
 mod options;
+mod plan;
 mod progress;
 mod ranks;
 mod run;
@@ -20,6 +21,10 @@ enum Command {
     Run(Box<options::Args>),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
+    /// Draw pipelines, and say how much of their time ranks wait.
+    Plan(plan::Args),
+    /// Which axes go together, and why the others do not.
+    Combine,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -27,6 +32,11 @@ fn main() -> anyhow::Result<()> {
         Command::Run(args) => ranks::start(&args.resolve()?),
         Command::Bench(args) => {
             bench::run(&args);
+            Ok(())
+        }
+        Command::Plan(args) => plan::draw(&args),
+        Command::Combine => {
+            plan::combinations();
             Ok(())
         }
     }

@@ -4,6 +4,7 @@ use anyhow::{Context, bail, ensure};
 use maypole_trainer::bpe::Bpe;
 use maypole_trainer::config::Config;
 use maypole_trainer::data::Text;
+use maypole_trainer::fault::Fault;
 use maypole_trainer::group::Order;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
@@ -11,6 +12,7 @@ use maypole_trainer::optim::Rule;
 use maypole_trainer::schedule::{Schedule, Shape};
 use maypole_trainer::setup::{Exchange, Setup};
 use maypole_trainer::sharding::Sharding;
+use maypole_trainer::zigzag::Division;
 use maypole_trainer::{dp, pp_plan};
 use serde::Deserialize;
 use std::fs;
@@ -68,6 +70,12 @@ options! {
     sequence: bool,
     /// How ranks along cp exchange: ring, ulysses [default: ring].
     exchange: String,
+    /// How positions are divided over cp: zig-zag, contiguous [default: zig-zag].
+    division: String,
+    /// Tokens that an expert takes, as a multiple of the even share [default: all].
+    capacity: f32,
+    /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
+    fault: String,
     /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
     pipeline: String,
     /// Micro-batches of a step [default: one, or two a stage].
@@ -209,7 +217,7 @@ impl Options {
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
         let stages = mesh.size(maypole_trainer::mesh::Axis::Pp);
         let group = config.context.min(8);
-        let router = Router { experts: config.experts, top: 2, group, capacity: None, balance: 0.01 };
+        let router = Router { experts: config.experts, top: 2, group, capacity: self.capacity, balance: 0.01 };
         Ok(Setup {
             mesh,
             sequence: self.sequence.unwrap_or(false),
@@ -218,6 +226,12 @@ impl Options {
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }).max(1),
             router: (config.experts > 0).then_some(router),
             sharding: self.sharding()?,
+            division: named(
+                &self.division,
+                "division",
+                &[("zig-zag", Division::ZigZag), ("contiguous", Division::Contiguous)],
+            )?,
+            fault: self.fault.as_deref().map(Fault::parse).transpose().map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) { Order::Ranks } else { Order::Fast },
             ..Setup::default()
         })
