@@ -26,6 +26,7 @@ mod request;
 mod scans;
 mod scope;
 mod starts;
+mod summary;
 mod surroundings;
 mod values;
 mod variable;
