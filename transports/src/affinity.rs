@@ -18,7 +18,7 @@ use std::io;
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
-    let (core, mask) = choose(nth, &sched_getaffinity(None)?)?;
+    let (core, mask) = choose(nth)?;
     sched_setaffinity(None, &mask)?;
     Ok(core)
 }
@@ -39,15 +39,15 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// As [`bind`]; `work` has not run then.
 pub fn bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
     let before = sched_getaffinity(None)?;
-    sched_setaffinity(None, &choose(nth, &before)?.1)?;
+    sched_setaffinity(None, &choose(nth)?.1)?;
     let done = work();
     sched_setaffinity(None, &before)?;
     Ok(done)
 }
 
-/// The `nth` of `allowed`, counted round, and the mask of it alone.
-fn choose(nth: usize, allowed: &CpuSet) -> io::Result<(usize, CpuSet)> {
-    let cores = of(allowed);
+/// The `nth` core that is allowed, counted round, and the mask of it alone.
+fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
+    let cores = allowed()?;
     let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
     let mut one = CpuSet::new();
     one.set(core);
@@ -59,9 +59,6 @@ fn choose(nth: usize, allowed: &CpuSet) -> io::Result<(usize, CpuSet)> {
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.
 pub fn allowed() -> io::Result<Vec<usize>> {
-    sched_getaffinity(None).map(|mask| of(&mask)).map_err(io::Error::from)
-}
-
-fn of(mask: &CpuSet) -> Vec<usize> {
-    (0..CpuSet::MAX_CPU).filter(|core| mask.is_set(*core)).collect()
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
 }
