@@ -292,6 +292,20 @@ fn switches_give_every_pair_what_the_poorer_one_has() {
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 6], [4, 0, 4], [6, 4, 0]]);
 }
 
+/// Texts that would take a naive reader years, or all memory and stack.
+#[test]
+fn monsters_are_refused_in_time() {
+    let grown = format!("GPU0 {}\nGPU0 X\n", "GPU0".repeat(50_000));
+    let ambiguous = format!("GPU0 {}b!\nGPU0 X SYS\na SYS\naa SYS\naaa SYS\naaaa SYS\n", "a".repeat(60));
+    let labels: Vec<String> = (0..60_000).map(|gpu| format!("GPU{gpu}")).collect();
+    let wide = format!("{}\nGPU0 X\n", labels.join(" "));
+    for monster in [grown, ambiguous, wide] {
+        assert_eq!(refused(&monster).line, 1);
+    }
+    let deep = format!("<system><cpu>{}", "<pci busid=\"a\">".repeat(200_000));
+    assert_eq!(refused(&deep).line, 1);
+}
+
 /// A fixture with some of its characters replaced, removed or doubled.
 fn mutated() -> impl Strategy<Value = String> {
     let xml = include_str!("readers/switched.xml");
