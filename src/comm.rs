@@ -65,6 +65,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
 /// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread.
 ///
+/// The same calls give the same bits on every run, and all ranks of an all-reduce the same ones; in which order floats are
+/// combined is the tuner's choice, unless [`set_deterministic`](Self::set_deterministic) takes it away.
+///
 /// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
 /// (all others); `world` is the number of ranks.
 ///

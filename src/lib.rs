@@ -68,7 +68,7 @@
 //! | [`trace`] | what happened when, as text and for a viewer |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
-//! | [`element`], [`error`] | what buffers are made of; what can go wrong |
+//! | [`element`], [`error`] | what buffers are made of, and which bits come out; what can go wrong |
 //!
 //! The second half acts.
 //!
