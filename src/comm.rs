@@ -13,11 +13,13 @@ mod home;
 mod hub;
 mod joined;
 mod local;
+mod memory;
 mod messages;
 mod offer;
 mod open;
 mod operation;
 mod order;
+mod own;
 mod pairs;
 mod progress;
 mod request;
@@ -25,6 +27,7 @@ mod scans;
 mod scope;
 mod starts;
 mod surroundings;
+mod values;
 mod variable;
 mod watched;
 mod within;
@@ -125,7 +128,7 @@ impl Communicator {
     /// # Errors
     /// As every call: [`Error`].
     pub fn barrier(&mut self) -> Result<()> {
-        self.run::<u8>(Collective::Barrier, ReduceOp::Sum, 0, false, View::EMPTY, ViewMut::EMPTY)
+        self.issue::<u8>(Collective::Barrier, ReduceOp::Sum, 0, false, View::EMPTY, ViewMut::EMPTY)
     }
 
     /// The root's `data` to everybody's `data`; all of one length.
@@ -136,7 +139,7 @@ impl Communicator {
         self.check_root("broadcast", root)?;
         let data_view = ViewMut::of(data);
         let input = if self.rank() == root { data_view.as_view() } else { View::EMPTY };
-        self.run::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
+        self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
     }
 
     /// Everybody's `data` combined, in the root's `data`; all of one length. Other ranks' `data` stays as it is.
@@ -147,7 +150,7 @@ impl Communicator {
         self.check_root("reduce", root)?;
         let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
         let output = if at_root { view } else { ViewMut::EMPTY };
-        self.run::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
+        self.issue::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
     }
 
     /// Everybody's `input` combined, in the root's `output`, which is as long. Other ranks' `output` is not touched and
@@ -158,7 +161,7 @@ impl Communicator {
     pub fn reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
         self.check_root("reduce", root)?;
         let output = self.at_root("reduce", root, output, input.len())?;
-        self.run::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
+        self.issue::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
     }
 
     /// Everybody's `data` combined, in everybody's `data`; all of one length.
@@ -168,7 +171,7 @@ impl Communicator {
     #[inline]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         let (count, view) = (data.len(), ViewMut::of(data));
-        self.run::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
+        self.issue::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
     }
 
     /// Everybody's `input` combined, in everybody's `output`; all of one length.
@@ -178,7 +181,7 @@ impl Communicator {
     #[inline]
     pub fn all_reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        self.run::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
+        self.issue::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
     }
 
     /// Everybody's `input` (`count`), in rank order, in the root's `output` (`world * count`). Other ranks' `output` is
@@ -189,7 +192,7 @@ impl Communicator {
     pub fn gather<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         self.check_root("gather", root)?;
         let output = self.at_root("gather", root, output, input.len() * self.world())?;
-        self.run::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
+        self.issue::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
     }
 
     /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`) with its own block in its
@@ -202,10 +205,10 @@ impl Communicator {
         let collective = Collective::Gather { root };
         if self.rank() != root {
             let block = View::of(&*data);
-            return self.run::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
+            return self.issue::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
         }
         let (count, whole, mine) = self.blocks("gather", data)?;
-        self.run::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
+        self.issue::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
     /// Everybody's `input` (`count`), in rank order, in everybody's `output` (`world * count`).
@@ -215,7 +218,7 @@ impl Communicator {
     pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_gather", "output", output.len(), input.len() * self.world())?;
         let (input, output, count) = (View::of(input), ViewMut::of(output), input.len());
-        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
+        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
     }
 
     /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this rank's block in its
@@ -225,7 +228,7 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_gather_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
         let (count, whole, mine) = self.blocks("all_gather", data)?;
-        self.run::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
+        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
     /// Block `r` of the root's `input` (`world * count`) in rank `r`'s `output` (`count`). Other ranks' `input` is not
@@ -241,7 +244,7 @@ impl Communicator {
             whole = View::of(input);
         }
         let (count, output) = (output.len(), ViewMut::of(output));
-        self.run::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
+        self.issue::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
     }
 
     /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`), and its own block stays in
@@ -254,10 +257,10 @@ impl Communicator {
         let collective = Collective::Scatter { root };
         if self.rank() != root {
             let (count, block) = (data.len(), ViewMut::of(data));
-            return self.run::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
+            return self.issue::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
         }
         let (count, whole, mine) = self.blocks("scatter", data)?;
-        self.run::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
+        self.issue::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
     }
 
     /// Everybody's `input` (`world * count`) combined; block `r` of the result in rank `r`'s `output` (`count`).
@@ -267,7 +270,7 @@ impl Communicator {
     pub fn reduce_scatter<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
         let (count, output) = (output.len(), ViewMut::of(output));
-        self.run::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
+        self.issue::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world * count`) becomes the
@@ -277,7 +280,7 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn reduce_scatter_in_place<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
-        self.run::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
+        self.issue::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
     }
 
     /// Block `r` of rank `s`'s `input` in block `s` of rank `r`'s `output`; both are `world * count` long.
@@ -287,7 +290,7 @@ impl Communicator {
     pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_to_all", "output", output.len(), input.len())?;
         let (count, whole, _) = self.blocks("all_to_all", output)?;
-        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
+        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
     }
 
     /// [`all_to_all`](Self::all_to_all) with `data` for both. Costs a copy of it.
@@ -296,11 +299,11 @@ impl Communicator {
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_to_all_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
         let (count, whole, _) = self.blocks("all_to_all", data)?;
-        self.run::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
+        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
     }
 
     #[inline]
-    fn run<T: Element>(
+    fn issue<T: Element>(
         &mut self,
         collective: Collective,
         op: ReduceOp,

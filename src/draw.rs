@@ -10,6 +10,9 @@
 //! | `out2 <-3` | output chunk 2 is received from rank 3 |
 //! | `out2 =in2 +=3 ->1` | output chunk 2 starts as input chunk 2, what rank 3 sends is combined with it, and it goes to rank 1 |
 //! | `tmp4..7 <-0` | scratch chunks 4 to 7 are received from rank 0 |
+//! | `in1..15 ->own` | input chunk 1 is sent to rank 1, chunk 2 to rank 2, ... each to the rank that has its number |
+//! | `out5 <-0 +=1..4` | what ranks 1 to 4 send is combined one after another, in this order |
+//! | `tmp1..7/2 =in9..15/2` | scratch chunks 1, 3, 5 and 7 start as input chunks 9, 11, 13 and 15 |
 //!
 //! ```
 //! use maypole::{algorithms::Algorithm, collective::Collective, draw};
@@ -22,16 +25,23 @@
 //! ".trim_start_matches('\n'));
 //! ```
 
+mod cell;
 mod svg;
 
 pub use svg::svg;
 
-use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use crate::schedule::{Placement, Schedule, Span};
 use crate::walk::{Meaning, walk};
-use std::fmt;
+use cell::{Cell, Ranges, cells};
 
-/// One column a rank, one row a round; see [the notation](self). Legible up to about sixteen ranks: what is too wide for
-/// its column is continued below.
+/// No line of a picture is longer, if ranks side by side can help it.
+const WIDTH: usize = 200;
+
+/// One column a rank, one row a round; see [the notation](self).
+///
+/// Meant for up to sixteen ranks: what is too wide for its column is continued below, and what happens to four or more
+/// chunks alike is written once. Where all ranks side by side would still take more than 200 columns, the first of them
+/// come first and the others below.
 ///
 /// Steps that can never be taken are drawn in a last row, marked `stuck`.
 ///
@@ -39,18 +49,16 @@ use std::fmt;
 /// If a step names a rank outside the world.
 pub fn text(schedules: &[Schedule]) -> String {
     let picture = Picture::new(schedules);
-    let limit = (150 / schedules.len().max(1)).max(12);
-    let mut rows = vec![("".to_owned(), (0..schedules.len()).map(|rank| vec![format!("rank {rank}")]).collect())];
-    for round in 0..picture.rounds {
-        let cells =
-            |rank| picture.cells(rank, Some(round)).flat_map(|cell| cell.lines(schedules.len(), limit)).collect();
-        rows.push((round.to_string(), (0..schedules.len()).map(cells).collect::<Vec<Vec<String>>>()));
-    }
-    if picture.is_stuck() {
-        let cells = |rank| picture.cells(rank, None).flat_map(|cell| cell.lines(schedules.len(), limit)).collect();
-        rows.push(("stuck".to_owned(), (0..schedules.len()).map(cells).collect()));
-    }
-    table(&rows)
+    let world = schedules.len();
+    let beside = |bands: usize| {
+        let ranks: Vec<usize> = (0..world).collect();
+        let tables: Vec<_> = ranks.chunks(world.div_ceil(bands).max(1)).map(|ranks| picture.table(ranks)).collect();
+        if tables.is_empty() { "\n".to_owned() } else { tables.join("\n") }
+    };
+    let mut pictures = (1..=world.max(1)).map(beside);
+    let first = pictures.next().expect("there is at least one way");
+    let fits = |picture: &String| picture.lines().all(|line| line.len() <= WIDTH);
+    if fits(&first) { first } else { pictures.find(fits).unwrap_or(first) }
 }
 
 /// Rows of cells of lines, each column as wide as its widest line.
@@ -77,24 +85,8 @@ struct Picture {
     cells: Vec<Vec<Cell>>,
     messages: Vec<Message>,
     rounds: usize,
-}
-
-/// Consecutive steps of a rank about one chunk, or about several that travel together.
-struct Cell {
-    buffer: Buffer,
-    chunks: Vec<usize>,
-    verbs: Vec<Verb>,
-    /// When the last of its steps was taken; `None` if that never happens.
-    round: Option<usize>,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Verb {
-    Sends(Vec<usize>),
-    Takes(usize),
-    Adds(usize),
-    Copies(Span),
-    AddsOwn(Span),
+    /// Into how many chunks the whole is cut.
+    chunks: usize,
 }
 
 /// An arrow, from a cell of a rank to a cell of another.
@@ -110,15 +102,11 @@ impl Picture {
         let mut rounds = Rounds::new(schedules);
         // A picture of schedules that get stuck is what one wants to see then.
         let _ = walk(schedules, Placement::Apart, &mut rounds);
-        let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0 };
+        let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
+        let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };
         let mut cell_of = Vec::new();
         for (schedule, rounds) in schedules.iter().zip(&rounds.taken) {
-            let mut cells: Vec<Cell> = Vec::new();
-            let mut places = Vec::new();
-            for (step, round) in schedule.steps.iter().zip(rounds) {
-                add(&mut cells, *step, *round);
-                places.push(cells.len() - 1);
-            }
+            let (cells, places) = cells(&schedule.steps, rounds);
             picture.cells.push(cells);
             cell_of.push(places);
         }
@@ -137,119 +125,25 @@ impl Picture {
         }
     }
 
+    /// What `ranks` do, side by side.
+    fn table(&self, ranks: &[usize]) -> String {
+        let limit = (150 / ranks.len()).max(10);
+        let lines = |rank: usize, round| {
+            self.cells(rank, round).flat_map(|cell| cell.lines(self.cells.len(), limit)).collect::<Vec<_>>()
+        };
+        let row = |label: String, round| (label, ranks.iter().map(|rank| lines(*rank, round)).collect());
+        let head = (String::new(), ranks.iter().map(|rank| vec![format!("rank {rank}")]).collect());
+        let rounds = (0..self.rounds).map(|round| row(round.to_string(), Some(round)));
+        let stuck = self.is_stuck().then(|| row("stuck".to_owned(), None));
+        table(&std::iter::once(head).chain(rounds).chain(stuck).collect::<Vec<_>>())
+    }
+
     fn cells(&self, rank: usize, round: Option<usize>) -> impl Iterator<Item = &Cell> {
         self.cells[rank].iter().filter(move |cell| cell.round == round)
     }
 
     fn is_stuck(&self) -> bool {
         self.cells.iter().flatten().any(|cell| cell.round.is_none())
-    }
-}
-
-/// Puts a step into the last cell if it goes on with it, else into a new one.
-fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
-    let (span, verb) = match step {
-        Step::Send { from, to } => (from, Verb::Sends(vec![to])),
-        Step::Recv { into, from } => (into, Verb::Takes(from)),
-        Step::RecvReduce { into, from } => (into, Verb::Adds(from)),
-        Step::Copy { from, into } => (into, Verb::Copies(from)),
-        Step::Reduce { from, into } => (into, Verb::AddsOwn(from)),
-    };
-    let same = |last: &&mut Cell| last.round.is_some() == round.is_some() && last.buffer == span.buffer;
-    if let Some(last) = cells.last_mut().filter(same)
-        && last.joins(span.chunk, &verb)
-    {
-        last.round = last.round.max(round);
-        return;
-    }
-    cells.push(Cell { buffer: span.buffer, chunks: vec![span.chunk], verbs: vec![verb], round });
-}
-
-impl Cell {
-    /// Takes in one more step if the cell goes on with it.
-    fn joins(&mut self, chunk: usize, verb: &Verb) -> bool {
-        let travels = matches!(verb, Verb::Sends(_) | Verb::Takes(_));
-        if self.chunks == [chunk] && self.goes_on_with(verb) {
-            self.push(verb.clone());
-            true
-        } else if travels && self.verbs == [verb.clone()] {
-            self.chunks.push(chunk);
-            true
-        } else {
-            false
-        }
-    }
-
-    /// A chunk is filled, then combined, then sent.
-    fn goes_on_with(&self, verb: &Verb) -> bool {
-        let sends = matches!(self.verbs.last(), Some(Verb::Sends(_)));
-        match verb {
-            Verb::Sends(_) => true,
-            Verb::Adds(_) | Verb::AddsOwn(_) => !sends,
-            Verb::Takes(_) | Verb::Copies(_) => false,
-        }
-    }
-
-    fn push(&mut self, verb: Verb) {
-        match (self.verbs.last_mut(), verb) {
-            (Some(Verb::Sends(peers)), Verb::Sends(more)) => peers.extend(more),
-            (_, verb) => self.verbs.push(verb),
-        }
-    }
-
-    fn reduces(&self) -> bool {
-        self.verbs.iter().any(|verb| matches!(verb, Verb::Adds(_) | Verb::AddsOwn(_)))
-    }
-
-    /// The cell in words, in lines of at most `limit` characters where words allow it.
-    fn lines(&self, world: usize, limit: usize) -> Vec<String> {
-        let name = match self.buffer {
-            Buffer::Input => "in",
-            Buffer::Output => "out",
-            Buffer::Scratch => "tmp",
-        };
-        let mut lines = vec![format!("{name}{}", Ranges(&self.chunks))];
-        for word in self.verbs.iter().map(|verb| verb.word(world)) {
-            let line = lines.last_mut().expect("there is a first line");
-            if line.len() + 1 + word.len() <= limit {
-                *line += " ";
-                *line += &word;
-            } else {
-                lines.push(format!("  {word}"));
-            }
-        }
-        lines
-    }
-}
-
-impl Verb {
-    fn word(&self, world: usize) -> String {
-        match self {
-            Self::Sends(peers) if world > 2 && peers.len() == world - 1 => "->all".to_owned(),
-            Self::Sends(peers) => format!("->{}", Ranges(peers)),
-            Self::Takes(peer) => format!("<-{peer}"),
-            Self::Adds(peer) => format!("+={peer}"),
-            Self::Copies(span) => format!("={span}"),
-            Self::AddsOwn(span) => format!("+={span}"),
-        }
-    }
-}
-
-/// `4..7,0` for 4, 5, 6, 7, 0.
-struct Ranges<'a>(&'a [usize]);
-
-impl fmt::Display for Ranges<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, run) in self.0.chunk_by(|a, b| a + 1 == *b).enumerate() {
-            let comma = if nth == 0 { "" } else { "," };
-            match run {
-                [one] => write!(f, "{comma}{one}")?,
-                [one, two] => write!(f, "{comma}{one},{two}")?,
-                [first, .., last] => write!(f, "{comma}{first}..{last}")?,
-                [] => {}
-            }
-        }
-        Ok(())
     }
 }
 

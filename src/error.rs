@@ -3,8 +3,8 @@
 use crate::algorithms::Algorithm;
 use std::time::Duration;
 
-/// Why a call failed. After any of these but [`Error::Invalid`] and [`Error::Unsupported`] the communicator has failed:
-/// every later call says so at once.
+/// Why a call failed. After any of these but [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the
+/// communicator has failed: every later call says so at once.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,6 +15,19 @@ pub enum Error {
         rank: usize,
         /// What was called.
         operation: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value that was to be sent could not be written down, or what came is no value of the type that was asked for.
+    /// The communicator is as good as before. Give all ranks the same type.
+    #[error("rank {rank}: {operation}: rank {peer} {why}")]
+    Value {
+        /// Who noticed.
+        rank: usize,
+        /// What was called.
+        operation: &'static str,
+        /// Whose value it is.
+        peer: usize,
         /// What is wrong with it.
         why: String,
     },
@@ -132,9 +145,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the call was refused before anything was sent, so that the communicator is as good as before.
+    /// True if the communicator is as good as before: the call was refused before anything was sent, or what came is no
+    /// value of the type that was asked for.
     pub fn is_harmless(&self) -> bool {
-        matches!(self, Self::Invalid { .. } | Self::Unsupported { .. })
+        matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 
     /// True if the same program may do better another time, on a new communicator: a peer died or was late, or the ranks
@@ -143,13 +157,13 @@ impl Error {
     ///
     /// | | retryable | [harmless](Self::is_harmless) |
     /// |---|---|---|
-    /// | `Invalid`, `Unsupported` | no | yes |
+    /// | `Invalid`, `Unsupported`, `Value` | no | yes |
     /// | `Mismatch` | no | no |
     /// | `TimedOut`, `NoMessage`, `PeerLost`, `Connect`, `Join` | yes | no |
     /// | `Aborted`, `Failed` | if the first failure was | no |
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Mismatch { .. } => false,
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. } | Self::Mismatch { .. } => false,
             Self::TimedOut { .. } | Self::NoMessage { .. } | Self::PeerLost { .. } => true,
             Self::Connect { .. } | Self::Join(_) => true,
             Self::Aborted { retryable, .. } | Self::Failed { retryable, .. } => *retryable,
@@ -160,6 +174,7 @@ impl Error {
     pub fn rank(&self) -> Option<usize> {
         match self {
             Self::Invalid { rank, .. }
+            | Self::Value { rank, .. }
             | Self::Mismatch { rank, .. }
             | Self::TimedOut { rank, .. }
             | Self::NoMessage { rank, .. }
@@ -173,7 +188,9 @@ impl Error {
     /// The call that failed; `None` if no call did.
     pub fn operation(&self) -> Option<&str> {
         match self {
-            Self::Invalid { operation, .. } | Self::Unsupported { operation, .. } => Some(operation),
+            Self::Invalid { operation, .. } | Self::Unsupported { operation, .. } | Self::Value { operation, .. } => {
+                Some(operation)
+            }
             Self::Mismatch { operation, .. }
             | Self::TimedOut { operation, .. }
             | Self::NoMessage { operation, .. }

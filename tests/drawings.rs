@@ -35,10 +35,26 @@ fn golden_pictures() {
         (Algorithm::Binomial, Collective::Scatter { root: 2 }, 7),
         (Algorithm::OneShot, Collective::AllReduce, 16),
         (Algorithm::Ring, Collective::AllReduce, 16),
+        (Algorithm::TwoShot, Collective::AllReduce, 16),
+        (Algorithm::HalvingDoubling, Collective::AllReduce, 16),
+        (Algorithm::Bruck, Collective::AllToAll, 16),
     ];
     for (algorithm, collective, world) in Algorithm::ALL.into_iter().flat_map(four).chain(bigger) {
         let name = format!("{algorithm}-{}-{world}.txt", collective.name());
         golden(&root().join("tests/golden").join(name), &picture(algorithm, collective, world));
+    }
+}
+
+/// A terminal on a wide screen, or a page in landscape.
+#[test]
+fn sixteen_ranks_fit_in_200_columns() {
+    for (algorithm, world) in Algorithm::ALL.into_iter().flat_map(|algorithm| (1..=16).map(move |n| (algorithm, n))) {
+        for collective in algorithm.collectives() {
+            let picture = picture(algorithm, collective.with_root(world - 1), world);
+            let widest = picture.lines().map(str::len).max().unwrap_or(0);
+            assert!(widest <= 200, "{algorithm}, {collective:?}, {world} ranks: {widest} columns");
+            assert!(picture.lines().count() <= 100, "{algorithm}, {collective:?}, {world} ranks:\n{picture}");
+        }
     }
 }
 
@@ -118,10 +134,21 @@ fn stuck_schedules_are_drawn_too() {
 fn svg_is_well_formed_for_every_algorithm() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
-            let picture = draw::svg(&algorithm.schedules(collective, 5).expect("it is in the table"));
-            assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
-            assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
-            assert!(!picture.contains("NaN") && !picture.contains("inf\""));
+            for world in [5, 16] {
+                let picture = draw::svg(&algorithm.schedules(collective, world).expect("it is in the table"));
+                assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
+                assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
+                assert!(!picture.contains("NaN") && !picture.contains("inf\""));
+                picture.lines().filter(|line| line.starts_with("<g>")).for_each(words_fit_their_box);
+            }
         }
     }
+}
+
+/// A bold digit of 12 points is less than 8 wide.
+fn words_fit_their_box(drawn: &str) {
+    let (_, rest) = drawn.split_once(" width=\"").expect("a box has a width");
+    let width: usize = rest.split('"').next().expect("it ends").parse().expect("it is a number");
+    let words = drawn.split("</text>").next().and_then(|text| text.rsplit('>').next()).expect("a box has words");
+    assert!(words.len() * 8 <= width, "'{words}' in a box of {width}: {drawn}");
 }

@@ -161,6 +161,7 @@ fn a_rank_of_another_test() {
                 _ => comm.recv_any(&mut data, 0).map(drop),
             }
         }
+        "share" => share(comm),
         "send and go" => send_and_go(comm),
         other => panic!("there is no role {other}"),
     };
@@ -168,6 +169,27 @@ fn a_rank_of_another_test() {
         say("took", since.elapsed().as_millis());
         say("error", error);
     }
+}
+
+/// Two ranks exchange until they have mapped memory for it, or for long if they may not.
+fn share(mut comm: Communicator) -> Result<()> {
+    let (other, may, mut rounds) = (1 - comm.rank(), std::env::var_os("MAYPOLE_MEMORY").is_none(), 0);
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:maypole").count();
+    // Nobody ends before both have what they wait for.
+    let mut enough = [0u64];
+    while enough == [0] {
+        rounds += 1;
+        let (mine, mut came) = (vec![rounds; 70_000], vec![0; 70_000]);
+        comm.exchange(&mine, other, &mut came, other, 0)?;
+        assert!(came == mine);
+        let done = [u64::from(rounds > 50 && (maps() == 2 || !may))];
+        comm.exchange(&done, other, &mut enough, other, 1)?;
+        enough[0] &= done[0];
+        assert!(rounds < 100_000, "{} mappings", maps());
+    }
+    assert_eq!(maps(), if may { 2 } else { 0 });
+    say("done", "now");
+    comm.close()
 }
 
 /// Rank 1 sends what does not wait, and leaves; the others receive the rest of it once its process has ended.
@@ -226,6 +248,18 @@ fn a_process_is_killed() {
                 assert!(named, "{role} over {way}, rank {rank}: {error}\n{ended:#?}");
             }
         }
+    }
+}
+
+#[test]
+fn messages_within_a_host_go_through_memory_if_they_may() {
+    for memory in [None, Some(4096)] {
+        let mut world = World::new("share", 2).set("MAYPOLE_TRANSPORT", "shm");
+        if let Some(limit) = memory {
+            world = world.set("MAYPOLE_MEMORY", limit);
+        }
+        let ranks = world.start().succeed();
+        assert_eq!([0, 1].map(|rank| said(&ranks, rank, "done")), ["now"; 2]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One call, as far as it decides which program runs.
 
 use super::counts::{Count, Interned};
-use crate::collective::Collective;
+use crate::collective::{Collective, Held};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::schedule::Layout;
 use crate::tuner::Plan;
@@ -103,16 +103,22 @@ impl Call {
 
     /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does not look like a call.
     pub(super) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
+        let algorithm = plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
+        self.fingerprint_by(algorithm, plan.window, world, given)
+    }
+
+    /// The same of a call that runs by what is known as `way`.
+    pub(super) fn fingerprint_by(&self, way: u64, window: usize, world: usize, given: &Interned) -> u64 {
         let root = self.collective.root().map_or(0, |root| root as u64 + 1);
         let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
-        let names = self.collective.name().bytes().chain(plan.algorithm.name().bytes()).map(u64::from);
         let (form, count) = match self.count {
             Count::Even(count) => (0, count as u64),
             Count::Given(number) => (1, given.hash(number)),
         };
-        let (mode, window) = (u64::from(self.deterministic), plan.window as u64);
-        let numbers = [root, reduction, mode, self.kind as u64, form, count, window, world as u64];
-        names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
+        let name = self.collective.name().bytes().map(u64::from);
+        let (mode, window) = (u64::from(self.deterministic), window as u64);
+        let numbers = [way, root, reduction, mode, self.kind as u64, form, count, window, world as u64];
+        name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
 
@@ -146,5 +152,14 @@ impl fmt::Display for Call {
             write!(f, ", root {root}")?;
         }
         write!(f, ")")
+    }
+}
+
+/// Elements of a buffer that holds these chunks.
+pub(super) fn held(held: Held, layout: &Layout) -> usize {
+    match held {
+        Held::All => layout.count(),
+        Held::One(chunk) => layout.range(chunk).len(),
+        Held::Nothing => 0,
     }
 }

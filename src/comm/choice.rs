@@ -10,6 +10,15 @@ use crate::element::DataType;
 use crate::error::{Error, Result};
 use crate::tuner::{self, CostTable, Explanation, Measured, Plan, Question, Wanted};
 
+/// What a call runs by, besides schedules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means {
+    pub(super) name: &'static str,
+    /// Bytes of a window of the longest chunk, at most.
+    pub(super) window: usize,
+    pub(super) fingerprint: u64,
+}
+
 impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All ranks must name the
     /// same: the plan is part of what calls are compared by.

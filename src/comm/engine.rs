@@ -1,9 +1,11 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
-use super::call::{Call, Reduction};
+use super::call::{Call, Reduction, held};
+use super::choice::Means;
 use super::control::Control;
 use super::counters::Counters;
 use super::counts::{Count, Counts, Interned};
+use super::own::Own;
 use super::surroundings::{Surroundings, boards_of};
 use super::watched::Watching;
 use crate::algorithms::Algorithm;
@@ -13,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
-use crate::schedule::{Layout, Placement, Schedule};
+use crate::schedule::{Placement, Schedule};
 use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
@@ -51,6 +53,8 @@ pub(super) struct Engine {
     pub(super) ready: Vec<Ready>,
     known: HashMap<(Call, Option<Wanted>), usize>,
     pub(super) given: Interned,
+    /// Schedules of the user's own.
+    pub(super) own: Own,
     pub(super) current: usize,
     /// The first failure.
     pub(super) failed: Option<Error>,
@@ -70,6 +74,8 @@ pub(super) struct Engine {
 pub(super) struct Ready {
     pub(super) call: Call,
     pub(super) wanted: Option<Wanted>,
+    /// What schedules of the user's it runs by; zero for those of the table.
+    pub(super) own: u64,
     /// What it took, while calls were timed.
     pub(super) measured: Measured,
     /// How often it ran to its end.
@@ -82,7 +88,7 @@ pub(super) struct Ready {
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
-    divisor: Option<u64>,
+    pub(super) divisor: Option<u64>,
 }
 
 impl Ready {
@@ -127,6 +133,7 @@ impl Engine {
             ready: Vec::new(),
             known: HashMap::new(),
             given: Interned::default(),
+            own: Own::default(),
             current: usize::MAX,
             failed: None,
             limits: Vec::new(),
@@ -174,7 +181,8 @@ impl Engine {
         let ready = &self.ready[self.current];
         let buffers = ready.buffers(factor, input, output);
         let done = self.executor.run(&ready.program, &ready.combine, &buffers);
-        self.finish(call, output, done)
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)
     }
 
     /// What comes after a run.
@@ -183,6 +191,7 @@ impl Engine {
         &mut self,
         call: Call,
         output: ViewMut<'_>,
+        divisor: Option<u64>,
         done: std::result::Result<(), Box<Failure>>,
     ) -> Result<()> {
         if let Err(failure) = done {
@@ -190,9 +199,8 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        let ready = &mut self.ready[self.current];
-        ready.runs += 1;
-        if let Some(divisor) = ready.divisor {
+        self.ready[self.current].runs += 1;
+        if let Some(divisor) = divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -231,32 +239,41 @@ impl Engine {
         Ok(())
     }
 
-    fn prepare(&mut self, call: Call) -> Result<usize> {
-        if !call.op.binary().is_none_or(|op| op.supports(call.kind)) {
-            let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
-            return Err(self.invalid(call, why));
+    /// Refuses operations that mean nothing for the type.
+    pub(super) fn check_operation(&self, call: Call) -> Result<()> {
+        if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
+            return Ok(());
         }
+        let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+        Err(self.invalid(call, why))
+    }
+
+    fn prepare(&mut self, call: Call) -> Result<usize> {
+        self.check_operation(call)?;
         let plan = self.plan(call)?;
         let schedules = self.schedules(call.collective, plan.algorithm);
+        let fingerprint = call.fingerprint(plan, self.world, &self.given);
+        let means = Means { name: plan.algorithm.name(), window: plan.window, fingerprint };
+        let ready = self.prepare_by(call, &schedules, means)?;
+        self.known.insert((call, self.wanted), ready);
+        Ok(ready)
+    }
+
+    /// Lowers `schedules`, which are proved, and connects what they need.
+    pub(super) fn prepare_by(&mut self, call: Call, schedules: &[Schedule], means: Means) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
-        let request = Request {
-            collective: call.collective,
-            schedules: &schedules,
-            layout: &layout,
-            element: call.kind.size(),
-            hosts: &self.hosts,
-            window: plan.window,
-            fingerprint: call.fingerprint(plan, self.world, &self.given),
-        };
+        let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
+        let Means { window, fingerprint, .. } = means;
+        let request = Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program =
-            lower(&request, self.rank, placement).expect("the algorithms of the table are proved to complete");
+        let program = lower(&request, self.rank, placement).expect("what is proved completes");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
         let aside = program.aside || call.op.scales();
         let input = if aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
+            own: 0,
             measured: Measured::default(),
             runs: 0,
             // A function of the user's comes with each call.
@@ -264,10 +281,9 @@ impl Engine {
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),
-            notes: self.notes(call, plan, layout.count() * call.kind.size(), &program),
+            notes: self.notes(call, means.name, layout.count() * call.kind.size(), &program),
             program,
         });
-        self.known.insert((call, self.wanted), self.ready.len() - 1);
         Ok(self.ready.len() - 1)
     }
 
@@ -305,43 +321,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses boards that the user has no memory for.
-    fn check_memory(&self) -> std::result::Result<(), String> {
-        let Some(limit) = self.memory else { return Ok(()) };
-        let (ranks, share) = (self.neighbours(), self.board_share());
-        if share <= limit {
-            return Ok(());
-        }
-        Err(format!(
-            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp",
-            Board::bytes(ranks)
-        ))
-    }
-
-    /// Ranks that share a board with this one, itself among them.
-    fn neighbours(&self) -> usize {
-        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
-    }
-
-    /// Bytes of the board that count as this rank's.
-    pub(super) fn board_share(&self) -> usize {
-        let ranks = self.neighbours();
-        if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
-    }
-
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-}
-
-/// Elements of a buffer that holds these chunks.
-fn held(held: Held, layout: &Layout) -> usize {
-    match held {
-        Held::All => layout.count(),
-        Held::One(chunk) => layout.range(chunk).len(),
-        Held::Nothing => 0,
     }
 }

@@ -35,6 +35,22 @@ impl Demand {
             Self::LeftToRight => proof.keeps_rank_order && proof.left_to_right,
         }
     }
+
+    /// What `call` asks and is not given, said of who does not give it.
+    fn lack(self, call: Call) -> String {
+        match self {
+            Self::LeftToRight => {
+                "does not combine the ranks one by one from left to right, as a deterministic call needs".to_owned()
+            }
+            _ => format!("does not combine the ranks in their order, as {} needs", call.op),
+        }
+    }
+}
+
+/// Why schedules of which this is proved do not combine the ranks as `call` demands, if they do not.
+pub(super) fn lack_of_order_in(proof: Proof, call: Call) -> Option<String> {
+    let demand = Demand::of(call);
+    if !call.collective.reduces() || demand.is_met_by(proof) { None } else { Some(demand.lack(call)) }
 }
 
 impl Communicator {
@@ -75,13 +91,8 @@ impl Engine {
 
     /// Why `algorithm` does not combine the ranks as `call` demands, if it does not.
     pub(super) fn lack_of_order(&self, call: Call, algorithm: Algorithm) -> Option<String> {
-        match Demand::of(call) {
-            demand if self.meets(call.collective, algorithm, demand) => None,
-            Demand::LeftToRight => Some(
-                "does not combine the ranks one by one from left to right, as a deterministic call needs".to_owned(),
-            ),
-            _ => Some(format!("does not combine the ranks in their order, as {} needs", call.op)),
-        }
+        let demand = Demand::of(call);
+        if self.meets(call.collective, algorithm, demand) { None } else { Some(demand.lack(call)) }
     }
 
     /// True if `algorithm` may do sums of floats, as far as their order goes.

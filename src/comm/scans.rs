@@ -25,7 +25,7 @@ impl Communicator {
     pub fn scan<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_scan("scan", op)?;
         let (count, view) = (data.len(), ViewMut::of(data));
-        self.run::<T>(Collective::Scan, op, count, true, view.as_view(), view)
+        self.issue::<T>(Collective::Scan, op, count, true, view.as_view(), view)
     }
 
     /// [`scan`](Self::scan) from `input` to `output`, which is as long.
@@ -35,7 +35,7 @@ impl Communicator {
     pub fn scan_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_scan("scan", op)?;
         self.check_len("scan", "output", output.len(), input.len())?;
-        self.run::<T>(Collective::Scan, op, input.len(), false, View::of(input), ViewMut::of(output))
+        self.issue::<T>(Collective::Scan, op, input.len(), false, View::of(input), ViewMut::of(output))
     }
 
     /// The `data` of the ranks before this one combined, in rank order, in this rank's `data`; all of one length. That
@@ -47,7 +47,7 @@ impl Communicator {
         self.check_scan("exclusive_scan", op)?;
         let (count, view) = (data.len(), ViewMut::of(data));
         let output = if self.rank() == 0 { ViewMut::EMPTY } else { view };
-        self.run::<T>(Collective::ExclusiveScan, op, count, self.rank() > 0, view.as_view(), output)
+        self.issue::<T>(Collective::ExclusiveScan, op, count, self.rank() > 0, view.as_view(), output)
     }
 
     /// [`exclusive_scan`](Self::exclusive_scan) from `input` to `output`, which is as long. Rank 0's output is not
@@ -61,10 +61,10 @@ impl Communicator {
             self.check_len("exclusive_scan", "output", output.len(), input.len())?;
         }
         let output = if self.rank() == 0 { ViewMut::EMPTY } else { ViewMut::of(output) };
-        self.run::<T>(Collective::ExclusiveScan, op, input.len(), false, View::of(input), output)
+        self.issue::<T>(Collective::ExclusiveScan, op, input.len(), false, View::of(input), output)
     }
 
-    fn check_scan(&self, operation: &'static str, op: ReduceOp) -> Result<()> {
+    pub(super) fn check_scan(&self, operation: &'static str, op: ReduceOp) -> Result<()> {
         if op != ReduceOp::Avg {
             return Ok(());
         }

@@ -128,7 +128,7 @@ impl Communicator {
         self.run_v(Collective::AllToAll, ReduceOp::Sum, Counts::Pairs(sends), input, output, T::DATA_TYPE)
     }
 
-    fn run_v(
+    pub(super) fn run_v(
         &mut self,
         collective: Collective,
         op: ReduceOp,

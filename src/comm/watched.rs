@@ -8,7 +8,6 @@ use super::engine::Engine;
 use crate::error::Result;
 use crate::lower::Program;
 use crate::record::{Notes, Recorder, TraceFile};
-use crate::tuner::Plan;
 use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
 use std::path::PathBuf;
@@ -147,7 +146,8 @@ impl Engine {
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
         };
-        self.finish(call, output, done)?;
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)?;
         if self.watching.as_ref().is_some_and(|watching| watching.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
             self.ready[self.current].measured.note(nanoseconds);
@@ -156,11 +156,16 @@ impl Engine {
     }
 
     /// What a recorder wants to know of a call, if there is one.
-    pub(super) fn notes(&self, call: Call, plan: Plan, bytes: usize, program: &Program) -> Option<Arc<Notes>> {
+    pub(super) fn notes(
+        &self,
+        call: Call,
+        algorithm: &'static str,
+        bytes: usize,
+        program: &Program,
+    ) -> Option<Arc<Notes>> {
         self.watching.as_ref()?.recorder.as_ref()?;
         let (rank, hosts) = (self.rank, &self.hosts);
         let locals = (0..self.world).filter(|peer| hosts[*peer] == hosts[rank]).collect();
-        let (operation, algorithm) = (call.to_string(), plan.algorithm.name());
-        Some(Arc::new(Notes { operation, algorithm, bytes, rank, locals, program: program.clone() }))
+        Some(Arc::new(Notes { operation: call.to_string(), algorithm, bytes, rank, locals, program: program.clone() }))
     }
 }

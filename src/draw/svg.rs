@@ -15,6 +15,13 @@ const HEADER: usize = 64;
 const SLOT: usize = 28;
 const GAP: usize = 42;
 const BOX_HEIGHT: usize = 20;
+/// No column is wider in a world of more than four.
+const WIDEST: usize = 124;
+/// Up to so many ranks, arrows say what they carry; in larger worlds, only where the boxes do not say it.
+const LABELLED: usize = 8;
+const LONGEST_LABEL: usize = 7;
+/// Where the ranks send more than so many messages each in one round, only rank 0's are drawn in full.
+const CROWD: usize = 4;
 
 /// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message, coloured by chunk.
 ///
@@ -53,15 +60,12 @@ fn heads() -> String {
     COLOURS.iter().enumerate().map(head).collect()
 }
 
-fn colour(chunk: usize) -> &'static str {
-    COLOURS[chunk % COLOURS.len()]
-}
-
 struct Page<'a> {
     picture: &'a Picture,
     world: usize,
-    chunks: usize,
     column: usize,
+    /// By round: whether there are too many messages to follow each.
+    crowded: Vec<bool>,
     /// Where each round begins, and last where the last one ends.
     tops: Vec<usize>,
     /// By rank and cell: its slot within its round.
@@ -84,13 +88,27 @@ impl<'a> Page<'a> {
             slots.push(cells.iter().map(&mut slot).collect());
             heights.iter_mut().zip(&used).for_each(|(height, used)| *height = (*height).max(*used));
         }
-        let mut tops = vec![HEADER];
-        for height in heights {
-            tops.push(tops[tops.len() - 1] + height * SLOT + GAP);
+        let mut sent = vec![0; rows];
+        for Message { from, .. } in &picture.messages {
+            sent[picture.cells[from.0][from.1].round.unwrap_or(picture.rounds)] += 1;
         }
-        let chunks = picture.cells.iter().flatten().flat_map(|cell| &cell.chunks).max().map_or(1, |last| last + 1);
-        let column = if world <= 4 { 170 } else { (1100 / world).max(72) };
-        Self { picture, world, chunks, column, tops, slots }
+        let crowded: Vec<bool> = sent.into_iter().map(|sent| sent > CROWD * world).collect();
+        let mut tops = vec![HEADER];
+        for (height, crowded) in heights.iter().zip(&crowded) {
+            tops.push(tops[tops.len() - 1] + height * SLOT + if *crowded { 3 * GAP } else { GAP });
+        }
+        let longest = picture.cells.iter().flatten().map(|cell| name(cell).len()).max().unwrap_or(0);
+        let column = if world <= 4 { 170 } else { (1100 / world).max(72).max(longest * 8 + 26).min(WIDEST) };
+        Self { picture, world, column, crowded, tops, slots }
+    }
+
+    /// Chunks of scratch have the colour of the part of the whole that they are.
+    fn hue(&self, chunk: usize) -> usize {
+        chunk % self.picture.chunks % COLOURS.len()
+    }
+
+    fn cell(&self, (rank, cell): (usize, usize)) -> &Cell {
+        &self.picture.cells[rank][cell]
     }
 
     fn width(&self) -> usize {
@@ -106,9 +124,13 @@ impl<'a> Page<'a> {
     }
 
     /// The middle of a cell.
-    fn y(&self, (rank, cell): (usize, usize)) -> usize {
-        let round = self.picture.cells[rank][cell].round.unwrap_or(self.picture.rounds);
-        self.tops[round] + 14 + self.slots[rank][cell] * SLOT + BOX_HEIGHT / 2
+    fn y(&self, place: (usize, usize)) -> usize {
+        self.tops[self.round(place)] + 14 + self.slots[place.0][place.1] * SLOT + BOX_HEIGHT / 2
+    }
+
+    /// The row of a cell; what is stuck is in one behind the last round.
+    fn round(&self, place: (usize, usize)) -> usize {
+        self.cell(place).round.unwrap_or(self.picture.rounds)
     }
 
     fn bands(&self) -> String {
@@ -145,64 +167,72 @@ impl<'a> Page<'a> {
         out
     }
 
+    /// The faint ones first, so that none of them covers another.
     fn arrows(&self) -> String {
-        let mut lines = String::new();
-        let mut labels = String::new();
+        let (faint, full): (Vec<_>, Vec<_>) = self.picture.messages.iter().partition(|message| self.is_faint(message));
         let mut of_cell = std::collections::HashMap::new();
-        for message in &self.picture.messages {
-            let nth = of_cell.entry(message.from).and_modify(|nth| *nth += 1).or_insert(0_usize);
-            lines += &self.line(message);
-            if self.chunks > 1 {
-                labels += &self.label(message, *nth);
-            }
-        }
-        lines + &labels
+        let mut nth = |message: &Message| {
+            let nth = of_cell.entry(message.from).or_insert(0_usize);
+            *nth += 1;
+            *nth - 1
+        };
+        let lines = faint.iter().chain(&full).map(|message| self.line(message)).collect::<String>();
+        let labels = full.iter().filter(|message| self.has_label(message));
+        lines + &labels.map(|message| self.label(message, nth(message))).collect::<String>()
+    }
+
+    fn is_faint(&self, message: &Message) -> bool {
+        self.crowded[self.round(message.from)] && message.from.0 != 0
+    }
+
+    fn has_label(&self, message: &Message) -> bool {
+        let told = [message.from, message.to].iter().any(|place| self.cell(*place).chunks == message.chunks);
+        let crowded = self.crowded[self.round(message.from)];
+        let short = Ranges(&message.chunks).to_string().len() <= LONGEST_LABEL;
+        self.picture.chunks > 1 && !crowded && short && (self.world <= LABELLED || !told)
     }
 
     /// From the side of the sender's box to the side of the receiver's.
     fn ends(&self, Message { from, to, .. }: &Message) -> [f64; 4] {
         let rightward = from.0 < to.0;
-        let side = |cell: &(usize, usize), right: bool| {
-            let half = self.half_width(&self.picture.cells[cell.0][cell.1]) as f64;
-            self.x(cell.0) as f64 + if right { half } else { -half }
+        let side = |place: &(usize, usize), right: bool| {
+            let half = self.half_width(self.cell(*place)) as f64;
+            self.x(place.0) as f64 + if right { half } else { -half }
         };
         [side(from, rightward), self.y(*from) as f64, side(to, !rightward), self.y(*to) as f64]
     }
 
     fn line(&self, message: &Message) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
-        let (chunk, neighbours) = (message.chunks[0], message.from.0.abs_diff(message.to.0) == 1);
+        let (hue, neighbours) = (self.hue(message.chunks[0]), message.from.0.abs_diff(message.to.0) == 1);
         // Long arrows cross other columns: thinner there.
         let weight = if neighbours { "1.8" } else { "1.1" };
+        let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
         format!(
             "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\" stroke=\"{}\" stroke-width=\"{weight}\" \
-             stroke-opacity=\"0.85\" marker-end=\"url(#head{})\"/>\n",
-            colour(chunk),
-            chunk % COLOURS.len()
+             opacity=\"{opacity}\" marker-end=\"url(#head{hue})\"/>\n",
+            COLOURS[hue]
         )
     }
 
-    /// Near the sender, where arrows that meet are still apart; those of one box one behind the other.
+    /// Near the sender, where arrows that meet are still apart; those of one box one behind the other. Where two cross on
+    /// a short way, one label is higher and the other lower.
     fn label(&self, message: &Message, nth: usize) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
-        let along = ((26 + 26 * nth) as f64 / (x2 - x1).abs()).min(0.6);
+        let most = if message.from.0 < message.to.0 { 0.35 } else { 0.6 };
+        let along = ((26 + 26 * nth) as f64 / (x2 - x1).abs()).min(most);
         format!(
             "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" font-size=\"10\" fill=\"{}\" stroke=\"#ffffff\" \
              stroke-width=\"3\" paint-order=\"stroke\">c{}</text>\n",
             x1 + along * (x2 - x1),
             y1 + along * (y2 - y1) + 3.0,
-            colour(message.chunks[0]),
+            COLOURS[self.hue(message.chunks[0])],
             Ranges(&message.chunks)
         )
     }
 
     fn half_width(&self, cell: &Cell) -> usize {
-        (self.name(cell).chars().count() * 8 + 14).min(self.column - 8) / 2
-    }
-
-    /// What a box says: its chunks, and a plus if something was combined.
-    fn name(&self, cell: &Cell) -> String {
-        format!("{}{}", if cell.reduces() { "+ " } else { "" }, Ranges(&cell.chunks))
+        (name(cell).len() * 8 + 14).min(self.column - 8) / 2
     }
 
     fn boxes(&self) -> String {
@@ -211,14 +241,9 @@ impl<'a> Page<'a> {
             for (nth, cell) in cells.iter().enumerate() {
                 let words = cell.lines(self.world, usize::MAX).concat();
                 let title = format!("<title>rank {rank}: {}</title>", words.replace('>', "&gt;").replace('<', "&lt;"));
-                let shape =
-                    chunk_box(self.x(rank), self.y((rank, nth)), self.half_width(cell), cell.buffer, cell.chunks[0]);
-                let ink = ink(cell.buffer, cell.chunks[0]);
-                let _ = writeln!(
-                    out,
-                    "<g>{title}{shape}{}</g>",
-                    word(self.x(rank), self.y((rank, nth)), ink, &self.name(cell))
-                );
+                let (x, y, hue) = (self.x(rank), self.y((rank, nth)), self.hue(cell.chunks[0]));
+                let shape = chunk_box(x, y, self.half_width(cell), cell.buffer, hue);
+                let _ = writeln!(out, "<g>{title}{shape}{}</g>", word(x, y, ink(cell.buffer, hue), &name(cell)));
             }
         }
         out
@@ -248,16 +273,25 @@ impl<'a> Page<'a> {
             x + 36,
             y + 4
         );
-        if self.chunks > 1 {
-            let _ = writeln!(out, "<text x=\"24\" y=\"{}\" fill=\"#5f6b73\">one colour a chunk</text>", y + 24);
-        }
+        let colours = (self.picture.chunks > 1).then_some("one colour a chunk; of several, that of the first");
+        let crowd =
+            self.crowded.contains(&true).then_some("where there are many messages, those of rank 0 are drawn in full");
+        let notes: Vec<_> = colours.into_iter().chain(crowd).collect();
+        let _ = writeln!(out, "<text x=\"24\" y=\"{}\" fill=\"#5f6b73\">{}</text>", y + 24, notes.join("; "));
         out
     }
 }
 
+/// What a box says: its chunks, or how many if that is too long, and a plus if something was combined.
+fn name(cell: &Cell) -> String {
+    let plus = if cell.reduces() { "+ " } else { "" };
+    let list = format!("{plus}{}", Ranges(&cell.chunks));
+    if list.len() * 8 + 26 <= WIDEST { list } else { format!("{plus}{} chunks", cell.chunks.len()) }
+}
+
 /// Input is hollow, output filled, scratch dashed.
-fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, chunk: usize) -> String {
-    let colour = colour(chunk);
+fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, hue: usize) -> String {
+    let colour = COLOURS[hue];
     let (fill, dash) = match buffer {
         Buffer::Input => ("#ffffff", ""),
         Buffer::Output => (colour, ""),
@@ -272,10 +306,10 @@ fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, chunk: usize) -> S
     )
 }
 
-fn ink(buffer: Buffer, chunk: usize) -> &'static str {
+fn ink(buffer: Buffer, hue: usize) -> &'static str {
     match buffer {
         Buffer::Output => "#ffffff",
-        Buffer::Input | Buffer::Scratch => colour(chunk),
+        Buffer::Input | Buffer::Scratch => COLOURS[hue],
     }
 }
 

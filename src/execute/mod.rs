@@ -152,7 +152,7 @@ impl Executor {
     ///
     /// # Panics
     /// As [`run`](Self::run).
-    #[inline]
+    #[inline(always)]
     pub fn run_watched<W: Watch>(
         &mut self,
         program: &Program,

@@ -42,6 +42,8 @@ pub struct Routes {
     arrival: Vec<usize>,
     /// Rows of each expert of this rank.
     pub load: Vec<usize>,
+    /// Rows that go to other ranks, and that come from other ranks.
+    pub abroad: [usize; 2],
     fault: Option<Fault>,
 }
 
@@ -72,8 +74,9 @@ impl Routes {
         let coming = all_to_all(ep, &counts)?;
         let per_rank = |counts: &[u64]| counts.chunks(slots).map(|of| of.iter().sum::<u64>() as usize).collect();
         let load = (0..slots).map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize).collect();
-        let (to, from) = (per_rank(&counts), per_rank(&coming));
-        Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, fault })
+        let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
+        let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
+        Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, fault })
     }
 
     /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts, expert by expert.

@@ -38,6 +38,7 @@ pub fn all_to_all_v<T: Element + Default>(group: &Group, data: &[T], to: &[usize
 /// As the library's.
 pub fn shift<T: Element + Default>(group: &Group, data: &[T]) -> Result<Vec<T>> {
     let (rank, world) = (group.rank(), group.world());
-    let only = |peer: usize| (0..world).map(|rank| if rank == peer { data.len() } else { 0 }).collect::<Vec<_>>();
-    all_to_all_v(group, data, &only((rank + 1) % world), &only((rank + world - 1) % world))
+    let mut got = vec![T::default(); data.len()];
+    group.call(|comm| comm.exchange(data, (rank + 1) % world, &mut got, (rank + world - 1) % world, 0))?;
+    Ok(got)
 }

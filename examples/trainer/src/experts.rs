@@ -47,12 +47,18 @@ pub struct Experts {
 pub struct Ledger {
     /// Groups of tokens in the whole batch, over which the auxiliary loss is a mean.
     pub groups: usize,
+    /// Whether to write down: not when a forward pass is made again for its backward pass.
+    pub open: bool,
     /// The auxiliary losses of this rank's tokens, as parts of that mean.
     pub loss: f64,
     /// Tokens sent to each expert of the whole model, from this rank's tokens.
     pub load: Vec<u64>,
     /// Choices that found their expert full.
     pub dropped: usize,
+    /// Rows that went through the experts of this rank.
+    pub here: usize,
+    /// Rows that went to other ranks, and that came from other ranks.
+    pub abroad: [usize; 2],
 }
 
 impl Experts {
@@ -69,10 +75,15 @@ impl Experts {
         Routes::new(&self.ep, &placement, &routed.choices, self.fault)
     }
 
-    fn write_down<T>(&self, routed: &Routed<T>) {
+    fn write_down<T>(&self, routed: &Routed<T>, routes: &Routes) {
         let mut ledger = self.ledger.borrow_mut();
+        if !ledger.open {
+            return;
+        }
         ledger.loss += routed.loss / ledger.groups as f64;
         ledger.dropped += routed.dropped();
+        ledger.here += routes.load.iter().sum::<usize>();
+        ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         ledger.load.resize(self.router.experts, 0);
         let load = routed.load(self.router.experts);
         ledger.load.iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
@@ -97,8 +108,8 @@ impl<T: Real> FeedForward<T> for Experts {
         let mut logits = vec![T::zero(); h.len() / width * self.router.experts];
         on.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
-        self.write_down(&routed);
         let routes = self.routes(&routed)?;
+        self.write_down(&routed, &routes);
         let rows = routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
         let (mut outputs, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());

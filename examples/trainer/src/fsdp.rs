@@ -134,6 +134,10 @@ impl<T: Real> Store<T> for Fsdp<T> {
         Ok((whole, &mut self.making))
     }
 
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+        Ok(&mut self.making)
+    }
+
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         self.present = None;
         self.receive()?;

@@ -4,7 +4,7 @@
 //! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
 
 use crate::layout::Slice;
-use crate::math::Number;
+use crate::math::{Number, take};
 use crate::timeline::{Kind, Timeline};
 use maypole::{Communicator, Element, ReduceOp, Result};
 use std::cell::RefCell;
@@ -16,7 +16,8 @@ pub enum Order {
     /// As is fastest: the same on all ranks, but another for another number of ranks.
     #[default]
     Fast,
-    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one.
+    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one. The
+    /// library's deterministic mode.
     Ranks,
 }
 
@@ -42,7 +43,8 @@ impl Group {
         Self::noting(comm, order, Timeline::default())
     }
 
-    fn noting(comm: Communicator, order: Order, timeline: Timeline) -> Self {
+    fn noting(mut comm: Communicator, order: Order, timeline: Timeline) -> Self {
+        comm.set_deterministic(order == Order::Ranks);
         let (rank, world) = (comm.rank(), comm.world());
         let inner = Inner { comm: Some(comm), calls: 0 };
         Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
@@ -83,6 +85,11 @@ impl Group {
         self.inner.borrow().calls
     }
 
+    /// Bytes of payload that left this rank for the others so far, as the library counts them.
+    pub fn payload(&self) -> u64 {
+        self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
+    }
+
     /// Calls the library. The group of one is refused: it has no communicator.
     ///
     /// # Errors
@@ -115,14 +122,10 @@ impl Group {
     /// # Errors
     /// As the library's.
     pub fn all_reduce<T: Number>(&self, data: &mut [T]) -> Result<()> {
-        match self.order {
-            _ if self.world == 1 => Ok(()),
-            Order::Fast => self.call(|comm| comm.all_reduce(data, ReduceOp::Sum)),
-            Order::Ranks => {
-                let len = data.len();
-                self.sum_in_order(data, 0..len)
-            }
+        if self.world == 1 {
+            return Ok(());
         }
+        self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
     /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its place, the rest undefined.
@@ -130,17 +133,14 @@ impl Group {
     /// # Errors
     /// As the library's.
     pub fn reduce_scatter<T: Number>(&self, data: &mut [T]) -> Result<()> {
-        let mine = self.slice().range(data.len());
-        match self.order {
-            _ if self.world == 1 => Ok(()),
-            Order::Ranks => self.sum_in_order(data, mine),
-            Order::Fast => {
-                let (mut sum, counts) = (vec![T::zero(); mine.len()], self.counts(data.len()));
-                self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
-                data[mine].copy_from_slice(&sum);
-                Ok(())
-            }
+        if self.world == 1 {
+            return Ok(());
         }
+        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let mut sum = vec![T::zero(); mine.len()];
+        self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
+        data[mine].copy_from_slice(&sum);
+        Ok(())
     }
 
     /// Everybody's part of `data`, each in its place; this rank's is there already.
@@ -166,6 +166,21 @@ impl Group {
         let mut all = input.repeat(self.world);
         self.call(|comm| comm.all_gather(input, &mut all))?;
         Ok(all)
+    }
+
+    /// Everybody's `input`, whatever its length, by rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn gather_lists<T: Number>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
+        let counts: Vec<usize> = self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
+        if self.world == 1 {
+            return Ok(vec![input.to_vec()]);
+        }
+        let mut all = vec![T::zero(); counts.iter().sum()];
+        self.call(|comm| comm.all_gather_v(input, &mut all, &counts))?;
+        let mut rest = &all[..];
+        Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
     /// Everybody's numbers, summed in the order of ranks whatever the group's order is.
@@ -206,17 +221,6 @@ impl Group {
     /// How many of `len` elements are in each rank's part.
     fn counts(&self, len: usize) -> Vec<usize> {
         (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
-    }
-
-    fn sum_in_order<T: Number>(&self, data: &mut [T], part: std::ops::Range<usize>) -> Result<()> {
-        let all = self.gather(data)?;
-        let mut contributions = all.chunks_exact(data.len()).map(|one| &one[part.clone()]);
-        let sum = &mut data[part.clone()];
-        sum.copy_from_slice(contributions.next().expect("a group has a first rank"));
-        for one in contributions {
-            sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += *one);
-        }
-        Ok(())
     }
 }
 

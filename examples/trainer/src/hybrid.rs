@@ -31,11 +31,13 @@ use crate::optim::Rule;
 use crate::partial::{Partial, Terms};
 use crate::peers::Peers;
 use crate::pp::{Stages, execute};
-use crate::pp_plan::{Plan, Trace};
+use crate::pp_plan::Plan;
+use crate::pp_trace::{Span, Trace};
 use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
 use crate::store::Store;
+use crate::theory::Traffic;
 use crate::tp::Tensor;
 use crate::vocab::Divided;
 use maypole::{Communicator, Result};
@@ -54,10 +56,13 @@ pub struct Worker<T> {
     pub session: Session<T>,
     /// What its routers saw in the last step.
     pub ledger: Rc<RefCell<Ledger>>,
-    plan: Plan,
+    /// What its pipeline does: the plan of the setup, or any other of the same stages.
+    pub plan: Plan,
     peers: Peers,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
+    /// What times are counted from: all ranks were here together.
+    epoch: Instant,
 }
 
 /// What came of a step.
@@ -65,8 +70,10 @@ pub struct Worker<T> {
 pub struct Outcome {
     /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
     pub report: Report,
-    /// What this rank's pipeline did when.
+    /// What this rank's pipeline did when, in seconds since the step began here.
     pub trace: Trace,
+    /// When it began, in seconds since all ranks were made.
+    pub began: f64,
     /// Most bytes of activations that waited for their backward at once, those of the head not counted.
     pub activations: usize,
 }
@@ -96,7 +103,8 @@ impl<T: Real> Worker<T> {
         let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups);
         let peers = Peers::new(&groups.pp)?;
-        Ok(Self { setup, groups, session, ledger, plan, peers, stages })
+        groups.world.sum(0.0)?;
+        Ok(Self { setup, groups, session, ledger, plan, peers, stages, epoch: Instant::now() })
     }
 
     /// One step over the next batch of `rows` rows.
@@ -104,6 +112,7 @@ impl<T: Real> Worker<T> {
     /// # Errors
     /// As every collective.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
+        let (start, began) = (Instant::now(), self.epoch.elapsed().as_secs_f64());
         let batches = self.batches(text, self.session.step, rows);
         *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
@@ -112,12 +121,35 @@ impl<T: Real> Worker<T> {
         let trails = self.stages.iter().map(|_| Vec::new()).collect();
         let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
         let (stages, store) = (&self.stages, &mut **store);
-        let mut run = Run { gpt, store, stages, batches: &batches, trails, stacked, loss: 0.0, held: 0, most: 0 };
-        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, Instant::now())?;
+        let done = vec![0; stages.len()];
+        let ledger = &*self.ledger;
+        let mut run =
+            Run { gpt, store, ledger, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
+        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
-        Ok(Outcome { report, trace, activations })
+        Ok(Outcome { report, trace, began, activations })
+    }
+
+    /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
+    pub fn sent(&self) -> Traffic {
+        let Groups { ep, cp, tp, copies, world, .. } = &self.groups;
+        let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(Group::payload);
+        Traffic { pp: self.peers.payload(), ep, cp, tp, copies, world }
+    }
+
+    /// What all ranks of this rank's pipeline did in a step. They all call it.
+    ///
+    /// # Errors
+    /// As the collective.
+    pub fn gather_trace(&self, outcome: &Outcome) -> Result<Trace> {
+        let (trace, began) = (&outcome.trace, outcome.began);
+        let since = |span: &Span| Span { start: span.start + began, end: span.end + began, ..*span };
+        let numbers: Vec<f64> = trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
+        let all = self.groups.pp.gather(&numbers)?;
+        let spans = all.chunks_exact(Span::NUMBERS).map(Span::from_numbers).collect();
+        Ok(Trace { spans, ..*trace }.from_zero())
     }
 
     /// This rank's micro-batches: its rows, and of those its positions.
@@ -243,10 +275,13 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Norm {
 struct Run<'a, T> {
     gpt: &'a mut Gpt<T>,
     store: &'a mut dyn Store<T>,
+    ledger: &'a RefCell<Ledger>,
     stages: &'a [Range<usize>],
     batches: &'a [Batch],
     /// By stage: what waits for its backward, with its micro-batch.
     trails: Vec<Vec<(usize, Trail<T>)>>,
+    /// By stage: backwards done.
+    done: Vec<usize>,
     /// The mistake of taking the last instead of the one that belongs to it.
     stacked: bool,
     loss: f64,
@@ -257,7 +292,9 @@ struct Run<'a, T> {
 impl<T: Real> Stages<T> for Run<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.stages[chunk].clone();
+        self.ledger.borrow_mut().open = true;
         let (output, trail) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        self.ledger.borrow_mut().open = false;
         self.loss += trail.loss;
         self.held += trail.bytes();
         self.most = self.most.max(self.held);
@@ -271,7 +308,8 @@ impl<T: Real> Stages<T> for Run<'_, T> {
         let own = if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
         let (_, trail) = trails.remove(own.expect("forward comes before backward"));
         self.held -= trail.bytes();
-        self.store.backward_begins(micro + 1 == self.batches.len());
+        self.done[chunk] += 1;
+        self.store.backward_begins(self.done[chunk] == self.batches.len());
         self.gpt.backward(self.stages[chunk].clone(), self.store, &self.batches[micro], trail, gradient)
     }
 }

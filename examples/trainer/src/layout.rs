@@ -214,6 +214,12 @@ impl Layout {
         layout
     }
 
+    /// The table of a rank that has nothing.
+    pub fn none() -> Self {
+        let share = Share { tensor: Slice::WHOLE, expert: Slice::WHOLE, layers: Vec::new(), embed: false, head: false };
+        Self::new(&Config::default(), share)
+    }
+
     /// The table of a rank that has everything.
     pub fn whole(config: &Config) -> Self {
         Self::new(config, Share::whole(config))

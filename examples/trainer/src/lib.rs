@@ -23,15 +23,18 @@
 //! | [`mesh`], [`setup`], [`hybrid`] | which rank does what; the choices; one rank of any mesh |
 //! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
 //! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
-//! | [`pp_plan`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their pictures, and who executes them |
+//! | [`pp_plan`], [`pp_trace`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their clock, their pictures, who executes them |
 //! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
+//! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
+//! | [`tour_mesh`], [`tour_row`] | every one of these axes beside one process, and the table of that |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`sample`], [`chart`] | text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
@@ -44,8 +47,10 @@ pub mod axes;
 pub mod bench;
 pub mod block;
 pub mod bpe;
+pub mod chart;
 pub mod checkpoint;
 pub mod clip;
+pub mod combine;
 pub mod config;
 pub mod cp_ring;
 pub mod cp_ulysses;
@@ -80,9 +85,11 @@ pub mod placement;
 pub mod pp;
 pub mod pp_draw;
 pub mod pp_plan;
+pub mod pp_trace;
 pub mod precision;
 pub mod random;
 pub mod reshard;
+pub mod sample;
 pub mod schedule;
 pub mod session;
 pub mod setup;
@@ -90,7 +97,10 @@ pub mod sharding;
 pub mod shards;
 pub mod sp;
 pub mod store;
+pub mod theory;
 pub mod timeline;
+pub mod tour_mesh;
+pub mod tour_row;
 pub mod tp;
 pub mod verify;
 pub mod vocab;

@@ -88,6 +88,10 @@ impl<T: Real> Store<T> for Partial<T> {
         self.inner.weights_and_gradients(unit)
     }
 
+    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
+        self.inner.gradients(unit)
+    }
+
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if self.last || self.each {
             for (group, terms) in self.sums.iter().filter(|(group, _)| group.world() > 1) {
@@ -133,7 +137,7 @@ fn sum<T: Real>(store: &mut dyn Store<T>, unit: usize, group: &Group, terms: Ter
     let entries = layout.entries[of.entries].iter().filter(|entry| terms.holds(entry));
     let places = entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
     let places: Vec<_> = places.collect();
-    let (_, gradients) = store.weights_and_gradients(unit)?;
+    let gradients = store.gradients(unit)?;
     let mut together: Vec<T> = places.iter().flat_map(|place| &gradients[place.clone()]).copied().collect();
     if together.is_empty() {
         return Ok(());

@@ -5,7 +5,7 @@
 //! away and goes on computing, and takes one when it needs it. So a rank waits for work that is not done, never for a
 //! receiver that is busy.
 //!
-//! What is sharded: nothing. Which collective runs where: a message is a broadcast in a group of two. Cost: the message.
+//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message. Cost: the message.
 
 use crate::group::Group;
 use crate::math::Real;
@@ -35,7 +35,7 @@ impl Peers {
             return Ok(peers);
         }
         for from in 0..world {
-            // The sender is rank 0 of the two.
+            // Of the two, rank 0 is the sender.
             let at = |to: usize| [from, to].iter().position(|member| *member == rank);
             let ways = [(from + 1) % world, (from + world - 1) % world];
             for (links, to) in [&mut peers.forward, &mut peers.backward].into_iter().zip(ways) {
@@ -47,6 +47,12 @@ impl Peers {
             }
         }
         Ok(peers)
+    }
+
+    /// Bytes of payload that this rank has sent so far.
+    pub fn payload(&self) -> u64 {
+        let out = [&self.forward[0], &self.backward[0]];
+        out.into_iter().flatten().map(|link| link.counters().payload()).sum()
     }
 
     /// Lets messages travel within `scope`: `sent` and `received` are those of this step, forward and backward, each in
@@ -61,7 +67,7 @@ impl Peers {
         for ([out, coming], keys) in [&mut self.forward, &mut self.backward].into_iter().zip(received) {
             if let Some(link) = out {
                 let (give, given) = channel::<Vec<T>>();
-                mail.threads.push(scope.spawn(move || given.iter().try_for_each(|data| send(link, data))));
+                mail.threads.push(scope.spawn(move || given.iter().try_for_each(|data| link.send(&data, 1, 0))));
                 mail.out.push(give);
             }
             if let Some(link) = coming {
@@ -74,10 +80,6 @@ impl Peers {
     }
 }
 
-fn send<T: Real>(link: &mut Communicator, mut data: Vec<T>) -> Result<()> {
-    link.broadcast(&mut data, 0)
-}
-
 fn receive_all<K, T: Real>(
     link: &mut Communicator,
     keys: Vec<K>,
@@ -86,7 +88,7 @@ fn receive_all<K, T: Real>(
 ) -> Result<()> {
     for key in keys {
         let mut data = vec![T::zero(); length];
-        link.broadcast(&mut data, 0)?;
+        link.recv(&mut data, 0, 0)?;
         // Nobody listens any more if the step has failed.
         let _ = put.send((key, data));
     }

@@ -15,11 +15,12 @@
 //! Cost: those messages, and the bubble ([`crate::pp_plan`]).
 //!
 //! Messages travel on links of their own ([`crate::peers`]) while ranks compute. A rank waits for nothing but what the plan
-//! says it needs, and [`crate::pp_plan::simulate`] shows of every plan that this ends.
+//! says it needs, and [`crate::pp_trace::simulate`] shows of every plan that this ends.
 
 use crate::math::Real;
 use crate::peers::Peers;
-use crate::pp_plan::{Op, Pass, Plan, Span, Trace};
+use crate::pp_plan::{Op, Pass, Plan};
+use crate::pp_trace::{Span, Trace};
 use maypole::Result;
 use std::collections::HashMap;
 use std::time::Instant;

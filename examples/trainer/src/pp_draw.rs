@@ -3,7 +3,8 @@
 //! What it does: draws a [`Trace`], simulated or measured, as text and as SVG. It times nothing and runs nothing, so the
 //! picture is of what was given. What is sharded, which collective runs where, what it costs: nothing.
 
-use crate::pp_plan::{Pass, Span, Trace};
+use crate::pp_plan::Pass;
+use crate::pp_trace::{Span, Trace};
 use std::fmt::Write;
 
 /// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a backward the letter in the
@@ -14,7 +15,8 @@ use std::fmt::Write;
 ///
 /// ```
 /// use maypole_trainer::pp_draw::text;
-/// use maypole_trainer::pp_plan::{Schedule, equal_stages, simulate};
+/// use maypole_trainer::pp_plan::Schedule;
+/// use maypole_trainer::pp_trace::{equal_stages, simulate};
 /// let plan = Schedule::OneForwardOneBackward.plan(2, 3).unwrap();
 /// let trace = simulate(&plan, equal_stages(&plan)).unwrap();
 /// assert_eq!(text(&trace, 12), "rank 0  01..aa2bb.cc\nrank 1  .0aa1bb2cc..\n");
@@ -97,7 +99,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pp_plan::{Schedule, equal_stages, simulate};
+    use crate::pp_plan::Schedule;
+    use crate::pp_trace::{equal_stages, simulate};
 
     fn trace(schedule: Schedule) -> Trace {
         let plan = schedule.plan(2, 4).unwrap();

@@ -1,8 +1,8 @@
 //! Pipeline schedules as data: who works on which micro-batch when, before anything runs.
 //!
 //! What it does: layers are divided into stages, stage `s` on rank `s % ranks`; a batch into micro-batches, so that ranks
-//! work at the same time. A plan is each rank's list of operations; [`crate::pp`] executes it, [`simulate`] times it,
-//! [`crate::pp_draw`] draws it.
+//! work at the same time. A plan is each rank's list of operations; [`crate::pp`] executes it,
+//! [`crate::pp_trace::simulate`] times it, [`crate::pp_draw`] draws it.
 //!
 //! ```text
 //! GPipe        all forwards, then all backwards       idle (p-1)/(m+p-1)      rank 0 holds m micro-batches
@@ -202,98 +202,10 @@ impl Plan {
     }
 }
 
-/// An operation and when it ran, in any unit of time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    /// Whose.
-    pub rank: usize,
-    /// What.
-    pub op: Op,
-    /// When it began.
-    pub start: f64,
-    /// When it ended.
-    pub end: f64,
-}
-
-/// When everything ran: simulated or measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
-    /// Ranks of the pipeline.
-    pub ranks: usize,
-    /// Stages a rank.
-    pub chunks: usize,
-    /// By rank, then by time.
-    pub spans: Vec<Span>,
-}
-
-impl Trace {
-    /// From the start to the end of the last.
-    pub fn length(&self) -> f64 {
-        self.spans.iter().map(|span| span.end).fold(0.0, f64::max)
-    }
-
-    /// The share of ranks times length in which nothing ran.
-    pub fn idle(&self) -> f64 {
-        let busy: f64 = self.spans.iter().map(|span| span.end - span.start).sum();
-        1.0 - busy / (self.length() * self.ranks as f64)
-    }
-
-    /// The most micro-batches whose activations `rank` holds at once, in units of all its stages.
-    pub fn held(&self, rank: usize) -> f64 {
-        let (mut held, mut most) = (0usize, 0);
-        for span in self.spans.iter().filter(|span| span.rank == rank) {
-            match span.op.pass {
-                Pass::Forward => held += 1,
-                Pass::Backward => held -= 1,
-            }
-            most = most.max(held);
-        }
-        most as f64 / self.chunks as f64
-    }
-}
-
-/// Runs a plan on paper: each operation starts when its rank is free and what it needs is done, and takes `cost`.
-///
-/// # Errors
-/// A sentence that names the operations that wait for one another, if the plan never ends.
-pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, String> {
-    let (mut done, mut free, mut next) = (Vec::<Span>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
-    let total: usize = plan.ops.iter().map(Vec::len).sum();
-    while done.len() < total {
-        let before = done.len();
-        for rank in 0..plan.ranks {
-            while let Some(op) = plan.ops[rank].get(next[rank]).copied() {
-                let ready = match plan.before(rank, op) {
-                    None => Some(0.0),
-                    Some((of, needed)) => done.iter().find(|it| (it.rank, it.op) == (of, needed)).map(|it| it.end),
-                };
-                let Some(ready) = ready else { break };
-                let start = free[rank].max(ready);
-                free[rank] = start + cost(rank, op);
-                done.push(Span { rank, op, start, end: free[rank] });
-                next[rank] += 1;
-            }
-        }
-        if done.len() == before {
-            let waiting = |rank: usize| plan.ops[rank].get(next[rank]).map(|op| format!("rank {rank} at {op:?}"));
-            let waiting: Vec<String> = (0..plan.ranks).filter_map(waiting).collect();
-            return Err(format!("the plan never ends: {}", waiting.join("; ")));
-        }
-    }
-    // Each rank's spans were pushed in its order; a stable sort keeps it.
-    done.sort_by_key(|span| span.rank);
-    Ok(Trace { ranks: plan.ranks, chunks: plan.chunks, spans: done })
-}
-
-/// The cost of equal stages: a backward takes twice as long as a forward, and all of a rank's stages 1 and 2.
-pub fn equal_stages(plan: &Plan) -> impl Fn(usize, Op) -> f64 + use<> {
-    let chunks = plan.chunks as f64;
-    move |_, op| if op.pass == Pass::Forward { 1.0 / chunks } else { 2.0 / chunks }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pp_trace::{Trace, equal_stages, simulate};
 
     const CASES: [(usize, usize); 8] = [(1, 3), (2, 2), (2, 4), (2, 8), (4, 4), (4, 8), (4, 16), (8, 32)];
 

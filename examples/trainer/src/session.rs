@@ -5,13 +5,15 @@ use crate::clip::{Norm, factor};
 use crate::data::Batch;
 use crate::gpt::Gpt;
 use crate::group::Group;
+use crate::layout::Layout;
 use crate::math::Real;
 use crate::optim::{Optimizer, Rule};
-use crate::precision::Scale;
+use crate::precision::{Cast, Half, Rounded, Scale};
 use crate::schedule::Schedule;
-use crate::store::Store;
+use crate::store::{Flat, Store};
 use crate::timeline::{Kind, Timeline};
 use maypole::Result;
+use std::sync::Arc;
 
 /// What a rank trains with.
 pub struct Session<T> {
@@ -89,6 +91,16 @@ impl<T: Real> Session<T> {
         self.store.publish()?;
         self.step += 1;
         Ok(Report { loss: self.losses.sum(loss / scale)?, norm, rate })
+    }
+}
+
+impl Session<f32> {
+    /// From now on layers see weights rounded to `H` and give numbers that are; the optimizer works on what there was.
+    pub fn narrow<H: Half>(&mut self) {
+        let nothing = Flat::new(Layout::none(), Vec::new());
+        let masters = std::mem::replace(&mut self.store, Box::new(nothing));
+        self.store = Box::new(Cast::<H>::new(masters));
+        self.gpt.device = Arc::new(Rounded::<H>::default());
     }
 }
 

@@ -68,6 +68,14 @@ pub trait Store<T: Real> {
     /// As the collective that may bring them.
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])>;
 
+    /// The gradients of `unit`, whose backward pass has just run, before it is [done](Self::backward_done).
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
+        Ok(self.weights_and_gradients(unit)?.1)
+    }
+
     /// The backward pass of `unit` is done, for this micro-batch.
     ///
     /// # Errors

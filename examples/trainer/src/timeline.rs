@@ -13,16 +13,24 @@ pub enum Kind {
     Backward,
     /// The optimizer.
     Update,
-    /// Handing something to a collective that runs on.
-    Send,
     /// Waiting for a collective: communication that nothing hides.
     Wait,
     /// Waiting for the neighbour in the pipeline: the bubble.
     Bubble,
 }
 
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Forward, Self::Backward, Self::Update, Self::Wait, Self::Bubble];
+
+    /// What it is called in a picture.
+    pub fn name(self) -> &'static str {
+        ["forward", "backward", "update", "exposed communication", "bubble"][self as usize]
+    }
+}
+
 /// One span.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// What was done.
     pub kind: Kind,
@@ -54,8 +62,46 @@ impl Timeline {
         result
     }
 
+    /// Notes a span that was timed elsewhere.
+    pub fn note(&self, span: Span) {
+        self.spans.borrow_mut().push(span);
+    }
+
+    /// How long ago it began.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Takes the spans noted so far.
     pub fn take(&self) -> Vec<Span> {
         std::mem::take(&mut self.spans.borrow_mut())
+    }
+}
+
+/// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass is a wait.
+pub fn shares(spans: &[Span]) -> [Duration; 5] {
+    let total = |kind: Kind| -> Duration {
+        spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
+    };
+    let mut shares = Kind::ALL.map(total);
+    for wait in spans.iter().filter(|span| span.kind == Kind::Wait) {
+        let around = |span: &&Span| span.kind != Kind::Wait && span.start <= wait.start && wait.end <= span.end;
+        if let Some(around) = spans.iter().find(around) {
+            shares[around.kind as usize] = shares[around.kind as usize].saturating_sub(wait.end - wait.start);
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_within_a_pass_is_counted_once() {
+        let span = |kind, start, end| Span { kind, start: Duration::from_secs(start), end: Duration::from_secs(end) };
+        let spans =
+            [span(Kind::Wait, 2, 3), span(Kind::Forward, 0, 5), span(Kind::Wait, 6, 7), span(Kind::Update, 7, 9)];
+        assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0]);
     }
 }

@@ -68,6 +68,10 @@ impl<T: Real> Store<T> for Zero2<T> {
         Ok((&self.weights[range], &mut self.making))
     }
 
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+        Ok(&mut self.making)
+    }
+
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         self.receive()?;
         self.under_way = Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));

@@ -9,6 +9,7 @@ use maypole_trainer::mesh::Mesh;
 use maypole_trainer::optim::Optimizer;
 use maypole_trainer::pp_plan::Schedule;
 use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::sharding::Sharding;
 use maypole_trainer::store::{Flat, Store};
 use support::{Run, Task, alone, mesh, router, train};
 
@@ -53,6 +54,45 @@ fn meshes_with_experts_train_as_one_process() {
     let setups = meshes.into_iter().flat_map(variants);
     let setups: Vec<Setup> = setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
     check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
+}
+
+/// The criterion as it is written: 20 steps of the full model in `f32`.
+#[test]
+fn twenty_steps_end_where_one_process_ends() {
+    let task = Task::full();
+    let reference: Run<f32> = train(&task, &Setup::default());
+    for text in ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"] {
+        let run = train(&task, &Setup { micros: 2, ..mesh(text) });
+        let (loss, weights) = run.far(&reference);
+        assert!(loss < 1e-5 && weights < 1e-5 && run.agreed, "{text}: loss {loss:e}, weights {weights:e}");
+    }
+}
+
+/// The norm of a gradient that is in parts on many ranks, some of it on several.
+#[test]
+fn clipping_clips_alike_on_every_mesh() {
+    let task = Task { clip: Some(0.05), ..Task::small() };
+    let meshes = ["dp=2", "tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2"];
+    check(&task, &meshes.map(mesh));
+    let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
+    check(&task, &sharded.map(|sharding| Setup { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }));
+    let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"].map(|text| Setup { router: Some(router(4)), ..mesh(text) });
+    check(&task.with_experts(4), &experts);
+}
+
+/// Activations computed again are the same; and nothing is counted twice.
+#[test]
+fn recomputing_changes_nothing() {
+    let task = Task { steps: 2, ..Task::small() };
+    let setups = [mesh("dp=2"), Setup { micros: 4, ..mesh("pp=2,tp=2") }, mesh("cp=2")];
+    let experts = Setup { router: Some(router(4)), ..mesh("ep=2,tp=2") };
+    let dense = setups.into_iter().map(|setup| (task.clone(), setup));
+    for (task, setup) in dense.chain([(task.clone().with_experts(4), experts)]) {
+        let kept: Run<f32> = train(&task, &setup);
+        let again = train(&Task { recompute: true, ..task }, &setup);
+        assert!(again.same_bits(&kept), "{}", setup.mesh);
+        assert!(again.seen[0].outcome.activations < kept.seen[0].outcome.activations);
+    }
 }
 
 #[test]

@@ -83,14 +83,11 @@ impl Run<'_, '_, '_> {
     }
 
     fn take_waiting(&mut self, at: usize) -> Result<(), Stop> {
-        let (world, first) = (self.pairs.world, self.pairs.first);
-        let candidates = match self.batch.receives[at].from {
-            Some(from) => from..from + 1,
-            None => first..first + world,
-        };
-        for peer in candidates.map(|peer| peer % world) {
-            let Some(Some(link)) = self.pairs.from.get_mut(peer) else { continue };
-            if link.serve(at, &mut self.batch.receives)? {
+        if let Some(from) = self.batch.receives[at].from {
+            return self.serve(at, from).map(drop);
+        }
+        for peer in turned(self.pairs.first, self.pairs.world) {
+            if self.serve(at, peer)? {
                 self.pairs.first = peer + 1;
                 break;
             }
@@ -98,20 +95,20 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
+    fn serve(&mut self, at: usize, from: usize) -> Result<bool, Stop> {
+        match self.pairs.from.get_mut(from) {
+            Some(Some(link)) => link.serve(at, &mut self.batch.receives),
+            _ => Ok(false),
+        }
+    }
+
     /// Notes whose links matter.
     fn name(&mut self) {
-        let [to, from] = &mut self.named;
-        *to = self.batch.sends.iter().map(|send| send.to).collect();
-        let any = self.batch.receives.iter().any(|receive| receive.from.is_none());
-        let named = |peer: &usize| any || self.batch.receives.iter().any(|receive| receive.from == Some(*peer));
-        if self.batch.receives.len() == 1 && !any {
-            *from = self.batch.receives.iter().filter_map(|receive| receive.from).collect();
-        } else {
-            let (world, first) = (self.pairs.world, self.pairs.first);
-            *from = (first..first + world).map(|peer| peer % world).filter(named).collect();
-        }
-        to.sort_unstable();
-        to.dedup();
+        let Batch { sends, receives } = &*self.batch;
+        let (world, first) = (self.pairs.world, self.pairs.first);
+        let named: Option<Vec<usize>> = receives.iter().map(|receive| receive.from).collect();
+        let to = once_each(sends.iter().map(|send| send.to).collect());
+        self.named = [to, named.map_or_else(|| turned(first, world).collect(), once_each)];
     }
 
     fn poll(&mut self) -> Option<Result<(), Stop>> {
@@ -206,7 +203,8 @@ impl Run<'_, '_, '_> {
 
     /// What will never be done, if that shows: whom it needs has left.
     fn hopeless(&mut self) -> Option<Stop> {
-        let gone: Vec<usize> = self.others().filter(|peer| self.scene.control.has_left(*peer)).collect();
+        let named = self.named.iter().flatten().copied().filter(|peer| *peer != self.pairs.rank);
+        let gone: Vec<usize> = named.filter(|peer| self.scene.control.has_left(*peer)).collect();
         if gone.is_empty() {
             return None;
         }
@@ -244,4 +242,15 @@ impl Run<'_, '_, '_> {
             std::thread::sleep(length);
         }
     }
+}
+
+/// All ranks, beginning with `first`.
+fn turned(first: usize, world: usize) -> impl Iterator<Item = usize> {
+    (first..first + world).map(move |rank| rank % world)
+}
+
+fn once_each(mut ranks: Vec<usize>) -> Vec<usize> {
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
 }

@@ -38,11 +38,6 @@ impl Engine {
         self.fail(error)
     }
 
-    /// Bytes of shared memory that the board leaves to messages.
-    pub(in crate::comm) fn memory_for_messages(&self) -> usize {
-        self.memory.map_or(usize::MAX, |limit| limit.saturating_sub(self.board_share()))
-    }
-
     fn late(&self, peer: Option<usize>, operation: String, step: usize) -> Error {
         let (rank, sequence, after) = (self.rank, self.sequence, self.allowed());
         let Some(peer) = peer else { return Error::NoMessage { rank, operation, sequence, after } };

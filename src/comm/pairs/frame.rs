@@ -74,6 +74,18 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_frame_or_none(what in 0..9u8, bytes: [u8; HEAD]) {
+            let mut bytes = bytes;
+            bytes[0] = what;
+            if let Some(frame) = Frame::from_bytes(bytes) {
+                prop_assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
+            }
+        }
+    }
 
     #[test]
     fn frames_survive_the_way() {

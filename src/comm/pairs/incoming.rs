@@ -274,3 +274,80 @@ impl Incoming {
         self.way.interest(true, !self.words.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::post::Batch;
+    use super::*;
+    use crate::element::DataType;
+    use maypole_transports::{Mem, Stream, mem};
+
+    fn link() -> (Mem, Incoming) {
+        let (sender, receiver) = mem::pair(1 << 20);
+        (sender, Incoming::new(0, AnyStream::Mem(receiver), false))
+    }
+
+    fn tell(sender: &mut Mem, head: [u8; HEAD], body: &[u8]) {
+        assert_eq!(sender.send(&head, View::of(body), 0).unwrap(), HEAD + body.len());
+    }
+
+    /// Takes in all that is there.
+    fn drain(link: &mut Incoming, batch: &mut Batch<'_>) {
+        while link.drive(&mut batch.receives).unwrap() {}
+    }
+
+    fn label(tag: u32, bytes: usize) -> Label {
+        Label { tag, kind: DataType::U8, bytes }
+    }
+
+    #[test]
+    fn a_sender_that_breaks_the_protocol_is_found_out() {
+        let frames = [
+            Frame::Body(0),
+            Frame::Grant(0),
+            Frame::Taken(1),
+            Frame::Turn,
+            Frame::Short(label(0, SHORT + 1)),
+            Frame::Short(label(0, usize::MAX)),
+            Frame::Door(u64::MAX),
+        ];
+        for frame in frames {
+            let (mut sender, mut link) = link();
+            tell(&mut sender, frame.to_bytes(), &[]);
+            drain(&mut link, &mut Batch::default());
+            assert!(matches!(&link.fault, Some(Fault::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData));
+        }
+    }
+
+    #[test]
+    fn no_more_waits_than_there_is_room_for() {
+        let (mut sender, mut link) = link();
+        let most = 2 * ROOM / COST;
+        for number in 0..most {
+            tell(&mut sender, Frame::Long(label(number as u32, 1 << 40)).to_bytes(), &[]);
+        }
+        drain(&mut link, &mut Batch::default());
+        assert!(link.fault.is_none() && link.waiting.len() == most);
+        tell(&mut sender, Frame::Short(label(0, 1)).to_bytes(), &[7]);
+        drain(&mut link, &mut Batch::default());
+        assert!(link.fault.is_some());
+    }
+
+    #[test]
+    fn the_first_message_of_its_tag_is_taken() {
+        let (mut sender, mut link) = link();
+        for (tag, byte) in [(1, 1), (2, 2), (1, 3)] {
+            tell(&mut sender, Frame::Short(label(tag, 1)).to_bytes(), &[byte]);
+        }
+        drain(&mut link, &mut Batch::default());
+        let mut came = [0u8; 3];
+        let [a, b, c] = &mut came;
+        let mut batch = Batch::default();
+        for (into, tag) in [(a, 2), (b, 1), (c, 1)] {
+            batch.receive(std::slice::from_mut(into), Some(0), tag);
+        }
+        (0..3).for_each(|at| assert!(link.serve(at, &mut batch.receives).unwrap()));
+        assert!(batch.is_done() && link.held == 0);
+        assert_eq!(came, [2, 1, 3]);
+    }
+}

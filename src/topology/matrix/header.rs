@@ -25,7 +25,7 @@ pub(super) struct Columns {
 pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
     let Some((first_row, at)) = first_row(lines) else {
         let end = lines.last().map_or(&[][..], |line| line);
-        return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1`: no line has one"));
+        return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1` before the end"));
     };
     let prefix = trimmed(&lines[first_row][..at]);
     let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();

@@ -12,10 +12,12 @@ use maypole_trainer::math::Real;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
 use maypole_trainer::optim::Rule;
+use maypole_trainer::pp_plan::Plan;
 use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::store::Bytes;
+use maypole_trainer::theory::Traffic;
 
 /// What is trained, and for how long.
 #[derive(Clone, Debug)]
@@ -27,19 +29,21 @@ pub struct Task {
     pub rate: f64,
     /// The most that the gradient's norm may be.
     pub clip: Option<f64>,
+    /// Whether activations are computed again.
+    pub recompute: bool,
 }
 
 impl Task {
     /// The model of the criteria: 20 steps of gradient descent on 8 rows.
     pub fn full() -> Self {
-        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None }
+        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None, recompute: false }
     }
 
     /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
     /// number is 122: nothing divides the vocabulary, and its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
-        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None }
+        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None, recompute: false }
     }
 
     /// The same with experts.
@@ -87,8 +91,14 @@ impl<T: Real> Run<T> {
 
 /// Trains `task` spread as `setup` says.
 pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
+    train_by(task, setup, |_| ())
+}
+
+/// [`train`], after `change` had its way with each rank's plan.
+pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) + Sync) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
-    let ranks = Communicator::run_local(setup.mesh.world(), |comm| rank::<T>(task, setup, comm).unwrap());
+    let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
+    let ranks = Communicator::run_local(setup.mesh.world(), rank);
     let whole = Layout::whole(&task.config).len();
     let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
     for (losses, layout, weights, seen) in ranks {
@@ -124,22 +134,27 @@ pub struct Seen {
     pub bytes: Bytes,
     pub state: usize,
     pub ledger: Ledger,
+    /// What the last step sent.
+    pub sent: Traffic,
 }
 
-fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator) -> Result<Rank<T>> {
+fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
-    worker.session.clip = task.clip;
-    let (mut losses, mut last) = (Vec::new(), None);
+    (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
+    change(&mut worker.plan);
+    let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
     for _ in 0..task.steps {
+        let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
         losses.push(outcome.report.loss);
         last = Some(outcome);
+        sent = worker.sent().since(before);
     }
     let store = &mut worker.session.store;
     let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger }))
+    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger, sent }))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.

@@ -1,10 +1,43 @@
 //! `train`: the trainer on the command line.
+#![forbid(unsafe_code)]
 
-use maypole_trainer::bench::measure;
-use maypole_trainer::config::Config;
+mod bench;
+mod options;
+mod plan;
+mod progress;
+mod ranks;
+mod run;
 
-fn main() {
-    let config = Config { vocab: 256, context: 128, width: 256, heads: 4, layers: 4, experts: 0 };
-    let speed = measure(&config, 8, 12);
-    println!("{:.0} {:.0} {:.1}%", speed.training, speed.products, 100.0 * speed.training / speed.products);
+use clap::Parser;
+
+/// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a launcher started.
+#[derive(clap::Parser)]
+#[command(version, max_term_width = 120)]
+enum Command {
+    /// Train a model on a text.
+    ///
+    /// Without a launcher the ranks of the mesh are threads of this process, or processes with --processes. Under a
+    /// launcher (maypole run, torchrun, mpirun, srun) this is one rank, and the mesh must have as many as were started.
+    Run(Box<options::Args>),
+    /// Measure how fast one rank trains, beside its matrix products alone.
+    Bench(bench::Args),
+    /// Draw pipelines, and say how much of their time ranks wait.
+    Plan(plan::Args),
+    /// Which axes go together, and why the others do not.
+    Combine,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Run(args) => ranks::start(&args.resolve()?),
+        Command::Bench(args) => {
+            bench::run(&args);
+            Ok(())
+        }
+        Command::Plan(args) => plan::draw(&args),
+        Command::Combine => {
+            plan::combinations();
+            Ok(())
+        }
+    }
 }

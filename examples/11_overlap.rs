@@ -1,7 +1,7 @@
 //! Overlap with a request: the sum of one layer's gradients is under way while the next layer is computed.
 //!
 //! ```text
-//! cargo run --example 10_overlap
+//! cargo run --example 11_overlap
 //! ```
 
 use maypole::{Communicator, ReduceOp, wait_all};

@@ -1,0 +1,33 @@
+//! `train bench`.
+
+use maypole_trainer::bench::measure;
+use maypole_trainer::config::Config;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Numbers of a token's vector.
+    #[arg(long, default_value_t = 256)]
+    width: usize,
+    /// Tokens of a row.
+    #[arg(long, default_value_t = 128)]
+    context: usize,
+    /// Blocks.
+    #[arg(long, default_value_t = 4)]
+    layers: usize,
+    /// Rows of a batch.
+    #[arg(long, default_value_t = 8)]
+    rows: usize,
+    /// Steps, of which the fastest counts.
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+}
+
+pub(crate) fn run(args: &Args) {
+    let Args { width, context, layers, rows, steps } = *args;
+    let config = Config { vocab: 256, context, width, heads: 4, layers, experts: 0 };
+    let speed = measure(&config, rows, steps);
+    println!("{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps", config.parameters());
+    println!("matrix products of linear layers alone  {:>8.0} tokens a second of processor time", speed.products);
+    println!("forward, backward and AdamW             {:>8.0} tokens a second of processor time", speed.training);
+    println!("share of the ceiling                    {:>8.0} %", 100.0 * speed.training / speed.products);
+}

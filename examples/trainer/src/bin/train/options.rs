@@ -1,0 +1,276 @@
+//! What a run is told: by flags, by a file, by defaults, in this order.
+
+use anyhow::{Context, bail, ensure};
+use maypole_trainer::bpe::Bpe;
+use maypole_trainer::config::Config;
+use maypole_trainer::data::Text;
+use maypole_trainer::fault::Fault;
+use maypole_trainer::group::Order;
+use maypole_trainer::mesh::Mesh;
+use maypole_trainer::moe::Router;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::schedule::{Schedule, Shape};
+use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::zigzag::Division;
+use maypole_trainer::{dp, pp_plan};
+use serde::Deserialize;
+use std::fs;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A file of these options, with the names of the flags: `width = 128`. Flags overrule it.
+    #[arg(long, value_name = "TOML")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Makes the struct of options, and how one set of them overrules another.
+macro_rules! options {
+    ($($(#[$about:meta])* $name:ident: $kind:ty,)*) => {
+        #[derive(clap::Args, Clone, Default, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        struct Options {
+            $($(#[$about])* #[arg(long)] $name: Option<$kind>,)*
+        }
+
+        impl Options {
+            fn or(self, other: Self) -> Self {
+                Self { $($name: self.$name.or(other.$name),)* }
+            }
+        }
+    };
+}
+
+options! {
+    /// The text to train on [default: two plays].
+    data: PathBuf,
+    /// Learn this many tokens from the text instead of taking bytes.
+    bpe: usize,
+    /// Numbers of a token's vector [default: 128].
+    width: usize,
+    /// Tokens of a row [default: 64].
+    context: usize,
+    /// Heads of attention [default: 4].
+    heads: usize,
+    /// Blocks [default: 4].
+    layers: usize,
+    /// Experts of each block; each token goes to two [default: none].
+    experts: usize,
+    /// Ranks along each axis, as dp=2,tp=2: dp, pp, ep, cp, tp [default: one rank].
+    mesh: String,
+    /// What ranks along dp share: replicated, zero1, zero2, fsdp, local:STEPS [default: replicated].
+    sharding: String,
+    /// KiB of a bucket of gradients [default: 25600].
+    bucket: usize,
+    /// Divide tokens over tp where layers are not divided.
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    sequence: bool,
+    /// How ranks along cp exchange: ring, ulysses [default: ring].
+    exchange: String,
+    /// How positions are divided over cp: zig-zag, contiguous [default: zig-zag].
+    division: String,
+    /// Tokens that an expert takes, as a multiple of the even share [default: all].
+    capacity: f32,
+    /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
+    fault: String,
+    /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
+    pipeline: String,
+    /// Micro-batches of a step [default: one, or two a stage].
+    micros: usize,
+    /// Steps [default: 200].
+    steps: u64,
+    /// Rows of a global batch [default: 16].
+    rows: usize,
+    /// adamw or sgd [default: adamw].
+    optimizer: String,
+    /// The highest learning rate [default: 0.001].
+    rate: f64,
+    /// How the rate goes: constant, cosine, wsd, linear [default: cosine].
+    shape: String,
+    /// Steps until the highest rate [default: a tenth].
+    warm_up: u64,
+    /// The most that the gradient's norm may be; 0 for any [default: 1].
+    clip: f64,
+    /// f32, bf16 or f16 [default: f32].
+    precision: String,
+    /// Keep a block's input alone and compute the rest again.
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    recompute: bool,
+    /// Add in the order of ranks, so that runs are equal to the bit.
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    deterministic: bool,
+    /// What weights and rows are drawn by [default: 1].
+    seed: u64,
+    /// Where checkpoints go; a run goes on from the last that is there.
+    save: PathBuf,
+    /// Steps between checkpoints [default: 100]; there is one at the end too.
+    save_every: u64,
+    /// Where pictures go: loss.svg and timeline.svg.
+    svg: PathBuf,
+    /// Tokens to write at the end [default: 300].
+    sample: usize,
+    /// Start the ranks as processes instead of threads.
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    processes: bool,
+}
+
+/// Numbers of a layer's arithmetic.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Precision {
+    F32,
+    Bf16,
+    F16,
+}
+
+/// A run, settled.
+pub(crate) struct Job {
+    pub(crate) config: Config,
+    pub(crate) setup: Setup,
+    pub(crate) rule: Rule,
+    pub(crate) schedule: Schedule,
+    pub(crate) clip: Option<f64>,
+    pub(crate) precision: Precision,
+    pub(crate) recompute: bool,
+    pub(crate) rows: usize,
+    pub(crate) seed: u64,
+    pub(crate) save: Option<PathBuf>,
+    pub(crate) save_every: u64,
+    pub(crate) svg: Option<PathBuf>,
+    pub(crate) sample: usize,
+    pub(crate) processes: bool,
+    pub(crate) text: Text,
+    pub(crate) bpe: Bpe,
+}
+
+const PLAYS: &[&[u8]] = &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
+
+impl Args {
+    /// Settles what is not said, and refuses what does not go together.
+    pub(crate) fn resolve(self) -> anyhow::Result<Job> {
+        let file = match &self.config {
+            None => Options::default(),
+            Some(path) => {
+                let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                toml::from_str(&text).with_context(|| format!("in {}", path.display()))?
+            }
+        };
+        self.options.or(file).settle()
+    }
+}
+
+impl Options {
+    fn settle(self) -> anyhow::Result<Job> {
+        let bytes = match &self.data {
+            Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => PLAYS.concat(),
+        };
+        let (steps, seed, context) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.context.unwrap_or(64));
+        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(&bytes, vocab));
+        let tokens = bpe.encode(&bytes);
+        ensure!(tokens.len() > context, "the text has {} tokens, a row {context}", tokens.len());
+        let config = Config {
+            vocab: bpe.vocab(),
+            context,
+            width: self.width.unwrap_or(128),
+            heads: self.heads.unwrap_or(4),
+            layers: self.layers.unwrap_or(4),
+            experts: self.experts.unwrap_or(0),
+        };
+        ensure!(
+            config.heads > 0 && config.width.is_multiple_of(config.heads),
+            "{} heads do not divide a width of {}",
+            config.heads,
+            config.width
+        );
+        let setup = self.setup(&config)?;
+        let rows = self.rows.unwrap_or(16);
+        setup.check(&config, rows).map_err(anyhow::Error::msg)?;
+        Ok(Job {
+            rule: named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?,
+            schedule: self.schedule(steps)?,
+            clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
+            precision: named(
+                &self.precision,
+                "precision",
+                &[("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)],
+            )?,
+            recompute: self.recompute.unwrap_or(false),
+            save: self.save,
+            save_every: self.save_every.unwrap_or(100).max(1),
+            svg: self.svg,
+            sample: self.sample.unwrap_or(300),
+            processes: self.processes.unwrap_or(false),
+            text: Text::new(tokens, context, seed),
+            config,
+            setup,
+            rows,
+            seed,
+            bpe,
+        })
+    }
+
+    fn setup(&self, config: &Config) -> anyhow::Result<Setup> {
+        let mesh = Mesh::parse(self.mesh.as_deref().unwrap_or("")).map_err(anyhow::Error::msg)?;
+        let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
+        let stages = mesh.size(maypole_trainer::mesh::Axis::Pp);
+        let group = config.context.min(8);
+        let router = Router { experts: config.experts, top: 2, group, capacity: self.capacity, balance: 0.01 };
+        Ok(Setup {
+            mesh,
+            sequence: self.sequence.unwrap_or(false),
+            exchange: named(&self.exchange, "exchange", &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)])?,
+            schedule: pp_plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
+            micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }).max(1),
+            router: (config.experts > 0).then_some(router),
+            sharding: self.sharding()?,
+            division: named(
+                &self.division,
+                "division",
+                &[("zig-zag", Division::ZigZag), ("contiguous", Division::Contiguous)],
+            )?,
+            fault: self.fault.as_deref().map(Fault::parse).transpose().map_err(anyhow::Error::msg)?,
+            order: if self.deterministic.unwrap_or(false) { Order::Ranks } else { Order::Fast },
+            ..Setup::default()
+        })
+    }
+
+    fn sharding(&self) -> anyhow::Result<Sharding> {
+        let bucket = self.bucket.map_or(dp::BUCKET, |kib| kib << 10);
+        let name = self.sharding.as_deref().unwrap_or("replicated");
+        if let Some(every) = name.strip_prefix("local:") {
+            let every = every.parse().ok().filter(|every| *every > 0);
+            return Ok(Sharding::Local { every: every.context("local:STEPS needs a positive number of steps")? });
+        }
+        named(
+            &Some(name.to_owned()),
+            "sharding",
+            &[
+                ("replicated", Sharding::Replicated { bucket, overlap: true }),
+                ("zero1", Sharding::Zero1),
+                ("zero2", Sharding::Zero2),
+                ("fsdp", Sharding::Fsdp { prefetch: true }),
+            ],
+        )
+    }
+
+    fn schedule(&self, steps: u64) -> anyhow::Result<Schedule> {
+        let shapes =
+            [("cosine", Shape::Cosine), ("constant", Shape::Constant), ("wsd", Shape::Wsd), ("linear", Shape::Linear)];
+        let (peak, warm_up) = (self.rate.unwrap_or(1e-3), self.warm_up.unwrap_or(steps / 10));
+        let shape = named(&self.shape, "shape", &shapes)?;
+        Ok(Schedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
+    }
+}
+
+/// The choice of this name; the first, if none is named.
+fn named<T: Copy>(name: &Option<String>, what: &str, choices: &[(&str, T)]) -> anyhow::Result<T> {
+    let Some(name) = name else { return Ok(choices[0].1) };
+    if let Some((_, choice)) = choices.iter().find(|(known, _)| known == name) {
+        return Ok(*choice);
+    }
+    let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
+    bail!("'{name}' is no {what}; there are {}", known.join(", "))
+}

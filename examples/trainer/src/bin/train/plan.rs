@@ -1,0 +1,52 @@
+//! `train plan`: pictures of pipelines, and what goes together.
+
+use maypole_trainer::combine;
+use maypole_trainer::pp_draw::{svg, text};
+use maypole_trainer::pp_plan::Schedule;
+use maypole_trainer::pp_trace::{equal_stages, simulate};
+use std::fs;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Ranks of the pipeline.
+    #[arg(long, default_value_t = 4)]
+    ranks: usize,
+    /// Micro-batches.
+    #[arg(long, default_value_t = 8)]
+    micros: usize,
+    /// gpipe, 1f1b or interleaved:STAGES; all of them, if none is named.
+    #[arg(long, value_parser = Schedule::parse)]
+    schedule: Option<Schedule>,
+    /// A folder for the same pictures as SVG.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+pub(crate) fn draw(args: &Args) -> anyhow::Result<()> {
+    let all = vec![Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+    for schedule in args.schedule.map_or(all, |one| vec![one]) {
+        anyhow::ensure!(args.ranks > 0 && args.micros > 0, "a pipeline has ranks and micro-batches");
+        let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
+        let trace = simulate(&plan, equal_stages(&plan)).map_err(anyhow::Error::msg)?;
+        let (name, idle, formula) = (schedule.name(), trace.idle(), schedule.idle(args.ranks, args.micros));
+        println!(
+            "{name}: idle {:.1} % (formula {:.1} %), rank 0 holds {:.1} micro-batches at most",
+            100.0 * idle,
+            100.0 * formula,
+            trace.held(0)
+        );
+        let columns = (trace.length() * plan.chunks as f64).round() as usize;
+        println!("{}", text(&trace, columns.clamp(1, 110)));
+        if let Some(folder) = &args.svg {
+            fs::create_dir_all(folder)?;
+            let file = folder.join(format!("{}.svg", name.replace(':', "-")));
+            fs::write(file, svg(&trace, &format!("{name}, {} ranks, {} micro-batches", args.ranks, args.micros)))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn combinations() {
+    print!("{}", combine::table());
+}

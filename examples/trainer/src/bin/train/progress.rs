@@ -1,0 +1,60 @@
+//! What is seen of a run while it runs: a bar on a terminal, lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use maypole_trainer::timeline::{Kind, Span, shares};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// The bar of rank 0; others show nothing.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    steps: u64,
+    tokens: u64,
+    /// Lines instead of a bar: one every so many steps.
+    lines: Option<u64>,
+    quiet: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(rank: usize, first: u64, steps: u64) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let quiet = rank != 0;
+        let bar = if terminal && !quiet { ProgressBar::new(steps).with_position(first) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left");
+        bar.set_style(style.expect("the template is right"));
+        let lines = (!terminal).then_some((steps / 20).max(1));
+        Self { bar, began: Instant::now(), steps: 0, tokens: 0, lines, quiet }
+    }
+
+    /// A step is done: its loss, its tokens, and what its time went into.
+    pub(crate) fn step(&mut self, step: u64, loss: f64, tokens: u64, spans: &[Span], wall: Duration) {
+        self.steps += 1;
+        self.tokens += tokens;
+        let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
+        let message = format!("loss {loss:.4}  {speed:.0} tokens/s  {}", split(spans, wall));
+        if !self.quiet && self.lines.is_some_and(|every| step.is_multiple_of(every) || self.steps == 1) {
+            println!("step {step:>6}  {message}");
+        }
+        self.bar.set_message(message);
+        self.bar.set_position(step);
+    }
+
+    pub(crate) fn done(&self) {
+        self.bar.finish();
+    }
+}
+
+/// Shares of a time that is mostly compute.
+pub(crate) fn split(spans: &[Span], wall: Duration) -> String {
+    let [.., wait, bubble] = shares(spans);
+    let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
+    let compute = 100.0 - share(wait) - share(bubble);
+    format!(
+        "compute {compute:.0} %  {} {:.0} %  {} {:.0} %",
+        Kind::Wait.name(),
+        share(wait),
+        Kind::Bubble.name(),
+        share(bubble)
+    )
+}

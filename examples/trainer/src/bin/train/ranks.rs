@@ -1,0 +1,84 @@
+//! Where ranks come from: a launcher, threads of this process, or processes that are started here.
+
+use crate::options::Job;
+use crate::run::rank;
+use anyhow::{Context, bail, ensure};
+use maypole::Communicator;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Runs `job` on all ranks of its mesh.
+pub(crate) fn start(job: &Job) -> anyhow::Result<()> {
+    let ranks = job.setup.mesh.world();
+    let comm = Communicator::from_env()?;
+    if comm.world() > 1 {
+        ensure!(
+            comm.world() == ranks,
+            "the mesh {} has {ranks} ranks, but {} were started",
+            job.setup.mesh,
+            comm.world()
+        );
+        return rank(comm, job);
+    }
+    if ranks == 1 {
+        return rank(comm, job);
+    }
+    if job.processes {
+        return processes(ranks);
+    }
+    Communicator::run_local(ranks, |comm| rank(comm, job)).into_iter().collect()
+}
+
+/// This program again, once a rank; the first failure ends all of them.
+fn processes(ranks: usize) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("this program has no path")?;
+    // Held until the ranks are started, so that nobody else is given it; rank 0 tries again while it is taken.
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let mut children = Vec::new();
+    for rank in 0..ranks {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1));
+        for (name, value) in [("MAYPOLE_RANK", rank), ("MAYPOLE_LOCAL_RANK", rank)] {
+            command.env(name, value.to_string());
+        }
+        for (name, value) in [("MAYPOLE_WORLD", ranks), ("MAYPOLE_LOCAL_WORLD", ranks)] {
+            command.env(name, value.to_string());
+        }
+        command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_PORT", port.to_string());
+        command.env("MAYPOLE_JOB", format!("train-{}", std::process::id()));
+        children.push(command.spawn().context("a rank cannot be started")?);
+    }
+    supervise(children)
+}
+
+/// Waits for all. When one fails, the others are stopped.
+fn supervise(mut running: Vec<Child>) -> anyhow::Result<()> {
+    let mut failed = None;
+    while !running.is_empty() {
+        let mut still = Vec::new();
+        for mut child in running {
+            match child.try_wait()? {
+                None => still.push(child),
+                Some(status) if status.success() => {}
+                Some(status) => failed = failed.or(Some(status)),
+            }
+        }
+        running = still;
+        if failed.is_some() {
+            // The others learn of it by themselves and say why; they get a moment for that.
+            sleep(Duration::from_secs(2));
+            for child in &mut running {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            running.clear();
+        }
+        sleep(Duration::from_millis(20));
+    }
+    match failed {
+        None => Ok(()),
+        Some(status) => bail!("a rank failed: {status}"),
+    }
+}

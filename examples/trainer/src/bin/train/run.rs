@@ -1,0 +1,161 @@
+//! `train run` on one rank.
+
+use crate::options::{Job, Precision};
+use crate::progress::{Progress, split};
+use anyhow::Context;
+use half::{bf16, f16};
+use maypole::Communicator;
+use maypole_trainer::checkpoint::{latest, load, save};
+use maypole_trainer::hybrid::{Outcome, Worker};
+use maypole_trainer::memory::Memory;
+use maypole_trainer::mesh::Mesh;
+use maypole_trainer::precision::Scale;
+use maypole_trainer::sample::{Draw, generate, whole_weights};
+use maypole_trainer::setup::Setup;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::timeline::{Kind, Span};
+use maypole_trainer::{chart, pp_plan};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Trains, saves, draws and writes.
+pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
+    let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, (job.rule, job.schedule))?;
+    prepare(&mut worker, job);
+    let me = worker.groups.world.rank();
+    if me == 0 {
+        print!("{} parameters; {}", job.config.parameters(), job.setup.mesh.map());
+    }
+    if let Some(place) = job.save.as_deref().and_then(latest) {
+        load(&mut worker.session, &place)?;
+        if me == 0 {
+            println!("from {}", place.display());
+        }
+    }
+    let first = worker.session.step;
+    let (losses, last) = train(&mut worker, job)?;
+    report(&mut worker, &last, job, &losses, first)?;
+    write(&mut worker, job)
+}
+
+fn prepare(worker: &mut Worker<f32>, job: &Job) {
+    let session = &mut worker.session;
+    session.clip = job.clip;
+    session.gpt.recompute = job.recompute;
+    match job.precision {
+        Precision::F32 => {}
+        Precision::Bf16 => session.narrow::<bf16>(),
+        Precision::F16 => {
+            session.narrow::<f16>();
+            session.scale = Some(Scale::default());
+        }
+    }
+}
+
+/// What the last step left behind.
+struct Last {
+    spans: Vec<Span>,
+    wall: Duration,
+}
+
+fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)> {
+    let (mut losses, mut last) = (Vec::new(), Last { spans: Vec::new(), wall: Duration::ZERO });
+    let steps = job.schedule.steps;
+    let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps);
+    let tokens = (job.rows * job.config.context) as u64;
+    worker.session.timeline.take();
+    while worker.session.step < steps {
+        let (start, began) = (worker.session.timeline.now(), Instant::now());
+        let outcome = worker.step(&job.text, job.rows)?;
+        last = Last { spans: spans(worker, &outcome, start), wall: began.elapsed() };
+        losses.push(outcome.report.loss);
+        progress.step(worker.session.step, outcome.report.loss, tokens, &last.spans, last.wall);
+        if let Some(folder) = &job.save
+            && (worker.session.step.is_multiple_of(job.save_every) || worker.session.step == steps)
+        {
+            save(&mut worker.session, &worker.groups.world, worker.groups.copies.slice(), folder)?;
+        }
+    }
+    progress.done();
+    Ok((losses, last))
+}
+
+/// The spans of a step that began at `start` of the timeline: passes, holes between them, updates and waits.
+fn spans(worker: &Worker<f32>, outcome: &Outcome, start: Duration) -> Vec<Span> {
+    let mut spans = worker.session.timeline.take();
+    let mut end = Duration::ZERO;
+    for pass in &outcome.trace.spans {
+        let kind = if pass.op.pass == pp_plan::Pass::Forward { Kind::Forward } else { Kind::Backward };
+        let (from, to) = (Duration::from_secs_f64(pass.start), Duration::from_secs_f64(pass.end));
+        if outcome.trace.ranks > 1 && from > end {
+            spans.push(Span { kind: Kind::Bubble, start: start + end, end: start + from });
+        }
+        spans.push(Span { kind, start: start + from, end: start + to });
+        end = to;
+    }
+    spans
+}
+
+/// Bytes and time of every rank, and pictures.
+fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], first: u64) -> anyhow::Result<()> {
+    let (world, memory) = (worker.groups.world.clone(), Memory::of(&worker.session));
+    let numbers: Vec<f64> = last
+        .spans
+        .iter()
+        .flat_map(|span| [span.kind as usize as f64, span.start.as_secs_f64(), span.end.as_secs_f64()])
+        .collect();
+    let bytes = world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
+    let walls = world.gather(&[last.wall.as_secs_f64()])?;
+    let lists = world.gather_lists(&numbers)?;
+    if world.rank() != 0 {
+        return Ok(());
+    }
+    let ranks: Vec<Vec<Span>> = lists.iter().map(|list| list.chunks_exact(3).map(span).collect()).collect();
+    for (rank, (spans, bytes)) in ranks.iter().zip(bytes.chunks_exact(3)).enumerate() {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!(
+            "rank {rank}: weights {:.2}, gradients {:.2}, optimizer {:.2} MiB; last step {}",
+            mib(bytes[0]),
+            mib(bytes[1]),
+            mib(bytes[2]),
+            split(spans, Duration::from_secs_f64(walls[rank]))
+        );
+    }
+    match &job.svg {
+        Some(folder) => draw(folder, &ranks, losses, first).with_context(|| format!("in {}", folder.display())),
+        None => Ok(()),
+    }
+}
+
+fn span(numbers: &[f64]) -> Span {
+    let time = |seconds| Duration::from_secs_f64(seconds);
+    Span { kind: Kind::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
+}
+
+fn draw(folder: &Path, ranks: &[Vec<Span>], losses: &[f64], first: u64) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("loss.svg"), chart::curve(losses, first + 1, "loss"))?;
+    fs::write(folder.join("timeline.svg"), chart::timeline(ranks, "the last step, by rank"))
+}
+
+/// Text from the trained model, by rank 0.
+fn write(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<()> {
+    if job.sample == 0 {
+        return Ok(());
+    }
+    let world = worker.groups.world.clone();
+    let whole = whole_weights(&mut worker.session, &world)?;
+    if world.rank() != 0 {
+        return Ok(());
+    }
+    let setup = Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let alone = Communicator::local(1).remove(0);
+    let mut alone = Worker::<f32>::new(alone, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    alone.session.store.owned()[0].weights.copy_from_slice(&whole);
+    let (gpt, store) = (&mut alone.session.gpt, &mut *alone.session.store);
+    let prompt = job.bpe.encode(b"KING.\n");
+    let tokens = generate(gpt, store, &prompt, job.sample, Draw { temperature: 0.8, seed: job.seed })?;
+    println!("\n{}", String::from_utf8_lossy(&job.bpe.decode(&[prompt, tokens].concat())));
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! A line of the tour: an axis, and how it compares with one process and with theory.
+//!
+//! What it does: holds what was measured beside what should be, and prints a table. What is sharded, which collective runs
+//! where, what it costs: nothing.
+
+use crate::memory::Memory;
+
+/// How a run compares with the same in one process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Equal {
+    /// Losses and weights have the same bits.
+    Bitwise,
+    /// The greatest relative difference of a loss, the greatest difference of a weight, and what both may be.
+    Within(f64, f64, f64),
+}
+
+/// One axis, or several together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What is shown.
+    pub axis: String,
+    /// On which ranks.
+    pub mesh: String,
+    /// Against one process.
+    pub equal: Equal,
+    /// Bytes that rank 0 holds, measured and by theory.
+    pub memory: [Memory; 2],
+    /// Bytes that leave rank 0 in a step, measured and by theory.
+    pub wire: [u64; 2],
+    /// The share of time in which ranks of the pipeline wait, measured and by the formula for equal stages.
+    pub bubble: Option<[f64; 2]>,
+    /// Of the whole run.
+    pub seconds: f64,
+}
+
+impl Row {
+    /// True if everything is as it should be. Times are not judged.
+    pub fn holds(&self) -> bool {
+        let equal = match self.equal {
+            Equal::Bitwise => true,
+            Equal::Within(loss, weights, bound) => loss <= bound && weights <= bound,
+        };
+        equal && self.memory[0] == self.memory[1] && self.wire[0] == self.wire[1]
+    }
+}
+
+/// The rows with a heading, one a line.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:<26} {:<18} {:<26} {:>23} {:>21} {:>15} {:>8}\n",
+        "axis", "mesh", "against one process", "KiB/rank (theory)", "KiB sent (theory)", "idle (formula)", "seconds"
+    );
+    for row in rows {
+        let equal = match row.equal {
+            Equal::Bitwise => "bitwise".to_owned(),
+            Equal::Within(loss, weights, _) => format!("loss {loss:.0e} weights {weights:.0e}"),
+        };
+        let kib = |bytes: u64| bytes as f64 / 1024.0;
+        let memory = row.memory.map(|memory| kib(memory.total() as u64));
+        let memory = format!("{:.1} ({:.1})", memory[0], memory[1]);
+        let wire = format!("{:.1} ({:.1})", kib(row.wire[0]), kib(row.wire[1]));
+        let bubble = row.bubble.map_or(String::new(), |[a, b]| format!("{:.1} % ({:.1})", 100.0 * a, 100.0 * b));
+        let (axis, mesh, sign) = (&row.axis, &row.mesh, if row.holds() { ' ' } else { '!' });
+        text += &format!(
+            "{axis:<26} {mesh:<18} {equal:<26} {memory:>23} {wire:>21} {bubble:>15} {:>7.1}{sign}\n",
+            row.seconds
+        );
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! The table of what combines is true.
+
+mod support;
+
+use maypole_trainer::combine::{Choice, pair, refusal, table};
+use maypole_trainer::setup::Setup;
+use support::{Run, Task, alone, train};
+
+fn pairs() -> impl Iterator<Item = (Choice, Choice)> {
+    let all = Choice::ALL.into_iter().enumerate();
+    all.flat_map(|(nth, a)| Choice::ALL[nth..].iter().map(move |b| (a, *b)))
+}
+
+#[test]
+fn every_pair_that_combines_trains_as_one_process() {
+    let dense = Task { steps: 2, ..Task::small() };
+    let sparse = dense.clone().with_experts(4);
+    let mut references: Vec<(Setup, Run<f64>)> = Vec::new();
+    for (a, b) in pairs().filter(|(a, b)| refusal(*a, *b).is_none()) {
+        let mut task = dense.clone();
+        let setup = pair(a, b, &mut task.config);
+        if setup.router.is_some() {
+            task = sparse.clone();
+        }
+        let single = alone(&setup);
+        if !references.iter().any(|(setup, _)| *setup == single) {
+            references.push((single.clone(), train(&task, &single)));
+        }
+        let reference = &references.iter().find(|(setup, _)| *setup == single).unwrap().1;
+        let run = train(&task, &setup);
+        let (loss, weights) = run.far(reference);
+        let (a, b) = (a.name(), b.name());
+        assert!(loss < 1e-11 && weights < 1e-11 && run.agreed, "{a} with {b}: loss {loss:e}, weights {weights:e}");
+    }
+}
+
+#[test]
+fn what_can_be_said_but_does_not_combine_is_refused() {
+    let mut config = Task::small().config;
+    for cp in [Choice::Ring, Choice::Ulysses] {
+        let setup = pair(Choice::LocalSgd, cp, &mut config);
+        assert!(setup.check(&config, 8).unwrap_err().contains("one model"));
+    }
+    println!("{}", table());
+}
+
+#[test]
+fn what_does_not_fit_the_model_is_refused_with_its_reason() {
+    let config = Task::small().config;
+    let why = |text: &str, change: fn(&mut Setup)| {
+        let mut setup = support::mesh(text);
+        change(&mut setup);
+        setup.check(&config, 8).unwrap_err()
+    };
+    assert!(why("tp=3", |_| ()).contains("whole heads"));
+    assert!(why("dp=3", |_| ()).contains("rows are divided"));
+    assert!(why("cp=16", |_| ()).contains("positions are divided"));
+    assert!(why("cp=8", |setup| setup.exchange = maypole_trainer::setup::Exchange::Ulysses).contains("Ulysses"));
+    assert!(
+        why("pp=2", |setup| {
+            (setup.schedule, setup.micros) = (maypole_trainer::pp_plan::Schedule::Interleaved(2), 1);
+        })
+        .contains("groups of 2")
+    );
+    assert!(why("ep=2", |setup| setup.router = Some(support::router(4))).contains("the router has 4 experts"));
+}

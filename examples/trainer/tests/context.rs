@@ -1,0 +1,95 @@
+//! Positions divided among ranks: attention forward and backward on its own, and training.
+
+mod support;
+
+use maypole::Communicator;
+use maypole_trainer::attention::{self, Heads};
+use maypole_trainer::axes::Attention;
+use maypole_trainer::cp_ring::Ring;
+use maypole_trainer::cp_ulysses::Ulysses;
+use maypole_trainer::device::Cpu;
+use maypole_trainer::fault::Fault;
+use maypole_trainer::group::{Group, Order};
+use maypole_trainer::random::centred;
+use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::zigzag::Division;
+use support::{Run, Task, mesh, train};
+
+const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
+const TOKENS: usize = 32;
+
+/// The numbers of the positions of `rank`, of those of all.
+fn mine(all: &[f64], division: Division, rank: usize, ranks: usize) -> Vec<f64> {
+    let each = all.len() / HEADS.rows / TOKENS;
+    let positions = division.positions(rank, ranks, TOKENS);
+    let tokens = (0..HEADS.rows).flat_map(|row| positions.iter().map(move |position| row * TOKENS + position));
+    tokens.flat_map(|token| &all[token * each..][..each]).copied().collect()
+}
+
+/// How far the attended vectors and the gradient of q, k and v are from those of one process.
+fn far(exchange: Exchange, division: Division, ranks: usize, fault: Option<Fault>) -> [f64; 2] {
+    let numbers = |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
+    let n = HEADS.rows * TOKENS * HEADS.width();
+    let (qkv, dy) = (numbers(1, 3 * n), numbers(2, n));
+    let (y, probabilities) = attention::forward(HEADS, &qkv);
+    let dqkv = attention::backward(HEADS, &qkv, &probabilities, &dy);
+    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let errors = Communicator::run_local(ranks, |comm| {
+        let group = Group::new(comm, Order::Fast);
+        let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
+        let (my_qkv, my_dy, expected) = (part(&qkv), part(&dy), [part(&y), part(&dqkv)]);
+        let mut attention: Box<dyn Attention<f64>> = match exchange {
+            Exchange::Ring => Box::new(Ring { group, division, fault }),
+            Exchange::Ulysses => Box::new(Ulysses { group, division, fault }),
+        };
+        let (my_y, kept) = attention.forward(&Cpu, HEADS, &my_qkv).unwrap();
+        let my_dqkv = attention.backward(&Cpu, HEADS, &my_qkv, (&my_y, &kept), &my_dy).unwrap();
+        [apart(&my_y, &expected[0]), apart(&my_dqkv, &expected[1])]
+    });
+    errors.into_iter().fold([0.0, 0.0], |[a, b], [c, d]| [f64::max(a, c), f64::max(b, d)])
+}
+
+#[test]
+fn the_ring_attends_and_learns_as_one_process() {
+    for division in [Division::Contiguous, Division::ZigZag] {
+        for ranks in [2, 4] {
+            let [forward, backward] = far(Exchange::Ring, division, ranks, None);
+            assert!(forward < 1e-13 && backward < 1e-12, "{division:?} {ranks}: {forward:e} {backward:e}");
+        }
+    }
+}
+
+#[test]
+fn ulysses_has_the_very_bits_of_one_process() {
+    for division in [Division::Contiguous, Division::ZigZag] {
+        for ranks in [2, 4] {
+            assert_eq!(far(Exchange::Ulysses, division, ranks, None), [0.0, 0.0], "{division:?} {ranks}");
+        }
+    }
+}
+
+/// Gradients are compared on their own, because a wrong backward pass can hide behind a right forward pass.
+#[test]
+fn mistakes_show_forward_or_only_backward() {
+    let ring = |fault| far(Exchange::Ring, Division::ZigZag, 4, Some(fault));
+    assert!(ring(Fault::NotRescaled)[0] > 1e-3);
+    assert!(ring(Fault::MaskOfFirst)[0] > 1e-3);
+    let [forward, backward] = ring(Fault::NotSentHome);
+    assert!(forward < 1e-13 && backward > 1e-3, "right forward, silently wrong backward");
+    assert!(far(Exchange::Ulysses, Division::ZigZag, 2, Some(Fault::HeadsSwapped))[0] > 1e-3);
+}
+
+#[test]
+fn twenty_steps_end_where_one_process_ends() {
+    let task = Task::full();
+    let reference: Run<f32> = train(&task, &Setup::default());
+    for exchange in [Exchange::Ring, Exchange::Ulysses] {
+        for (text, division) in [("cp=2", Division::ZigZag), ("cp=4", Division::ZigZag), ("cp=2", Division::Contiguous)]
+        {
+            let run = train(&task, &Setup { exchange, division, ..mesh(text) });
+            let (loss, weights) = run.far(&reference);
+            assert!(loss < 1e-5 && weights < 1e-5, "{text} {exchange:?}: loss {loss:e}, weights {weights:e}");
+            assert!(run.agreed);
+        }
+    }
+}

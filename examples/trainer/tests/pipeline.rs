@@ -1,0 +1,89 @@
+//! The pipeline against one process, bit for bit.
+
+mod support;
+
+use maypole_trainer::optim::Rule;
+use maypole_trainer::pp_plan::{Pass, Plan, Schedule};
+use maypole_trainer::pp_trace::{equal_stages, simulate};
+use maypole_trainer::setup::Setup;
+use support::{Run, Task, alone, mesh, train, train_by};
+
+const SCHEDULES: [Schedule; 3] = [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+
+fn setup(ranks: usize, schedule: Schedule, micros: usize) -> Setup {
+    Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
+}
+
+/// One process that adds the gradients of the same micro-batches in place, in the same order.
+fn reference(task: &Task, micros: usize) -> Run<f32> {
+    train(task, &Setup { micros, ..Setup::default() })
+}
+
+#[test]
+fn every_schedule_has_the_bits_of_one_process() {
+    let adam = Task { rule: Rule::ADAMW, rate: 1e-2, steps: 5, ..Task::small() };
+    for (task, micros) in [(Task::small(), 4), (adam, 8)] {
+        let reference = reference(&task, micros);
+        for ranks in [2, 4] {
+            for schedule in SCHEDULES {
+                // Four layers are no eight stages with a layer each: some have none.
+                let run = train(&task, &setup(ranks, schedule, micros));
+                assert!(run.same_bits(&reference), "{} on {ranks} ranks: {:?}", schedule.name(), run.far(&reference));
+            }
+        }
+    }
+}
+
+#[test]
+fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
+    let task = Task::full();
+    let reference = reference(&task, 4);
+    for schedule in SCHEDULES {
+        let run: Run<f32> = train(&task, &setup(2, schedule, 4));
+        assert!(run.same_bits(&reference), "{}", schedule.name());
+    }
+    let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, Schedule::GPipe, 1))));
+    assert!(loss < 1e-6 && weights < 1e-6, "micro-batches are the batch: loss {loss:e}, weights {weights:e}");
+}
+
+/// What the rule on the order of backwards is for: the same sum in another order has other bits.
+#[test]
+fn backwards_in_another_order_end_in_other_bits() {
+    let reverse = |plan: &mut Plan| {
+        for ops in &mut plan.ops {
+            let first = ops.iter().position(|op| op.pass == Pass::Backward).unwrap();
+            ops[first..].reverse();
+            let micros = plan.micros;
+            ops[first..].iter_mut().enumerate().for_each(|(nth, op)| assert_eq!(op.micro, micros - 1 - nth));
+        }
+    };
+    let task = Task { steps: 1, ..Task::small() };
+    let right: Run<f32> = train(&task, &setup(2, Schedule::GPipe, 4));
+    let reversed: Run<f32> = train_by(&task, &setup(2, Schedule::GPipe, 4), reverse);
+    assert_eq!(right.losses, reversed.losses);
+    let (_, weights) = right.far(&reversed);
+    assert!(weights > 0.0 && weights < 1e-5, "the same but for rounding: {weights:e}");
+}
+
+/// The bytes that wait are those of as many micro-batches as the formula says.
+#[test]
+fn activations_that_wait_are_the_plans() {
+    let task = Task { steps: 1, ..Task::small() };
+    let config = &task.config;
+    for (ranks, micros) in [(2, 4), (2, 8), (4, 8)] {
+        for schedule in SCHEDULES {
+            if schedule.chunks() * ranks > config.layers {
+                continue;
+            }
+            let run: Run<f32> = train(&task, &setup(ranks, schedule, micros));
+            let plan = schedule.plan(ranks, micros).unwrap();
+            let trace = simulate(&plan, equal_stages(&plan)).unwrap();
+            let layer = config.activation_bytes(task.rows / micros, config.context, 4);
+            for (rank, seen) in run.seen.iter().enumerate() {
+                let held = trace.held(rank) * (config.layers / ranks * layer) as f64;
+                assert_eq!(seen.outcome.activations as f64, held, "{} rank {rank} of {ranks}", schedule.name());
+            }
+            assert_eq!(trace.held(0), schedule.held(ranks, micros));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The tensor axis against one process: layers, the vocabulary, and sequence parallelism.
+
+mod support;
+
+use maypole::Communicator;
+use maypole_trainer::axes::{Gates, Vocabulary};
+use maypole_trainer::group::{Group, Order};
+use maypole_trainer::layout::{Layout, Slice};
+use maypole_trainer::random::centred;
+use maypole_trainer::setup::Setup;
+use maypole_trainer::tp::Tensor;
+use maypole_trainer::vocab::Divided;
+use maypole_trainer::{embed, linear};
+use support::{Run, Task, alone, mesh, train};
+
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    (0..n as u64).map(|i| centred(seed, i) as f32).collect()
+}
+
+fn gates(group: &Group) -> Tensor {
+    Tensor { group: group.clone(), sequence: false, fault: None }
+}
+
+#[test]
+fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_nearly() {
+    let (tokens, width, hidden) = (48, 64, 256);
+    let (x, up, down) = (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
+    let (mut inner, mut whole) = (vec![0.0; tokens * hidden], vec![0.0; tokens * width]);
+    linear::forward(&mut inner, &x, &up, width);
+    linear::forward(&mut whole, &inner, &down, hidden);
+    let scale = whole.iter().fold(0.0, |most: f32, y| most.max(y.abs()));
+    for ranks in [2, 4] {
+        Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Fast);
+            let mine = group.slice().range(hidden);
+            let mut part = vec![0.0; tokens * mine.len()];
+            linear::forward(&mut part, &x, &up[mine.start * width..mine.end * width], width);
+            let columns: Vec<f32> = inner.chunks(hidden).flat_map(|row| &row[mine.clone()]).copied().collect();
+            assert_eq!(part, columns, "bit for bit");
+            let down: Vec<f32> = down.chunks(hidden).flat_map(|row| &row[mine.clone()]).copied().collect();
+            let mut y = vec![0.0; tokens * width];
+            linear::forward(&mut y, &part, &down, mine.len());
+            let y = gates(&group).leave(y).unwrap();
+            let far = y.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far <= 1e-5 * scale, "{ranks} ranks: {far:e} of {scale}");
+        });
+    }
+}
+
+#[test]
+fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
+    let (vocabulary, width, ids) = (123, 16, (0..60u32).map(|i| i * 37 % 123).collect::<Vec<_>>());
+    let table = numbers(4, vocabulary * width);
+    let mut whole = vec![0.0; ids.len() * width];
+    embed::forward(&mut whole, &table, 0, &ids);
+    for ranks in [2, 4] {
+        Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Fast);
+            let mine = group.slice().range(vocabulary);
+            let divided = Divided { group: group.clone(), vocabulary, fault: None };
+            let first = Vocabulary::<f32>::first(&divided);
+            let mut x = vec![0.0; ids.len() * width];
+            embed::forward(&mut x, &table[mine.start * width..mine.end * width], first, &ids);
+            assert_eq!(gates(&group).leave(x).unwrap(), whole);
+        });
+    }
+}
+
+#[test]
+fn twenty_steps_end_where_one_process_ends() {
+    for vocab in [256, 257] {
+        let mut task = Task::full();
+        task.config.vocab = vocab;
+        let reference: Run<f32> = train(&task, &Setup::default());
+        for text in ["tp=2", "tp=4"] {
+            for sequence in [false, true] {
+                let run = train(&task, &Setup { sequence, ..mesh(text) });
+                let (loss, weights) = run.far(&reference);
+                assert!(loss < 1e-5 && weights < 1e-5, "{text}, {vocab} tokens: loss {loss:e}, weights {weights:e}");
+                assert!(run.agreed, "norms and biases are the same on every rank, bit for bit");
+            }
+        }
+    }
+}
+
+/// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same numbers. The gradients of
+/// norms and biases alone are sums over tokens in another order.
+#[test]
+fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
+    let task = Task { steps: 1, ..Task::small() };
+    for text in ["tp=2", "tp=4"] {
+        let plain = Setup { order: Order::Ranks, ..mesh(text) };
+        let [tensor, sequence]: [Run<f32>; 2] =
+            [false, true].map(|sequence| train(&task, &Setup { sequence, ..plain.clone() }));
+        assert_eq!(tensor.losses, sequence.losses);
+        let mut share = Layout::whole(&task.config).share;
+        share.tensor = Slice { index: 0, of: 2 };
+        let layout = Layout::new(&task.config, share);
+        for entry in Layout::whole(&task.config).entries {
+            let (a, b) = (&tensor.weights[entry.range()], &sequence.weights[entry.range()]);
+            let cut = layout.entry(&entry.name).is_some_and(|entry| entry.cut.is_some());
+            let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(if cut { a == b } else { far < 1e-6 }, "{text}: {} is {far:e} apart", entry.name);
+        }
+    }
+}
+
+#[test]
+fn activations_outside_of_regions_are_divided_by_sequence_parallelism() {
+    let task = Task { steps: 1, ..Task::small() };
+    let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.activations;
+    let [tensor, sequence] = [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
+    let (config, tokens) = (&task.config, task.rows * task.config.context);
+    // Inputs, sums after attention and the statistics of both norms of each block: half of them are elsewhere.
+    let outside = config.layers * tokens * (2 * config.width + 4) * size_of::<f32>();
+    assert_eq!(tensor - sequence, outside / 2);
+    assert!(held(&alone(&mesh("tp=2"))) > tensor);
+}

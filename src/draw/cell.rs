@@ -1,0 +1,293 @@
+//! Cells: consecutive steps of a rank that belong together, and how they are written.
+
+use crate::schedule::{Buffer, Step};
+use std::fmt;
+
+/// So many cells in a row that differ in their chunk alone are drawn as one.
+const MANY: usize = 4;
+
+/// Consecutive steps of a rank about one chunk, or about several that fare alike.
+pub(super) struct Cell {
+    pub(super) buffer: Buffer,
+    pub(super) chunks: Vec<usize>,
+    verbs: Vec<Verb>,
+    /// When the last of its steps was taken; `None` if that never happens.
+    pub(super) round: Option<usize>,
+}
+
+/// What happens to the chunk of a cell, and who or what else has a part in it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Verb {
+    sign: Sign,
+    with: With,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Sign {
+    Sends,
+    Takes,
+    Adds,
+    Copies,
+    AddsOwn,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum With {
+    Ranks(Vec<usize>),
+    /// For each chunk of the cell, the rank that has its number.
+    Owners,
+    Chunks(Buffer, Vec<usize>),
+}
+
+/// The cells of a rank's steps, and for each step the cell it is in.
+pub(super) fn cells(steps: &[Step], rounds: &[Option<usize>]) -> (Vec<Cell>, Vec<usize>) {
+    let (mut cells, mut places) = (Vec::new(), Vec::new());
+    for (step, round) in steps.iter().zip(rounds) {
+        add(&mut cells, *step, *round);
+        places.push(cells.len() - 1);
+    }
+    let (cells, merged) = merge(cells);
+    (cells, places.into_iter().map(|place| merged[place]).collect())
+}
+
+/// Puts a step into the last cell if it goes on with it, else into a new one.
+fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
+    let (span, sign, with) = match step {
+        Step::Send { from, to } => (from, Sign::Sends, With::Ranks(vec![to])),
+        Step::Recv { into, from } => (into, Sign::Takes, With::Ranks(vec![from])),
+        Step::RecvReduce { into, from } => (into, Sign::Adds, With::Ranks(vec![from])),
+        Step::Copy { from, into } => (into, Sign::Copies, With::Chunks(from.buffer, vec![from.chunk])),
+        Step::Reduce { from, into } => (into, Sign::AddsOwn, With::Chunks(from.buffer, vec![from.chunk])),
+    };
+    let verb = Verb { sign, with };
+    let same = |last: &&mut Cell| last.round.is_some() == round.is_some() && last.buffer == span.buffer;
+    if let Some(last) = cells.last_mut().filter(same)
+        && last.joins(span.chunk, &verb)
+    {
+        last.round = last.round.max(round);
+        return;
+    }
+    cells.push(Cell { buffer: span.buffer, chunks: vec![span.chunk], verbs: vec![verb], round });
+}
+
+/// Makes one of many cells that fare alike; also gives for each old cell the new one.
+fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
+    let (mut merged, mut places) = (Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let longer = (MANY..=rest.len()).map_while(|len| Some((len, Cell::of_all(&rest[..len])?)));
+        let (len, whole) = longer.last().map_or((1, None), |(len, whole)| (len, Some(whole)));
+        let first = rest.drain(..len).next();
+        merged.extend(whole.or(first));
+        places.extend(std::iter::repeat_n(merged.len() - 1, len));
+    }
+    (merged, places)
+}
+
+impl Cell {
+    /// Takes in one more step if the cell goes on with it.
+    fn joins(&mut self, chunk: usize, verb: &Verb) -> bool {
+        let travels = matches!(verb.sign, Sign::Sends | Sign::Takes);
+        if self.chunks == [chunk] && self.goes_on_with(verb.sign) {
+            self.push(verb.clone());
+            true
+        } else if travels && self.verbs == [verb.clone()] {
+            self.chunks.push(chunk);
+            true
+        } else {
+            false
+        }
+    }
+
+    /// A chunk is filled, then combined, then sent.
+    fn goes_on_with(&self, sign: Sign) -> bool {
+        let sends = self.verbs.last().is_some_and(|verb| verb.sign == Sign::Sends);
+        match sign {
+            Sign::Sends => true,
+            Sign::Adds | Sign::AddsOwn => !sends,
+            Sign::Takes | Sign::Copies => false,
+        }
+    }
+
+    fn push(&mut self, verb: Verb) {
+        match (self.verbs.last_mut(), verb) {
+            (
+                Some(Verb { sign: Sign::Sends, with: With::Ranks(peers) }),
+                Verb { sign: Sign::Sends, with: With::Ranks(more) },
+            ) => {
+                peers.extend(more);
+            }
+            (_, verb) => self.verbs.push(verb),
+        }
+    }
+
+    /// One for all of `cells`, if each is about a single chunk and they differ in nothing else.
+    fn of_all(cells: &[Self]) -> Option<Self> {
+        let Self { buffer, round, ref verbs, .. } = cells[0];
+        let shape = |cell: &Self| (cell.buffer, cell.round, cell.verbs.len(), cell.chunks.len());
+        if cells.iter().any(|cell| shape(cell) != (buffer, round, verbs.len(), 1)) {
+            return None;
+        }
+        let nth = |nth: usize| cells.iter().map(|cell| (cell.chunks[0], &cell.verbs[nth])).collect::<Vec<_>>();
+        let verbs = (0..verbs.len()).map(|verb| Verb::of_all(&nth(verb))).collect::<Option<_>>()?;
+        Some(Self { buffer, chunks: cells.iter().map(|cell| cell.chunks[0]).collect(), verbs, round })
+    }
+
+    pub(super) fn reduces(&self) -> bool {
+        self.verbs.iter().any(|verb| matches!(verb.sign, Sign::Adds | Sign::AddsOwn))
+    }
+
+    /// The cell in words, in lines of at most `limit` characters where words and lists allow it.
+    pub(super) fn lines(&self, world: usize, limit: usize) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        put(&mut lines, &format!("{}{}", name(self.buffer), Ranges(&self.chunks)), limit);
+        for verbs in self.verbs.chunk_by(|a, b| a.sign == Sign::Adds && b.sign == Sign::Adds) {
+            let one = Verb::one_after_another(verbs);
+            one.as_ref()
+                .map_or(verbs, std::slice::from_ref)
+                .iter()
+                .for_each(|verb| put(&mut lines, &verb.word(world), limit));
+        }
+        lines
+    }
+}
+
+/// Writes one more word: behind the last one, else on a line of its own, else on as many as it needs.
+fn put(lines: &mut Vec<String>, word: &str, limit: usize) {
+    let mut glue = if lines == &[""] { "" } else { " " };
+    let fits = |line: &str, glue: &str, part: &str| line.len() + glue.len() + part.len() <= limit;
+    let room = |lines: &Vec<String>| lines[lines.len() - 1].clone();
+    let whole = fits(&room(lines), glue, word) || fits("", "  ", word);
+    let parts: Vec<&str> = if whole { vec![word] } else { word.split_inclusive(',').collect() };
+    for part in parts {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.is_empty() || fits(line, glue, part) {
+            *line += glue;
+            *line += part;
+        } else {
+            lines.push(format!("  {part}"));
+        }
+        glue = "";
+    }
+}
+
+impl Verb {
+    /// One for what happens to each of these chunks, if it is the same.
+    fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
+        let first = each[0].1;
+        if each.iter().all(|(_, verb)| verb.sign == first.sign) {
+            let with = With::of_all(&each.iter().map(|(chunk, verb)| (*chunk, &verb.with)).collect::<Vec<_>>())?;
+            return Some(Self { sign: first.sign, with });
+        }
+        None
+    }
+
+    /// Many that are combined one after another are one list.
+    fn one_after_another(verbs: &[Self]) -> Option<Self> {
+        let ranks = |verb: &Self| if let With::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None };
+        let all = verbs.iter().map(ranks).collect::<Option<Vec<_>>>()?;
+        (verbs.len() >= MANY).then(|| Self { sign: verbs[0].sign, with: With::Ranks(all.concat()) })
+    }
+
+    fn word(&self, world: usize) -> String {
+        let sign = match self.sign {
+            Sign::Sends => "->",
+            Sign::Takes => "<-",
+            Sign::Adds | Sign::AddsOwn => "+=",
+            Sign::Copies => "=",
+        };
+        match &self.with {
+            With::Ranks(peers) if self.sign == Sign::Sends && world > 2 && peers.len() == world - 1 => {
+                "->all".to_owned()
+            }
+            With::Ranks(peers) => format!("{sign}{}", Ranges(peers)),
+            With::Owners => format!("{sign}own"),
+            With::Chunks(buffer, chunks) => format!("{sign}{}{}", name(*buffer), Ranges(chunks)),
+        }
+    }
+}
+
+impl With {
+    fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
+        let first = each[0].1;
+        let chunks = |with: &Self| match (with, first) {
+            (Self::Chunks(buffer, chunks), Self::Chunks(same, _)) if buffer == same => Some(chunks.clone()),
+            _ => None,
+        };
+        if let (Self::Chunks(buffer, _), Some(all)) =
+            (first, each.iter().map(|(_, with)| chunks(with)).collect::<Option<Vec<_>>>())
+        {
+            return Some(Self::Chunks(*buffer, all.concat()));
+        }
+        if each.iter().all(|(chunk, with)| **with == Self::Ranks(vec![*chunk])) {
+            return Some(Self::Owners);
+        }
+        each.iter().all(|(_, with)| *with == first).then(|| first.clone())
+    }
+}
+
+fn name(buffer: Buffer) -> &'static str {
+    match buffer {
+        Buffer::Input => "in",
+        Buffer::Output => "out",
+        Buffer::Scratch => "tmp",
+    }
+}
+
+/// `4..7,0` for 4, 5, 6, 7, 0; `3..1` for 3, 2, 1; `1..7/2` for 1, 3, 5, 7.
+pub(super) struct Ranges<'a>(pub(super) &'a [usize]);
+
+impl fmt::Display for Ranges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let [first, others @ ..] = rest {
+            let step = others.first().map_or(0, |second| second.abs_diff(*first));
+            let run = 1 + rest.windows(2).take_while(|pair| step_of(pair) == step_of(&rest[..2])).count();
+            let comma = if rest.len() == self.0.len() { "" } else { "," };
+            write!(f, "{comma}{first}")?;
+            let len = if step > 0 && run >= 3 + usize::from(step > 1) { run } else { 1 };
+            if len > 1 {
+                write!(f, "..{}", rest[len - 1])?;
+            }
+            if len > 1 && step > 1 {
+                write!(f, "/{step}")?;
+            }
+            rest = &rest[len..];
+        }
+        Ok(())
+    }
+}
+
+fn step_of(pair: &[usize]) -> isize {
+    pair[1] as isize - pair[0] as isize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_written_as_ranges() {
+        let lists: [(&[usize], &str); 9] = [
+            (&[], ""),
+            (&[5], "5"),
+            (&[1, 2], "1,2"),
+            (&[4, 5, 6, 7, 0], "4..7,0"),
+            (&[12, 11, 10, 9], "12..9"),
+            (&[1, 3, 5], "1,3,5"),
+            (&[1, 3, 5, 7, 9], "1..9/2"),
+            (&[13, 15, 1, 3, 5, 7], "13,15,1..7/2"),
+            (&[0, 1, 3, 4, 5], "0,1,3..5"),
+        ];
+        for (list, text) in lists {
+            assert_eq!(Ranges(list).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn words_that_are_too_long_are_cut_at_their_commas() {
+        let mut lines = vec![String::new()];
+        put(&mut lines, "tmp3,6,10,14", 10);
+        put(&mut lines, "<-12", 10);
+        assert_eq!(lines, ["tmp3,6,10,", "  14 <-12"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Bytes and values whose length not every rank knows beforehand.
+
+mod common;
+#[path = "common/spawn.rs"]
+mod spawn;
+
+use common::Lot;
+use maypole::{Communicator, Error, Local, Transport};
+use serde::{Deserialize, Serialize};
+use spawn::{World, as_each_rank, role};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+enum Setting {
+    Off,
+    Rate(f64),
+    Layers(Vec<(u16, String)>),
+    Table(BTreeMap<String, Option<i64>>),
+}
+
+/// Something other for every seed.
+fn setting(lot: &mut Lot) -> Setting {
+    let word = |lot: &mut Lot| format!("{:x}", lot.draw() >> lot.below(60));
+    match lot.below(4) {
+        0 => Setting::Off,
+        1 => Setting::Rate(lot.draw() as f64),
+        2 => Setting::Layers((0..lot.below(300)).map(|_| (lot.draw() as u16, word(lot))).collect()),
+        _ => Setting::Table((0..lot.below(300)).map(|_| (word(lot), Some(lot.draw() as i64))).collect()),
+    }
+}
+
+/// Refuses to be written down.
+#[derive(Debug, Deserialize)]
+struct Unwritable;
+
+impl Serialize for Unwritable {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("never"))
+    }
+}
+
+fn bytes(comm: &mut Communicator) {
+    let mut lot = Lot(5);
+    for (nth, len) in [0, 1, 39, 40, 41, 64, 65, 1000, 70_000, (3 << 20) + 1].into_iter().enumerate() {
+        let root = nth % comm.world();
+        let all: Vec<u8> = (0..len).map(|_| lot.draw() as u8).collect();
+        // What others have does not matter.
+        let mine = if comm.rank() == root { all.clone() } else { vec![1; nth * comm.rank()] };
+        assert!(comm.broadcast_bytes(mine, root).unwrap() == all, "{len} bytes");
+    }
+}
+
+fn values(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let mut lot = Lot(6);
+    for round in 0..12 {
+        let all: Vec<Setting> = (0..world).map(|_| setting(&mut lot)).collect();
+        let root = round % world;
+        let mine = (rank == root || round == 3).then(|| all[rank].clone());
+        assert_eq!(comm.broadcast_value(mine, root).unwrap(), all[root]);
+        let gathered = comm.gather_values(&all[rank], root).unwrap();
+        assert_eq!(gathered, (rank == root).then(|| all.clone()));
+        assert_eq!(comm.all_gather_values(&all[rank]).unwrap(), all);
+    }
+    assert_eq!(comm.all_gather_values(&()).unwrap(), vec![(); world]);
+}
+
+fn of_type<T>(result: Result<T, Error>) -> Error {
+    let Err(error) = result else { panic!("no error") };
+    assert!(error.is_harmless(), "{error}");
+    error
+}
+
+/// What cannot be written or read is an error, and does no harm.
+fn wrong(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let error = of_type(comm.broadcast_value::<u8>(None, 0));
+    let why = if rank == 0 { "the root brings no value" } else { "rank 0 brings nothing that could be written down" };
+    assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: {why}"));
+
+    let error = of_type(comm.broadcast_value((rank == 0).then_some(Unwritable), 0));
+    assert!(matches!(error, Error::Value { peer: 0, .. }), "{error:?}");
+    let error = of_type(if rank == 0 {
+        comm.all_gather_values(&Unwritable).map(drop)
+    } else {
+        comm.all_gather_values(&7u8).map(drop)
+    });
+    assert!(matches!(error, Error::Value { peer: 0, .. }), "{error:?}");
+    assert!(of_type(comm.broadcast_value(Some(1u8), world)).to_string().contains("is not one of"));
+
+    // Rank 0 sends a text, and others expect something shorter, or what no text is.
+    if rank == 0 {
+        comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
+        comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
+    } else {
+        let error = of_type(comm.broadcast_value::<u8>(None, 0));
+        let why = "brings what is no value of the type asked for: 6 of its 7 bytes are left over";
+        assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: rank 0 {why}"));
+        let error = of_type(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
+        assert!(matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("no value of the type")), "{error}");
+    }
+    comm.barrier().unwrap();
+}
+
+fn everything(mut comm: Communicator) {
+    bytes(&mut comm);
+    values(&mut comm);
+    wrong(&mut comm);
+    values(&mut comm);
+    comm.close().unwrap();
+}
+
+#[test]
+#[ignore = "a rank process of the other tests"]
+fn a_rank_of_another_test() {
+    match role().as_deref() {
+        None => {}
+        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
+        Some(_) => as_each_rank(everything),
+    }
+}
+
+#[test]
+fn values_of_processes() {
+    for way in ["shm", "tcp"] {
+        World::new(way, 3).start().succeed();
+    }
+    World::new("mixed", 4).hosts(&[0, 1, 1, 0]).start().succeed();
+}
+
+#[test]
+fn values_of_threads() {
+    for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
+    }
+}
