@@ -8,7 +8,7 @@ use crate::service::{Cause, CauseKind};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
@@ -68,8 +68,12 @@ impl Progress {
             self.join();
             return None;
         }
+        if self.thread.thread().id() == thread::current().id() {
+            // A request owned its communicator, and is the last that did: nobody else can take the engine.
+            return None;
+        }
         self.tell(Order::Give);
-        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !std::thread::panicking());
+        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !thread::panicking());
         if kit.is_some() {
             self.join();
         }

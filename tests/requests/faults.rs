@@ -6,6 +6,7 @@ use maypole::{Communicator, Error, Local, Operation, Request};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -190,4 +191,36 @@ fn a_panic_with_requests_in_flight_does_not_hold_anybody_up() {
         }
     });
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+}
+
+/// Says when it is dropped.
+struct Told(Sender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A request may own, by the way of a user's type, the communicator that runs it, and outlive every other owner.
+#[test]
+fn a_communicator_may_end_on_its_own_thread() {
+    let (sender, ended) = channel();
+    let sender = &sender;
+    Local::new(2).timeout(LIMIT).run(|comm| {
+        let sender = sender.clone();
+        let (go, gone) = channel();
+        let comm = Arc::new(Mutex::new(comm));
+        let mut locked = comm.lock().unwrap();
+        // Dropped in this order.
+        let owners = (Arc::clone(&comm), Told(sender));
+        let _detached = locked.start(owners, move |comm, _| {
+            gone.recv().unwrap();
+            comm.barrier()
+        });
+        drop(locked);
+        drop(comm);
+        go.send(()).unwrap();
+    });
+    (0..2).for_each(|_| ended.recv_timeout(LIMIT).unwrap());
 }
