@@ -55,19 +55,22 @@ impl Peers {
         out.into_iter().flatten().map(|link| link.counters().payload()).sum()
     }
 
-    /// Lets messages travel within `scope`: `sent` and `received` are those of this step, forward and backward, each in
-    /// the order in which their sender makes them. A message has `length` numbers.
+    /// Lets messages travel within `scope`: so many are `sent` in this step, and these `received`, forward and backward,
+    /// each in the order in which their sender makes them. A message has `length` numbers.
+    ///
+    /// If this rank gives fewer, because its step failed, the neighbours are told instead of waiting in vain, and fail too.
     pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope, T: Real>(
         &'scope mut self,
         scope: &'scope Scope<'scope, '_>,
-        received: [Vec<K>; 2],
+        (sent, received): ([usize; 2], [Vec<K>; 2]),
         length: usize,
     ) -> Mail<'scope, K, T> {
         let mut mail = Mail { out: Vec::new(), coming: Vec::new(), arrived: HashMap::new(), threads: Vec::new() };
-        for ([out, coming], keys) in [&mut self.forward, &mut self.backward].into_iter().zip(received) {
+        let links = [&mut self.forward, &mut self.backward].into_iter().zip(sent);
+        for (([out, coming], sent), keys) in links.zip(received) {
             if let Some(link) = out {
                 let (give, given) = channel::<Vec<T>>();
-                mail.threads.push(scope.spawn(move || given.iter().try_for_each(|data| link.send(&data, 1, 0))));
+                mail.threads.push(scope.spawn(move || send_all(link, sent, &given)));
                 mail.out.push(give);
             }
             if let Some(link) = coming {
@@ -78,6 +81,16 @@ impl Peers {
         }
         mail
     }
+}
+
+fn send_all<T: Real>(link: &mut Communicator, count: usize, given: &Receiver<Vec<T>>) -> Result<()> {
+    let mut sent = 0;
+    for data in given {
+        link.send(&data, 1, 0)?;
+        sent += 1;
+    }
+    // A message of another length is an error at its receiver.
+    if sent < count { link.send::<T>(&[], 1, 0) } else { Ok(()) }
 }
 
 fn receive_all<K, T: Real>(

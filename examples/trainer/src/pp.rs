@@ -22,6 +22,7 @@ use crate::peers::Peers;
 use crate::pp_plan::{Op, Pass, Plan};
 use crate::pp_trace::{Span, Trace};
 use maypole::Result;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -55,19 +56,20 @@ pub fn execute<T: Real>(
 ) -> Result<Trace> {
     let (mut spans, mut own) = (Vec::new(), HashMap::<Op, Vec<T>>::new());
     std::thread::scope(|scope| {
-        let mut mail = peers.open(scope, incoming(plan, rank), length);
+        let mut mail = peers.open(scope, (outgoing(plan, rank), incoming(plan, rank)), length);
         for op in plan.ops[rank].iter().copied() {
             let input = match source(plan, rank, op) {
                 None => Vec::new(),
                 Some(from) if from == rank => own.remove(&op).expect("a plan has work before what needs it"),
                 Some(_) => mail.take(way(op), op)?,
             };
-            let begun = start.elapsed().as_secs_f64();
+            let (begun, worked) = (start.elapsed().as_secs_f64(), processor_time());
             let output = match op.pass {
                 Pass::Forward => stages.forward(op.micro, op.chunk, input)?,
                 Pass::Backward => stages.backward(op.micro, op.chunk, input)?,
             };
-            spans.push(Span { rank, op, start: begun, end: start.elapsed().as_secs_f64() });
+            let work = processor_time() - worked;
+            spans.push(Span { rank, op, start: begun, end: start.elapsed().as_secs_f64(), work });
             match plan.after(rank, op) {
                 Some((to, next)) if to == rank => drop(own.insert(next, output)),
                 Some(_) => mail.give(way(op), output)?,
@@ -79,6 +81,12 @@ pub fn execute<T: Real>(
     Ok(Trace { ranks: plan.ranks, chunks: plan.chunks, spans })
 }
 
+/// Seconds that this thread has had a core for.
+fn processor_time() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
 /// Activations go to the next rank, gradients to the previous.
 fn way(op: Op) -> usize {
     usize::from(op.pass == Pass::Backward)
@@ -88,6 +96,16 @@ fn way(op: Op) -> usize {
 fn source(plan: &Plan, rank: usize, op: Op) -> Option<usize> {
     let (from, before) = plan.before(rank, op)?;
     (before.pass == op.pass).then_some(from)
+}
+
+/// How many messages `rank` sends on either way.
+fn outgoing(plan: &Plan, rank: usize) -> [usize; 2] {
+    let mut outgoing = [0; 2];
+    for op in &plan.ops[rank] {
+        let leaves = plan.after(rank, *op).is_some_and(|(to, _)| to != rank);
+        outgoing[way(*op)] += usize::from(leaves);
+    }
+    outgoing
 }
 
 /// What comes to `rank` on either way, in the order in which it is sent.
@@ -153,5 +171,44 @@ mod tests {
                 });
             }
         }
+    }
+
+    /// Fails in the middle of a step on one rank.
+    struct Failing {
+        diary: Diary,
+        fails: usize,
+    }
+
+    impl Stages<f64> for Failing {
+        fn forward(&mut self, micro: usize, chunk: usize, input: Vec<f64>) -> Result<Vec<f64>> {
+            if self.diary.rank == self.fails && micro == 1 {
+                // There is no such root.
+                Communicator::local(1).remove(0).broadcast(&mut [0.0], 9)?;
+            }
+            self.diary.forward(micro, chunk, input)
+        }
+
+        fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<f64>) -> Result<Vec<f64>> {
+            self.diary.backward(micro, chunk, gradient)
+        }
+    }
+
+    #[test]
+    fn when_one_rank_fails_all_fail_and_none_waits() {
+        let (ranks, begun) = (3, Instant::now());
+        for schedule in [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)] {
+            let plan = schedule.plan(ranks, 6).unwrap();
+            for fails in 0..ranks {
+                Communicator::run_local(ranks, |comm| {
+                    let group = Group::new(comm, Order::Fast);
+                    let diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
+                    let mut stages = Failing { diary, fails };
+                    let mut peers = Peers::new(&group).unwrap();
+                    let failed = execute(&plan, group.rank(), &mut peers, &mut stages, 2, Instant::now());
+                    assert!(failed.is_err(), "{} rank {} after {fails}", schedule.name(), group.rank());
+                });
+            }
+        }
+        assert!(begun.elapsed() < Communicator::local(1)[0].timeout() / 2, "nobody waited for a time-out");
     }
 }

@@ -20,16 +20,18 @@ pub struct Span {
     pub start: f64,
     /// When it ended.
     pub end: f64,
+    /// How long it had a core for: less than the time between, if others wanted the core too.
+    pub work: f64,
 }
 
 impl Span {
     /// Numbers of a span as a message.
-    pub const NUMBERS: usize = 6;
+    pub const NUMBERS: usize = 7;
 
     /// The span as numbers, for a message.
     pub fn to_numbers(&self) -> [f64; Self::NUMBERS] {
         let backward = f64::from(u8::from(self.op.pass == Pass::Backward));
-        [self.rank as f64, backward, self.op.micro as f64, self.op.chunk as f64, self.start, self.end]
+        [self.rank as f64, backward, self.op.micro as f64, self.op.chunk as f64, self.start, self.end, self.work]
     }
 
     /// What [`to_numbers`](Self::to_numbers) was made of.
@@ -37,10 +39,10 @@ impl Span {
     /// # Panics
     /// If there are not as many numbers.
     pub fn from_numbers(numbers: &[f64]) -> Self {
-        let [rank, backward, micro, chunk, start, end] = *numbers else { panic!("a span is six numbers") };
+        let [rank, backward, micro, chunk, start, end, work] = *numbers else { panic!("a span is seven numbers") };
         let pass = if backward == 0.0 { Pass::Forward } else { Pass::Backward };
         let op = Op { pass, micro: micro as usize, chunk: chunk as usize };
-        Self { rank: rank as usize, op, start, end }
+        Self { rank: rank as usize, op, start, end, work }
     }
 }
 
@@ -66,12 +68,12 @@ impl Trace {
         self
     }
 
-    /// The mean time of each rank's operations by pass and stage: what a simulation may use as the cost.
+    /// The mean work of each rank's operations by pass and stage: what a simulation may use as the cost.
     pub fn costs(&self) -> impl Fn(usize, Op) -> f64 + use<> {
         let mut sums = HashMap::<_, (f64, f64)>::new();
-        for Span { rank, op, start, end } in &self.spans {
+        for Span { rank, op, work, .. } in &self.spans {
             let (sum, count) = sums.entry((*rank, op.pass, op.chunk)).or_default();
-            (*sum, *count) = (*sum + end - start, *count + 1.0);
+            (*sum, *count) = (*sum + work, *count + 1.0);
         }
         move |rank, op| sums.get(&(rank, op.pass, op.chunk)).map_or(0.0, |(sum, count)| sum / count)
     }
@@ -118,8 +120,9 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
                 };
                 let Some(ready) = ready else { break };
                 let start = free[rank].max(ready);
-                free[rank] = start + cost(rank, op);
-                done.push(Span { rank, op, start, end: free[rank] });
+                let work = cost(rank, op);
+                free[rank] = start + work;
+                done.push(Span { rank, op, start, end: free[rank], work });
                 next[rank] += 1;
             }
         }

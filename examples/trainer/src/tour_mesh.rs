@@ -13,7 +13,7 @@ use crate::mesh::{Axis, Mesh};
 use crate::moe::Router;
 use crate::optim::Rule;
 use crate::pp_plan::Schedule;
-use crate::pp_trace::Trace;
+use crate::pp_trace::{Trace, simulate};
 use crate::schedule;
 use crate::setup::{Exchange, Setup};
 use crate::theory::{Site, Traffic};
@@ -149,17 +149,24 @@ impl Stop {
         }
     }
 
-    /// Measured with two ranks alone: more share the cores of a small machine, and their waits are not the pipeline's. The
-    /// median of all steps.
-    fn bubble(&self, seen: &[Seen]) -> Option<[f64; 2]> {
-        let ranks = self.setup.mesh.size(Axis::Pp);
+    /// With two ranks alone: more would share the cores of a small machine. Medians of all steps.
+    fn bubble(&self, seen: &[Seen]) -> Option<[f64; 3]> {
+        let (ranks, schedule) = (self.setup.mesh.size(Axis::Pp), self.setup.schedule);
         if ranks != 2 || self.setup.mesh.world() != 2 {
             return None;
         }
-        let mut idle: Vec<f64> = seen[0].traces.iter().map(Trace::idle).collect();
-        idle.sort_by(f64::total_cmp);
-        Some([idle[idle.len() / 2], self.setup.schedule.idle(ranks, self.setup.micros)])
+        let plan = schedule.plan(ranks, self.setup.micros).expect("it ran");
+        let replay = |trace: &Trace| simulate(&plan, trace.costs()).expect("it ended").idle();
+        let traces = &seen[0].traces;
+        let (clock, work) = (median(traces.iter().map(Trace::idle)), median(traces.iter().map(replay)));
+        Some([clock, work, schedule.idle(ranks, self.setup.micros)])
     }
+}
+
+fn median(of: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = of.collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
 }
 
 /// What a rank saw.

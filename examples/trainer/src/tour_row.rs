@@ -27,8 +27,9 @@ pub struct Row {
     pub memory: [Memory; 2],
     /// Bytes that leave rank 0 in a step, measured and by theory.
     pub wire: [u64; 2],
-    /// The share of time in which ranks of the pipeline wait, measured and by the formula for equal stages.
-    pub bubble: Option<[f64; 2]>,
+    /// The share of time in which ranks of the pipeline wait: by the clock, which shows too who else wanted the cores; by
+    /// the plan with the measured work of each operation; by the formula for equal stages.
+    pub bubble: Option<[f64; 3]>,
     /// Of the whole run.
     pub seconds: f64,
 }
@@ -48,7 +49,7 @@ impl Row {
 pub fn table(rows: &[Row]) -> String {
     let mut text = format!(
         "{:<26} {:<18} {:<26} {:>23} {:>21} {:>15} {:>8}\n",
-        "axis", "mesh", "against one process", "KiB/rank (theory)", "KiB sent (theory)", "idle (formula)", "seconds"
+        "axis", "mesh", "against one process", "KiB/rank (theory)", "KiB sent (theory)", "idle *", "seconds"
     );
     for row in rows {
         let equal = match row.equal {
@@ -59,12 +60,15 @@ pub fn table(rows: &[Row]) -> String {
         let memory = row.memory.map(|memory| kib(memory.total() as u64));
         let memory = format!("{:.1} ({:.1})", memory[0], memory[1]);
         let wire = format!("{:.1} ({:.1})", kib(row.wire[0]), kib(row.wire[1]));
-        let bubble = row.bubble.map_or(String::new(), |[a, b]| format!("{:.1} % ({:.1})", 100.0 * a, 100.0 * b));
+        let bubble = row.bubble.map_or(String::new(), |idle| {
+            let [clock, work, formula] = idle.map(|idle| 100.0 * idle);
+            format!("{clock:.0} {work:.0} {formula:.0} %")
+        });
         let (axis, mesh, sign) = (&row.axis, &row.mesh, if row.holds() { ' ' } else { '!' });
         text += &format!(
             "{axis:<26} {mesh:<18} {equal:<26} {memory:>23} {wire:>21} {bubble:>15} {:>7.1}{sign}\n",
             row.seconds
         );
     }
-    text
+    text + "* of the pipeline: by the clock, by the measured work of each operation, by the formula for equal stages\n"
 }

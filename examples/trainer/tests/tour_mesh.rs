@@ -9,5 +9,8 @@ fn every_stop_holds() {
     println!("{}", table(&rows));
     for row in &rows {
         assert!(row.holds(), "{row:?}");
+        // What is measured of work is the bubble that stages have which are not quite equal.
+        let near = row.bubble.is_none_or(|[_, work, formula]| (work - formula).abs() < 0.25);
+        assert!(near, "{}: idle {:?}", row.axis, row.bubble);
     }
 }
