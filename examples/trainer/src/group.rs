@@ -1,13 +1,15 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
 //! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
-//! nothing. Time spent in calls is noted in a [`Timeline`]: it is what communication costs that nothing hides.
+//! nothing. Time spent in calls, or waiting for those that were started, is noted in a [`Timeline`]: it is what communication
+//! costs that nothing hides.
 
 use crate::layout::Slice;
 use crate::math::{Number, take};
 use crate::timeline::{Kind, Timeline};
-use maypole::{Communicator, Element, ReduceOp, Result};
+use maypole::{Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// In which order contributions are added.
@@ -85,7 +87,7 @@ impl Group {
         self.inner.borrow().calls
     }
 
-    /// Bytes of payload that left this rank for the others so far, as the library counts them.
+    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits for what is under way.
     pub fn payload(&self) -> u64 {
         self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
     }
@@ -195,27 +197,49 @@ impl Group {
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_all_reduce<T: Number>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
-        self.all_reduce(&mut data)?;
-        Ok(Pending { data })
+    pub fn start_all_reduce<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let request = self.start(|comm| comm.start_all_reduce(data, ReduceOp::Sum));
+        Ok(self.pending(Way::Whole(request)))
     }
 
     /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`Pending::wait`].
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_reduce_scatter<T: Number>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
-        self.reduce_scatter(&mut data)?;
-        Ok(Pending { data })
+    pub fn start_reduce_scatter<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let sum = vec![T::zero(); mine.len()];
+        let request = self.start(|comm| comm.start_reduce_scatter_v(data, sum, &counts, ReduceOp::Sum));
+        Ok(self.pending(Way::Part(request, mine)))
     }
 
     /// Starts [`all_gather`](Self::all_gather); the result is had from [`Pending::wait`].
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_all_gather<T: Element>(&self, mut data: Vec<T>) -> Result<Pending<T>> {
-        self.all_gather(&mut data)?;
-        Ok(Pending { data })
+    pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let (mine, counts) = (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        let request = self.start(|comm| comm.start_all_gather_v(mine, data, &counts));
+        Ok(self.pending(Way::Gathered(request)))
+    }
+
+    fn start<R>(&self, start: impl FnOnce(&mut Communicator) -> R) -> R {
+        let mut inner = self.inner.borrow_mut();
+        inner.calls += 1;
+        start(inner.comm.as_mut().expect("a group of one calls nobody"))
+    }
+
+    fn pending<T>(&self, way: Way<T>) -> Pending<T> {
+        Pending { way, timeline: self.timeline.clone() }
     }
 
     /// How many of `len` elements are in each rank's part.
@@ -224,19 +248,40 @@ impl Group {
     }
 }
 
-/// A collective under way.
+/// A collective under way, while this rank computes.
 #[derive(Debug)]
 #[must_use = "the result is had from `wait`"]
 pub struct Pending<T> {
-    data: Vec<T>,
+    way: Way<T>,
+    timeline: Timeline,
 }
 
-impl<T> Pending<T> {
+#[derive(Debug)]
+enum Way<T> {
+    Done(Vec<T>),
+    Whole(Request<Vec<T>>),
+    /// What was brought and this rank's part of the sum, which belongs there in it.
+    Part(Request<(Vec<T>, Vec<T>)>, Range<usize>),
+    /// This rank's part and the whole.
+    Gathered(Request<(Vec<T>, Vec<T>)>),
+}
+
+impl<T: Copy> Pending<T> {
     /// The result, once it is there.
     ///
     /// # Errors
     /// As the library's.
     pub fn wait(self) -> Result<Vec<T>> {
-        Ok(self.data)
+        let way = self.way;
+        self.timeline.record(Kind::Wait, || match way {
+            Way::Done(data) => Ok(data),
+            Way::Whole(request) => request.wait(),
+            Way::Part(request, mine) => {
+                let (mut data, sum) = request.wait()?;
+                data[mine].copy_from_slice(&sum);
+                Ok(data)
+            }
+            Way::Gathered(request) => Ok(request.wait()?.1),
+        })
     }
 }

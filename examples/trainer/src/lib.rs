@@ -28,7 +28,6 @@
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
 //! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
-//! | [`tour_mesh`], [`tour_row`] | every one of these axes beside one process, and the table of that |
 //! | [`dp`], [`accum`] | data parallelism in buckets; micro-batches |
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
 //! | [`clip`] | the norm of a gradient that nobody has whole |
@@ -39,6 +38,7 @@
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
+//! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
 #![deny(unsafe_code)]
 
 pub mod accum;
@@ -99,6 +99,8 @@ pub mod sp;
 pub mod store;
 pub mod theory;
 pub mod timeline;
+pub mod tour;
+mod tour_data;
 pub mod tour_mesh;
 pub mod tour_row;
 pub mod tp;

@@ -7,6 +7,7 @@ mod plan;
 mod progress;
 mod ranks;
 mod run;
+mod tour;
 
 use clap::Parser;
 
@@ -19,6 +20,8 @@ enum Command {
     /// Without a launcher the ranks of the mesh are threads of this process, or processes with --processes. Under a
     /// launcher (maypole run, torchrun, mpirun, srun) this is one rank, and the mesh must have as many as were started.
     Run(Box<options::Args>),
+    /// Train over every axis, compare each with one process, and show what a rank holds and sends beside theory.
+    Tour(tour::Args),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
     /// Draw pipelines, and say how much of their time ranks wait.
@@ -30,6 +33,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Run(args) => ranks::start(&args.resolve()?),
+        Command::Tour(args) => tour::run(&args),
         Command::Bench(args) => {
             bench::run(&args);
             Ok(())

@@ -1,0 +1,218 @@
+//! The tour's stops for data parallelism, its shardings, precision and checkpoints.
+
+use crate::checkpoint::{load, save};
+use crate::group::{Group, Order};
+use crate::memory::{Memory, wire};
+use crate::optim::Rule;
+use crate::precision::Scale;
+use crate::schedule::Schedule;
+use crate::session::Session;
+use crate::sharding::Sharding;
+use crate::tour::{Row, Show, Stop};
+use crate::verify::{Difference, First, Outcome, Recipe};
+use half::{bf16, f16};
+use maypole::Communicator;
+use std::time::Instant;
+
+const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
+const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+/// What is shown here.
+pub(crate) fn stops() -> Vec<Stop> {
+    let stop = |axis, show| Stop { axis, show: Show::Data(show) };
+    vec![
+        stop("data, sums overlapped", |axis| Shown::of(axis, 2, DATA).row()),
+        stop("data, sums afterwards", |axis| Shown::of(axis, 4, LATE).row()),
+        stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
+        stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
+        stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
+        stop("ZeRO-2, micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 2, FSDP).row()),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 4, FSDP).row()),
+        stop("ZeRO-3, clipped", |axis| Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()),
+        stop("local SGD, each step", |axis| {
+            Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
+        }),
+        stop("recomputed activations", |axis| Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()),
+        stop("bf16", |axis| Shown { half: Some(|it| it.narrow::<bf16>()), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("f16, scaled loss", |axis| Shown { half: Some(scaled), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("checkpoint, there and back", resharded),
+    ]
+}
+
+fn scaled(session: &mut Session<f32>) {
+    session.narrow::<f16>();
+    session.scale = Some(Scale::default());
+}
+
+/// What a stop trains.
+#[derive(Clone, Copy)]
+struct Shown {
+    axis: &'static str,
+    ranks: usize,
+    micro: usize,
+    sharding: Sharding,
+    rule: Rule,
+    clip: bool,
+    recompute: bool,
+    half: Option<fn(&mut Session<f32>)>,
+}
+
+/// What is asked for.
+enum Criterion {
+    Bitwise,
+    /// Losses and weights within one part in a million.
+    Close,
+    /// The last losses within one part in a hundred.
+    Loss,
+}
+
+impl Criterion {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Bitwise => "bitwise",
+            Self::Close => "loss, weights 1e-6",
+            Self::Loss => "last losses 1e-2",
+        }
+    }
+
+    /// How far apart, and whether that is near enough.
+    fn judge(&self, ours: &Outcome, theirs: &Outcome) -> (f64, bool) {
+        let Difference { loss, weights, bitwise } = ours.difference(theirs);
+        let last = |outcome: &Outcome| outcome.losses.iter().rev().take(5).sum::<f64>();
+        let last = (last(ours) - last(theirs)).abs() / last(theirs);
+        match self {
+            Self::Bitwise => (loss.max(weights), bitwise),
+            Self::Close => (loss.max(weights), loss < 1e-6 && weights < 1e-6),
+            Self::Loss => (last, last < 1e-2),
+        }
+    }
+}
+
+impl Shown {
+    fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
+        Self { axis, ranks, micro: 1, sharding, rule: Rule::ADAMW, clip: false, recompute: false, half: None }
+    }
+
+    fn recipe(&self) -> Recipe {
+        let (schedule, steps) = match self.rule {
+            Rule::Sgd => (Schedule::constant(0.1), 20),
+            Rule::AdamW { .. } => (Schedule::constant(1e-3), 10),
+        };
+        Recipe { rule: self.rule, schedule, steps, clip: self.clip.then_some(0.5), ..Recipe::default() }
+    }
+
+    fn criterion(&self) -> Criterion {
+        match self.sharding {
+            _ if self.half.is_some() => Criterion::Loss,
+            Sharding::Local { .. } => Criterion::Close,
+            _ if self.clip => Criterion::Close,
+            _ => Criterion::Bitwise,
+        }
+    }
+
+    /// Whether a step asks for the norm because the loss is scaled.
+    fn scaled(&self) -> bool {
+        self.axis.starts_with("f16")
+    }
+
+    fn row(self) -> Row {
+        let (recipe, criterion) = (self.recipe(), self.criterion());
+        let first = match self.sharding {
+            Sharding::Zero2 | Sharding::Fsdp { .. } => First::Ranks,
+            _ => First::MicroBatches,
+        };
+        let start = Instant::now();
+        let prepare = |session: &mut Session<f32>, _: &Group| {
+            session.gpt.recompute = self.recompute;
+            if let Some(half) = self.half {
+                half(session);
+            }
+        };
+        let look = |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
+        let (outcome, seen) = recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
+        let seconds = start.elapsed().as_secs_f64();
+        let (difference, pass) = criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
+        let most = |of: fn(&(Memory, u64)) -> u64| seen.iter().map(of).max().unwrap_or(0);
+        let parameters = recipe.config.parameters();
+        let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states());
+        // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the norm.
+        let told = 1 + usize::from(self.clip || self.scaled());
+        let sent = 4.0 * wire(self.sharding, parameters, self.ranks, self.micro) + (8 * told * (self.ranks - 1)) as f64;
+        Row {
+            axis: self.axis.to_owned(),
+            mesh: format!("dp={}", self.ranks),
+            ranks: self.ranks,
+            criterion: criterion.name().to_owned(),
+            difference,
+            pass,
+            params_bytes: most(|(memory, _)| memory.weights as u64),
+            params_bytes_theory: theory.weights as u64,
+            grads_bytes: most(|(memory, _)| memory.gradients as u64),
+            grads_bytes_theory: theory.gradients as u64,
+            optimizer_bytes: most(|(memory, _)| memory.optimizer as u64),
+            optimizer_bytes_theory: theory.optimizer as u64,
+            wire_bytes: most(|(_, sent)| *sent) / recipe.steps,
+            wire_bytes_theory: sent.round() as u64,
+            bubble: 0.0,
+            bubble_theory: 0.0,
+            seconds,
+        }
+    }
+}
+
+/// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and goes on.
+fn resharded(axis: &'static str) -> Row {
+    let shown = Shown::of(axis, 2, Sharding::Zero1);
+    let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
+    let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
+    let start = Instant::now();
+    let stay = |ranks, sharding, recipe: &Recipe| {
+        let outcomes = Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Ranks);
+            let mut session = recipe.session(&group, sharding);
+            if let Some(place) = crate::checkpoint::latest(&folder) {
+                load(&mut session, &place).expect("it was written just now");
+            }
+            // Nobody writes before all have read.
+            group.sum(0.0).expect("all ranks are here");
+            let rows = |text: &crate::data::Text, step| vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()];
+            let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
+            save(&mut session, &group, group.slice(), &folder).expect("the folder for temporary files is writable");
+            let memory = (Memory::of(&session), group.payload());
+            outcome.weights = session.store.all_weights().expect("all ranks call the same");
+            (outcome, memory)
+        });
+        outcomes.into_iter().next().expect("there is a rank 0")
+    };
+    let first = stay(2, shown.sharding, &half).0;
+    stay(4, FSDP, &half);
+    let (last, (memory, _)) = stay(2, shown.sharding, &whole);
+    let seconds = start.elapsed().as_secs_f64();
+    // What is left behind by a failure here is in the system's folder for such things.
+    let _ = std::fs::remove_dir_all(&folder);
+    let losses = [first.losses, last.losses].concat();
+    let alone = whole.alone(2, 1, First::MicroBatches);
+    let (difference, pass) = Criterion::Bitwise.judge(&Outcome { losses, ..last }, &alone);
+    let theory = Memory::theory(shown.sharding, whole.config.parameters(), 2, 2);
+    Row {
+        axis: axis.to_owned(),
+        mesh: "dp=2, 4, 2".to_owned(),
+        ranks: 4,
+        criterion: Criterion::Bitwise.name().to_owned(),
+        difference,
+        pass,
+        params_bytes: memory.weights as u64,
+        params_bytes_theory: theory.weights as u64,
+        grads_bytes: memory.gradients as u64,
+        grads_bytes_theory: theory.gradients as u64,
+        optimizer_bytes: memory.optimizer as u64,
+        optimizer_bytes_theory: theory.optimizer as u64,
+        wire_bytes: 0,
+        wire_bytes_theory: 0,
+        bubble: 0.0,
+        bubble_theory: 0.0,
+        seconds,
+    }
+}
