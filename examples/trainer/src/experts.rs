@@ -45,11 +45,12 @@ pub struct Experts {
 /// What the routers of a rank are told and see in a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// Groups of tokens in the whole batch, over which the auxiliary loss is a mean.
-    pub groups: usize,
+    /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch, times the scale of the
+    /// loss if it has one.
+    pub share: f64,
     /// Whether to write down: not when a forward pass is made again for its backward pass.
     pub open: bool,
-    /// The auxiliary losses of this rank's tokens, as parts of that mean.
+    /// The auxiliary losses of this rank's tokens, each times that.
     pub loss: f64,
     /// Tokens sent to each expert of the whole model, from this rank's tokens.
     pub load: Vec<u64>,
@@ -80,7 +81,7 @@ impl Experts {
         if !ledger.open {
             return;
         }
-        ledger.loss += routed.loss / ledger.groups as f64;
+        ledger.loss += routed.loss * ledger.share;
         ledger.dropped += routed.dropped();
         ledger.here += routes.load.iter().sum::<usize>();
         ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
@@ -169,8 +170,8 @@ impl<T: Real> FeedForward<T> for Experts {
         let drows = Gates::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
 
-        let groups = self.ledger.borrow().groups;
-        let dlogits = self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), groups);
+        let share = self.ledger.borrow().share;
+        let dlogits = self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), share);
         let mut dh = vec![T::zero(); h.len()];
         on.linear_backward(&mut dh, drouter, &dlogits, h, router, width);
         for (choice, drow) in routed.choices.iter().zip(drows.chunks_exact(width)) {

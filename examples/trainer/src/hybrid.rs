@@ -113,8 +113,11 @@ impl<T: Real> Worker<T> {
     /// As every collective.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<Outcome> {
         let (start, began) = (Instant::now(), self.epoch.elapsed().as_secs_f64());
-        let batches = self.batches(text, self.session.step, rows);
-        *self.ledger.borrow_mut() = Ledger { groups: self.routing_groups(rows), ..Ledger::default() };
+        let mut batches = self.batches(text, self.session.step, rows);
+        let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
+        batches.iter_mut().for_each(|batch| batch.weight *= scale);
+        let share = scale / self.routing_groups(rows) as f64;
+        *self.ledger.borrow_mut() = Ledger { share, ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
         let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);

@@ -79,17 +79,17 @@ impl Router {
     }
 
     /// The gradient of the logits, from `gates` (that of each choice's gate, zero for dropped ones) and from the
-    /// auxiliary loss, whose mean is over `groups` groups.
+    /// auxiliary loss, of which that of each group is multiplied by `share`: one over all groups, for a mean.
     ///
     /// # Panics
     /// If there is not one gate for each choice.
-    pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], groups: usize) -> Vec<T> {
+    pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], share: f64) -> Vec<T> {
         assert_eq!(gates.len(), routed.choices.len(), "one gradient for each choice");
         let mut gradient = vec![T::zero(); routed.probabilities.len()];
         let each = self.group * self.top;
         for (group, slice) in gradient.chunks_exact_mut(self.group * self.experts).enumerate() {
             let shares = self.shares(&routed.choices[group * each..][..each]);
-            let factor = f64::from(self.balance) * self.experts as f64 / (self.group * groups) as f64;
+            let factor = f64::from(self.balance) * self.experts as f64 / self.group as f64 * share;
             for row in slice.chunks_exact_mut(self.experts) {
                 row.iter_mut().zip(&shares).for_each(|(gradient, share)| *gradient = T::of(factor * share));
             }
@@ -247,7 +247,7 @@ mod tests {
             let chosen: Vec<usize> = routed.choices.iter().map(|choice| choice.expert).collect();
             (gates + routed.loss / 2.0, chosen)
         };
-        let gradient = router.backward(&router.route(&logits), &pulls, 2);
+        let gradient = router.backward(&router.route(&logits), &pulls, 0.5);
         let (mut compared, step) = (0, 1e-5);
         for at in 0..logits.len() {
             let moved = |by: f64| {

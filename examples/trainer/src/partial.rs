@@ -10,7 +10,8 @@
 //! everything but experts                     ep     the expert axis divides rows of the batch too
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: for each unit and line above one all-reduce, a step. Cost: the first line is a few vectors; the second is the data parallelism of the expert axis.
+//! What is sharded: nothing more. Which collective runs where: for each unit and line above one all-reduce, a step. Cost: the first line
+//! is a few vectors; the second is the data parallelism of the expert axis.
 //!
 //! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store, whichever it is.
 

@@ -95,6 +95,18 @@ fn recomputing_changes_nothing() {
     }
 }
 
+/// A scale is a power of two, so what is scaled and scaled back has the same bits; what is not scaled alike has not.
+#[test]
+fn scaling_the_loss_changes_nothing() {
+    let task = Task { steps: 2, ..Task::small() };
+    let experts = Setup { router: Some(router(4)), ..mesh("pp=2,ep=2") };
+    for (task, setup) in [(task.clone(), mesh("dp=2,tp=2")), (task.with_experts(4), experts)] {
+        let plain: Run<f64> = train(&task, &setup);
+        let scaled = train(&Task { scale: true, ..task }, &setup);
+        assert!(scaled.same_bits(&plain), "{}: {:?}", setup.mesh, scaled.far(&plain));
+    }
+}
+
 #[test]
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = Task::small();

@@ -13,6 +13,7 @@ use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
 use maypole_trainer::optim::Rule;
 use maypole_trainer::pp_plan::Plan;
+use maypole_trainer::precision::Scale;
 use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
@@ -31,19 +32,30 @@ pub struct Task {
     pub clip: Option<f64>,
     /// Whether activations are computed again.
     pub recompute: bool,
+    /// Whether the loss is scaled, as for narrow numbers.
+    pub scale: bool,
 }
 
 impl Task {
     /// The model of the criteria: 20 steps of gradient descent on 8 rows.
     pub fn full() -> Self {
-        Self { config: Config::default(), rows: 8, steps: 20, rule: Rule::Sgd, rate: 0.1, clip: None, recompute: false }
+        Self {
+            config: Config::default(),
+            rows: 8,
+            steps: 20,
+            rule: Rule::Sgd,
+            rate: 0.1,
+            clip: None,
+            recompute: false,
+            scale: false,
+        }
     }
 
     /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
     /// number is 122: nothing divides the vocabulary, and its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
-        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None, recompute: false }
+        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None, recompute: false, scale: false }
     }
 
     /// The same with experts.
@@ -142,6 +154,7 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
+    worker.session.scale = task.scale.then(Scale::default);
     change(&mut worker.plan);
     let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
     for _ in 0..task.steps {

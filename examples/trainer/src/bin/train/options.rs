@@ -233,7 +233,6 @@ impl Options {
             )?,
             fault: self.fault.as_deref().map(Fault::parse).transpose().map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) { Order::Ranks } else { Order::Fast },
-            ..Setup::default()
         })
     }
 
