@@ -23,7 +23,7 @@ pub(crate) fn stops() -> Vec<Stop> {
     let stop = |axis, show| Stop { axis, show: Show::Data(show) };
     vec![
         stop("data, sums overlapped", |axis| Shown::of(axis, 2, DATA).row()),
-        stop("data, sums afterwards", |axis| Shown::of(axis, 4, LATE).row()),
+        stop("data, sums afterwards", |axis| Shown::of(axis, 2, LATE).row()),
         stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
         stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
         stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
@@ -137,7 +137,7 @@ impl Shown {
         let parameters = recipe.config.parameters();
         let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states());
         let memory = seen.iter().map(|seen| seen.0).max_by_key(|memory| memory.total()).expect("there is a rank 0");
-        // The mean: where ranks are added one by one, the last sends the sum to all others, and the rest less.
+        // The mean: which rank of a deterministic sum sends how much is up to the algorithm.
         let wire_bytes = seen.iter().map(|seen| seen.1).sum::<u64>() / self.ranks as u64 / recipe.steps;
         // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the norm.
         let told = 1 + usize::from(self.clip || self.scaled());
