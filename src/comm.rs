@@ -26,6 +26,7 @@ mod request;
 mod scans;
 mod scope;
 mod starts;
+mod summary;
 mod surroundings;
 mod values;
 mod variable;
@@ -62,8 +63,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 ///
 /// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`), because the order of
 /// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
-/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread, and so does a
-/// communicator's own thread run them.
+/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread.
+///
+/// The same calls give the same bits on every run, and all ranks of an all-reduce the same ones; in which order floats are
+/// combined is the tuner's choice, unless [`set_deterministic`](Self::set_deterministic) takes it away.
 ///
 /// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
 /// (all others); `world` is the number of ranks.

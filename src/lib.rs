@@ -64,11 +64,11 @@
 //! | [`walk`] | the law, implemented once |
 //! | [`verify`] | schedules on symbols: the checker |
 //! | [`simulate`] | schedules on clocks: the price |
-//! | [`trace`] | what happened when, as text and for a viewer |
 //! | [`topology`] | what lies between the ranks: links, rings and trees over them, predictions |
+//! | [`trace`] | what happened when, as text and for a viewer |
 //! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
-//! | [`element`], [`error`] | what buffers are made of; what can go wrong |
+//! | [`element`], [`error`] | what buffers are made of, and which bits come out; what can go wrong |
 //!
 //! The second half acts.
 //!
@@ -116,3 +116,8 @@ pub use error::{Error, Result};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

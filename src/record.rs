@@ -104,7 +104,7 @@ impl Recorder {
             process: file.process() as u64 + 1,
             process_name: file.process_name().to_owned(),
             // Viewers want numbers that no other thread of any process has, and not 0.
-            thread: (rank as u64 + 1) * 1000 + lanes.fetch_add(1, Ordering::Relaxed),
+            thread: (rank as u64 + 1) * 10_000 + lanes.fetch_add(1, Ordering::Relaxed),
             owner: format!("rank {rank}"),
             part: part.to_owned(),
         };

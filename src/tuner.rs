@@ -11,6 +11,7 @@
 
 mod candidates;
 mod costs;
+mod edges;
 mod explanation;
 mod fit;
 mod price;
@@ -21,6 +22,7 @@ use std::fmt;
 
 pub use candidates::{Candidate, Verdict, rows};
 pub use costs::{CostTable, Costs, TableError};
+pub use edges::{Edges, edges};
 pub use explanation::{Explanation, Measured};
 pub use fit::{Line, line};
 

@@ -18,7 +18,11 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
         "algorithms collective schedule walk",
         "a topology is data about machines; it knows no executor and reads no machine itself",
     ),
-    ("tuner", "algorithms collective schedule simulate", "the tuner is pure: equal questions have equal answers"),
+    (
+        "tuner",
+        "algorithms collective schedule simulate topology",
+        "the tuner is pure: equal questions have equal answers",
+    ),
     ("lower", "collective schedule walk", "lowering is pure and knows no algorithm"),
     ("element", "", "elements depend on nothing"),
     ("error", "algorithms collective element", "errors are data"),
@@ -31,7 +35,7 @@ const MAY_NAME: &[(&str, &str, &str)] = &[
     ("service", "bootstrap", "the control plane knows no collective"),
     (
         "comm",
-        "algorithms bootstrap collective element error execute launch lower record schedule service tuned tuner verify",
+        "algorithms bootstrap collective element error execute launch lower record schedule service topology tuned tuner verify",
         "the front door joins the halves; drawings and simulations are not its business",
     ),
 ];

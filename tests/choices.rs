@@ -185,7 +185,7 @@ fn who_is_asked_for_is_taken_or_refused() {
 fn choosing_is_soon_done() {
     // Generous, for builds that are not optimised and machines that are busy.
     let generous = if cfg!(debug_assertions) { 20 } else { 3 };
-    for (world, most) in [(8, Duration::from_millis(1)), (64, Duration::from_millis(50))] {
+    for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
         for hosts in layouts(world) {
             for collective in Collective::all(0) {
                 let question = Question { collective, hosts: &hosts, bytes: MIB, crowding: world / 2 };

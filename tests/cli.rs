@@ -282,9 +282,7 @@ fn explain_shows_every_candidate() {
     let output = without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in
-        ["all_reduce of 65536 bytes on 4 ranks", "6 pairs by streams", "one-shot", "ring", "chosen", "no answer"]
-    {
+    for part in ["all_reduce of 65536 bytes on 4 ranks", "6 pairs by tcp", "one-shot", "ring", "chosen", "no answer"] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     let refused = without_costs("explain barrier --algorithm ring").output().unwrap();

@@ -11,7 +11,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[track_caller]
-fn says(mut command: Command, expected: &[&str]) {
+fn says(command: &mut Command, expected: &[&str]) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{said}{complained}", output.status);
@@ -23,25 +23,25 @@ fn says(mut command: Command, expected: &[&str]) {
 #[test]
 fn hello() {
     says(
-        Command::new(example("01_hello")),
+        &mut Command::new(example("01_hello")),
         &["rank 3 brought [3.0, 10.0, -1.0] and leaves with [6.0, 40.0, -4.0]", "2 elements would go by one-shot"],
     );
 }
 
 #[test]
 fn read_a_schedule() {
-    says(Command::new(example("02_read_a_schedule")), &["0  post in0 to rank 2", "2 (n-1)/n = 1.5 of the vector"]);
+    says(&mut Command::new(example("02_read_a_schedule")), &["0  post in0 to rank 2", "2 (n-1)/n = 1.5 of the vector"]);
 }
 
 #[test]
 fn draw_a_ring() {
-    says(Command::new(example("03_draw_a_ring")), &["out2 =in2 +=3 ->1", "one-shot all_reduce, 4 ranks"]);
+    says(&mut Command::new(example("03_draw_a_ring")), &["out2 =in2 +=3 ->1", "one-shot all_reduce, 4 ranks"]);
 }
 
 #[test]
 fn break_it() {
     says(
-        Command::new(example("04_break_it")),
+        &mut Command::new(example("04_break_it")),
         &["never takes what rank", "sending what is about to change:\n    stuck"],
     );
 }
@@ -49,7 +49,7 @@ fn break_it() {
 #[test]
 fn your_own_algorithm() {
     says(
-        Command::new(example("05_your_own_algorithm")),
+        &mut Command::new(example("05_your_own_algorithm")),
         &["keeps_rank_order: true", "rank 2 has 6; rank 2: all_reduce: the schedules do something else: stuck"],
     );
 }
@@ -57,15 +57,51 @@ fn your_own_algorithm() {
 #[cfg(feature = "cli")]
 #[test]
 fn two_processes() {
-    says(Command::new(example("06_two_processes")), &["I am rank 0 of 1"]);
+    says(&mut Command::new(example("06_two_processes")), &["I am rank 0 of 1"]);
     for transport in ["shm", "tcp"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
         command.args(["run", "-n", "2"]).arg(example("06_two_processes")).env("MAYPOLE_TRANSPORT", transport);
-        says(command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
+        says(&mut command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
     }
 }
 
 #[test]
 fn overlap() {
-    says(Command::new(example("10_overlap")), &["rank 1 computed for", "the last layer's average, doubled, is 61"]);
+    says(
+        &mut Command::new(example("11_overlap")),
+        &["rank 1 computed for", "the last layer's average, doubled, is 61"],
+    );
+}
+
+#[test]
+fn trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    let mut command = Command::new(example("07_trace"));
+    says(command.arg(&file), &["8 calls, ", "1536 messages", "ui.perfetto.dev"]);
+    assert!(std::fs::read_to_string(file).unwrap().contains("all_reduce(1048576 x f32, sum)"));
+}
+
+#[test]
+fn explain() {
+    says(
+        &mut Command::new(example("08_explain")),
+        &["all_reduce of 8 bytes on 2 ranks", "measured: ", "asked for", "8 bytes by ring would be"],
+    );
+}
+
+#[test]
+fn variable_counts() {
+    says(
+        &mut Command::new(example("09_variable_counts")),
+        &["rank 0 sent [6, 16, 0] bytes, got [6, 0, 25]: apron bow dance fiddle garland", "rank 2 sent ["],
+    );
+}
+
+#[test]
+fn your_own_operation() {
+    says(
+        &mut Command::new(example("10_your_own_operation")),
+        &["gcd: [6, 7]", "then: x -> 6 x + 9", "algorithm 'ring' does not combine the ranks in their order"],
+    );
 }

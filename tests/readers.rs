@@ -111,43 +111,13 @@ fn refused(text: &str) -> ReadError {
     Description::read(text).map(|read| panic!("was read as {read:?}")).unwrap_err()
 }
 
-/// A way in which a report is damaged, and its name.
-fn damages() -> Vec<(String, Box<dyn Fn(&str) -> String>)> {
-    let mut all: Vec<(String, Box<dyn Fn(&str) -> String>)> = vec![
-        ("expanded".into(), Box::new(damage::expanded)),
-        ("unindented".into(), Box::new(damage::unindented)),
-        ("other line ends".into(), Box::new(|text| text.replace('\n', "\r\n"))),
-        ("spaced".into(), Box::new(|text| text.replace('\n', "\n\n"))),
-        ("in a table".into(), Box::new(|text| text.replace('\t', "\t|\t"))),
-        ("marked".into(), Box::new(|text| format!("\u{feff}{text}"))),
-    ];
-    for width in [80, 61, 100] {
-        all.push((format!("broken at {width}"), Box::new(move |text| damage::broken(text, width))));
-        all.push((format!("folded at {width}"), Box::new(move |text| damage::folded(text, width))));
-    }
-    for prefix in ["#", "# ", "// ", "> ", "    ", " * ", "rank 0: ", "[1,0]<stdout>:"] {
-        all.push((format!("behind {prefix:?}"), Box::new(move |text| damage::prefixed(text, prefix))));
-    }
-    for (code, end) in [("\u{1b}[4m", "\u{1b}[0m"), ("[4m", "[0m"), ("^[[4m", "^[[0m"), ("\\x1b[4m", "\\x1b[0m")] {
-        for behind in [false, true] {
-            let name = format!("underlined by {code:?}, behind the tab: {behind}");
-            all.push((name, Box::new(move |text| damage::underlined(text, code, end, behind))));
-        }
-    }
-    for nth in 0..3 {
-        all.push((format!("gap {nth} closed"), Box::new(move |text| damage::fused(text, nth))));
-    }
-    all
-}
-
 #[test]
 fn what_happens_to_pasted_reports_does_not_change_them() {
     let whole = matrix(REPORT);
     assert_eq!(whole.nic_names.iter().flatten().collect::<Vec<_>>(), ["mlx5_0", "mlx5_gdr_1", "mlx5_bond_0"]);
     assert_eq!(whole.numa_affinity, [Some("0"), Some("0"), Some("1"), Some("1")].map(|it| it.map(str::to_owned)));
-    for (name, damage) in damages() {
-        let read = Matrix::read(&damage(REPORT));
-        assert_eq!(read.as_ref(), Ok(&whole), "{name}:\n{}", damage(REPORT));
+    for (name, damaged) in damage::all(REPORT) {
+        assert_eq!(Matrix::read(&damaged).as_ref(), Ok(&whole), "{name}:\n{damaged}");
     }
 }
 
@@ -157,9 +127,9 @@ fn what_happens_to_pasted_reports_does_not_change_the_samples() {
     for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
         let text = fs::read_to_string(&path).unwrap();
         let Ok(Description::Matrix(whole)) = Description::read(&text) else { continue };
-        for (name, damage) in damages() {
-            let read = Description::read(&damage(&text)).map(|read| read.answers());
-            assert_eq!(read, Ok(whole.answers()), "{name}: {}\n{}", path.display(), damage(&text));
+        for (name, damaged) in damage::all(&text) {
+            let read = Description::read(&damaged).map(|read| read.answers());
+            assert_eq!(read, Ok(whole.answers()), "{name}: {}\n{damaged}", path.display());
         }
     }
 }
@@ -296,6 +266,9 @@ fn topology_files_say_where_they_are_wrong() {
     assert!(wrong("busid=\"0000:02:00.0\" ", "").expected.contains("busid"));
     assert_eq!(refused(&text.replace("system", "graphs")).line, 4);
     assert_eq!(refused("<system version=\"1\"><cpu>").line, 1);
+    let pasted = format!("$ cat topo.xml\n{}\n$ exit\n", text.trim());
+    assert_eq!(System::read(&pasted).unwrap().answers(), system.answers());
+    assert_eq!(refused(&pasted.replacen("count=\"4\"", "count=\"0\"", 1)).line, 6);
     let deep = format!("<system><cpu>{}{}</cpu></system>", "<pci busid=\"a\">".repeat(5000), "</pci>".repeat(5000));
     assert!(refused(&deep).expected.contains("64"));
 }
@@ -317,6 +290,20 @@ fn switches_give_every_pair_what_the_poorer_one_has() {
     );
     let answers = System::read(&text).unwrap().answers();
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 6], [4, 0, 4], [6, 4, 0]]);
+}
+
+/// Texts that would take a naive reader years, or all memory and stack.
+#[test]
+fn monsters_are_refused_in_time() {
+    let grown = format!("GPU0 {}\nGPU0 X\n", "GPU0".repeat(50_000));
+    let ambiguous = format!("GPU0 {}b!\nGPU0 X SYS\na SYS\naa SYS\naaa SYS\naaaa SYS\n", "a".repeat(60));
+    let labels: Vec<String> = (0..60_000).map(|gpu| format!("GPU{gpu}")).collect();
+    let wide = format!("{}\nGPU0 X\n", labels.join(" "));
+    for monster in [grown, ambiguous, wide] {
+        assert_eq!(refused(&monster).line, 1);
+    }
+    let deep = format!("<system><cpu>{}", "<pci busid=\"a\">".repeat(200_000));
+    assert_eq!(refused(&deep).line, 1);
 }
 
 /// A fixture with some of its characters replaced, removed or doubled.
@@ -406,4 +393,15 @@ fn a_file_s_speeds_become_bandwidths() {
     assert_eq!((bandwidth(0, 2), bandwidth(0, 3)), (18.0 * 20.6, 48.0));
     // GPU 2 to the first card: over the sockets.
     assert_eq!((bandwidth(2, 3), graph.path(2, 3).unwrap().class), (16.0, Class::Sys));
+}
+
+#[test]
+fn two_kinds_of_damage_at_once_do_not_change_them_either() {
+    let whole = matrix(REPORT).answers();
+    for (first, damaged) in damage::all(REPORT) {
+        for (second, damaged) in damage::all(&damaged) {
+            let read = Matrix::read(&damaged).map(|read| read.answers());
+            assert_eq!(read.as_ref(), Ok(&whole), "{first}, then {second}:\n{damaged}");
+        }
+    }
 }

@@ -1,15 +1,22 @@
 //! What is built from a topology is right: every schedule is proved, on every cluster, whatever joins its rails.
+//!
+//! Matrices of machines that exist lie beside the project, in `../shared/topologies`, or where `MAYPOLE_TOPOLOGIES` says;
+//! without them their test says so and passes.
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
 use maypole::collective::Collective;
 use maypole::schedule::{Placement, Schedule};
-use maypole::topology::Topology;
+use maypole::topology::bandwidth::{Generation, Processor, Rates};
 use maypole::topology::build::{Shape, schedule};
 use maypole::topology::cluster::{Fabric, named};
 use maypole::topology::lanes::lanes;
+use maypole::topology::pairs::{Device, host};
 use maypole::topology::rails::Routes;
+use maypole::topology::rings::{self, ring};
+use maypole::topology::{Class, Kind, LinkKind, Topology};
 use maypole::verify::verify;
+use std::path::PathBuf;
 
 fn shapes() -> Vec<Shape> {
     let across = [Algorithm::Ring, Algorithm::DoubleTree, Algorithm::HalvingDoubling, Algorithm::TwoShot];
@@ -51,10 +58,61 @@ fn everything_that_is_built_is_proved() {
 #[test]
 fn unlike_hosts_are_joined_too() {
     let mut cluster = named("2xdgx-a100", Fabric::Flat).unwrap();
-    let switch = cluster.of(maypole::topology::Kind::NetworkSwitch)[0];
+    let switch = cluster.of(Kind::NetworkSwitch)[0];
     let grown = cluster.append(&named("pcie-phb", Fabric::Flat).unwrap());
-    let card = cluster.of(maypole::topology::Kind::Nic).into_iter().find(|&card| card >= grown).unwrap();
-    cluster.join(card, switch, maypole::topology::LinkKind::Network, 12.5);
+    let card = cluster.of(Kind::Nic).into_iter().find(|&card| card >= grown).unwrap();
+    cluster.join(card, switch, LinkKind::Network, 12.5);
     assert_eq!(cluster.devices().len(), 20);
     assert!(prove(&cluster, "two kinds of hosts") > 40);
+}
+
+/// The classes between the GPUs of every sample that has a matrix.
+fn matrices() -> Vec<(String, Vec<Vec<Class>>)> {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
+    let folder = std::env::var_os("MAYPOLE_TOPOLOGIES").map_or_else(beside, PathBuf::from);
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!("SKIPPED: there are no samples in {}", folder.display());
+        return Vec::new();
+    };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let expectations = paths.filter(|path| path.to_string_lossy().ends_with(".expect.json"));
+    let read = |path: PathBuf| {
+        let sample: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let row = |row: &serde_json::Value| {
+            row.as_array().unwrap().iter().map(|class| class.as_str().unwrap().parse().unwrap()).collect()
+        };
+        let links = sample["links"].as_array().map(|rows| rows.iter().map(row).collect());
+        (path.display().to_string(), links.unwrap_or_default())
+    };
+    expectations.map(read).filter(|(_, links): &(_, Vec<_>)| !links.is_empty()).collect()
+}
+
+/// From the classes of pairs to a host, to rings on it, to schedules.
+#[test]
+fn matrices_become_hosts_with_rings_as_good() {
+    let (mut pairs, mut same) = (0, 0);
+    for (name, classes) in matrices() {
+        let device = |nth| Device { kind: Kind::Gpu, name: format!("GPU{nth}"), numa: None };
+        let devices: Vec<_> = (0..classes.len()).map(device).collect();
+        let host = host(&devices, &classes, &Rates::of(Generation::Hopper, Processor::Intel));
+        for (a, b) in (0..classes.len()).flat_map(|a| (0..classes.len()).map(move |b| (a, b))) {
+            let class = host.path(a, b).unwrap().class;
+            assert!(class >= classes[a][b], "{name}: {a} and {b} are {class}, not {}", classes[a][b]);
+            pairs += 1;
+            same += usize::from(class == classes[a][b]);
+        }
+        let lanes = lanes(&host).unwrap();
+        for lane in &lanes {
+            let worst = rings::bottleneck(&classes, &lane.order);
+            // Rings of direct links share them: each has at least one of a bond.
+            let direct = worst.is_some_and(|worst| worst > Class::Pix);
+            assert!(worst >= ring(&classes).bottleneck || direct, "{name}: {:?} has {worst:?}", lane.order);
+        }
+        let hosts = vec![0; classes.len()];
+        let build = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring));
+        let all: Vec<Schedule> = (0..classes.len()).map(|rank| build(rank).unwrap()).collect();
+        verify(Collective::AllReduce, &all, Placement::InPlace).unwrap_or_else(|flaw| panic!("{name}: {flaw}"));
+    }
+    println!("{same} of {pairs} pairs are as near as they were said to be, the others nearer");
+    assert!(same * 100 >= pairs * 95);
 }

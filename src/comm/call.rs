@@ -1,7 +1,7 @@
 //! One call, as far as it decides which program runs.
 
 use super::counts::{Count, Interned};
-use crate::collective::Collective;
+use crate::collective::{Collective, Held};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::schedule::Layout;
 use crate::tuner::Plan;
@@ -152,5 +152,14 @@ impl fmt::Display for Call {
             write!(f, ", root {root}")?;
         }
         write!(f, ")")
+    }
+}
+
+/// Elements of a buffer that holds these chunks.
+pub(super) fn held(held: Held, layout: &Layout) -> usize {
+    match held {
+        Held::All => layout.count(),
+        Held::One(chunk) => layout.range(chunk).len(),
+        Held::Nothing => 0,
     }
 }

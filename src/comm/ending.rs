@@ -7,7 +7,8 @@ impl Communicator {
     /// Leaves in order: waits for requests in flight, each of which has its deadline, and what was sent still arrives.
     ///
     /// Dropping does the same, and never panics. A communicator that a panic drops waits no more than 5 s for its
-    /// requests; then it fails on all ranks, because the peers that they need may never come.
+    /// requests; then it fails on all ranks, because the peers that they need may never come. In a forked child dropping
+    /// does nothing: its parent is the rank.
     ///
     /// # Errors
     /// None today; a goodbye that nobody takes in time will be one.

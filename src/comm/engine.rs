@@ -1,6 +1,6 @@
 //! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
 
-use super::call::{Call, Reduction};
+use super::call::{Call, Reduction, held};
 use super::choice::Means;
 use super::control::Control;
 use super::counters::Counters;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{Program, Request, lower};
 use crate::record::Notes;
-use crate::schedule::{Layout, Placement, Schedule};
+use crate::schedule::{Placement, Schedule};
 use crate::service::Pulse;
 use crate::tuner::{Measured, Wanted};
 use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
@@ -88,7 +88,7 @@ pub(super) struct Ready {
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
     /// The result is divided by this.
-    divisor: Option<u64>,
+    pub(super) divisor: Option<u64>,
 }
 
 impl Ready {
@@ -181,7 +181,8 @@ impl Engine {
         let ready = &self.ready[self.current];
         let buffers = ready.buffers(factor, input, output);
         let done = self.executor.run(&ready.program, &ready.combine, &buffers);
-        self.finish(call, output, done)
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)
     }
 
     /// What comes after a run.
@@ -190,6 +191,7 @@ impl Engine {
         &mut self,
         call: Call,
         output: ViewMut<'_>,
+        divisor: Option<u64>,
         done: std::result::Result<(), Box<Failure>>,
     ) -> Result<()> {
         if let Err(failure) = done {
@@ -197,9 +199,8 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        let ready = &mut self.ready[self.current];
-        ready.runs += 1;
-        if let Some(divisor) = ready.divisor {
+        self.ready[self.current].runs += 1;
+        if let Some(divisor) = divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -324,14 +325,5 @@ impl Engine {
     pub(super) fn leave(&mut self) {
         self.executor.links().finish();
         self.control.leave(self.sequence);
-    }
-}
-
-/// Elements of a buffer that holds these chunks.
-fn held(held: Held, layout: &Layout) -> usize {
-    match held {
-        Held::All => layout.count(),
-        Held::One(chunk) => layout.range(chunk).len(),
-        Held::Nothing => 0,
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Home {
     here: OnceCell<Box<Kit>>,
     /// The thread that runs requests, once there was one.
     pub(super) progress: Option<Progress>,
+    /// Where that thread is: a forked child has our memory without it.
+    process: u32,
 }
 
 impl Home {
@@ -44,13 +46,14 @@ impl Home {
             timeout: engine.timeout,
             here: OnceCell::from(Box::new(Kit { engine, pairs })),
             progress: None,
+            process: std::process::id(),
         }
     }
 
     /// A home of the same rank, to which the engine can be sent.
     pub(super) fn empty(&self) -> Self {
-        let Self { rank, world, timeout, .. } = *self;
-        Self { rank, world, hosts: self.hosts.clone(), timeout, here: OnceCell::new(), progress: None }
+        let Self { rank, world, timeout, process, .. } = *self;
+        Self { rank, world, hosts: self.hosts.clone(), timeout, here: OnceCell::new(), progress: None, process }
     }
 
     pub(super) fn is_here(&self) -> bool {
@@ -64,6 +67,7 @@ impl Home {
     }
 
     pub(super) fn put(&mut self, kit: Box<Kit>) {
+        self.timeout = kit.engine.timeout;
         self.here = OnceCell::from(kit);
     }
 
@@ -75,8 +79,13 @@ impl Home {
         }
     }
 
-    /// Ends the thread that runs requests, after those in flight; true if the engine is here then.
+    /// Ends the thread that runs requests, after those in flight; true if the engine is here then, and ours.
     pub(super) fn gather(&mut self) -> bool {
+        if self.is_forked() {
+            // The thread is in our parent, and so is whoever leaves.
+            std::mem::forget(self.progress.take());
+            return false;
+        }
         if let Some(progress) = self.progress.take()
             && let Some(kit) = progress.end(!self.is_here())
         {
@@ -111,8 +120,16 @@ impl Home {
         self.here.get_mut().expect("it is waited for")
     }
 
-    /// The thread that has the engine.
-    fn away(&self) -> &Progress {
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// The thread that has the engine, or can have it.
+    ///
+    /// # Panics
+    /// In a forked child, which would wait for ever.
+    pub(super) fn away(&self) -> &Progress {
+        assert!(!self.is_forked(), "a communicator with requests was made before this process was forked");
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 

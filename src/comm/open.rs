@@ -5,6 +5,7 @@ use super::control::Control;
 use super::engine::Engine;
 use super::joined::Joined;
 use super::offer::{Crowds, Offer};
+use super::summary::Log;
 use super::surroundings::Surroundings;
 use crate::algorithms::Algorithm;
 use crate::bootstrap::{JoinConfig, join};
@@ -107,6 +108,9 @@ impl Communicator {
         }
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
+        }
+        if named::<Log>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining()) && comm.rank() == 0 {
+            eprintln!("{}", comm.summary());
         }
         Ok(comm)
     }

@@ -8,7 +8,7 @@ use crate::service::{Cause, CauseKind};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 /// How long a rank that panics goes on with its requests before it fails its group.
@@ -30,8 +30,6 @@ pub(super) struct Progress {
     thread: JoinHandle<()>,
     control: Arc<dyn Control>,
     rank: usize,
-    /// Where the thread is: a forked child has our memory without it.
-    process: u32,
 }
 
 impl Progress {
@@ -41,8 +39,7 @@ impl Progress {
         let (back, kits) = channel();
         let rank = comm.rank();
         let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || serve(comm, &told, &back))?;
-        let process = std::process::id();
-        Ok(Self { orders, kits, thread, control, rank, process })
+        Ok(Self { orders, kits, thread, control, rank })
     }
 
     pub(super) fn lend(&self, kit: Box<Kit>) {
@@ -55,7 +52,6 @@ impl Progress {
     }
 
     fn tell(&self, order: Order) {
-        self.check_process();
         self.orders.send(order).expect("the thread ends after its communicator alone");
     }
 
@@ -68,17 +64,16 @@ impl Progress {
     /// Ends the thread, after all jobs, and gives back what was lent. A rank that is panicking has no patience with
     /// peers that may never come: it fails the group instead, so that neither they nor it wait for long.
     pub(super) fn end(self, lent: bool) -> Option<Box<Kit>> {
-        if self.is_forked() {
-            // Neither joined nor detached: the thread is in our parent.
-            std::mem::forget(self);
-            return None;
-        }
         if !lent {
             self.join();
             return None;
         }
+        if self.thread.thread().id() == thread::current().id() {
+            // A request owned its communicator, and is the last that did: nobody else can take the engine.
+            return None;
+        }
         self.tell(Order::Give);
-        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !std::thread::panicking());
+        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !thread::panicking());
         if kit.is_some() {
             self.join();
         }
@@ -89,14 +84,6 @@ impl Progress {
         drop(self.orders);
         // It has nothing to do any more. What panics is caught job by job.
         let _ = self.thread.join();
-    }
-
-    fn is_forked(&self) -> bool {
-        std::process::id() != self.process
-    }
-
-    fn check_process(&self) {
-        assert!(!self.is_forked(), "a communicator with requests in flight was made before this process was forked");
     }
 }
 

@@ -150,7 +150,7 @@ impl Communicator {
             }
         }
         let kit = self.engine.is_here().then(|| self.engine.take());
-        let progress = self.engine.progress.as_ref().expect("it was just made");
+        let progress = self.engine.away();
         kit.into_iter().for_each(|kit| progress.lend(kit));
         progress.run(job);
     }

@@ -146,7 +146,8 @@ impl Engine {
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
         };
-        self.finish(call, output, done)?;
+        let divisor = ready.divisor;
+        self.finish(call, output, divisor, done)?;
         if self.watching.as_ref().is_some_and(|watching| watching.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
             self.ready[self.current].measured.note(nanoseconds);

@@ -36,13 +36,11 @@ impl Communicator {
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};
     /// use std::time::Duration;
-    /// Communicator::run_local(2, |mut comm| {
-    ///     if comm.rank() == 0 {
-    ///         let soon = Duration::from_millis(20);
-    ///         let error = comm.within(soon).all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
-    ///         assert!(matches!(error, Error::TimedOut { peer: 1, after, .. } if after == soon));
-    ///     }
-    /// });
+    /// // Two ranks; only one of them calls.
+    /// let mut comms = Communicator::local(2);
+    /// let soon = Duration::from_millis(20);
+    /// let error = comms[0].within(soon).all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
+    /// assert!(matches!(error, Error::TimedOut { peer: 1, after, .. } if after == soon));
     /// ```
     pub fn within(&mut self, duration: Duration) -> Within<'_> {
         self.engine.change(move |engine| {

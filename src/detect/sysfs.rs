@@ -96,10 +96,10 @@ fn pci_devices(root: &Path) -> BTreeMap<String, PathBuf> {
 fn is_gpu(path: &Path) -> bool {
     const NVIDIA: u32 = 0x10de;
     const AMD: u32 = 0x1002;
-    let class = hexadecimal(path, "class").map(|class| class >> 8);
-    match (hexadecimal(path, "vendor"), class) {
-        (Some(NVIDIA), Some(0x0300 | 0x0302)) => true,
-        (Some(AMD), Some(0x0300 | 0x0302 | 0x0380 | 0x1200)) => true,
+    let class = hexadecimal(path, "class").map_or(0, |class| class >> 8);
+    match hexadecimal(path, "vendor") {
+        Some(NVIDIA) => matches!(class, 0x0300 | 0x0302),
+        Some(AMD) => matches!(class, 0x0300 | 0x0302 | 0x0380 | 0x1200),
         _ => false,
     }
 }

@@ -142,7 +142,7 @@ impl Executor {
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
     pub fn run(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
-        self.run_watched(program, fold, buffers, &mut Nobody)
+        self.run_watched(program, fold, buffers, Nobody)
     }
 
     /// [`run`](Self::run) while `watch` is told what happens.
@@ -152,13 +152,13 @@ impl Executor {
     ///
     /// # Panics
     /// As [`run`](Self::run).
-    #[inline]
+    #[inline(always)]
     pub fn run_watched<W: Watch>(
         &mut self,
         program: &Program,
         fold: &Combine,
         buffers: &Buffers<'_>,
-        watch: &mut W,
+        watch: W,
     ) -> Result<(), Box<Failure>> {
         // A program proves what its own readers consumed, not what those of another one did.
         let silent = program.self_crediting.then_some(program.fingerprint);
@@ -186,7 +186,7 @@ impl Executor {
         program: &Program,
         fold: &Combine,
         buffers: &Buffers<'_>,
-        watch: &mut W,
+        watch: W,
     ) -> Result<(), Box<Failure>> {
         self.links.begin(program);
         let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };

@@ -16,7 +16,7 @@ pub(super) struct Run<'a, 'b, W> {
     pub(super) program: &'a Program,
     pub(super) fold: &'a Combine,
     pub(super) buffers: &'a Buffers<'b>,
-    pub(super) watch: &'a mut W,
+    pub(super) watch: W,
     /// Publications of ours so far in this run.
     pub(super) made: u64,
 }

@@ -27,7 +27,20 @@ pub enum Awaited {
     },
 }
 
-/// Does not watch.
+/// Whoever lends itself watches.
+impl<W: Watch> Watch for &mut W {
+    #[inline(always)]
+    fn awaited(&mut self, what: impl FnOnce() -> Awaited) {
+        (**self).awaited(what);
+    }
+
+    #[inline(always)]
+    fn folded(&mut self, op: usize, window: u32) {
+        (**self).folded(op, window);
+    }
+}
+
+/// Does not watch, and takes no room.
 #[derive(Clone, Copy, Debug)]
 pub struct Nobody;
 

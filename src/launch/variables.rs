@@ -63,6 +63,10 @@ pub const VARIABLES: &[Variable] = &[
         "The file of costs that `maypole tune` measured, or `off` for those built in; rank 0's counts. \
          Default: the one in the user's cache directory.",
     ),
+    each(
+        "MAYPOLE_LOG",
+        "From `info` on, rank 0 says on standard error what joins the ranks and why nothing better does. Default: `warn`.",
+    ),
     each("MAYPOLE_EXPLAIN", "`1` times every call, so that explanations say how good predictions were. Default: `0`."),
 ];
 

@@ -153,16 +153,21 @@ pub struct Choice {
 }
 
 /// No way, or not the one that was asked for.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no {}: {}", list(.refused.iter().map(|(way, _)| way.name().to_owned())), list(.refused.iter().map(|(way, why)| format!("{way}: {why}"))))]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Impossible {
     /// What was tried, and what speaks against it.
     pub refused: Vec<(Way, Reason)>,
 }
 
-fn list(words: impl Iterator<Item = String>) -> String {
-    words.collect::<Vec<_>>().join("; ")
+/// `no cuda (on another host), no shm (on another host)`.
+impl fmt::Display for Impossible {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        let refusals: Vec<String> = self.refused.iter().map(|(way, why)| format!("no {way} ({why})")).collect();
+        out.write_str(&refusals.join(", "))
+    }
 }
+
+impl std::error::Error for Impossible {}
 
 /// The best way that both ends can go.
 ///
@@ -252,7 +257,7 @@ mod tests {
         let (a, b) = (gpu("a", "0"), gpu("b", "0"));
         assert_eq!(demand(Way::Tcp, &a, &b).unwrap().way, Way::Tcp);
         let error = demand(Way::SharedMemory, &a, &b).unwrap_err();
-        assert_eq!(error.to_string(), "no shm: shm: on another host");
+        assert_eq!(error.to_string(), "no shm (on another host)");
         let deaf = Offer { cannot: Way::ALL.map(|way| (way, Reason::Forbidden)).into(), ..a };
         assert_eq!(choose(&deaf, &b).unwrap_err().refused.len(), 4);
     }

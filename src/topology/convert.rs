@@ -33,11 +33,12 @@ impl Description {
     /// Of which generation the GPUs and the CPUs are taken to be.
     ///
     /// A matrix shows only how many NVLinks: 18 are taken as Hopper's (Blackwell has as many), 12 or 4 as Ampere's,
-    /// fewer as Volta's. Without any it is Ampere, for its PCI slot.
+    /// fewer as Volta's. Without any it is Ampere, for its PCI slot. AMD's tables count nothing: eight GPUs that are all
+    /// joined are MI300's, others MI200's.
     pub fn assumed(&self) -> (Generation, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
-            Description::Tables(_) => (Generation::Mi200, Processor::Amd),
+            Description::Tables(tables) => (by_mesh(tables), Processor::Amd),
             Description::System(system) => {
                 let gpus = system.devices().gpus;
                 let generation = gpus.iter().find_map(|gpu| generation_of(gpu.device.gpu?));
@@ -50,6 +51,11 @@ impl Description {
 
 fn most_links(matrix: &Matrix) -> u32 {
     matrix.links.iter().flatten().flatten().map(|class| class.direct_links()).max().unwrap_or(0)
+}
+
+fn by_mesh(tables: &Tables) -> Generation {
+    let joined = |row: &Vec<Printed>| row.iter().all(|cell| matches!(cell, Printed::Same | Printed::Xgmi(_)));
+    if tables.gpus.len() == 8 && tables.links.iter().all(joined) { Generation::Mi300 } else { Generation::Mi200 }
 }
 
 const fn by_nvlinks(most: u32) -> Generation {

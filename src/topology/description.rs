@@ -24,7 +24,8 @@ impl Description {
     /// # Errors
     /// Where it is not understood; at its end if it is in none of the formats.
     pub fn read(text: &str) -> Result<Description, ReadError> {
-        if text.trim_start_matches(|char: char| char.is_whitespace() || char == '\u{feff}').starts_with('<') {
+        let is_xml = text.trim_start().starts_with('<') || System::place(text).is_some();
+        if is_xml {
             System::read(text).map(Description::System)
         } else if Tables::is_in(text) && !Matrix::is_in(text) {
             Tables::read(text).map(Description::Tables)

@@ -9,6 +9,8 @@
 
 use super::rails::{Routes, Unreachable};
 use super::{Class, Path, Topology, disjoint, rings};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// One ring and its ways.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +36,8 @@ pub struct Lane {
 pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     let routes = Routes::new(topology);
     let hosts = by_host(&routes.hosts());
-    let bases: Vec<Vec<Vec<usize>>> = hosts.iter().map(|ranks| bases(&routes, ranks)).collect();
+    let mut known = Known::default();
+    let bases: Vec<Vec<Vec<usize>>> = hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
     let lanes: Vec<Lane> = match &bases[..] {
         [] => Vec::new(),
         [alone] => alone.iter().map(|order| within(&routes, order)).collect::<Result<_, _>>()?,
@@ -83,24 +86,56 @@ fn by_host(hosts: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Rings among the ranks of one host.
-fn bases(routes: &Routes<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
-    let path = |a: &usize, b: &usize| routes.path(*a, *b).ok();
-    let class = |a: &usize, b: &usize| path(a, b).map_or(Class::Net, |path| path.class);
-    let classes: Vec<Vec<Class>> = ranks.iter().map(|a| ranks.iter().map(|b| class(a, b)).collect()).collect();
-    let members = |a: &usize, b: &usize| match path(a, b).filter(|path| path.links.len() == 1) {
-        Some(path) => match path.class {
-            Class::NvLink(links) | Class::Xgmi(links) => links,
-            _ => 0,
-        },
-        None => 0,
-    };
-    let direct: Vec<Vec<u32>> = ranks.iter().map(|a| ranks.iter().map(|b| members(a, b)).collect()).collect();
-    let mut found = disjoint::rings(&direct);
-    if found.is_empty() {
-        found.push(rings::ring(&classes).order);
+/// What lies between the devices of a host: how near they are, and how many direct links they have.
+#[derive(Eq, Hash, PartialEq)]
+struct Inside {
+    classes: Vec<Vec<Class>>,
+    direct: Vec<Vec<u32>>,
+}
+
+impl Inside {
+    fn new(routes: &Routes<'_>, ranks: &[usize]) -> Self {
+        let between = |a: &usize, b: &usize| match routes.path(*a, *b) {
+            Ok(path) => (path.class, members(&path)),
+            Err(_) => (Class::Net, 0),
+        };
+        let row = |a: &usize| ranks.iter().map(|b| between(a, b)).unzip();
+        let (classes, direct) = ranks.iter().map(row).unzip();
+        Self { classes, direct }
     }
-    found.into_iter().map(|ring| ring.into_iter().map(|place| ranks[place]).collect()).collect()
+
+    /// As many rings as there are direct links for, else the best one.
+    fn rings(&self) -> Vec<Vec<usize>> {
+        let found = disjoint::rings(&self.direct);
+        if found.is_empty() { vec![rings::ring(&self.classes).order] } else { found }
+    }
+}
+
+/// How many direct links a path is, if it is one of those and nothing else.
+const fn members(path: &Path) -> u32 {
+    match (path.links.len(), path.class) {
+        (1, Class::NvLink(links) | Class::Xgmi(links)) => links,
+        _ => 0,
+    }
+}
+
+/// Rings by what they were searched for on: hosts are mostly alike.
+#[derive(Default)]
+struct Known(HashMap<Inside, Vec<Vec<usize>>>);
+
+impl Known {
+    /// Rings among the ranks of one host.
+    fn bases(&mut self, routes: &Routes<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
+        let inside = Inside::new(routes, ranks);
+        let rings = match self.0.entry(inside) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let rings = new.key().rings();
+                new.insert(rings)
+            }
+        };
+        rings.iter().map(|ring| ring.iter().map(|&place| ranks[place]).collect()).collect()
+    }
 }
 
 /// A lane on one host.

@@ -77,9 +77,10 @@ impl<'a> Load<'a> {
     }
 
     fn round(&mut self, round: usize) -> &mut Round {
-        let empty = Round { crossing: vec![0.0; self.topology.links().len()], latency: [0.0; MOST] };
-        while self.rounds.len() <= round {
-            self.rounds.push(empty.clone());
+        if self.rounds.len() <= round {
+            let links = self.topology.links().len();
+            let empty = || Round { crossing: vec![0.0; links], latency: [0.0; MOST] };
+            self.rounds.resize_with(round + 1, empty);
         }
         &mut self.rounds[round]
     }

@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 /// ```
 pub fn svg(topology: &Topology, title: &str) -> String {
     let layout = Layout::new(topology);
-    let (rings, height) = rings::draw(topology, layout.height + 30.0, layout.width);
+    let (rings, height) = rings::draw(topology, layout.height, layout.width);
     let body = [heading(title, &layout), hosts(&layout), wires(topology, &layout), boxes(topology, &layout), rings];
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
@@ -101,7 +101,8 @@ fn wire(from: Place, to: Place, link: &Link) -> String {
         (_, true) => (upper.x, upper.x),
         _ => (upper.x, lower.x),
     };
-    let middle = ((x1 + x2) / 2.0 + 3.0, (upper.y + lower.y) / 2.0 + 4.0);
+    let below = if upper.y == lower.y { -5.0 } else { 4.0 };
+    let middle = ((x1 + x2) / 2.0 + 3.0, (upper.y + lower.y) / 2.0 + below);
     let mut text = format!(
         "<line x1=\"{x1:.1}\" y1=\"{:.1}\" x2=\"{x2:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" stroke-width=\"{}\" \
          stroke-dasharray=\"{dashes}\"/>\n",

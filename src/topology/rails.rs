@@ -144,7 +144,7 @@ impl<'a> Routes<'a> {
     }
 
     /// The way that bytes from a rank to another go if nobody says more: within a host the nearest; else from card to
-    /// card, and where those are on isolated rails by the sender's rail.
+    /// card, and where those are on isolated rails by the rail of the receiver, or else of the sender.
     ///
     /// # Errors
     /// [`Unreachable`] if there is none.
@@ -154,12 +154,12 @@ impl<'a> Routes<'a> {
             return self.ranks[from].1.to(self.ranks[to].0).ok_or_else(ends);
         }
         let (out, into) = (self.own[from].ok_or_else(ends)?, self.own[to].ok_or_else(ends)?);
-        if self.cables(out, into).is_ok() {
-            return self.crossing(from, (out, into), to);
-        }
-        let other = (0..self.cards.len())
-            .find(|&card| self.cards[card].host == self.host(to) && self.cables(out, card).is_ok());
-        self.crossing(from, (out, other.ok_or_else(ends)?), to)
+        let of = |rank: usize| (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank));
+        let theirs = of(from).map(|card| (card, into));
+        let ours = of(to).map(|card| (out, card));
+        let mut pairs = [(out, into)].into_iter().chain(theirs).chain(ours);
+        let joined = pairs.find(|&(out, into)| self.cables(out, into).is_ok());
+        self.crossing(from, joined.ok_or_else(ends)?, to)
     }
 
     fn label(&self, rank: usize) -> String {
@@ -232,6 +232,8 @@ mod tests {
             for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to))) {
                 let path = routes.path(from, to).unwrap();
                 assert_eq!(path.class == Class::Net, from / 8 != to / 8);
+                // Over NVLink to the GPU beside the card of the receiver's rail, never from socket to socket.
+                assert!(path.bandwidth > 22.0);
             }
         }
     }

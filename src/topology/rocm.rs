@@ -128,7 +128,7 @@ impl Table {
 
 fn link(word: &str, is_self: bool) -> Result<Printed, &'static str> {
     match word {
-        "0" | "SELF" | "X" if is_self => Ok(Printed::Same),
+        "0" | "SELF" | "X" | "N/A" if is_self => Ok(Printed::Same),
         "XGMI" if !is_self => Ok(Printed::Xgmi(None)),
         "PCIE" | "PCIe" if !is_self => Ok(Printed::Pcie),
         _ if is_self => Err("0 or SELF"),

@@ -51,7 +51,8 @@ impl Tree {
 /// let cluster = named("4xdgx-a100", Fabric::Flat).unwrap();
 /// let hosts = Routes::new(&cluster).hosts();
 /// let [one, other] = trees(&lanes(&cluster).unwrap()[0], &hosts);
-/// assert_eq!((one.parents[0], one.children(16)), (None, vec![8, 17, 24]));
+/// // Below the first rank of host 2 are two hosts, and the chain of its own, which goes backwards to end beside its card.
+/// assert_eq!((one.parents[0], one.children(16)), (None, vec![8, 23, 24]));
 /// assert_eq!(other.children(16).len(), 1);
 /// ```
 ///

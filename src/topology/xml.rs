@@ -146,15 +146,14 @@ pub struct Net {
 const DEPTH: usize = 64;
 
 impl System {
-    /// Reads a file. It may begin with blank lines and comments.
+    /// Reads a file, with whatever lines stand before and after it.
     ///
     /// # Errors
     /// Where it is not well-formed, lacks what it must have, or has a value that is none.
     pub fn read(text: &str) -> Result<System, ReadError> {
-        // XML forbids blank lines before a declaration; pasted files have them.
-        let trimmed = text.trim_start_matches(|char: char| char.is_whitespace() || char == '\u{feff}');
-        let source = Source { text: trimmed, skipped: text[..text.len() - trimmed.len()].matches('\n').count() };
-        let tree = roxmltree::Document::parse(trimmed).map_err(|error| source.malformed(&error))?;
+        let (start, end) = Self::place(text).unwrap_or((0, text.len()));
+        let source = Source { text: &text[start..end], skipped: text[..start].matches('\n').count() };
+        let tree = roxmltree::Document::parse(source.text).map_err(|error| source.malformed(&error))?;
         let root = Element { node: tree.root_element(), source };
         if root.name() != "system" {
             return Err(root.error("<system>, the root of a topology file"));
@@ -167,6 +166,22 @@ impl System {
             }
         }
         Ok(system)
+    }
+
+    /// Where the file is among what was pasted with it: blank lines, which XML forbids before a declaration, or prompts.
+    /// It begins on a line of its own. Nothing if there is none.
+    pub(crate) fn place(text: &str) -> Option<(usize, usize)> {
+        let begins = |line: &str| ["<?xml", "<!--", "<system"].iter().any(|word| line.starts_with(word));
+        let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
+            *at += line.len();
+            Some((*at - line.len(), line))
+        });
+        let blank = |char: char| char.is_whitespace() || char == '\u{feff}';
+        let first = lines.find(|(_, line)| begins(line.trim_start_matches(blank)))?;
+        let start = first.0 + first.1.len() - first.1.trim_start_matches(blank).len();
+        const END: &str = "</system>";
+        let end = text[start..].rfind(END).map_or(text.len(), |end| start + end + END.len());
+        Some((start, end))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A choice in words and numbers.
 
+use super::edges::{Edges, edges};
 use super::{Candidate, Choice, Question, Refusal, Verdict, Wanted};
 use crate::algorithms::Algorithm;
 use crate::collective::Collective;
@@ -27,20 +28,6 @@ pub struct Explanation {
     pub choice: Result<Choice, Refusal>,
     /// How long the call took, once it has run while it was watched.
     pub measured: Option<Measured>,
-}
-
-/// Pairs of ranks that are joined alike.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Edges {
-    /// How many pairs.
-    pub pairs: usize,
-    /// The first of them.
-    pub first: (usize, usize),
-    /// What joins them.
-    pub transport: &'static str,
-    /// Why nothing better does, if there is something better.
-    pub refused: Option<&'static str>,
 }
 
 /// What a call really took.
@@ -108,29 +95,6 @@ impl Explanation {
     }
 }
 
-/// Counts pairs by what joins them.
-fn edges(hosts: &[usize], machines: &[usize]) -> Vec<Edges> {
-    let mut kinds: Vec<Edges> = Vec::new();
-    for a in 0..hosts.len() {
-        for b in a + 1..hosts.len() {
-            let (transport, refused) = edge(hosts[a] == hosts[b], machines[a] == machines[b]);
-            match kinds.iter_mut().find(|kind| (kind.transport, kind.refused) == (transport, refused)) {
-                Some(kind) => kind.pairs += 1,
-                None => kinds.push(Edges { pairs: 1, first: (a, b), transport, refused }),
-            }
-        }
-    }
-    kinds
-}
-
-fn edge(shares_board: bool, same_machine: bool) -> (&'static str, Option<&'static str>) {
-    match (shares_board, same_machine) {
-        (true, _) => ("shared memory", None),
-        (false, true) => ("streams", Some("no shared memory: it was asked not to be used, or the board is full")),
-        (false, false) => ("streams", Some("no shared memory: different hosts")),
-    }
-}
-
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, bytes, world, crowding, .. } = self;
@@ -180,14 +144,6 @@ impl Explanation {
         let (runs, way) = (measured.runs, if error < 0.0 { "low" } else { "high" });
         let percent = (error.abs() * 100.0).round();
         writeln!(f, "measured: {} us at best of {runs}; predicted {percent} % too {way}", Micros(measured.least_ns))
-    }
-}
-
-impl fmt::Display for Edges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pairs, first: (a, b), transport, refused } = self;
-        write!(f, "{pairs} pairs by {transport}, first {a}-{b}")?;
-        refused.map_or(Ok(()), |why| write!(f, " ({why})"))
     }
 }
 

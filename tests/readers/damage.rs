@@ -1,7 +1,34 @@
 //! What happens to a report between the terminal and the reader; none of it changes what the report says.
 
+/// `text` in every damaged form, with a name for what was done to it.
+pub(crate) fn all(text: &str) -> Vec<(String, String)> {
+    let mut all = vec![
+        ("expanded".to_owned(), expanded(text)),
+        ("unindented".to_owned(), unindented(text)),
+        ("other line ends".to_owned(), text.replace('\n', "\r\n")),
+        ("spaced".to_owned(), text.replace('\n', "\n\n")),
+        ("in a table".to_owned(), text.replace('\t', "\t|\t")),
+        ("marked".to_owned(), format!("\u{feff}{text}")),
+    ];
+    for width in [80, 61, 100] {
+        all.push((format!("broken at {width}"), broken(text, width)));
+        all.push((format!("folded at {width}"), folded(text, width)));
+    }
+    for prefix in ["#", "# ", "// ", "> ", "    ", " * ", "rank 0: ", "[1,0]<stdout>:"] {
+        all.push((format!("behind {prefix:?}"), prefixed(text, prefix)));
+    }
+    for (code, end) in [("\u{1b}[4m", "\u{1b}[0m"), ("[4m", "[0m"), ("^[[4m", "^[[0m"), ("\\x1b[4m", "\\x1b[0m")] {
+        for behind in [false, true] {
+            let name = format!("underlined by {code:?}, behind the tab: {behind}");
+            all.push((name, underlined(text, code, end, behind)));
+        }
+    }
+    all.extend((0..3).map(|nth| (format!("gap {nth} closed"), fused(text, nth))));
+    all
+}
+
 /// Blanks for tabs, as terminals show them: every eighth column.
-pub(crate) fn expanded(text: &str) -> String {
+fn expanded(text: &str) -> String {
     let expand = |line: &str| {
         line.chars().fold(String::new(), |mut line, char| {
             match char {
@@ -15,7 +42,7 @@ pub(crate) fn expanded(text: &str) -> String {
 }
 
 /// Every line broken at the window's edge, in the middle of whatever stands there.
-pub(crate) fn broken(text: &str, width: usize) -> String {
+fn broken(text: &str, width: usize) -> String {
     let line = |line: &str| {
         let chars: Vec<char> = line.trim_end().chars().collect();
         let parts = chars.chunks(width).map(|part| part.iter().collect::<String>()).collect::<Vec<_>>();
@@ -25,7 +52,7 @@ pub(crate) fn broken(text: &str, width: usize) -> String {
 }
 
 /// Every line broken between words, the blanks at the break lost.
-pub(crate) fn folded(text: &str, width: usize) -> String {
+fn folded(text: &str, width: usize) -> String {
     let fold = |line: &str| {
         let mut folded = String::new();
         let mut column = 0;
@@ -44,12 +71,12 @@ pub(crate) fn folded(text: &str, width: usize) -> String {
 }
 
 /// Every line behind `prefix`.
-pub(crate) fn prefixed(text: &str, prefix: &str) -> String {
+fn prefixed(text: &str, prefix: &str) -> String {
     text.lines().map(|line| format!("{prefix}{line}\n")).collect()
 }
 
 /// The header in `code`, which begins before or behind its first tab or blanks.
-pub(crate) fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) -> String {
+fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if let Some(header) = lines.iter_mut().find(|line| line.contains("GPU0") && !line.contains(" X ")) {
         let label = header.find("GPU0").unwrap();
@@ -61,12 +88,12 @@ pub(crate) fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) ->
 }
 
 /// The header, and each row, without the blanks before it.
-pub(crate) fn unindented(text: &str) -> String {
+fn unindented(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
 }
 
 /// Some neighbouring cells and labels of the rows grown together: the `nth` gap of every line is closed.
-pub(crate) fn fused(text: &str, nth: usize) -> String {
+fn fused(text: &str, nth: usize) -> String {
     let fuse = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_row =

@@ -3,7 +3,11 @@
 use super::spawn::{World, say};
 use super::{LIMIT, mixtures, start_sum};
 use maypole::{Communicator, Error, Local, Operation, Request};
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Far less than the deadlines of the calls.
@@ -22,9 +26,52 @@ fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     first
 }
 
+pub(super) fn act(role: &str, comm: Communicator) {
+    match role {
+        "killed" => killed(comm),
+        "forks" => forks(comm),
+        _ => panic!("{role}"),
+    }
+}
+
+/// Rank 0 forks while its request waits for rank 1, and the child drops its copy of everything.
+fn forks(mut comm: Communicator) {
+    start_sum(&mut comm, 1, 1000).wait().unwrap();
+    let mut twin = comm.duplicate().unwrap();
+    twin.barrier().unwrap();
+    if comm.rank() == 1 {
+        twin.barrier().unwrap();
+        assert_eq!(start_sum(&mut comm, 1, 50_000).wait().unwrap()[0], 2);
+        return comm.barrier().unwrap();
+    }
+    let request = start_sum(&mut comm, 1, 50_000);
+    let both = Arc::new(Mutex::new(Some((comm, twin))));
+    let theirs = Arc::clone(&both);
+    let mut child = Command::new("true");
+    // SAFETY: nobody else holds the lock, and what dropping does besides is to free memory and to close descriptors.
+    unsafe {
+        child.pre_exec(move || {
+            drop(theirs.lock().unwrap().take());
+            Ok(())
+        })
+    };
+    let mut child = child.spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    let (mut comm, mut twin) = both.lock().unwrap().take().unwrap();
+    twin.barrier().unwrap();
+    assert_eq!(request.wait().unwrap()[0], 2);
+    comm.barrier().unwrap();
+}
+
+#[test]
+fn a_forked_child_that_drops_its_copy_does_no_harm() {
+    for transport in ["shm", "tcp"] {
+        World::new("forks", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
+    }
+}
+
 /// Ranks 0 and 2 of a world of processes queue requests; rank 1 makes one, and then is killed.
-pub(super) fn act(role: &str, mut comm: Communicator) {
-    assert_eq!(role, "killed");
+fn killed(mut comm: Communicator) {
     start_sum(&mut comm, 1, 1000).wait().unwrap();
     if comm.rank() == 1 {
         say("ready", "now");
@@ -144,4 +191,36 @@ fn a_panic_with_requests_in_flight_does_not_hold_anybody_up() {
         }
     });
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+}
+
+/// Says when it is dropped.
+struct Told(Sender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A request may own, by the way of a user's type, the communicator that runs it, and outlive every other owner.
+#[test]
+fn a_communicator_may_end_on_its_own_thread() {
+    let (sender, ended) = channel();
+    let sender = &sender;
+    Local::new(2).timeout(LIMIT).run(|comm| {
+        let sender = sender.clone();
+        let (go, gone) = channel();
+        let comm = Arc::new(Mutex::new(comm));
+        let mut locked = comm.lock().unwrap();
+        // Dropped in this order.
+        let owners = (Arc::clone(&comm), Told(sender));
+        let _detached = locked.start(owners, move |comm, _| {
+            gone.recv().unwrap();
+            comm.barrier()
+        });
+        drop(locked);
+        drop(comm);
+        go.send(()).unwrap();
+    });
+    (0..2).for_each(|_| ended.recv_timeout(LIMIT).unwrap());
 }

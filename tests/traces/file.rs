@@ -87,11 +87,11 @@ impl TraceFile {
             slices.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
             let mut open: Vec<&Slice> = Vec::new();
             for slice in slices {
-                // A picosecond for the rounding of decimal fractions.
-                while open.last().is_some_and(|outer| outer.end <= slice.start + 1e-6) {
+                // As viewers do, without any tolerance: ends are worked out in floating point.
+                while open.last().is_some_and(|outer| outer.end <= slice.start) {
                     open.pop();
                 }
-                let fits = open.last().is_none_or(|outer| slice.end <= outer.end + 1e-6);
+                let fits = open.last().is_none_or(|outer| outer.kind == "call" && slice.end <= outer.end);
                 assert!(fits, "{lane:?}: {} overlaps {}", slice.name, open.last().unwrap().name);
                 open.push(slice);
             }

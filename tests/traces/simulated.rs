@@ -37,7 +37,7 @@ fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: 
     }
     assert_eq!(file.arrows.len(), estimate.messages, "{algorithm} {collective:?}: an arrow a message");
     let last = file.slices.iter().map(|slice| slice.end).fold(0.0, f64::max);
-    assert!((last - estimate.seconds * 1e6).abs() <= 1e-3, "{algorithm} {collective:?}: {last} us");
+    assert!((last - estimate.seconds * 1e6).abs() <= 2e-3, "{algorithm} {collective:?}: {last} us");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{tour_data, tour_mesh, tour_row};
 use maypole::Result;
 use serde::Serialize;
 
-/// What came of one configuration. Bytes are of the rank that has most; those of the wire are of one step.
+/// What came of one configuration. Bytes are of one rank, those of the wire of one step too.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "each measurement stands beside the theory of it, under the same name")]
 pub struct Row {
@@ -21,7 +21,7 @@ pub struct Row {
     pub criterion: String,
     /// The greatest difference that the criterion is about.
     pub difference: f64,
-    /// Whether it is met.
+    /// Whether it is met, and bytes are as theory says.
     pub pass: bool,
     pub params_bytes: u64,
     pub params_bytes_theory: u64,

@@ -1,6 +1,6 @@
 //! A line of the tour: an axis, and how it compares with one process and with theory.
 //!
-//! What it does: holds what was measured beside what should be, and prints a table. What is sharded, which collective runs
+//! What it does: holds what was measured beside what should be. What is sharded, which collective runs
 //! where, what it costs: nothing.
 
 use crate::memory::Memory;
@@ -43,32 +43,4 @@ impl Row {
         };
         equal && self.memory[0] == self.memory[1] && self.wire[0] == self.wire[1]
     }
-}
-
-/// The rows with a heading, one a line.
-pub fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:<26} {:<18} {:<26} {:>23} {:>21} {:>15} {:>8}\n",
-        "axis", "mesh", "against one process", "KiB/rank (theory)", "KiB sent (theory)", "idle *", "seconds"
-    );
-    for row in rows {
-        let equal = match row.equal {
-            Equal::Bitwise => "bitwise".to_owned(),
-            Equal::Within(loss, weights, _) => format!("loss {loss:.0e} weights {weights:.0e}"),
-        };
-        let kib = |bytes: u64| bytes as f64 / 1024.0;
-        let memory = row.memory.map(|memory| kib(memory.total() as u64));
-        let memory = format!("{:.1} ({:.1})", memory[0], memory[1]);
-        let wire = format!("{:.1} ({:.1})", kib(row.wire[0]), kib(row.wire[1]));
-        let bubble = row.bubble.map_or(String::new(), |idle| {
-            let [clock, work, formula] = idle.map(|idle| 100.0 * idle);
-            format!("{clock:.0} {work:.0} {formula:.0} %")
-        });
-        let (axis, mesh, sign) = (&row.axis, &row.mesh, if row.holds() { ' ' } else { '!' });
-        text += &format!(
-            "{axis:<26} {mesh:<18} {equal:<26} {memory:>23} {wire:>21} {bubble:>15} {:>7.1}{sign}\n",
-            row.seconds
-        );
-    }
-    text + "* of the pipeline: by the clock, by the measured work of each operation, by the formula for equal stages\n"
 }

@@ -65,3 +65,17 @@ fn shards_accumulate_over_micro_batches() {
     assert!(recipe.ranks(2, 4, Sharding::Zero2).difference(&ranks_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Fsdp { prefetch: true }).difference(&ranks_first).bitwise);
 }
+
+#[test]
+fn gradients_travel_once_a_step_whatever_the_number_of_micro_batches() {
+    let recipe = Recipe { steps: 3, ..Recipe::default() };
+    let calls = |micro, bucket| {
+        let sharding = Sharding::Replicated { bucket, overlap: true };
+        recipe.each_rank((2, micro), sharding, |_, _| (), |_, group| group.calls()).1[0]
+    };
+    // Each step sums all gradients and tells the losses.
+    assert_eq!(calls(1, 25 << 20), 2 * recipe.steps);
+    assert_eq!(calls(4, 25 << 20), 2 * recipe.steps);
+    let buckets = (4 * recipe.config.parameters()).div_ceil(100_000) as u64;
+    assert_eq!(calls(4, 100_000), (buckets + 1) * recipe.steps);
+}

@@ -1,15 +1,16 @@
 //! `maypole simulate --cluster`: what collectives would take on machines that one does not have.
 
 use crate::{names, sizes};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
-use maypole::topology::Topology;
+use maypole::topology::bandwidth::network;
 use maypole::topology::build::Shape;
-use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::cluster::{Fabric, named, several_of};
 use maypole::topology::lanes::bandwidth;
 use maypole::topology::predict::{Demand, Laboratory, Prediction, bus_factor};
+use maypole::topology::{Description, Kind, Topology};
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -18,7 +19,8 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (ranks a NUMA node x NUMA
-    /// nodes), or several of one, 4xdgx-h100.
+    /// nodes), or several of one, 4xdgx-h100. Or hosts that FILE describes: @FILE, 4x@FILE, with what `maypole topo`
+    /// reads.
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
 
@@ -29,6 +31,10 @@ pub(crate) struct Options {
     /// What joins the network cards of the cluster's hosts.
     #[arg(long, value_enum, default_value_t = Joined::Flat, requires = "cluster")]
     fabric: Joined,
+
+    /// Gbit/s of every network card of hosts from a file.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..), requires = "cluster")]
+    gigabits: u32,
 
     /// Only the N fastest of each size [default: all; 3 where there are several sizes].
     #[arg(long, value_name = "N", requires = "cluster")]
@@ -64,7 +70,7 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
         Joined::Rails => Fabric::Rails,
         Joined::IsolatedRails => Fabric::IsolatedRails,
     };
-    let topology = named(question.cluster, fabric)?;
+    let topology = cluster(question.cluster, options.gigabits, fabric)?;
     let ranks = topology.devices().len();
     ensure!(ranks <= MOST_RANKS, "{} has {ranks} ranks; {MOST_RANKS} are the most", question.cluster);
     let collective = names::rooted(question.collective, question.root, ranks)?;
@@ -91,6 +97,21 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `4xdgx-h100`, `@FILE` or `4x@FILE`.
+fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
+    let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let host = Description::read(&text).with_context(|| format!("{path} is not understood"))?.topology();
+    if hosts.is_empty() {
+        return Ok(host);
+    }
+    let number = hosts.strip_suffix('x').and_then(|hosts| hosts.parse().ok());
+    let hosts = number.filter(|hosts| (1..=MOST_RANKS).contains(hosts));
+    let hosts = hosts.with_context(|| format!("{name:?} is no number of hosts; write 4x@{path}"))?;
+    let speeds = vec![network(f64::from(gigabits)); host.of(Kind::Nic).len()];
+    Ok(several_of(&host, hosts, &speeds, fabric))
 }
 
 /// What each shape asks for; with an algorithm named, those that it is a part of.
@@ -123,7 +144,7 @@ impl Report<'_> {
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
              # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
-             #{:>7} {:<25} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
+             #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
             self.laboratory.world(),
@@ -144,7 +165,7 @@ impl Report<'_> {
     fn row(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         format!(
-            " {:>7} {:<25} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
+            " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
             demand.shape.to_string(),
             prediction.seconds * 1e6,
@@ -177,7 +198,8 @@ impl Report<'_> {
 
     /// GB/s, of the whole and of a link.
     fn bandwidths(&self, bytes: usize, prediction: Prediction) -> [f64; 2] {
-        let algorithm = if bytes == 0 { 0.0 } else { bytes as f64 / prediction.seconds / 1e9 };
+        let moves = bytes > 0 && prediction.seconds > 0.0;
+        let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.laboratory.world())]
     }
 

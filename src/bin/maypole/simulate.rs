@@ -67,11 +67,11 @@ pub(crate) struct Args {
     json: bool,
 
     /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one named.
-    #[arg(short, long, conflicts_with = "json")]
+    #[arg(short, long, conflicts_with_all = ["json", "cluster"])]
     timeline: bool,
 
     /// Write the same to a file that https://ui.perfetto.dev and chrome://tracing open.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     trace: Option<PathBuf>,
 }
 
@@ -98,7 +98,7 @@ struct Prediction {
 }
 
 pub(crate) fn main(args: Args) -> Result<ExitCode> {
-    let wanted = args.collective.or(args.lab.named).context("which collective? name one")?;
+    let wanted = args.wanted().context("which collective? name one")?;
     if let Some(cluster) = &args.lab.cluster {
         let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
         let question =
@@ -136,21 +136,21 @@ impl Args {
             Some(windows) => vec![windows],
             None => vec![1, 2, 4, 8, 16, 32, 64],
         };
-        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows, collective)));
+        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
         // The first of equals: fewer windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("there are candidates");
         Prediction { algorithm, windows, steps, estimate }
     }
 
-    fn price(&self, schedules: &[Schedule], windows: usize, collective: Collective) -> Estimate {
-        let layout = self.layout(schedules, collective);
+    fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
+        let layout = self.layout(schedules);
         simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
     }
 
     fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
         let schedules = prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
-        let layout = self.layout(&schedules, collective);
+        let layout = self.layout(&schedules);
         timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
     }
 
@@ -162,8 +162,8 @@ impl Args {
         Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
     }
 
-    fn layout(&self, schedules: &[Schedule], collective: Collective) -> Layout {
-        Layout::even(self.whole(collective), schedules[0].chunks)
+    fn layout(&self, schedules: &[Schedule]) -> Layout {
+        Layout::even(self.whole(), schedules[0].chunks)
     }
 
     fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
@@ -179,9 +179,13 @@ impl Args {
         Ok(())
     }
 
+    fn wanted(&self) -> Option<Collective> {
+        self.collective.or(self.lab.named)
+    }
+
     /// Bytes of the whole; a barrier has none.
-    fn whole(&self, collective: Collective) -> usize {
-        if collective == Collective::Barrier { 0 } else { self.bytes.first }
+    fn whole(&self) -> usize {
+        if self.wanted() == Some(Collective::Barrier) { 0 } else { self.bytes.first }
     }
 
     fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
@@ -191,7 +195,7 @@ impl Args {
             "algorithm": algorithm.name(),
             "ranks": self.ranks,
             "root": collective.root(),
-            "bytes": self.whole(collective),
+            "bytes": self.whole(),
             "windows": windows,
             "steps": steps,
             "seconds": estimate.seconds,
@@ -202,7 +206,7 @@ impl Args {
     }
 
     fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
-        let (name, size) = (names::dashed(collective), sizes::name(self.whole(collective)));
+        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
              # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\

@@ -67,7 +67,9 @@ impl Args {
             (Some(path), _) => {
                 let text = read(path)?;
                 let described = Description::read(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-                Ok(Facts::described(&described, path.display().to_string()))
+                let name =
+                    path.file_name().map_or_else(|| path.display().to_string(), |name| name.display().to_string());
+                Ok(Facts::described(&described, name))
             }
             (None, Some(name)) => Ok(Facts::made_up(named(name, Fabric::Flat)?, name)),
             (None, None) => Ok(Facts::detected(&detect::machine())),

@@ -206,6 +206,9 @@ impl Outgoing {
 
     /// What to wake up for, if anything.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        if self.fault.is_some() {
+            return None;
+        }
         self.way.interest(self.listens(), !self.queue.is_empty())
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Columns {
 pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
     let Some((first_row, at)) = first_row(lines) else {
         let end = lines.last().map_or(&[][..], |line| line);
-        return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1`: no line has one"));
+        return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1` before the end"));
     };
     let prefix = trimmed(&lines[first_row][..at]);
     let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();
@@ -115,6 +115,9 @@ fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError>
             labels.extend(split(&word, known).ok_or_else(|| error_at(&glyphs, word.at, "the label of a column"))?);
         }
     }
+    if labels.len() > MOST_COLUMNS {
+        return Err(error_at(&glyphs, labels[MOST_COLUMNS].at, format!("at most {MOST_COLUMNS} columns")));
+    }
     if let Some(twice) = labels.iter().enumerate().find(|(at, it)| labels[..*at].iter().any(|a| a.text == it.text)) {
         return Err(error_at(&glyphs, twice.1.at, "every column once"));
     }
@@ -122,29 +125,46 @@ fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError>
     Ok(Columns { labels, cpu_affinity: tail.contains("CPU"), numa_affinity: numa, gpu_numa, glyphs })
 }
 
-/// A word as the labels that it is made of; nothing if it is none.
+/// More devices than any machine has.
+const MOST_COLUMNS: usize = 1024;
+
+/// No label and no word of labels that have grown together is longer.
+const MOST_GLYPHS: usize = 512;
+const LONGEST_LABEL: usize = 64;
+
+/// A word as the labels that it is made of, the first one as long as can be; nothing if it is none.
 fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
-    if known.contains(&word.text) {
-        return Some(vec![word.clone()]);
-    }
-    let at = |length: usize| word.text.char_indices().nth(length).map_or(word.text.len(), |(byte, _)| byte);
-    let lengths = (1..=word.text.chars().count()).rev();
-    let part = |length: &usize| {
-        let part = &word.text[..at(*length)];
-        known.iter().any(|label| label == part)
-            || (is_numbered(part) && !word.text[part.len()..].starts_with(|c: char| c.is_ascii_digit()))
+    let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
+    let count = chars.len();
+    let text = |from: usize, to: usize| chars[from..to].iter().collect::<String>();
+    let is_label = |from: usize, to: usize| {
+        let part = text(from, to);
+        let cut = chars.get(to).is_some_and(char::is_ascii_digit);
+        known.contains(&part) || (is_numbered(&part) && !cut)
     };
-    for length in lengths.filter(part) {
-        let (head, rest) = word.text.split_at(at(length));
-        let rest = Word { text: rest.to_owned(), at: word.at + length };
-        let more = if rest.text.is_empty() { Some(Vec::new()) } else { split(&rest, known) };
-        if let Some(more) = more {
-            return Some([vec![Word { text: head.to_owned(), at: word.at }], more].concat());
-        }
+    // By where a rest of the word begins: where its first label ends. From the back, so that no rest is tried twice.
+    let mut ends: Vec<Option<usize>> = vec![None; count];
+    for from in (0..count.min(MOST_GLYPHS)).rev() {
+        let longest = count.min(from + LONGEST_LABEL);
+        let fits = |to: &usize| (*to == count || ends[*to].is_some()) && is_label(from, *to);
+        // A card whose own row was cut off is known by nothing but the header.
+        let alone = || is_plain(&chars[from..]).then_some(count);
+        ends[from] = (from + 1..=longest).rev().find(fits).or_else(alone);
     }
-    // A card whose own row was cut off is known by nothing but the header.
-    let plain = word.text.chars().all(is_of_label) && word.text.starts_with(char::is_alphabetic);
-    (plain && !word.text.starts_with("GPU")).then(|| vec![word.clone()])
+    let mut labels = Vec::new();
+    let mut from = 0;
+    while from < count {
+        let to = ends[from]?;
+        labels.push(Word { text: text(from, to), at: word.at + from });
+        from = to;
+    }
+    Some(labels)
+}
+
+/// What may be the name of a card, and is no GPU's.
+fn is_plain(name: &[char]) -> bool {
+    let starts = name.first().is_some_and(|char| char.is_alphabetic()) && !name.starts_with(&['G', 'P', 'U']);
+    starts && name.len() <= LONGEST_LABEL && name.iter().all(|char| is_of_label(*char))
 }
 
 /// `GPU3` or `NIC12`.

@@ -145,9 +145,7 @@ fn complete(rows: &[Row], columns: &Columns, notes: &mut Vec<String>) -> Result<
             cells[row.device][column] = Some(*class);
         }
     }
-    for a in 0..count {
-        cells[a][a] = Some(Printed::Same);
-    }
+    cells.iter_mut().enumerate().for_each(|(device, row)| row[device] = Some(Printed::Same));
     mend(&mut cells, rows, columns, notes)?;
     Ok(cells)
 }

@@ -48,15 +48,15 @@ impl Layout {
         let shown = topology.hosts().min(MOST_HOSTS);
         let mut hosts = Vec::new();
         for host in 0..shown {
-            let left = walk.next;
+            let left = walk.next - 16.0;
             walk.host(host);
-            hosts.push((left - COLUMN * 0.3, (walk.next - COLUMN * 0.7).max(left + COLUMN * 1.5)));
-            walk.next = hosts[host].1 + COLUMN * 0.7;
+            hosts.push((left, (walk.next + 6.0).max(left + COLUMN * 2.0)));
+            walk.next = hosts[host].1 + 40.0;
         }
         let deepest = walk.found.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
         let mut layout = Self {
             places: vec![None; topology.nodes().len()],
-            width: (walk.next + 10.0).max(640.0),
+            width: walk.next.max(640.0),
             hosts,
             bottom: 0.0,
             height: 0.0,
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
             }
         }
         let seen = vec![false; topology.nodes().len()];
-        Self { topology, neighbours, seen, found: Vec::new(), next: 50.0 }
+        Self { topology, neighbours, seen, found: Vec::new(), next: 40.0 }
     }
 
     fn host(&mut self, host: usize) {

@@ -34,20 +34,24 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
     let mut text = heads();
     for (nth, lane) in found.iter().take(MOST).enumerate() {
         let (column, row) = (nth % columns, nth / columns);
-        let center = (20.0 + CELL * (column as f64 + 0.5), top + CELL * (row as f64 + 0.5) + 24.0);
+        let center = (20.0 + CELL * (column as f64 + 0.5), top + CELL * row as f64 + RADIUS + 48.0);
         text += &ring(topology, lane, nth, center);
     }
-    let rows = found.len().min(MOST).div_ceil(columns);
-    let bottom = top + CELL * rows as f64 + 40.0;
-    let more =
-        if found.len() > MOST { format!(" {} more rings are not drawn.", found.len() - MOST) } else { String::new() };
-    let _ = writeln!(
-        text,
-        "<text x=\"20\" y=\"{:.0}\" fill=\"#555555\">A hop is drawn solid over NVLink or XGMI, in long dashes over PCIe \
-         switches, shorter over a host bridge, short between NUMA nodes, dotted over the network.{more}</text>",
-        bottom + 4.0
-    );
-    (text, bottom + 24.0)
+    let bottom = top + CELL * found.len().min(MOST).div_ceil(columns) as f64 + 30.0;
+    let more = match found.len() {
+        count if count > MOST => format!("{} more rings are not drawn.", count - MOST),
+        _ => String::new(),
+    };
+    let lines = [
+        "Solid: over NVLink or XGMI. Long dashes: over PCIe switches; shorter: over a host bridge;",
+        "short: between NUMA nodes. Dotted: over the network.",
+        &more,
+    ];
+    for (nth, line) in lines.into_iter().enumerate() {
+        let y = bottom + 18.0 * nth as f64;
+        let _ = writeln!(text, "<text x=\"20\" y=\"{y:.0}\" fill=\"#555555\">{line}</text>");
+    }
+    (text, bottom + 54.0)
 }
 
 fn heads() -> String {

@@ -34,6 +34,7 @@ pub(super) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, Stri
         ("measured", date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))),
         ("host", format!("{}, {}, {}", read("/proc/sys/kernel/hostname"), processor(), count(seats.cores[0], "core"))),
         ("system", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
+        ("load", format!("{} at the beginning (mean of a minute)", load())),
         ("ranks", format!("{ranks} on {}; {crowd}", count(seats.cores.len(), "host"))),
         ("command", std::env::args().collect::<Vec<_>>().join(" ")),
         ("variables", variables(|name| std::env::var(name).ok())),
@@ -55,6 +56,11 @@ fn variables(value: impl Fn(&str) -> Option<String>) -> String {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// How many processes wanted to run: more than cores, and the figures are also of others' work.
+fn load() -> String {
+    read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn processor() -> String {

@@ -329,7 +329,7 @@ mod tests {
         page.describe(vec![("command", "perf <b> & co".to_owned())]);
         assert!(page.write().unwrap().ends_with("new/folder/index.html"));
         let html = std::fs::read_to_string(folder.path().join("new/folder/index.html")).unwrap();
-        for part in ["perf &lt;b&gt; &amp; co", "<h3>over shm</h3>", "two-shot, 1M", "predicted", "memory copy", "<svg"]
+        for part in ["perf &lt;b&gt; &amp; co", "<h3>over shm</h3>", "two-shot, 1M", "predicted", "plain copy", "<svg"]
         {
             assert!(html.contains(part), "{part}: {html}");
         }

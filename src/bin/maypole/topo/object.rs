@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::{predicted, transports};
 use crate::names;
 use anyhow::Result;
-use maypole::topology::choice::Choice;
+use maypole::topology::choice::{Choice, Reason, Way};
 use serde_json::{Value, json};
 
 /// Pairs of more ranks are left out: nobody reads millions.
@@ -39,10 +39,7 @@ pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
 fn pairs(facts: &Facts) -> Vec<Value> {
     let devices = facts.topology.devices();
     let pair = |(a, b, Choice { way, refused }): (usize, usize, Choice)| {
-        let refusal = |(way, why): &(_, _)| {
-            let (way, why): (&maypole::topology::choice::Way, &maypole::topology::choice::Reason) = (way, why);
-            json!({ "transport": way.name(), "reason": why.to_string() })
-        };
+        let refusal = |(way, why): &(Way, Reason)| json!({ "transport": way.name(), "reason": why.to_string() });
         let refused: Vec<Value> = refused.iter().map(refusal).collect();
         let bandwidth = facts.topology.path(devices[a], devices[b]).map(|path| path.bandwidth);
         json!({

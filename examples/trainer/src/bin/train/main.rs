@@ -10,6 +10,7 @@ mod run;
 mod tour;
 
 use clap::Parser;
+use std::process::ExitCode;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a launcher started.
 #[derive(clap::Parser)]
@@ -30,8 +31,18 @@ enum Command {
     Combine,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    match obey(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("train: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Run(args) => ranks::start(&args.resolve()?),
         Command::Tour(args) => tour::run(&args),
         Command::Bench(args) => {

@@ -117,8 +117,9 @@ impl Plot {
         let dots = |cut| self.series.iter().filter(move |series| series.cut == cut).flat_map(|series| &series.points);
         let x = Map::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
         let (low, high) = range(dots(false).map(|dot| dot.y));
-        let near = dots(true).map(|dot| dot.y.clamp(low / STRETCH, (high * STRETCH).max(low / STRETCH)));
-        let y = Map::new(self.y.scale, range(near.chain([low, high])), HEIGHT - BOTTOM, TOP);
+        let near = dots(true).map(|dot| dot.y.max(low / STRETCH).min(high * STRETCH));
+        let (least, most) = range(near);
+        let y = Map::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n<clipPath id=\"{id}\"><rect x=\"{LEFT}\" \
              y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",

@@ -70,7 +70,8 @@ pub(super) fn verdict(rows: &[Row]) -> String {
         let _ = write!(
             text,
             "<p>At <b>{good} of {points}</b> points the tuner's choice was within {percent:.0} % of the fastest algorithm; at \
-             worst it took {worst:.2} times as long. "
+             worst it took {} times as long. ",
+            three(worst)
         );
     }
     if let Some(median) = errors.get(errors.len() / 2) {

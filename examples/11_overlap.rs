@@ -1,7 +1,7 @@
 //! Overlap with a request: the sum of one layer's gradients is under way while the next layer is computed.
 //!
 //! ```text
-//! cargo run --example 10_overlap
+//! cargo run --example 11_overlap
 //! ```
 
 use maypole::{Communicator, ReduceOp, wait_all};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Stands for a layer's backward pass; the CPU would be busy, here it is only time that passes.
 fn compute(rank: usize, layer: usize) -> Vec<f32> {
     std::thread::sleep(Duration::from_millis(20));
-    vec![(rank + 10 * layer) as f32; 500_000]
+    vec![(rank + 10 * layer) as f32; 50_000]
 }
 
 fn main() -> maypole::Result<()> {
@@ -32,7 +32,7 @@ fn main() -> maypole::Result<()> {
         // In a scope requests borrow: slices of one flat buffer, without a copy.
         let mut flat = layers.concat();
         comm.scope(|scope| {
-            for bucket in flat.chunks_mut(300_000) {
+            for bucket in flat.chunks_mut(30_000) {
                 bucket.iter_mut().for_each(|x| *x *= 2.0);
                 let _under_way = scope.start_all_reduce(bucket, ReduceOp::Max);
             }

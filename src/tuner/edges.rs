@@ -1,0 +1,63 @@
+//! What joins each pair of ranks, and why nothing better does.
+
+use crate::topology::choice::{self, Cuda, InfiniBand, Offer, Reason, Way};
+use std::fmt;
+
+/// Pairs of ranks that are joined alike.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Edges {
+    /// How many pairs.
+    pub pairs: usize,
+    /// The first of them.
+    pub first: (usize, usize),
+    /// What joins them.
+    pub way: Way,
+    /// What would be better, best first, and why it is not used.
+    pub refused: Vec<(Way, Reason)>,
+}
+
+/// Counts pairs by what joins them: `boards` says for each rank which board it shares, `machines` on which host it is. All
+/// ranks know both alike, so all come to the same answer.
+///
+/// ```
+/// use maypole::topology::choice::Way;
+/// let edges = maypole::tuner::edges(&[0, 0, 1], &[0, 0, 0]);
+/// assert_eq!((edges[0].pairs, edges[0].way), (1, Way::SharedMemory));
+/// assert_eq!((edges[1].pairs, edges[1].way), (2, Way::Tcp));
+/// ```
+///
+/// # Panics
+/// If the two do not speak of equally many ranks.
+pub fn edges(boards: &[usize], machines: &[usize]) -> Vec<Edges> {
+    assert_eq!(boards.len(), machines.len(), "one board and one host for each rank");
+    let mut kinds: Vec<Edges> = Vec::new();
+    for a in 0..boards.len() {
+        for b in a + 1..boards.len() {
+            let joined = join(machines[a], machines[b], boards[a] == boards[b]);
+            match kinds.iter_mut().find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused)) {
+                Some(kind) => kind.pairs += 1,
+                None => kinds.push(Edges { pairs: 1, first: (a, b), way: joined.way, refused: joined.refused }),
+            }
+        }
+    }
+    kinds
+}
+
+fn join(here: usize, there: usize, share_a_board: bool) -> choice::Choice {
+    let mut mine = Offer::new(here.to_string(), &[&Cuda, &InfiniBand]);
+    let theirs = Offer::new(there.to_string(), &[&Cuda, &InfiniBand]);
+    if here == there && !share_a_board {
+        let why = "the job asks for TCP, or more ranks are on the host than a board serves";
+        mine.cannot.insert(Way::SharedMemory, Reason::Other(why.to_owned()));
+    }
+    choice::choose(&mine, &theirs).expect("TCP joins any two ranks")
+}
+
+impl fmt::Display for Edges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pairs, first: (a, b), way, refused } = self;
+        write!(f, "{pairs} pairs by {way}, first {a}-{b}")?;
+        refused.iter().try_for_each(|(better, why)| write!(f, "; not {better}: {why}"))
+    }
+}

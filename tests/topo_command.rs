@@ -1,0 +1,160 @@
+//! `maypole topo`, as a user calls it.
+
+#![cfg(feature = "cli")]
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn topo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maypole")).arg("topo").args(arguments).output().unwrap()
+}
+
+fn on(text: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+    let command = command.args(["topo", "--file", "-"]).args(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).unwrap()
+}
+
+/// Two GPUs over a host bridge, the old legend, tabs.
+const OLD: &str = "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\nGPU0\t X \tPHB\tSOC\t0-7\nGPU1\tPHB\t X \tPHB\t0-7\n\
+                   mlx4_0\tSOC\tPHB\t X \t\n\nLegend:\n\n  X   = Self\n  SOC  = Path traverses a socket-level link\n";
+
+#[test]
+fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
+    let found = object(&on(OLD, &["--json"]));
+    assert_eq!((&found["gpus"], &found["nics"]), (&json!(2), &json!(1)));
+    assert_eq!(found["links"], json!([["X", "PHB"], ["PHB", "X"]]));
+    assert_eq!(found["nvlinks"], json!([[0, 0], [0, 0]]));
+    assert_eq!(found["nearest_nics"], json!([{ "class": "SOC", "nics": [0] }, { "class": "PHB", "nics": [0] }]));
+    assert_eq!(found["ring"], json!({ "bottleneck": "PHB", "order": [0, 1] }));
+    assert_eq!(found["rings"], json!([[0, 1]]));
+    assert_eq!(found["trees"], json!([{ "parents": [null, 0] }, { "parents": [1, null] }]));
+    let pair = &found["pairs"][0];
+    assert_eq!((&pair["class"], &pair["transport"]), (&json!("PHB"), &json!("shm")));
+    assert_eq!(pair["refused"][0]["transport"], "cuda");
+    assert!(pair["refused"][0]["reason"].as_str().unwrap().contains("no library"));
+    let table = text(&on(OLD, &[]));
+    assert!(
+        table.contains("GPU0    X       PHB     SOC\n") && table.contains("SOC   the link between sockets"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_made_up_cluster_is_predicted_beside_what_others_measured() {
+    let found = object(&topo(&["--cluster", "dgx-a100", "--json", "--bytes", "16G"]));
+    assert_eq!((&found["gpus"], &found["nics"]), (&json!(8), &json!(8)));
+    assert_eq!((&found["nvlinks"][0][7], &found["ring"]["bottleneck"]), (&json!(12), &json!("NV12")));
+    assert_eq!(found["nearest_nics"][3], json!({ "class": "PIX", "nics": [2, 3] }));
+    let predicted = found["predicted"].as_array().unwrap();
+    let row = predicted.iter().find(|row| row["collective"] == "all-reduce").unwrap();
+    let (bus, seen) = (row["busbw"].as_f64().unwrap(), row["published"]["busbw"].as_f64().unwrap());
+    assert!((bus / seen - 1.0).abs() < 0.06, "{bus} GB/s, seen were {seen}");
+    let table = text(&topo(&["-c", "dgx-a100"]));
+    assert!(table.contains("seen on 8 x A100"), "{table}");
+}
+
+#[test]
+fn hosts_apart_use_tcp_and_say_why() {
+    let found = object(&topo(&["--cluster", "2xcpu:2x1", "--json"]));
+    assert_eq!((&found["gpus"], &found["links"]), (&json!(0), &json!([])));
+    let pairs = found["pairs"].as_array().unwrap();
+    let pair = |a: usize, b: usize| pairs.iter().find(|pair| pair["ranks"] == json!([a, b])).unwrap();
+    assert_eq!((&pair(0, 1)["transport"], &pair(1, 2)["transport"]), (&json!("shm"), &json!("tcp")));
+    let refused: Vec<_> = pair(1, 2)["refused"].as_array().unwrap().iter().map(|it| it["transport"].clone()).collect();
+    assert_eq!(refused, ["cuda", "shm", "ib"]);
+    assert_eq!(pair(0, 3)["refused"][1]["reason"], "on another host");
+    let table = text(&topo(&["--cluster", "2xcpu:2x1"]));
+    assert!(table.contains("transport shm   ranks 0-1 2-3\n") && table.contains("not shm: on another host"), "{table}");
+}
+
+#[test]
+fn this_machine_has_a_rank_a_core_or_a_gpu() {
+    let found = object(&topo(&["--json"]));
+    let ranks = found["ranks"].as_array().unwrap().len();
+    assert!(ranks >= 1 && (found["gpus"] == json!(ranks) || found["gpus"] == json!(0)), "{found}");
+    assert!(text(&topo(&[])).starts_with("# this machine: "));
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_the_place() {
+    let output = on(&OLD.replace("PHB\tSOC", "PHB\tSEA"), &["--json"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("line 2, column 14") && error.contains("SEA") && error.contains("PHB"), "{error}");
+    let output = on("<system>\n<cpu>\n<pci/></cpu></system>", &[]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("line 3, column 1") && error.contains("busid"), "{error}");
+    let unknown = topo(&["--cluster", "dgx-9"]);
+    assert!(!unknown.status.success() && String::from_utf8(unknown.stderr).unwrap().contains("dgx-a100"));
+}
+
+#[test]
+fn a_damaged_report_is_answered_and_the_damage_said() {
+    let output = on(&OLD.replace("mlx4_0\tSOC\tPHB\t X \t\n", ""), &["--json"]);
+    assert_eq!(object(&output)["nearest_nics"][1], json!({ "class": "PHB", "nics": [0] }));
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(notes.contains("mlx4_0 to GPU0 is missing: taken as SOC"), "{notes}");
+}
+
+#[test]
+fn a_picture_shows_every_device_and_ring() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine.svg");
+    let name = file.to_str().unwrap();
+    for (cluster, named, rings) in
+        [("dgx-h100", ["GPU7", "NIC7", "NVSwitch"], 1), ("mi300x", ["GPU0", "NUMA1", "bridge3"], 7)]
+    {
+        text(&topo(&["--cluster", cluster, "--svg", name]));
+        let picture = fs::read_to_string(&file).unwrap();
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+        for device in named {
+            assert!(picture.contains(&format!(">{device}<")), "{device} in {cluster}");
+        }
+        let hops = picture.matches("marker-end").count();
+        assert_eq!(hops, rings * 8, "{cluster}");
+        for number in picture.split("=\"").filter_map(|rest| rest.split('"').next()?.parse::<f64>().ok()) {
+            assert!((-1.0..4000.0).contains(&number), "{cluster}: {number} is out of the picture");
+        }
+    }
+    let escaped = text(&on(OLD, &["--svg", "-"]));
+    assert!(escaped.contains(">mlx4_0<") && !escaped.contains("NaN"));
+}
+
+/// The rings of the public samples are as good as is expected of them.
+#[test]
+fn every_sample_has_the_ring_that_is_expected_of_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
+    let Ok(entries) = fs::read_dir(&folder) else {
+        eprintln!("SKIPPED: no samples at {}", folder.display());
+        return;
+    };
+    let is_sample = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "txt" || kind == "xml");
+    let mut samples = 0;
+    for path in entries.map(|entry| entry.unwrap().path()).filter(is_sample) {
+        let number = path.file_name().unwrap().to_str().unwrap()[..3].to_owned();
+        let expected = fs::read_to_string(folder.join(number + ".expect.json")).unwrap();
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        let found = object(&topo(&["--json", "--bytes", "1K", "--file", path.to_str().unwrap()]));
+        assert_eq!(found["ring"]["bottleneck"], expected["ring_bottleneck"], "{}", path.display());
+        for key in ["gpus", "nics", "links", "nvlinks", "nearest_nics"] {
+            assert_eq!(found[key], expected[key], "{key} of {}", path.display());
+        }
+        samples += 1;
+    }
+    assert!(samples > 50, "only {samples} samples");
+}
