@@ -2,7 +2,7 @@
 //!
 //! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with a length of windows,
 //! is a [`candidate`](Candidate); each is priced by running its schedules on clocks ([`simulate`](crate::simulate)) on
-//! the machine that a [`CostTable`] describes; the cheapest wins, ties by the order of the table. All of it is counted in
+//! the machine that a [`CostTable`] describes; the cheapest wins, near ties by the order of the table. All of it is counted in
 //! integers, and rank 0's table is everybody's: so all ranks choose alike, whatever they run on.
 //!
 //! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a wait (and a context
@@ -92,9 +92,11 @@ impl Choice {
         let (fit, unfit): (Vec<_>, Vec<_>) = self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
         unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
         let stays = fit.iter().any(|one| one.plan == self.plan);
-        if let Some(cheapest) = fit.into_iter().min_by_key(|one| one.predicted_ns).filter(|_| !stays) {
-            (self.plan, cheapest.verdict) = (cheapest.plan, Verdict::Chosen);
-        }
+        let fit: Vec<Candidate> = fit.into_iter().map(|one| *one).collect();
+        let Some(best) = best(&fit).filter(|_| !stays) else { return };
+        self.plan = best.plan;
+        let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
+        chosen.expect("it is one of them").verdict = Verdict::Chosen;
     }
 }
 
@@ -163,12 +165,20 @@ pub fn plan(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) 
 
 /// The cheapest plan whose algorithm is `able`; `None` if none is.
 pub fn plan_of(question: &Question<'_>, table: &CostTable, able: impl Fn(Algorithm) -> bool) -> Option<Plan> {
-    let answers = Algorithm::ALL.into_iter().filter(|it| it.supports(question.collective) && able(*it));
-    let cheapest = answers
-        .rev()
-        .filter_map(|it| candidates::priced(question, Some(it), table).into_iter().min_by_key(|one| one.predicted_ns));
-    cheapest.min_by_key(|one| one.predicted_ns).map(|one| one.plan)
+    let answers = Algorithm::ALL.into_iter().rev().filter(|it| it.supports(question.collective) && able(*it));
+    let rows: Vec<Candidate> = answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
+    best(&rows).map(|one| one.plan)
 }
+
+/// The cheapest, or an earlier one that costs hardly more: prices are not as good as a part in [`CLOSE`], and the table
+/// has the algorithms with the fewest steps first.
+fn best(candidates: &[Candidate]) -> Option<&Candidate> {
+    let least = candidates.iter().map(|one| one.predicted_ns).min()?;
+    candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
+}
+
+/// Prices that differ by less than this part of them are the same.
+const CLOSE: u64 = 5;
 
 fn answerable(collective: Collective, wanted: Wanted) -> Result<Wanted, Refusal> {
     match wanted.algorithm.supports(collective) {
@@ -183,8 +193,8 @@ fn settle(candidates: &[Candidate], wanted: Option<Wanted>) -> Plan {
         return Plan { algorithm, window };
     }
     let asked = candidates.iter().filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
-    // The first of equals.
-    asked.min_by_key(|one| one.predicted_ns).expect("every collective has an algorithm").plan
+    let asked: Vec<Candidate> = asked.copied().collect();
+    best(&asked).expect("every collective has an algorithm").plan
 }
 
 fn plan_row(candidates: &[Candidate], plan: Plan) -> Option<&Candidate> {

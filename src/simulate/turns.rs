@@ -109,8 +109,8 @@ impl<'a> Turns<'a> {
         }
         while let Some(Reverse((now, what))) = self.events.pop() {
             match what {
-                // Copies between input and output are free, because executors fuse them with what comes or goes.
-                Happens::Ready(id) if matches!(self.node(id).kind, Kind::Local { reduces: false, scratch: false }) => {
+                // What is done with input and output alone is free, because executors fuse it with what comes or goes.
+                Happens::Ready(id) if matches!(self.node(id).kind, Kind::Local { scratch: false, .. }) => {
                     self.done(id, now)
                 }
                 Happens::Ready(id) => {

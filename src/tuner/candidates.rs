@@ -32,7 +32,7 @@ pub struct Candidate {
 pub enum Verdict {
     /// Cheapest, or asked for.
     Chosen,
-    /// Another one is cheaper, or as cheap and earlier in the table.
+    /// Another one is cheaper, or about as cheap and earlier in the table.
     Slower,
     /// Another algorithm was asked for by name.
     NotAsked,

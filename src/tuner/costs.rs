@@ -51,12 +51,12 @@ const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
 const COLD: (u64, u64) = (5, 2);
 
 impl CostTable {
-    /// Of a small machine: two cores of a server of 2023, all of it virtual; TCP by loopback.
+    /// Of a small machine: two cores of a server of 2024 (AMD EPYC, Zen 5), all of it virtual; TCP by loopback.
     pub const BUILT_IN: Self = Self {
-        tiny: Costs { alpha: 140_000, beta: 300_000, gamma: 20_000 },
-        small: Costs { alpha: 140_000, beta: 168_000, gamma: 12_500 },
-        chunk: Costs { alpha: 150_000, beta: 150_000, gamma: 12_500 },
-        tcp: Costs { alpha: 4_200_000, beta: 180_000, gamma: 0 },
+        tiny: Costs { alpha: 100_000, beta: 90_000, gamma: 3_000 },
+        small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
+        chunk: Costs { alpha: 350_000, beta: 28_000, gamma: 8_000 },
+        tcp: Costs { alpha: 4_500_000, beta: 85_000, gamma: 80_000 },
         switch: 1_200_000,
         wake: 20_000_000,
     };
