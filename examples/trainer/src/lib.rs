@@ -36,7 +36,7 @@
 //! | [`sample`], [`chart`] | text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
-//! | [`memory`], [`bench`] | bytes a rank beside theory; speed beside the matrix products alone |
+//! | [`memory`], [`mod@bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
 //! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
 #![deny(unsafe_code)]
