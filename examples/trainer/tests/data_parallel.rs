@@ -1,4 +1,4 @@
-//! Data parallelism in all its forms against one process: `facts` as numbers, bits where bits are promised.
+//! Data parallelism in all its forms against one process: bits where bits are promised.
 
 use maypole_trainer::optim::Rule;
 use maypole_trainer::schedule::Schedule;

@@ -86,7 +86,7 @@ options! {
     rows: usize,
     /// adamw or sgd [default: adamw].
     optimizer: String,
-    /// The highest learning rate [default: 0.001].
+    /// The highest learning rate [default: 0.003].
     rate: f64,
     /// How the rate goes: constant, cosine, wsd, linear [default: cosine].
     shape: String,
@@ -258,7 +258,7 @@ impl Options {
     fn schedule(&self, steps: u64) -> anyhow::Result<Schedule> {
         let shapes =
             [("cosine", Shape::Cosine), ("constant", Shape::Constant), ("wsd", Shape::Wsd), ("linear", Shape::Linear)];
-        let (peak, warm_up) = (self.rate.unwrap_or(1e-3), self.warm_up.unwrap_or(steps / 10));
+        let (peak, warm_up) = (self.rate.unwrap_or(3e-3), self.warm_up.unwrap_or(steps / 10));
         let shape = named(&self.shape, "shape", &shapes)?;
         Ok(Schedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
     }
