@@ -5,8 +5,8 @@ mod common;
 mod spawn;
 
 use common::Lot;
-use maypole::{Communicator, Local, Transport};
-use spawn::{World, as_each_rank, role};
+use maypole::{Communicator, Local};
+use spawn::{World, as_told};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -157,11 +157,7 @@ fn everything(mut comm: Communicator) {
 #[test]
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
-    match role().as_deref() {
-        None => {}
-        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
-        Some(_) => as_each_rank(everything),
-    }
+    as_told(everything);
 }
 
 #[test]

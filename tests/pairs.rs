@@ -5,8 +5,8 @@ mod common;
 mod spawn;
 
 use common::Lot;
-use maypole::{Communicator, Element, Local, Transport};
-use spawn::{World, as_each_rank, role};
+use maypole::{Communicator, Element, Local};
+use spawn::{World, as_told};
 use std::time::Duration;
 
 /// Lengths around what changes the way a message goes: short and long, in bytes.
@@ -180,11 +180,7 @@ fn everything_of_several(comm: &mut Communicator) {
 #[test]
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
-    match role().as_deref() {
-        None => {}
-        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
-        Some(_) => as_each_rank(everything),
-    }
+    as_told(everything);
 }
 
 #[test]

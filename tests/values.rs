@@ -5,9 +5,9 @@ mod common;
 mod spawn;
 
 use common::Lot;
-use maypole::{Communicator, Error, Local, Transport};
+use maypole::{Communicator, Error, Local};
 use serde::{Deserialize, Serialize};
-use spawn::{World, as_each_rank, role};
+use spawn::{World, as_told};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -114,11 +114,7 @@ fn everything(mut comm: Communicator) {
 #[test]
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
-    match role().as_deref() {
-        None => {}
-        Some("tcp") => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
-        Some(_) => as_each_rank(everything),
-    }
+    as_told(everything);
 }
 
 #[test]

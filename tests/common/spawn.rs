@@ -264,3 +264,12 @@ pub(crate) fn as_each_rank(body: impl Fn(Communicator) + Sync) {
         }
     });
 }
+
+/// In a rank process: `body` as each of its ranks, over TCP if that is its role. Nothing in the test's own process.
+pub(crate) fn as_told(body: impl Fn(Communicator) + Sync) {
+    match role().as_deref() {
+        None => {}
+        Some("tcp") => as_each_rank(|mut comm| body(comm.over(Transport::Tcp).unwrap())),
+        Some(_) => as_each_rank(body),
+    }
+}
