@@ -24,6 +24,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// No call that is ready.
+const NONE: usize = usize::MAX;
 /// Different counts for which programs are kept.
 const MOST_GIVEN: usize = 256;
 
@@ -55,7 +57,10 @@ pub(super) struct Engine {
     pub(super) given: Interned,
     /// Schedules of the user's own.
     pub(super) own: Own,
+    /// The call made last, by its place among those that are ready; [`NONE`] if the next one must be looked up.
     pub(super) current: usize,
+    /// The same while nobody looks at calls, else [`NONE`]: one comparison tells whether a call may run as it stands.
+    quick: usize,
     /// The first failure.
     pub(super) failed: Option<Error>,
     /// When calls made now must end, and what they were given; the innermost is last.
@@ -134,7 +139,8 @@ impl Engine {
             known: HashMap::new(),
             given: Interned::default(),
             own: Own::default(),
-            current: usize::MAX,
+            current: NONE,
+            quick: NONE,
             failed: None,
             limits: Vec::new(),
             splits: 0,
@@ -165,33 +171,73 @@ impl Engine {
     }
 
     /// Makes `call` the current one, if it is not.
-    #[inline(always)]
+    #[inline]
     pub(super) fn make_current(&mut self, call: Call) -> Result<()> {
-        let same = self.ready.get(self.current).is_some_and(|ready| ready.call == call && ready.wanted == self.wanted);
-        if same { Ok(()) } else { self.turn_to(call) }
+        if self.is_at(self.current, call) { Ok(()) } else { self.turn_to(call) }
+    }
+
+    #[inline(always)]
+    fn is_at(&self, at: usize, call: Call) -> bool {
+        self.ready.get(at).is_some_and(|ready| ready.call == call && ready.wanted == self.wanted)
+    }
+
+    pub(super) fn set_current(&mut self, at: usize) {
+        self.current = at;
+        self.quick = if self.watching.is_some() { NONE } else { at };
+    }
+
+    /// The next call must be looked up, and says anew what it is.
+    pub(super) fn forget_current(&mut self) {
+        self.set_current(NONE);
     }
 
     #[inline(always)]
     fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
-        self.make_current(call)?;
-        if self.watching.is_some() {
-            return self.perform_watched(call, factor, input, output);
+        if !self.is_at(self.quick, call) {
+            return self.perform_anew(call, factor, input, output);
         }
+        self.perform_at(self.quick, call, factor, input, output)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn perform_anew(
+        &mut self,
+        call: Call,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.make_current(call)?;
+        match self.watching {
+            Some(_) => self.perform_watched(call, factor, input, output),
+            None => self.perform_at(self.current, call, factor, input, output),
+        }
+    }
+
+    #[inline(always)]
+    fn perform_at(
+        &mut self,
+        at: usize,
+        call: Call,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
         self.pulse.enter(self.sequence);
-        let ready = &self.ready[self.current];
+        let ready = &self.ready[at];
         let buffers = ready.buffers(factor, input, output);
         let done = self.executor.run(&ready.program, &ready.combine, &buffers);
-        let divisor = ready.divisor;
-        self.finish(call, output, divisor, done)
+        self.finish(at, call, output, done)
     }
 
     /// What comes after a run.
     #[inline(always)]
     pub(super) fn finish(
         &mut self,
+        at: usize,
         call: Call,
         output: ViewMut<'_>,
-        divisor: Option<u64>,
         done: std::result::Result<(), Box<Failure>>,
     ) -> Result<()> {
         if let Err(failure) = done {
@@ -199,8 +245,9 @@ impl Engine {
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
-        self.ready[self.current].runs += 1;
-        if let Some(divisor) = divisor {
+        let ready = &mut self.ready[at];
+        ready.runs += 1;
+        if let Some(divisor) = ready.divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
@@ -219,7 +266,8 @@ impl Engine {
     /// Gives up what was made ready.
     pub(super) fn forget(&mut self) {
         self.past = self.counters();
-        (self.ready, self.known, self.current) = (Vec::new(), HashMap::new(), usize::MAX);
+        (self.ready, self.known) = (Vec::new(), HashMap::new());
+        self.forget_current();
     }
 
     pub(super) fn invalid(&self, call: Call, why: String) -> Error {
@@ -231,10 +279,11 @@ impl Engine {
     #[inline(never)]
     fn turn_to(&mut self, call: Call) -> Result<()> {
         self.check()?;
-        self.current = match self.known.get(&(call, self.wanted)) {
+        let at = match self.known.get(&(call, self.wanted)) {
             Some(known) => *known,
             None => self.prepare(call)?,
         };
+        self.set_current(at);
         self.control.record(self.sequence, call.to_string());
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Engine {
     /// Notes the failure, after which nothing runs.
     pub(super) fn fail(&mut self, error: Error) -> Error {
         self.failed = Some(error.clone());
-        self.current = usize::MAX;
+        self.forget_current();
         error
     }
 

@@ -130,7 +130,7 @@ impl Communicator {
             _ => self.engine.call(call, input, output),
         };
         // An equal call by the table's choice is another one.
-        self.engine.current = usize::MAX;
+        self.engine.forget_current();
         done
     }
 }
@@ -177,7 +177,7 @@ impl Engine {
             }
         };
         self.ready[at].wanted = self.wanted;
-        self.current = at;
+        self.set_current(at);
         self.control.record(self.sequence, format!("{call} by the user's schedule {:08x}", content >> 32));
         Ok(())
     }

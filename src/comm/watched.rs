@@ -101,6 +101,7 @@ impl Engine {
     /// Has calls timed from now on.
     pub(super) fn time(&mut self) {
         self.watching.get_or_insert_default().timed = true;
+        self.forget_current();
     }
 
     /// Has calls recorded from now on.
@@ -137,7 +138,8 @@ impl Engine {
     ) -> Result<()> {
         let (start, sequence) = (Instant::now(), self.sequence);
         self.pulse.enter(sequence);
-        let (executor, ready) = (&mut self.executor, &self.ready[self.current]);
+        let at = self.current;
+        let (executor, ready) = (&mut self.executor, &self.ready[at]);
         let buffers = ready.buffers(factor, input, output);
         let recorder = self.watching.as_mut().and_then(|watching| watching.recorder.as_mut());
         let done = match (recorder, &ready.notes) {
@@ -146,11 +148,10 @@ impl Engine {
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
         };
-        let divisor = ready.divisor;
-        self.finish(call, output, divisor, done)?;
+        self.finish(at, call, output, done)?;
         if self.watching.as_ref().is_some_and(|watching| watching.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-            self.ready[self.current].measured.note(nanoseconds);
+            self.ready[at].measured.note(nanoseconds);
         }
         Ok(())
     }

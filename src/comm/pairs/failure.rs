@@ -58,7 +58,7 @@ impl Engine {
     pub(in crate::comm) fn note_outside(&mut self) {
         self.pulse.back(self.sequence);
         // The next call says anew what it is.
-        self.current = usize::MAX;
+        self.forget_current();
     }
 }
 
