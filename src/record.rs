@@ -2,7 +2,7 @@
 //!
 //! # What is recorded
 //!
-//! A slice for every call, in it one for every fold and window, and before these one for what they had to wait for.
+//! A slice for every call, in it one for every fold and window (of messages between two ranks, for every message), and before these one for what they had to wait for.
 //! Waits of less than [`SHORTEST_WAIT`] are part of the fold that follows. Arrows lead from the fold that publishes or
 //! posts to every fold that takes it.
 //!
@@ -17,12 +17,14 @@
 //! Whatever keeps a file from being written is said once, on standard error, and ends the recording; the calls go on.
 
 mod file;
+mod messages;
 mod notes;
 
 use crate::execute::{Awaited, Failure, Watch};
 use crate::trace::{Lane, events};
 pub use file::TraceFile;
 use maypole_transports::clock::monotonic_ns;
+pub use messages::Message;
 pub use notes::Notes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,10 +58,17 @@ enum What {
         window: u32,
         since: u64,
     },
+    /// Messages that were posted together, after all that happened to them.
+    Group(messages::Group),
+    /// A message, and since when bytes moved that ended it.
+    Message {
+        message: Message,
+        since: u64,
+    },
     Wait(Awaited),
-    /// The wait that did not end, for a rank.
+    /// The wait that did not end, for a rank if that is known.
     InVain {
-        peer: usize,
+        peer: Option<usize>,
     },
     /// Writing what was recorded before.
     Writing,
@@ -129,15 +138,26 @@ impl Recorder {
         notes: &Arc<Notes>,
         run: impl FnOnce(&mut Self) -> Result<(), Box<Failure>>,
     ) -> Result<(), Box<Failure>> {
+        let call = |whole| What::Call { notes: Arc::clone(notes), sequence, whole };
+        self.around(run, |failure| Some(failure.peer), call)
+    }
+
+    /// Records what `run` does within a `call` of its own, which is told whether all of it was recorded.
+    fn around<E>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<(), E>,
+        whom: impl FnOnce(&E) -> Option<usize>,
+        call: impl FnOnce(bool) -> What,
+    ) -> Result<(), E> {
         let start = self.now();
         (self.last, self.since) = (start, start);
         let done = run(self);
         let end = self.now();
         if let Err(failure) = &done {
-            self.note(self.last, end, What::InVain { peer: failure.peer });
+            self.note(self.last, end, What::InVain { peer: whom(failure) });
         }
         let whole = self.left > 0;
-        self.note(start, end, What::Call { notes: Arc::clone(notes), sequence, whole });
+        self.note(start, end, call(whole));
         if done.is_err() || self.events.len() >= BATCH || !whole {
             self.write();
         }
@@ -152,9 +172,16 @@ impl Recorder {
     fn note(&mut self, start: u64, end: u64, what: What) {
         self.last = end;
         // A call goes with what was recorded of it.
-        if self.left > 0 || (matches!(what, What::Call { .. }) && !self.events.is_empty()) {
+        if self.left > 0 || (matches!(what, What::Call { .. } | What::Group(_)) && !self.events.is_empty()) {
             self.left = self.left.saturating_sub(1);
             self.events.push(Event { start, end, what });
+        }
+    }
+
+    /// What was awaited from the last event on.
+    fn note_wait(&mut self, what: impl FnOnce() -> Awaited) {
+        if self.since.saturating_sub(self.last) >= SHORTEST_WAIT {
+            self.note(self.last, self.since, What::Wait(what()));
         }
     }
 
@@ -185,9 +212,7 @@ impl Recorder {
 impl Watch for Recorder {
     fn awaited(&mut self, what: impl FnOnce() -> Awaited) {
         self.since = self.now();
-        if self.since - self.last >= SHORTEST_WAIT {
-            self.note(self.last, self.since, What::Wait(what()));
-        }
+        self.note_wait(what);
     }
 
     fn folded(&mut self, op: usize, window: u32) {
@@ -201,6 +226,11 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.write();
     }
+}
+
+/// A number that only operation `sequence` of `group` has, on all of its ranks.
+const fn operation(group: u64, sequence: u64) -> u64 {
+    mix(group ^ mix(sequence))
 }
 
 /// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014).

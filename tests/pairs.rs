@@ -5,6 +5,8 @@ mod common;
 mod spawn;
 
 use common::Lot;
+use maypole::schedule::{Placement, Span};
+use maypole::walk::{Meaning, walk};
 use maypole::{Communicator, Element, Local};
 use spawn::{World, as_told};
 use std::time::Duration;
@@ -205,4 +207,71 @@ fn messages_between_threads() {
     for hosts in [&[0][..], &[0, 0], &[0, 0, 0, 0, 0], &[0, 1, 0, 1, 2]] {
         Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
     }
+}
+
+/// Says nothing of what travels; what counts is that all of it is taken.
+struct Nothing;
+
+impl Meaning for Nothing {
+    type Message = ();
+    fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
+    fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
+    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+}
+
+#[test]
+fn the_schedules_of_a_group_complete_and_so_does_the_group() {
+    let mut lot = Lot(41);
+    for world in [1, 2, 5] {
+        // So many messages of one to another, themselves among them; of any length.
+        let messages: Vec<usize> = (0..world * world).map(|_| lot.below(4)).collect();
+        let len = |from: usize, to: usize, number: usize| LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()];
+        let parts = Communicator::run_local(world, |mut comm| {
+            let (rank, mut part) = (comm.rank(), None);
+            let number = |from: usize, to: usize| 0..messages[from * world + to];
+            let mine: Vec<_> = (0..world)
+                .flat_map(|to| {
+                    number(rank, to).map(move |number| (to, text(len(rank, to, number), rank, to, 0, number)))
+                })
+                .collect();
+            let expected: Vec<_> = (0..world)
+                .flat_map(|from| {
+                    number(from, rank).map(move |number| (from, text(len(from, rank, number), from, rank, 0, number)))
+                })
+                .collect();
+            let mut came: Vec<_> = expected.iter().map(|(from, data)| (*from, vec![0u8; data.len()])).collect();
+            comm.group(|group| {
+                mine.iter().try_for_each(|(to, data)| group.send(data, *to, 0))?;
+                came.iter_mut().try_for_each(|(from, data)| group.recv(data, *from, 0))?;
+                part = group.schedule();
+                Ok(())
+            })
+            .unwrap();
+            assert!(came == expected);
+            let part = part.expect("it is known who sends");
+            assert_eq!(part.steps.len(), mine.len() + expected.len());
+            part
+        });
+        walk(&parts, Placement::Apart, &mut Nothing).unwrap();
+        let mut broken = parts;
+        if broken[0].steps.pop().is_some() {
+            walk(&broken, Placement::Apart, &mut Nothing).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn who_sends_may_be_known_later() {
+    Communicator::run_local(1, |mut comm| {
+        let (mine, mut came) = ([1u8], [0u8]);
+        comm.group(|group| {
+            group.send(&mine, 0, 0)?;
+            assert_eq!(group.schedule().expect("all is known").steps.len(), 1);
+            group.recv_any(&mut came, 0)?;
+            assert_eq!(group.schedule(), None);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(came, mine);
+    });
 }

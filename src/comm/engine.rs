@@ -201,13 +201,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn perform_anew(
-        &mut self,
-        call: Call,
-        factor: Option<Scalar>,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
+    fn perform_anew(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
         self.make_current(call)?;
         match self.watching {
             Some(_) => self.perform_watched(call, factor, input, output),

@@ -4,6 +4,7 @@ use super::Communicator;
 use super::pairs::{Batch, Scene};
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::schedule::Schedule;
 
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
@@ -89,9 +90,9 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Several sends and receives at once: all are posted before any is waited for, so neither their order nor their
-    /// sizes can make ranks wait for one another in a circle. Returns once all are done, with whose message came and how
-    /// many elements it has for each receive, in order.
+    /// Several sends and receives that run as one [schedule](Group::schedule): all are posted before any is waited for, so
+    /// neither their order nor their sizes can make ranks wait for one another in a circle. Returns once all are done, with
+    /// whose message came and how many elements it has for each receive, in order.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -127,6 +128,8 @@ impl Communicator {
     fn run_batch(&mut self, mut batch: Batch<'_>) -> Result<Vec<(usize, usize)>> {
         self.engine.check()?;
         let (engine, pairs) = self.engine.with_pairs();
+        let mut watching = engine.watching.take();
+        let recorder = watching.as_mut().and_then(|watching| watching.recorder.as_mut());
         let (engine, waiting) = (&*engine, engine.waiting());
         let alarm = engine.control.alarm();
         let scene = Scene {
@@ -141,7 +144,14 @@ impl Communicator {
             noted = true;
             engine.note_batch(batch);
         };
-        let ended = pairs.run(&mut batch, &scene, slow);
+        let ended = match recorder.filter(|recorder| recorder.is_recording()) {
+            None => pairs.run(&mut batch, &scene, None, slow),
+            Some(recorder) => {
+                let (title, size) = (batch.title(), (batch.len(), batch.bytes()));
+                recorder.group(title, size, |it| pairs.run(&mut batch, &scene, Some(it), slow), |stop| stop.peer)
+            }
+        };
+        self.engine.watching = watching;
         if noted {
             self.engine.note_outside();
         }
@@ -168,6 +178,38 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// What this rank does, as its part of a schedule of one window: first all sends, then all receives. Chunk `c` of the
+    /// input is the data of the `c`-th send, chunk `c` of the output that of the `c`-th receive; no two steps use the same
+    /// chunk, so an executor in conflict order may begin all of them at once, as this one does. The number of chunks is that
+    /// of sends or of receives, whichever is larger.
+    ///
+    /// The parts of all ranks can be [drawn](crate::draw) and [walked](crate::walk) together. Schedules know no tags: the
+    /// parts say who takes what if the messages of each pair are received in the order in which they are sent. `None` if
+    /// something may come from any rank.
+    ///
+    /// ```
+    /// use maypole::{Communicator, draw};
+    /// let parts = Communicator::run_local(3, |mut comm| {
+    ///     let (rank, mut came, mut part) = (comm.rank(), [0u8], None);
+    ///     comm.group(|group| {
+    ///         group.send(&[7], (rank + 1) % 3, 0)?;
+    ///         group.recv(&mut came, (rank + 2) % 3, 0)?;
+    ///         part = group.schedule();
+    ///         Ok(())
+    ///     })
+    ///     .unwrap();
+    ///     part.unwrap()
+    /// });
+    /// assert_eq!(draw::text(&parts), "
+    ///      rank 0    rank 1    rank 2
+    /// 0    in0 ->1   in0 ->2   in0 ->0
+    /// 1    out0 <-2  out0 <-0  out0 <-1
+    /// ".trim_start_matches('\n'));
+    /// ```
+    pub fn schedule(&self) -> Option<Schedule> {
+        self.batch.schedule()
+    }
+
     /// As [`Communicator::send`], but whatever its length it waits for nothing; a rank may also send to itself.
     ///
     /// # Errors

@@ -12,8 +12,9 @@
 //! * Any other message is **long**. It is announced, and its bytes stay where they are until the receiver asks for them;
 //!   then they go straight to their place. So a long send waits for its receive: two ranks that send to one another
 //!   first and receive then wait for ever (until the deadline), unless they do both in one group.
-//! * A group posts everything before it waits for anything, so no order within it and no size can make it wait for
-//!   itself. For each pair about 1000 messages may be announced ahead of their receives.
+//! * A group is one schedule: its sends, then its receives. No two of its steps use the same span, so in conflict order
+//!   all of them may begin at once, and the driver posts them all before it waits for any. So no order within a group and
+//!   no size can make it wait for itself. For each pair about 1000 messages may be announced ahead of their receives.
 //!
 //! So a receiver never keeps more than 128 KiB for each sender, and nobody needs to negotiate.
 //!
@@ -35,6 +36,7 @@ mod frame;
 mod incoming;
 mod outgoing;
 mod post;
+mod shown;
 mod way;
 
 use super::control::Control;
@@ -94,7 +96,7 @@ pub(super) struct Scene<'a> {
 #[derive(Debug)]
 pub(super) struct Stop {
     part: Part,
-    peer: Option<usize>,
+    pub(super) peer: Option<usize>,
     why: Why,
 }
 

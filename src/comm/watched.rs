@@ -94,7 +94,7 @@ impl Communicator {
 pub(super) struct Watching {
     /// Whether calls are timed.
     timed: bool,
-    recorder: Option<Recorder>,
+    pub(super) recorder: Option<Recorder>,
 }
 
 impl Engine {

@@ -1,6 +1,6 @@
 //! From what was recorded, which is as little as possible, to what is shown.
 
-use super::{Event, What, mix};
+use super::{Event, What, messages, mix, operation};
 use crate::execute::Awaited;
 use crate::lower::{From, Op, Program, Source};
 use crate::trace::{End, Fact, Kind, Lane, Slice, Trace, digit};
@@ -67,7 +67,7 @@ pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
     for (at, event) in events.iter().enumerate() {
         match &event.what {
             What::Call { notes, sequence, whole } => {
-                let mut call = Call::new(notes, mix(group ^ mix(*sequence)));
+                let mut call = Call::new(notes, operation(group, *sequence));
                 trace.slices.push(call.slice(event, *sequence));
                 for inner in &events[within..at] {
                     call.add(&mut trace, inner);
@@ -76,8 +76,19 @@ pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
                     trace.ends.append(&mut call.ends);
                 }
             }
+            What::Group(all) => {
+                trace.slices.push(messages::group(event, all));
+                for inner in &events[within..at] {
+                    match inner.what {
+                        What::Message { message, since } => {
+                            messages::add(&mut trace, inner, message, since, group, all.whole);
+                        }
+                        _ => trace.slices.extend(waiting(inner)),
+                    }
+                }
+            }
             What::Writing => trace.slices.push(slice(event, Kind::Call, "write the trace".to_owned(), Vec::new())),
-            What::Fold { .. } | What::Wait(_) | What::InVain { .. } => continue,
+            What::Fold { .. } | What::Message { .. } | What::Wait(_) | What::InVain { .. } => continue,
         }
         within = at + 1;
     }
@@ -120,12 +131,7 @@ impl<'a> Call<'a> {
                 trace.slices.push(self.fold(event, op as usize, window));
                 self.arrows(&self.notes.program.ops[op as usize], window, since);
             }
-            What::Wait(awaited) => trace.slices.push(wait(event, awaited)),
-            What::InVain { peer } => {
-                let facts = vec![("peer", Fact::Number(peer as u64))];
-                trace.slices.push(slice(event, Kind::Wait, format!("wait for {peer} in vain"), facts));
-            }
-            What::Call { .. } | What::Writing => {}
+            _ => trace.slices.extend(waiting(event)),
         }
     }
 
@@ -137,7 +143,6 @@ impl<'a> Call<'a> {
             ([_], _, 1) => Kind::Receive,
             _ => Kind::Combine,
         };
-        let numbers = |ranks: &[usize]| Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect());
         let facts = vec![
             ("bytes", Fact::Number(op.extent.window(window).1 as u64)),
             ("from", numbers(&from)),
@@ -171,9 +176,7 @@ impl<'a> Call<'a> {
     }
 
     fn end(&mut self, (from, to, nth): (usize, usize, u64), at: u64, points_here: bool) {
-        let words = [from as u64, to as u64, nth];
-        let message = words.into_iter().fold(self.id, |hash, word| mix(hash ^ word.wrapping_add(1)));
-        self.ends.push(End { message, lane: 0, at, points_here });
+        self.ends.push(End { message: message(self.id, from, to, nth), lane: 0, at, points_here });
     }
 }
 
@@ -182,17 +185,32 @@ fn next(counter: &mut u64) -> u64 {
     *counter - 1
 }
 
-fn slice(event: &Event, kind: Kind, name: String, facts: Vec<(&'static str, Fact)>) -> Slice {
+/// A number that only this message has, of all operations.
+pub(super) fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
+    let words = [from as u64, to as u64, nth];
+    words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
+}
+
+pub(super) fn numbers(ranks: &[usize]) -> Fact {
+    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
+}
+
+pub(super) fn slice(event: &Event, kind: Kind, name: String, facts: Vec<(&'static str, Fact)>) -> Slice {
     Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
 }
 
-fn wait(event: &Event, awaited: Awaited) -> Slice {
-    let (name, peer) = match awaited {
-        Awaited::Arrival { from } => (format!("wait for {from}"), Some(from)),
-        Awaited::Room => ("wait for room".to_owned(), None),
-        Awaited::Departure { to } => (format!("wait until sent to {to}"), Some(to)),
+/// The slice of a wait, if `event` is one.
+fn waiting(event: &Event) -> Option<Slice> {
+    let (name, peer) = match event.what {
+        What::Wait(Awaited::Arrival { from }) => (format!("wait for {from}"), Some(from)),
+        What::Wait(Awaited::Room) => ("wait for room".to_owned(), None),
+        What::Wait(Awaited::Departure { to }) => (format!("wait until sent to {to}"), Some(to)),
+        What::InVain { peer: Some(peer) } => (format!("wait for {peer} in vain"), Some(peer)),
+        What::InVain { peer: None } => ("wait in vain".to_owned(), None),
+        _ => return None,
     };
-    slice(event, Kind::Wait, name, peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect())
+    let facts = peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect();
+    Some(slice(event, Kind::Wait, name, facts))
 }
 
 /// `combine own, 2, 3, send to 1`.

@@ -5,6 +5,7 @@ mod spawn;
 
 mod broken;
 mod file;
+mod messages;
 mod recorded;
 mod simulated;
 
@@ -14,6 +15,7 @@ mod simulated;
 fn a_rank_of_another_test() {
     match spawn::role().as_deref() {
         Some("everything") => recorded::everything(&mut maypole::Communicator::from_env().unwrap()),
+        Some("messages") => messages::talk(&mut maypole::Communicator::from_env().unwrap()),
         Some("much") => broken::much(&mut maypole::Communicator::from_env().unwrap()),
         other => panic!("there is no role {other:?}"),
     }

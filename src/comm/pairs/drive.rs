@@ -1,7 +1,9 @@
 //! Runs a batch: posts everything, then moves bytes on all links until all of it is done.
 
 use super::post::{Batch, State};
+use super::shown::Shown;
 use super::{Pairs, Scene, Stop, Why};
+use crate::record::Recorder;
 use arrayvec::ArrayVec;
 use maypole_transports::Interrupted;
 use maypole_transports::poll::poll;
@@ -20,23 +22,28 @@ struct Run<'a, 'b, 'c> {
     pairs: &'a mut Pairs,
     batch: &'a mut Batch<'b>,
     scene: &'a Scene<'c>,
+    shown: Shown<'a>,
     /// Ranks that the batch sends to, and ranks that it receives from.
     named: [Vec<usize>; 2],
     polls: u32,
 }
 
 impl Pairs {
-    /// Runs `batch`. `slow` is called with it once the wait has become long.
+    /// Runs `batch`, and tells `recorder` of it. `slow` is called with it once the wait has become long.
     ///
     /// After an error these links are good for nothing but being left.
     pub(in crate::comm) fn run(
         &mut self,
         batch: &mut Batch<'_>,
         scene: &Scene<'_>,
+        recorder: Option<&mut Recorder>,
         mut slow: impl FnMut(&Batch<'_>),
     ) -> Result<(), Stop> {
-        let mut run = Run { pairs: self, batch, scene, named: [Vec::new(), Vec::new()], polls: 0 };
+        let shown = Shown::new(recorder, self.rank, batch);
+        let mut run = Run { pairs: self, batch, scene, shown, named: [Vec::new(), Vec::new()], polls: 0 };
+        run.shown.before();
         run.post()?;
+        run.shown.after(run.batch);
         let run = RefCell::new(run);
         let ready = || {
             let mut run = run.borrow_mut();
@@ -76,7 +83,7 @@ impl Run<'_, '_, '_> {
         }
         for at in 0..self.batch.sends.len() {
             let to = self.batch.sends[at].to;
-            self.pairs.to[to].as_mut().expect("made above").post(at, &self.batch.sends);
+            self.pairs.to[to].as_mut().expect("made above").post(at, &mut self.batch.sends);
         }
         self.name();
         Ok(())
@@ -114,9 +121,11 @@ impl Run<'_, '_, '_> {
     fn poll(&mut self) -> Option<Result<(), Stop>> {
         let idle = self.polls % OFTEN == OFTEN - 1;
         self.polls = self.polls.wrapping_add(1);
+        self.shown.before();
         if let Err(stop) = self.drive(idle) {
             return Some(Err(stop));
         }
+        self.shown.after(self.batch);
         if self.batch.is_done() {
             self.remember();
             return Some(Ok(()));

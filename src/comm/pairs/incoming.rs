@@ -110,6 +110,7 @@ impl Incoming {
             let theirs = format!("sends {} x {}", label.bytes / label.kind.size(), label.kind.name());
             return Err(Stop::receive(at, Some(self.peer), Why::Mismatch(theirs)));
         }
+        receive.number = message.number;
         self.unreported += message.cost();
         match message.bytes {
             Some(bytes) => {

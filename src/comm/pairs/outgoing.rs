@@ -73,8 +73,9 @@ impl Outgoing {
     }
 
     /// Send `at` is next.
-    pub(super) fn post(&mut self, at: usize, sends: &[Sending<'_>]) {
+    pub(super) fn post(&mut self, at: usize, sends: &mut [Sending<'_>]) {
         self.collect();
+        sends[at].number = self.number + self.turn.len() as u64;
         self.turn.push_back(at);
         self.announce(sends);
     }

@@ -2,6 +2,8 @@
 
 use super::frame::Label;
 use crate::element::{DataType, Element};
+use crate::record::Message;
+use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::{View, ViewMut};
 use std::fmt;
 
@@ -12,6 +14,8 @@ pub(in crate::comm) struct Sending<'a> {
     pub(super) tag: u32,
     pub(super) kind: DataType,
     pub(super) data: View<'a>,
+    /// How many messages went to the same rank before it; known once it is posted.
+    pub(super) number: u64,
     /// All of it has left our memory.
     pub(super) done: bool,
 }
@@ -32,6 +36,8 @@ pub(in crate::comm) struct Receiving<'a> {
     pub(super) into: ViewMut<'a>,
     /// Nothing shorter will do.
     pub(super) exact: bool,
+    /// How many messages came from the same rank before it; known once it is taken.
+    pub(super) number: u64,
     pub(super) state: State,
 }
 
@@ -76,12 +82,12 @@ pub(super) enum Part {
 
 impl<'a> Batch<'a> {
     pub(in crate::comm) fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) {
-        self.sends.push(Sending { to, tag, kind: T::DATA_TYPE, data: View::of(data), done: false });
+        self.sends.push(Sending { to, tag, kind: T::DATA_TYPE, data: View::of(data), number: 0, done: false });
     }
 
     pub(in crate::comm) fn receive<T: Element>(&mut self, into: &'a mut [T], from: Option<usize>, tag: u32) {
         let (kind, into, exact) = (T::DATA_TYPE, ViewMut::of(into), from.is_some());
-        self.receives.push(Receiving { from, tag, kind, into, exact, state: State::Open });
+        self.receives.push(Receiving { from, tag, kind, into, exact, number: 0, state: State::Open });
     }
 
     /// Of each receive, in order: whose message came, and how many elements it has.
@@ -114,19 +120,69 @@ impl<'a> Batch<'a> {
         (Part::Send(at), self.sends.get(at).map(|send| send.to))
     }
 
+    /// What this rank does, as its part of a schedule: see [`Group::schedule`](crate::comm::Group::schedule). `None` while
+    /// it is not known from whom something comes.
+    pub(in crate::comm) fn schedule(&self) -> Option<Schedule> {
+        let send = |(at, send): (usize, &Sending<'_>)| Step::Send { from: input(at), to: send.to };
+        let receive = |(at, receive): (usize, &Receiving<'_>)| {
+            let from = receive.from.or(match receive.state {
+                State::Granted(peer, _) | State::Done(peer, _) => Some(peer),
+                State::Open => None,
+            });
+            Some(Step::Recv { into: output(at), from: from? })
+        };
+        let sends = self.sends.iter().enumerate().map(send).map(Some);
+        let steps = sends.chain(self.receives.iter().enumerate().map(receive)).collect::<Option<_>>()?;
+        Some(Schedule::new(self.sends.len().max(self.receives.len()).max(1), steps))
+    }
+
+    /// Number of messages.
+    pub(in crate::comm) fn len(&self) -> usize {
+        self.sends.len() + self.receives.len()
+    }
+
+    /// Bytes that are to leave, and bytes that there is room for.
+    pub(in crate::comm) fn bytes(&self) -> usize {
+        let leaving: usize = self.sends.iter().map(|send| send.data.len()).sum();
+        leaving + self.receives.iter().map(|receive| receive.into.len()).sum::<usize>()
+    }
+
+    /// All of it, in words.
+    pub(in crate::comm) fn title(&self) -> String {
+        match self.len() {
+            1 => self.describe(self.awaited().0),
+            _ => format!("group({} sends, {} receives)", self.sends.len(), self.receives.len()),
+        }
+    }
+
+    /// Which messages are done, as rank `rank` tells it.
+    pub(super) fn done(&self, rank: usize) -> impl Iterator<Item = Message> {
+        let sends = self.sends.iter().enumerate().filter(|(_, send)| send.done).map(move |(at, send)| {
+            let Sending { to, tag, number, .. } = *send;
+            let (bytes, step) = (send.data.len(), self.place(Part::Send(at)));
+            Message { from: rank, to, comes: false, bytes, tag, number, step }
+        });
+        let receives = self.receives.iter().enumerate().filter_map(move |(at, receive)| {
+            let State::Done(from, bytes) = receive.state else { return None };
+            let Receiving { tag, number, .. } = *receive;
+            Some(Message { from, to: rank, comes: true, bytes, tag, number, step: self.place(Part::Receive(at)) })
+        });
+        sends.chain(receives)
+    }
+
     /// What `part` is, in words.
     pub(super) fn describe(&self, part: Part) -> String {
         let one = match part {
             Part::Send(at) => self.sends[at].to_string(),
             Part::Receive(at) => self.receives[at].to_string(),
         };
-        match self.sends.len() + self.receives.len() {
+        match self.len() {
             1 => one,
             all => format!("{one}, one of a group of {all}"),
         }
     }
 
-    /// Where `part` stands in its batch, sends first.
+    /// The step that `part` is in [`schedule`](Self::schedule).
     pub(super) fn place(&self, part: Part) -> usize {
         match part {
             Part::Send(at) => at,
