@@ -53,7 +53,7 @@ pub const VARIABLES: &[Variable] = &[
     ),
     equal(
         "MAYPOLE_TRACE",
-        "File for a trace of all calls, to be opened at ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
+        "File for a trace of all calls and messages, for ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
          of every rank. Default: none.",
     ),
     each("MAYPOLE_HOST", "Identity of this host; processes of equal identity try shared memory. Default: the boot id."),
