@@ -14,7 +14,7 @@
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
-use crate::math::Real;
+use crate::math::Number;
 use crate::store::{Bytes, Flat, Owned, Store};
 use maypole::Result;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub struct Replicated<T> {
     last: bool,
 }
 
-impl<T: Real> Replicated<T> {
+impl<T: Number> Replicated<T> {
     /// These weights, alike on all ranks of `group`; gradients travel in buckets of `bucket` bytes, during the backward pass
     /// or, without `overlap`, after it.
     pub fn new(flat: Flat<T>, group: Group, bucket: usize, overlap: bool) -> Self {
@@ -49,7 +49,7 @@ impl<T: Real> Replicated<T> {
     }
 }
 
-impl<T: Real> Store<T> for Replicated<T> {
+impl<T: Number> Store<T> for Replicated<T> {
     fn layout(&self) -> &Layout {
         self.flat.layout()
     }

@@ -11,7 +11,7 @@
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
-use crate::math::{Real, add};
+use crate::math::{Number, add};
 use crate::shards::Shards;
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
@@ -36,7 +36,7 @@ pub struct Fsdp<T> {
     transient: usize,
 }
 
-impl<T: Real> Fsdp<T> {
+impl<T: Number> Fsdp<T> {
     /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the next unit is asked for
     /// early.
     ///
@@ -107,7 +107,7 @@ impl<T: Real> Fsdp<T> {
     }
 }
 
-impl<T: Real> Store<T> for Fsdp<T> {
+impl<T: Number> Store<T> for Fsdp<T> {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -165,6 +165,6 @@ impl<T: Real> Store<T> for Fsdp<T> {
 
     fn bytes(&self) -> Bytes {
         let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, transient: self.transient }
+        Bytes { weights, gradients, masters: 0, transient: self.transient }
     }
 }

@@ -25,7 +25,7 @@ use crate::feed_forward::Dense;
 use crate::gpt::{Gpt, Trail};
 use crate::group::Group;
 use crate::layout::{Entry, Layout, Part, Share};
-use crate::math::Real;
+use crate::math::{Number, Real};
 use crate::mesh::{Axis, Groups};
 use crate::optim::Rule;
 use crate::partial::{Partial, Terms};
@@ -33,6 +33,7 @@ use crate::peers::Peers;
 use crate::pp::{Stages, execute};
 use crate::pp_plan::Plan;
 use crate::pp_trace::{Span, Trace};
+use crate::precision::Half;
 use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::setup::{Exchange, Setup};
@@ -99,7 +100,8 @@ impl<T: Real> Worker<T> {
         let stages = stages(&layout, config, &setup, &groups);
         let ledger = Rc::default();
         let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &ledger));
-        let store = store(layout, seed, &setup, &groups);
+        let weights = layout.initial(seed);
+        let store = store(layout, weights, &setup, &groups);
         let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups);
         let peers = Peers::new(&groups.pp)?;
@@ -192,6 +194,14 @@ impl<T: Real> Worker<T> {
     }
 }
 
+impl Worker<f32> {
+    /// Begins again in 16 bits, with the weights that `seed` says: see [`Session::narrow`].
+    pub fn narrow<H: Half>(&mut self, seed: u64) {
+        let (setup, groups, weights) = (&self.setup, &self.groups, self.session.store.layout().initial(seed));
+        self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
+    }
+}
+
 /// Which part of the model a place in the mesh has.
 fn share(config: &Config, setup: &Setup, groups: &Groups) -> Share {
     let (rank, ranks) = (groups.pp.rank(), groups.pp.world());
@@ -244,8 +254,8 @@ fn axes<T: Real>(config: &Config, setup: &Setup, groups: &Groups, ledger: &Rc<Re
     Axes { gates, attention, feed_forward, vocabulary }
 }
 
-/// The weights of this place, and every sum that their gradients need.
-fn store<T: Real>(layout: Layout, seed: u64, setup: &Setup, groups: &Groups) -> Box<dyn Store<T>> {
+/// These weights of this place, and every sum that their gradients need.
+fn store<T: Number>(layout: Layout, weights: Vec<T>, setup: &Setup, groups: &Groups) -> Box<dyn Store<T>> {
     let fault = setup.fault;
     let mut sums = Vec::new();
     if setup.sequence && fault != Some(Fault::NormsNotSummed) {
@@ -258,7 +268,6 @@ fn store<T: Real>(layout: Layout, seed: u64, setup: &Setup, groups: &Groups) -> 
         Some(Fault::GradientsOverTensor) => groups.tp.clone(),
         _ => groups.copies.clone(),
     };
-    let weights = layout.initial(seed);
     let inner = setup.sharding.store(layout, weights, copies);
     let share = if fault == Some(Fault::GradientsAveraged) { 1.0 / groups.copies.world() as f64 } else { 1.0 };
     Box::new(Partial::new(inner, sums, setup.sharding, share))

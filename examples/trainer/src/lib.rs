@@ -76,6 +76,7 @@ pub mod math;
 pub mod matmul;
 pub mod memory;
 pub mod mesh;
+pub mod mixed;
 pub mod moe;
 pub mod norm;
 pub mod optim;

@@ -11,7 +11,7 @@
 
 use crate::group::Group;
 use crate::layout::Layout;
-use crate::math::{Real, scale};
+use crate::math::{Number, number, scale};
 use crate::store::{Bytes, Flat, Owned, Store};
 use maypole::Result;
 
@@ -24,7 +24,7 @@ pub struct Local<T> {
     steps: u64,
 }
 
-impl<T: Real> Local<T> {
+impl<T: Number> Local<T> {
     /// These weights, alike on all ranks of `group` to begin with, averaged after every `every` steps.
     ///
     /// # Panics
@@ -35,7 +35,7 @@ impl<T: Real> Local<T> {
     }
 }
 
-impl<T: Real> Store<T> for Local<T> {
+impl<T: Number> Store<T> for Local<T> {
     fn layout(&self) -> &Layout {
         self.flat.layout()
     }
@@ -53,7 +53,7 @@ impl<T: Real> Store<T> for Local<T> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        scale(&mut self.flat.gradients, T::of(self.group.world() as f64));
+        scale(&mut self.flat.gradients, number(self.group.world() as f64));
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl<T: Real> Store<T> for Local<T> {
         self.steps += 1;
         if self.steps.is_multiple_of(self.every) {
             self.group.all_reduce(&mut self.flat.weights)?;
-            scale(&mut self.flat.weights, T::of(1.0 / self.group.world() as f64));
+            scale(&mut self.flat.weights, number(1.0 / self.group.world() as f64));
         }
         self.flat.publish()
     }

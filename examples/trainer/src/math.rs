@@ -13,6 +13,14 @@ pub trait Number: Element + Float + NumAssign + Debug + Default {}
 
 impl<T: Element + Float + NumAssign + Debug + Default> Number for T {}
 
+/// The nearest number to `x`.
+///
+/// # Panics
+/// Never: floats hold whatever floats are, if only as infinity.
+pub fn number<T: Number>(x: f64) -> T {
+    T::from(x).expect("floats hold whatever floats are")
+}
+
 /// What a model can be made of: `f32` to train with, `f64` to check derivatives with.
 pub trait Real: Number {
     /// The nearest number to `x`.
@@ -118,12 +126,12 @@ pub fn exponentials<T: Real>(x: &mut [T], shift: T) -> T {
 }
 
 /// `y += x`.
-pub fn add<T: Real>(y: &mut [T], x: &[T]) {
+pub fn add<T: Number>(y: &mut [T], x: &[T]) {
     vectorized(|| y.iter_mut().zip(x).for_each(|(y, x)| *y += *x));
 }
 
 /// `y *= factor`.
-pub fn scale<T: Real>(y: &mut [T], factor: T) {
+pub fn scale<T: Number>(y: &mut [T], factor: T) {
     vectorized(|| y.iter_mut().for_each(|y| *y *= factor));
 }
 

@@ -9,12 +9,18 @@
 //! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
 //! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
 //!
+//! In 16 bits ([`mixed`](crate::mixed)) weights and gradients take half of it, and the optimizer 4 more for masters: 2 P, 2 P
+//! and 12 P where nothing is sharded.
+//!
 //! What is measured is the length of the buffers that are there after a step; "and a unit" is held for a moment and counted
 //! apart.
 
 use crate::math::Real;
 use crate::session::Session;
 use crate::sharding::Sharding;
+
+/// Bytes of a number that is not narrow.
+pub const FULL: usize = size_of::<f32>();
 
 /// Bytes of one rank from step to step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,7 +29,7 @@ pub struct Memory {
     pub weights: usize,
     /// Of gradients.
     pub gradients: usize,
-    /// Of the optimizer's state.
+    /// Of the optimizer's state, and of masters.
     pub optimizer: usize,
 }
 
@@ -31,19 +37,28 @@ impl Memory {
     /// What the buffers of `session` take.
     pub fn of<T: Real>(session: &Session<T>) -> Self {
         let bytes = session.store.bytes();
-        Self { weights: bytes.weights, gradients: bytes.gradients, optimizer: session.optimizer.bytes() }
+        Self {
+            weights: bytes.weights,
+            gradients: bytes.gradients,
+            optimizer: session.optimizer.bytes() + bytes.masters,
+        }
     }
 
-    /// What they should, for `parameters` parameters over `ranks` ranks with `states` numbers of state each.
-    pub fn theory(sharding: Sharding, parameters: usize, ranks: usize, states: usize) -> Self {
-        let (whole, part) = (4 * parameters, (4 * parameters).div_ceil(ranks));
+    /// What they should, for `parameters` parameters of `width` bytes over `ranks` ranks with `states` numbers of state each.
+    pub fn theory(sharding: Sharding, parameters: usize, ranks: usize, states: usize, width: usize) -> Self {
+        let (whole, part) = (parameters, parameters.div_ceil(ranks));
         let (weights, gradients, optimizer) = match sharding {
             Sharding::Replicated { .. } | Sharding::Local { .. } => (whole, whole, whole),
             Sharding::Zero1 => (whole, whole, part),
             Sharding::Zero2 => (whole, part, part),
             Sharding::Fsdp { .. } => (part, part, part),
         };
-        Self { weights, gradients, optimizer: states * optimizer }
+        let masters = usize::from(width < FULL);
+        Self {
+            weights: width * weights,
+            gradients: width * gradients,
+            optimizer: FULL * (states + masters) * optimizer,
+        }
     }
 
     /// The sum.
@@ -55,7 +70,7 @@ impl Memory {
     pub fn is_close(self, theory: Self, units: usize) -> bool {
         let pairs =
             [(self.weights, theory.weights), (self.gradients, theory.gradients), (self.optimizer, theory.optimizer)];
-        pairs.into_iter().all(|(measured, theory)| measured.abs_diff(theory) <= 8 * units)
+        pairs.into_iter().all(|(measured, theory)| measured.abs_diff(theory) <= 12 * units)
     }
 }
 

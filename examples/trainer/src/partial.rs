@@ -17,7 +17,7 @@
 
 use crate::group::Group;
 use crate::layout::{Entry, Layout};
-use crate::math::{Real, scale, take};
+use crate::math::{Number, number, scale, take};
 use crate::sharding::Sharding;
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
@@ -63,7 +63,7 @@ impl<T> Partial<T> {
     }
 }
 
-impl<T: Real> Store<T> for Partial<T> {
+impl<T: Number> Store<T> for Partial<T> {
     fn layout(&self) -> &Layout {
         self.inner.layout()
     }
@@ -105,7 +105,7 @@ impl<T: Real> Store<T> for Partial<T> {
     fn finish(&mut self) -> Result<()> {
         self.inner.finish()?;
         if self.share != 1.0 {
-            self.inner.owned().into_iter().for_each(|run| scale(run.gradients, T::of(self.share)));
+            self.inner.owned().into_iter().for_each(|run| scale(run.gradients, number(self.share)));
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl<T: Real> Store<T> for Partial<T> {
 }
 
 /// One sum for all such entries of a unit.
-fn sum<T: Real>(store: &mut dyn Store<T>, unit: usize, group: &Group, terms: Terms) -> Result<()> {
+fn sum<T: Number>(store: &mut dyn Store<T>, unit: usize, group: &Group, terms: Terms) -> Result<()> {
     let layout = store.layout();
     let of = layout.units[unit].clone();
     let entries = layout.entries[of.entries].iter().filter(|entry| terms.holds(entry));

@@ -1,53 +1,73 @@
-//! Mixed precision: layers compute in 16 bits, weights are kept and updated in 32.
+//! Mixed precision: layers compute in 16 bits, weights are updated in 32.
 //!
-//! * **Sharded:** nothing; it goes with every sharding, since it is a [`Store`] around another.
-//! * **Collective:** one number a rank and step, with `f16`: whether anything overflowed.
+//! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients become 16-bit ones
+//!   ([`Mixed`]).
+//! * **Collective:** those of the sharding, of half the bytes; with `f16` one number more a rank and step, whether anything
+//!   overflowed.
 //! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations; this processor widens
-//!   numbers to multiply them, so what is shown here is what it does to the *training*, not its speed.
-//!
-//! A weight of 1 that moves by 0.001 a step would stay 1 forever in `bf16`, which has 8 bits: that is why the optimizer works
-//! on a *master* in `f32`, of which layers see a rounded copy ([`Cast`]). Activations and their gradients are rounded by
-//! [`Rounded`], a device.
+//!   numbers to multiply them, and exchanges activations wide, so it shows what 16 bits do to the *training*, to the
+//!   memory of weights and gradients, and to the bytes that data parallelism sends.
 //!
 //! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where many gradients lie. So the
 //! loss is multiplied by a [`Scale`] before the backward pass and gradients are divided by it after. The scale grows until
 //! something overflows; then that step is skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018).
+//! Activations and their gradients are rounded by [`Rounded`], a device.
+//!
+//! [`Mixed`]: crate::mixed::Mixed
 
 use crate::attention::Heads;
 use crate::device::{Cpu, Device};
-use crate::layout::Layout;
+use crate::math::Number;
 use crate::norm::Before;
-use crate::store::{Bytes, Owned, Store};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use maypole::Result;
-use std::fmt::Debug;
 use std::marker::PhantomData;
 
 /// A 16-bit float.
-pub trait Half: Send + Sync + Debug + 'static {
-    /// Every number becomes the nearest that 16 bits hold; beyond the largest is infinity.
-    fn round(x: &mut [f32]);
+pub trait Half: Number {
+    /// Each number becomes the nearest that 16 bits hold; beyond the largest is infinity.
+    ///
+    /// # Panics
+    /// If the slices are not equally long.
+    fn narrow(to: &mut [Self], from: &[f32]);
+
+    /// Nothing is lost.
+    ///
+    /// # Panics
+    /// If the slices are not equally long.
+    fn widen(to: &mut [f32], from: &[Self]);
+
+    /// Every number becomes the nearest that 16 bits hold.
+    fn coarsen(x: &mut [f32]) {
+        let mut half = [Self::zero(); PIECE];
+        for piece in x.chunks_mut(PIECE) {
+            let half = &mut half[..piece.len()];
+            Self::narrow(half, piece);
+            Self::widen(piece, half);
+        }
+    }
 }
 
+/// Numbers that are converted at a time.
+const PIECE: usize = 1024;
+
 impl Half for bf16 {
-    fn round(x: &mut [f32]) {
-        round::<Self>(x, Self::ZERO, |half, x| half.convert_from_f32_slice(x), |half, x| half.convert_to_f32_slice(x));
+    fn narrow(to: &mut [Self], from: &[f32]) {
+        to.convert_from_f32_slice(from);
+    }
+
+    fn widen(to: &mut [f32], from: &[Self]) {
+        from.convert_to_f32_slice(to);
     }
 }
 
 impl Half for f16 {
-    fn round(x: &mut [f32]) {
-        round::<Self>(x, Self::ZERO, |half, x| half.convert_from_f32_slice(x), |half, x| half.convert_to_f32_slice(x));
+    fn narrow(to: &mut [Self], from: &[f32]) {
+        to.convert_from_f32_slice(from);
     }
-}
 
-fn round<H: Copy>(x: &mut [f32], zero: H, narrow: impl Fn(&mut [H], &[f32]), widen: impl Fn(&[H], &mut [f32])) {
-    let mut half = [zero; 1024];
-    for chunk in x.chunks_mut(half.len()) {
-        let half = &mut half[..chunk.len()];
-        narrow(half, chunk);
-        widen(half, chunk);
+    fn widen(to: &mut [f32], from: &[Self]) {
+        from.convert_to_f32_slice(to);
     }
 }
 
@@ -64,137 +84,62 @@ impl<H> Default for Rounded<H> {
 impl<H: Half> Device<f32> for Rounded<H> {
     fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
         Cpu.linear(y, x, w, inputs);
-        H::round(y);
+        H::coarsen(y);
     }
 
     fn linear_backward(&self, dx: &mut [f32], dw: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inputs: usize) {
         Cpu.linear_backward(dx, dw, dy, x, w, inputs);
-        H::round(dx);
+        H::coarsen(dx);
     }
 
     fn bias(&self, y: &mut [f32], b: &[f32]) {
         Cpu.bias(y, b);
-        H::round(y);
+        H::coarsen(y);
     }
 
     fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
         Cpu.norm(y, stats, x, w, b);
-        H::round(y);
+        H::coarsen(y);
     }
 
     fn norm_backward(&self, dx: &mut [f32], dw: &mut [f32], db: &mut [f32], dy: &[f32], before: Before<'_, f32>) {
         Cpu.norm_backward(dx, dw, db, dy, before);
-        H::round(dx);
+        H::coarsen(dx);
     }
 
     fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (mut y, mut probabilities) = Cpu.attention(heads, qkv);
-        H::round(&mut y);
-        H::round(&mut probabilities);
+        H::coarsen(&mut y);
+        H::coarsen(&mut probabilities);
         (y, probabilities)
     }
 
     fn attention_backward(&self, heads: Heads, qkv: &[f32], probabilities: &[f32], dy: &[f32]) -> Vec<f32> {
         let mut dqkv = Cpu.attention_backward(heads, qkv, probabilities, dy);
-        H::round(&mut dqkv);
+        H::coarsen(&mut dqkv);
         dqkv
     }
 
     fn gelu(&self, y: &mut [f32], x: &[f32]) {
         Cpu.gelu(y, x);
-        H::round(y);
+        H::coarsen(y);
     }
 
     fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
         Cpu.gelu_backward(dx, x);
-        H::round(dx);
+        H::coarsen(dx);
     }
 
     fn add(&self, y: &mut [f32], x: &[f32]) {
         Cpu.add(y, x);
-        H::round(y);
+        H::coarsen(y);
     }
 
     /// The loss itself is computed in 32 bits; its gradient is rounded like any other.
     fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
         let loss = Cpu.cross_entropy(logits, targets, weight);
-        H::round(logits);
+        H::coarsen(logits);
         loss
-    }
-}
-
-/// A store whose weights are masters: layers get them rounded, the optimizer as they are.
-pub struct Cast<H> {
-    masters: Box<dyn Store<f32>>,
-    /// The unit at work, rounded.
-    rounded: Vec<f32>,
-    half: PhantomData<H>,
-}
-
-impl<H: Half> Cast<H> {
-    /// Around these masters.
-    pub fn new(masters: Box<dyn Store<f32>>) -> Self {
-        Self { masters, rounded: Vec::new(), half: PhantomData }
-    }
-}
-
-impl<H: Half> Store<f32> for Cast<H> {
-    fn layout(&self) -> &Layout {
-        self.masters.layout()
-    }
-
-    fn copies(&self) -> usize {
-        self.masters.copies()
-    }
-
-    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
-        self.rounded = self.masters.weights(unit)?.to_vec();
-        H::round(&mut self.rounded);
-        Ok(&self.rounded)
-    }
-
-    fn forward_done(&mut self, unit: usize) -> Result<()> {
-        self.masters.forward_done(unit)
-    }
-
-    fn backward_begins(&mut self, last: bool) {
-        self.masters.backward_begins(last);
-    }
-
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
-        let (weights, gradients) = self.masters.weights_and_gradients(unit)?;
-        self.rounded = weights.to_vec();
-        H::round(&mut self.rounded);
-        Ok((&self.rounded, gradients))
-    }
-
-    fn backward_done(&mut self, unit: usize) -> Result<()> {
-        self.masters.backward_done(unit)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.masters.finish()
-    }
-
-    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
-        self.masters.owned()
-    }
-
-    fn share(&mut self) -> Result<()> {
-        self.masters.share()
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        self.masters.publish()
-    }
-
-    fn bytes(&self) -> Bytes {
-        let bytes = self.masters.bytes();
-        Bytes { transient: bytes.transient + size_of_val(&*self.rounded), ..bytes }
-    }
-
-    fn all_weights(&mut self) -> Result<Vec<f32>> {
-        self.masters.all_weights()
     }
 }
 
@@ -213,7 +158,8 @@ pub struct Scale {
 
 impl Default for Scale {
     fn default() -> Self {
-        Self { factor: 65_536.0, patience: 2_000, good: 0, skipped: 0 }
+        // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at 65504.
+        Self { factor: 4_096.0, patience: 2_000, good: 0, skipped: 0 }
     }
 }
 

@@ -7,10 +7,11 @@ use crate::gpt::Gpt;
 use crate::group::Group;
 use crate::layout::Layout;
 use crate::math::Real;
+use crate::mixed::Mixed;
 use crate::optim::{Optimizer, Rule};
-use crate::precision::{Cast, Half, Rounded, Scale};
+use crate::precision::{Half, Rounded, Scale};
 use crate::schedule::Schedule;
-use crate::store::{Flat, Store};
+use crate::store::Store;
 use crate::timeline::{Kind, Timeline};
 use maypole::Result;
 use std::sync::Arc;
@@ -95,11 +96,15 @@ impl<T: Real> Session<T> {
 }
 
 impl Session<f32> {
-    /// From now on layers see weights rounded to `H` and give numbers that are; the optimizer works on what there was.
-    pub fn narrow<H: Half>(&mut self) {
-        let nothing = Flat::new(Layout::none(), Vec::new());
-        let masters = std::mem::replace(&mut self.store, Box::new(nothing));
-        self.store = Box::new(Cast::<H>::new(masters));
+    /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them rounded, in the store that
+    /// `inner` makes, and give rounded results; the optimizer works on them as they are.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn narrow<H: Half>(&mut self, weights: &[f32], inner: impl FnOnce(Layout, Vec<H>) -> Box<dyn Store<H>>) {
+        let mut rounded = vec![H::zero(); weights.len()];
+        H::narrow(&mut rounded, weights);
+        self.store = Box::new(Mixed::new(inner(self.store.layout().clone(), rounded), weights));
         self.gpt.device = Arc::new(Rounded::<H>::default());
     }
 }

@@ -5,7 +5,7 @@ use crate::fsdp::Fsdp;
 use crate::group::Group;
 use crate::layout::Layout;
 use crate::local_sgd::Local;
-use crate::math::Real;
+use crate::math::Number;
 use crate::store::{Flat, Store};
 use crate::zero1::Zero1;
 use crate::zero2::Zero2;
@@ -46,7 +46,7 @@ impl Default for Sharding {
 
 impl Sharding {
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
-    pub fn store<T: Real>(self, layout: Layout, weights: Vec<T>, group: Group) -> Box<dyn Store<T>> {
+    pub fn store<T: Number>(self, layout: Layout, weights: Vec<T>, group: Group) -> Box<dyn Store<T>> {
         match self {
             Self::Replicated { bucket, overlap } => {
                 Box::new(Replicated::new(Flat::new(layout, weights), group, bucket, overlap))

@@ -5,7 +5,7 @@
 //! gradients when nothing more is added to them. The model cannot tell.
 
 use crate::layout::Layout;
-use crate::math::Real;
+use crate::math::Number;
 use maypole::Result;
 use std::ops::Range;
 
@@ -27,13 +27,15 @@ pub struct Bytes {
     pub weights: usize,
     /// Of gradients.
     pub gradients: usize,
+    /// Of the 32-bit weights that 16-bit ones are rounded from, if there are any.
+    pub masters: usize,
     /// Of what was gathered for a unit and dropped again: the most at one time.
     pub transient: usize,
 }
 
 /// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then [`finish`](Self::finish),
 /// an update of what [`owned`](Self::owned) gives, and [`publish`](Self::publish).
-pub trait Store<T: Real> {
+pub trait Store<T: Number> {
     /// Which parameters there are.
     fn layout(&self) -> &Layout;
 
@@ -135,7 +137,7 @@ pub struct Flat<T> {
     pub gradients: Vec<T>,
 }
 
-impl<T: Real> Flat<T> {
+impl<T: Number> Flat<T> {
     /// These weights, and gradients of zero.
     ///
     /// # Panics
@@ -152,7 +154,7 @@ impl<T: Real> Flat<T> {
     }
 }
 
-impl<T: Real> Store<T> for Flat<T> {
+impl<T: Number> Store<T> for Flat<T> {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -180,6 +182,6 @@ impl<T: Real> Store<T> for Flat<T> {
     }
 
     fn bytes(&self) -> Bytes {
-        Bytes { weights: size_of_val(&*self.weights), gradients: size_of_val(&*self.gradients), transient: 0 }
+        Bytes { weights: size_of_val(&*self.weights), gradients: size_of_val(&*self.gradients), ..Bytes::default() }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{load, save};
 use crate::group::{Group, Order};
-use crate::memory::{Memory, wire};
+use crate::memory::{FULL, Memory, wire};
 use crate::optim::Rule;
 use crate::precision::Scale;
 use crate::schedule::Schedule;
@@ -35,16 +35,20 @@ pub(crate) fn stops() -> Vec<Stop> {
             Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
         }),
         stop("recomputed activations", |axis| Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()),
-        stop("bf16", |axis| Shown { half: Some(|it| it.narrow::<bf16>()), ..Shown::of(axis, 2, DATA) }.row()),
-        stop("f16, scaled loss", |axis| Shown { half: Some(scaled), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("bf16", |axis| Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, DATA) }.row()),
+        stop("bf16, ZeRO-1", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, Sharding::Zero1) }.row()
+        }),
+        stop("bf16, ZeRO-3", |axis| Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, FSDP) }.row()),
+        stop("f16, scaled loss", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<f16>), ..Shown::of(axis, 2, DATA) }.row()
+        }),
         stop("checkpoint, there and back", resharded),
     ]
 }
 
-fn scaled(session: &mut Session<f32>) {
-    session.narrow::<f16>();
-    session.scale = Some(Scale::default());
-}
+/// Makes a session train in 16 bits.
+type Narrow = fn(&Recipe, &mut Session<f32>, Sharding, &Group);
 
 /// What a stop trains.
 #[derive(Clone, Copy)]
@@ -56,7 +60,7 @@ struct Shown {
     rule: Rule,
     clip: bool,
     recompute: bool,
-    half: Option<fn(&mut Session<f32>)>,
+    narrow: Option<Narrow>,
 }
 
 /// What is asked for.
@@ -92,7 +96,7 @@ impl Criterion {
 
 impl Shown {
     fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
-        Self { axis, ranks, micro: 1, sharding, rule: Rule::ADAMW, clip: false, recompute: false, half: None }
+        Self { axis, ranks, micro: 1, sharding, rule: Rule::ADAMW, clip: false, recompute: false, narrow: None }
     }
 
     fn recipe(&self) -> Recipe {
@@ -105,7 +109,7 @@ impl Shown {
 
     fn criterion(&self) -> Criterion {
         match self.sharding {
-            _ if self.half.is_some() => Criterion::Loss,
+            _ if self.narrow.is_some() => Criterion::Loss,
             Sharding::Local { .. } => Criterion::Close,
             _ if self.clip => Criterion::Close,
             _ => Criterion::Bitwise,
@@ -124,24 +128,27 @@ impl Shown {
             _ => First::MicroBatches,
         };
         let start = Instant::now();
-        let prepare = |session: &mut Session<f32>, _: &Group| {
+        let prepare = |session: &mut Session<f32>, group: &Group| {
             session.gpt.recompute = self.recompute;
-            if let Some(half) = self.half {
-                half(session);
+            if let Some(narrow) = self.narrow {
+                narrow(&recipe, session, self.sharding, group);
             }
+            session.scale = self.scaled().then(Scale::default);
         };
         let look = |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
         let (outcome, seen) = recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) = criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
         let parameters = recipe.config.parameters();
-        let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states());
+        let width = if self.narrow.is_some() { 2 } else { FULL };
+        let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
         let memory = seen.iter().map(|seen| seen.0).max_by_key(|memory| memory.total()).expect("there is a rank 0");
         // The mean: which rank of a deterministic sum sends how much is up to the algorithm.
         let wire_bytes = seen.iter().map(|seen| seen.1).sum::<u64>() / self.ranks as u64 / recipe.steps;
         // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the norm.
         let told = 1 + usize::from(self.clip || self.scaled());
-        let sent = 4.0 * wire(self.sharding, parameters, self.ranks, self.micro) + (8 * told * (self.ranks - 1)) as f64;
+        let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
+        let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent.round() as u64;
         let close = memory.is_close(theory, recipe.config.layers + 2) && wire_bytes.abs_diff(wire_bytes_theory) <= 1;
         Row {
@@ -199,7 +206,7 @@ fn resharded(axis: &'static str) -> Row {
     let losses = [first.losses, last.losses].concat();
     let alone = whole.alone(2, 1, First::MicroBatches);
     let (difference, pass) = Criterion::Bitwise.judge(&Outcome { losses, ..last }, &alone);
-    let theory = Memory::theory(shown.sharding, whole.config.parameters(), 2, 2);
+    let theory = Memory::theory(shown.sharding, whole.config.parameters(), 2, 2, FULL);
     Row {
         axis: axis.to_owned(),
         mesh: "dp=2, 4, 2".to_owned(),

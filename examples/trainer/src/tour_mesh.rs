@@ -8,7 +8,7 @@ use crate::data::Text;
 use crate::experts::Ledger;
 use crate::hybrid::Worker;
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{FULL, Memory};
 use crate::mesh::{Axis, Mesh};
 use crate::moe::Router;
 use crate::optim::Rule;
@@ -100,7 +100,7 @@ impl Stop {
         let first = &seen[0];
         let place = self.setup.mesh.place(0);
         let site = Site { config: &self.config, setup: &self.setup, place, rows: ROWS, element: size_of::<f32>() };
-        let theory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states());
+        let theory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
         Ok(Row {
             axis: self.axis.to_owned(),
             mesh: self.setup.mesh.to_string(),

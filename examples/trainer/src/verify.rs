@@ -12,6 +12,7 @@ use crate::group::{Group, Order};
 use crate::layout::Layout;
 use crate::math::add;
 use crate::optim::{Optimizer, Rule};
+use crate::precision::Half;
 use crate::schedule::Schedule;
 use crate::session::{Report, Session};
 use crate::sharding::Sharding;
@@ -174,6 +175,12 @@ impl Recipe {
         let mut session = Session::new(gpt, store, self.rule, self.schedule, group);
         session.clip = self.clip;
         session
+    }
+
+    /// `session`, which has not stepped yet, in 16 bits and of this sharding.
+    pub fn narrow<H: Half>(&self, session: &mut Session<f32>, sharding: Sharding, group: &Group) {
+        let weights = session.store.layout().initial(self.seed);
+        session.narrow::<H>(&weights, |layout, weights| sharding.store(layout, weights, group.clone()));
     }
 
     /// Steps of this recipe from where `session` is, over the batches that `rows` gives; weights are left out.

@@ -8,7 +8,7 @@
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
-use crate::math::Real;
+use crate::math::Number;
 use crate::shards::Shards;
 use crate::store::{Bytes, Flat, Owned, Store};
 use maypole::Result;
@@ -23,7 +23,7 @@ pub struct Zero1<T> {
     last: bool,
 }
 
-impl<T: Real> Zero1<T> {
+impl<T: Number> Zero1<T> {
     /// These weights, alike on all ranks of `group`.
     pub fn new(flat: Flat<T>, group: Group) -> Self {
         let shards = Shards::new(flat.layout(), group.slice());
@@ -31,7 +31,7 @@ impl<T: Real> Zero1<T> {
     }
 }
 
-impl<T: Real> Store<T> for Zero1<T> {
+impl<T: Number> Store<T> for Zero1<T> {
     fn layout(&self) -> &Layout {
         self.flat.layout()
     }

@@ -9,7 +9,7 @@
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
-use crate::math::{Real, add};
+use crate::math::{Number, add};
 use crate::shards::Shards;
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
@@ -29,7 +29,7 @@ pub struct Zero2<T> {
     transient: usize,
 }
 
-impl<T: Real> Zero2<T> {
+impl<T: Number> Zero2<T> {
     /// These weights, alike on all ranks of `group`.
     ///
     /// # Panics
@@ -51,7 +51,7 @@ impl<T: Real> Zero2<T> {
     }
 }
 
-impl<T: Real> Store<T> for Zero2<T> {
+impl<T: Number> Store<T> for Zero2<T> {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -101,6 +101,6 @@ impl<T: Real> Store<T> for Zero2<T> {
 
     fn bytes(&self) -> Bytes {
         let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, transient: self.transient }
+        Bytes { weights, gradients, masters: 0, transient: self.transient }
     }
 }

@@ -69,6 +69,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--mesh", "xp=2"], "'xp' is no axis"),
         (&["--sharding", "zero9"], "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp"),
         (&["--heads", "5"], "5 heads do not divide a width of 128"),
+        (&["--sharding", "local:2", "--precision", "bf16"], "train in f32, or with another sharding"),
         (&["--data", "nowhere"], "cannot read nowhere"),
         (&["--config", "bad.toml"], "widht"),
     ] {

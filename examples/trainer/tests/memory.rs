@@ -1,10 +1,15 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
-use maypole_trainer::memory::Memory;
+use half::bf16;
+use maypole_trainer::group::Group;
+use maypole_trainer::memory::{FULL, Memory};
 use maypole_trainer::optim::Rule;
 use maypole_trainer::schedule::Schedule;
+use maypole_trainer::session::Session;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::verify::Recipe;
+
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 #[test]
 fn every_sharding_holds_what_theory_says() {
@@ -19,7 +24,27 @@ fn every_sharding_holds_what_theory_says() {
     ] {
         for ranks in [1, 2, 4] {
             let (_, seen) = recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| Memory::of(session));
-            let theory = Memory::theory(sharding, parameters, ranks, 2);
+            let theory = Memory::theory(sharding, parameters, ranks, 2, FULL);
+            for memory in &seen {
+                assert!(memory.is_close(theory, units), "{sharding:?} on {ranks}: {memory:?}, in theory {theory:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
+    let recipe = Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps: 1, ..Recipe::default() };
+    let (parameters, units) = (recipe.config.parameters(), recipe.config.layers + 2);
+    let per_parameter = |sharding| Memory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
+    let [all, zero1, zero2, fsdp] = [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
+    // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
+    assert_eq!([all, zero1, zero2, fsdp], [16.0, 10.0, 9.0, 8.0]);
+    for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP] {
+        for ranks in [1, 2, 4] {
+            let narrow = |session: &mut Session<f32>, group: &Group| recipe.narrow::<bf16>(session, sharding, group);
+            let (_, seen) = recipe.each_rank((ranks, 1), sharding, narrow, |session, _| Memory::of(session));
+            let theory = Memory::theory(sharding, parameters, ranks, 2, 2);
             for memory in &seen {
                 assert!(memory.is_close(theory, units), "{sharding:?} on {ranks}: {memory:?}, in theory {theory:?}");
             }

@@ -188,15 +188,18 @@ impl Options {
         let setup = self.setup(&config)?;
         let rows = self.rows.unwrap_or(16);
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
+        let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+        let precision = named(&self.precision, "precision", &precisions)?;
+        ensure!(
+            precision == Precision::F32 || !matches!(setup.sharding, Sharding::Local { .. }),
+            "local SGD averages weights, and averages of 16-bit ones would forget what the 32-bit masters are for; \
+             train in f32, or with another sharding"
+        );
         Ok(Job {
             rule: named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?,
             schedule: self.schedule(steps)?,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
-            precision: named(
-                &self.precision,
-                "precision",
-                &[("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)],
-            )?,
+            precision,
             recompute: self.recompute.unwrap_or(false),
             save: self.save,
             save_every: self.save_every.unwrap_or(100).max(1),

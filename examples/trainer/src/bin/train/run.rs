@@ -40,17 +40,15 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
 }
 
 fn prepare(worker: &mut Worker<f32>, job: &Job) {
+    match job.precision {
+        Precision::F32 => {}
+        Precision::Bf16 => worker.narrow::<bf16>(job.seed),
+        Precision::F16 => worker.narrow::<f16>(job.seed),
+    }
     let session = &mut worker.session;
     session.clip = job.clip;
     session.gpt.recompute = job.recompute;
-    match job.precision {
-        Precision::F32 => {}
-        Precision::Bf16 => session.narrow::<bf16>(),
-        Precision::F16 => {
-            session.narrow::<f16>();
-            session.scale = Some(Scale::default());
-        }
-    }
+    session.scale = (job.precision == Precision::F16).then(Scale::default);
 }
 
 /// What the last step left behind.
