@@ -17,6 +17,7 @@ mod fit;
 mod price;
 
 use crate::algorithms::Algorithm;
+use crate::algorithms::hierarchical::nodes;
 use crate::collective::Collective;
 use std::fmt;
 
@@ -70,6 +71,12 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// True if there are several hosts, and one of them has several ranks.
+    pub fn has_levels(&self) -> bool {
+        let nodes = nodes(self.hosts);
+        1 < nodes && nodes < self.world()
+    }
+
     /// How many ranks there are.
     pub fn world(&self) -> usize {
         self.hosts.len()
@@ -115,7 +122,7 @@ struct Answers(Collective);
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answers = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(self.0));
+        let answers = Algorithm::named().filter(|algorithm| algorithm.supports(self.0));
         f.write_str(&answers.map(Algorithm::name).collect::<Vec<_>>().join(", "))
     }
 }
@@ -165,7 +172,7 @@ pub fn plan(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) 
 
 /// The cheapest plan whose algorithm is `able`; `None` if none is.
 pub fn plan_of(question: &Question<'_>, table: &CostTable, able: impl Fn(Algorithm) -> bool) -> Option<Plan> {
-    let answers = Algorithm::ALL.into_iter().rev().filter(|it| it.supports(question.collective) && able(*it));
+    let answers = candidates::answers(question).filter(|it| able(*it));
     let rows: Vec<Candidate> = answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
     best(&rows).map(|one| one.plan)
 }

@@ -8,7 +8,9 @@ use maypole::algorithms::hierarchical::{Levels, schedule};
 use maypole::collective::Collective;
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole::simulate::{Cost, Ports, simulate};
+use maypole::tuner::{CostTable, Question, choose, rows};
 use maypole::verify::{Proof, verify};
+use maypole::{Communicator, Local, ReduceOp};
 
 fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Vec<Schedule>> {
     (0..hosts.len()).map(|rank| schedule(collective, hosts, rank, levels)).collect()
@@ -117,4 +119,84 @@ fn all_leaders_share_the_wires() {
     let within = 2 * (m - 1) * elements / m;
     let across = 2 * (h - 1) * elements / m / h;
     assert_eq!(estimate.bytes_sent, [within + across; 32]);
+}
+
+#[test]
+fn the_usual_levels_are_right_however_ranks_are_spread() {
+    let mut lot = Lot(12);
+    for world in 1..=64 {
+        for _ in 0..6 {
+            let (hosts, root) = (spread(world, &mut lot), lot.below(world));
+            for collective in Collective::all(root) {
+                let schedules = Algorithm::Hierarchical.schedules_on(collective, &hosts);
+                assert_eq!(schedules.is_some(), Algorithm::Hierarchical.supports(collective), "{collective:?}");
+                for placement in [Placement::Apart, Placement::InPlace] {
+                    let proof = schedules.as_ref().map_or(Ok(()), |it| verify(collective, it, placement).map(drop));
+                    proof.unwrap_or_else(|flaw| panic!("{collective:?}, {placement:?}, hosts {hosts:?}: {flaw}"));
+                }
+            }
+        }
+    }
+}
+
+/// Every collective that has an answer, by name, on ranks of several hosts.
+fn call_all(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank() as u64, comm.world());
+    comm.set_algorithm(Some(Algorithm::Hierarchical));
+    for count in [1, 7, 20_011] {
+        let of = |rank: u64| (0..count as u64).map(move |at| (rank + 3) * (at + 1)).collect::<Vec<_>>();
+        let (mine, ranks) = (of(rank), world as u64);
+        let sum: Vec<u64> = (0..count as u64).map(|at| (ranks * (ranks - 1) / 2 + 3 * ranks) * (at + 1)).collect();
+        let everybody: Vec<u64> = (0..ranks).flat_map(of).collect();
+        comm.barrier().unwrap();
+        let mut all = mine.clone();
+        comm.all_reduce(&mut all, ReduceOp::Sum).unwrap();
+        assert_eq!(all, sum);
+        for root in 0..world {
+            let mut data = mine.clone();
+            comm.reduce(&mut data, ReduceOp::Sum, root).unwrap();
+            assert_eq!(data, if root as u64 == rank { sum.clone() } else { mine.clone() });
+            comm.broadcast(&mut data, root).unwrap();
+            assert_eq!(data, sum);
+            let mut gathered = vec![0; everybody.len()];
+            comm.gather(&mine, &mut gathered, root).unwrap();
+            assert!(root as u64 != rank || gathered == everybody);
+            let mut block = vec![0; count];
+            comm.scatter(&everybody, &mut block, root).unwrap();
+            assert_eq!(block, mine);
+        }
+        let mut gathered = vec![0; everybody.len()];
+        comm.all_gather(&mine, &mut gathered).unwrap();
+        assert_eq!(gathered, everybody);
+        let mut block = vec![0; count];
+        comm.reduce_scatter(&everybody, &mut block, ReduceOp::Sum).unwrap();
+        assert_eq!(block, mine.iter().map(|x| x * ranks).collect::<Vec<_>>());
+    }
+    // Counts of their own, zero among them.
+    let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
+    let mut gathered = vec![0; counts.iter().sum()];
+    comm.all_gather_v(&vec![rank; counts[rank as usize]], &mut gathered, &counts).unwrap();
+    let expected: Vec<u64> = counts.iter().enumerate().flat_map(|(rank, count)| vec![rank as u64; *count]).collect();
+    assert_eq!(gathered, expected);
+    let refused = comm.all_to_all(&vec![0u8; world], &mut vec![0u8; world]).unwrap_err();
+    assert!(refused.to_string().contains("hierarchical"), "{refused}");
+}
+
+#[test]
+fn whoever_asks_for_levels_gets_right_results() {
+    for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 2, 1], &[0, 0, 0], &[0, 1, 2], &[0]] {
+        Local::new(hosts.len()).hosts(hosts).run(|mut comm| call_all(&mut comm));
+    }
+}
+
+#[test]
+fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
+    let hosts: Vec<usize> = (0..15).map(|rank| rank / 5).collect();
+    let question = |hosts| Question { collective: Collective::AllReduce, hosts, bytes: 1 << 20, crowding: 1 };
+    let chosen = choose(&question(&hosts), None, &CostTable::BUILT_IN).unwrap().plan;
+    assert_eq!(chosen.algorithm, Algorithm::Hierarchical);
+    let told = Local::new(2).run(|mut comm| comm.explain(Collective::AllReduce, 1 << 20).to_string());
+    assert!(told[0].contains("hierarchical          all ranks are at one distance"), "{}", told[0]);
+    assert!(rows(&question(&[0, 0]), None).iter().all(|row| row.algorithm != Algorithm::Hierarchical));
+    assert!(!rows(&question(&[0, 0]), Some(Algorithm::Hierarchical)).is_empty());
 }

@@ -57,6 +57,43 @@ pub struct Levels {
     pub across: Algorithm,
 }
 
+impl Levels {
+    /// Hosts up to which everybody talks to everybody across them.
+    const FEW: usize = 8;
+
+    /// What is usual for `collective` across `hosts` hosts. Within a host a publication reaches all ranks at once, so one
+    /// step is enough; across hosts messages are few while hosts are, and bytes count then.
+    ///
+    /// ```
+    /// use maypole::{algorithms::{Algorithm, hierarchical::Levels}, collective::Collective};
+    /// assert_eq!(Levels::usual(Collective::AllReduce, 2).across, Algorithm::TwoShot);
+    /// assert_eq!(Levels::usual(Collective::AllReduce, 64).across, Algorithm::HalvingDoubling);
+    /// ```
+    pub fn usual(collective: Collective, hosts: usize) -> Self {
+        let few = hosts <= Self::FEW;
+        let across = match collective {
+            Collective::AllReduce if few => Algorithm::TwoShot,
+            Collective::AllReduce => Algorithm::HalvingDoubling,
+            Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Tree,
+            Collective::Gather { .. } | Collective::Scatter { .. } if few => Algorithm::Linear,
+            Collective::Gather { .. } | Collective::Scatter { .. } => Algorithm::Binomial,
+            Collective::AllGather | Collective::ReduceScatter if !few => Algorithm::Ring,
+            Collective::Barrier => Algorithm::Dissemination,
+            // All-to-all and scans have no hierarchical form.
+            _ => Algorithm::Direct,
+        };
+        Self { local: Algorithm::Linear, across }
+    }
+}
+
+/// How many hosts there are.
+pub(crate) fn nodes(hosts: &[usize]) -> usize {
+    let mut hosts = hosts.to_vec();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts.len()
+}
+
 /// What `rank` does if rank `r` is on host `hosts[r]`, or `None` if one of the two algorithms lacks an answer, or if
 /// the collective has no hierarchical form: all-to-all and scans.
 ///

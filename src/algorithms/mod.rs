@@ -44,6 +44,7 @@ pub mod tree;
 
 use crate::collective::{Collective, Held};
 use crate::schedule::{Schedule, Span, Step, input, output};
+use hierarchical::Levels;
 use std::fmt;
 use std::str::FromStr;
 
@@ -81,10 +82,13 @@ pub enum Algorithm {
     Linear,
     /// Rounds of doubling distance: barrier.
     Dissemination,
+    /// One algorithm within hosts, another across: all but all-to-all and scans.
+    Hierarchical,
 }
 
 impl Algorithm {
-    /// Every algorithm, in the order of the table; the tuner decides ties for the later one.
+    /// Every algorithm for which all ranks are alike, in the order of the table; the tuner decides ties for the later one.
+    /// [`Hierarchical`](Self::Hierarchical), for which it matters who is on whose host, comes besides.
     pub const ALL: [Self; 15] = [
         Self::Ring,
         Self::Tree,
@@ -121,6 +125,7 @@ impl Algorithm {
             Self::Direct => "direct",
             Self::Linear => "linear",
             Self::Dissemination => "dissemination",
+            Self::Hierarchical => "hierarchical",
         }
     }
 
@@ -144,7 +149,22 @@ impl Algorithm {
             Self::OneShot | Self::TwoShot => &[AllReduce],
             Self::Direct => &[AllGather, ReduceScatter, AllToAll],
             Self::Dissemination => &[Barrier],
+            Self::Hierarchical => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                AllReduce,
+                Gather { root: 0 },
+                AllGather,
+                Scatter { root: 0 },
+                ReduceScatter,
+                Barrier,
+            ],
         }
+    }
+
+    /// All that can be asked for by name: [`ALL`](Self::ALL), and [`Hierarchical`](Self::Hierarchical).
+    pub fn named() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain([Self::Hierarchical])
     }
 
     /// True if it has an answer to `collective`, whatever its root.
@@ -181,7 +201,8 @@ impl Algorithm {
             | Self::RecursiveDoubling
             | Self::HalvingDoubling
             | Self::ScatterAllGather
-            | Self::ReduceScatterGather => false,
+            | Self::ReduceScatterGather
+            | Self::Hierarchical => false,
         };
         self.supports(collective) && !clobbers
     }
@@ -227,7 +248,43 @@ impl Algorithm {
             Self::Direct => direct::schedule(collective, world, rank),
             Self::Linear => linear::schedule(collective, world, rank),
             Self::Dissemination => Some(dissemination::barrier(world, rank)),
+            Self::Hierarchical => {
+                hierarchical::schedule(collective, &vec![0; world], rank, Levels::usual(collective, 1))
+            }
         }
+    }
+
+    /// [`schedule`](Self::schedule) for ranks that are spread over hosts: rank `r` is on host `hosts[r]`. To all algorithms
+    /// but [`Hierarchical`](Self::Hierarchical) that is all the same.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// let (collective, hosts) = (Collective::AllReduce, [0, 0, 1, 1]);
+    /// let flat = Algorithm::Ring.schedule_on(collective, &hosts, 0);
+    /// assert_eq!(flat, Algorithm::Ring.schedule(collective, 4, 0));
+    /// // Rank 0 sends to the other one of its host, and to one of the other host.
+    /// let steps = Algorithm::Hierarchical.schedule_on(collective, &hosts, 0).unwrap().steps;
+    /// assert!(steps.iter().all(|step| !matches!(step, maypole::schedule::Step::Send { to: 3, .. })));
+    /// ```
+    ///
+    /// # Panics
+    /// If `rank` or the collective's root is not below the number of hosts given, one for each rank.
+    pub fn schedule_on(self, collective: Collective, hosts: &[usize], rank: usize) -> Option<Schedule> {
+        match self {
+            Self::Hierarchical if hosts.len() > 1 && self.supports(collective) => {
+                let levels = Levels::usual(collective, hierarchical::nodes(hosts));
+                hierarchical::schedule(collective, hosts, rank, levels)
+            }
+            _ => self.schedule(collective, hosts.len(), rank),
+        }
+    }
+
+    /// What each rank does, as [`schedule_on`](Self::schedule_on) says.
+    ///
+    /// # Panics
+    /// If the collective's root is not below the number of ranks.
+    pub fn schedules_on(self, collective: Collective, hosts: &[usize]) -> Option<Vec<Schedule>> {
+        (0..hosts.len()).map(|rank| self.schedule_on(collective, hosts, rank)).collect()
     }
 
     /// What each rank of `world` does, or `None` if this algorithm has no answer to `collective`.
@@ -247,7 +304,7 @@ impl fmt::Display for Algorithm {
 
 /// No algorithm has this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no algorithm is called {name:?}; there are {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
+#[error("no algorithm is called {name:?}; there are {}", Algorithm::named().map(Algorithm::name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownAlgorithm {
     /// What was asked for.
     pub name: String,
@@ -257,7 +314,7 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        let found = Self::named().find(|algorithm| algorithm.name() == name);
         found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
     }
 }
@@ -304,7 +361,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_the_functions_do() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::named() {
             for collective in Collective::all(1) {
                 assert_eq!(algorithm.schedules(collective, 4).is_some(), algorithm.supports(collective));
             }
@@ -313,7 +370,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::named() {
             assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         }
         assert!("one shot".parse::<Algorithm>().unwrap_err().to_string().contains("one-shot"));

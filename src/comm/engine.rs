@@ -331,7 +331,7 @@ impl Engine {
     }
 
     pub(super) fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
-        let of = |rank| algorithm.schedule(collective, self.world, rank).expect("the tuner knows the table");
+        let of = |rank| algorithm.schedule_on(collective, &self.hosts, rank).expect("the tuner knows the table");
         (0..self.world).map(of).collect()
     }
 

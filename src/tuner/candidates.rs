@@ -51,12 +51,22 @@ impl Verdict {
 }
 
 /// The legal rows, in the order in which ties between them are decided: the table lists algorithms that relay before
-/// those that are direct, and the direct ones are asked first. Of one algorithm alone if it is given. Windows that cut
+/// those that are direct, and the direct ones are asked first; the hierarchical one, which has the most parts, is last, and not asked
+/// where all ranks are at one distance. Of one algorithm alone if it is given. Windows that cut
 /// nothing are not told apart.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
-    let fits =
-        |algorithm: &Algorithm| algorithm.supports(question.collective) && only.is_none_or(|only| only == *algorithm);
-    Algorithm::ALL.into_iter().rev().filter(fits).flat_map(|algorithm| rows_of(question, algorithm)).collect()
+    match only {
+        Some(only) if !only.supports(question.collective) => Vec::new(),
+        Some(only) => rows_of(question, only),
+        None => answers(question).flat_map(|algorithm| rows_of(question, algorithm)).collect(),
+    }
+}
+
+/// The algorithms that are asked, in the order in which ties are decided.
+pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm> {
+    let levels = question.has_levels().then_some(Algorithm::Hierarchical);
+    let all = Algorithm::ALL.into_iter().rev().chain(levels);
+    all.filter(|algorithm| algorithm.supports(question.collective))
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
@@ -75,7 +85,7 @@ fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
 /// Bytes of the longest chunk.
 pub(super) fn longest_chunk(question: &Question<'_>, algorithm: Algorithm) -> usize {
     let rank = question.collective.root().unwrap_or(0);
-    let chunks = algorithm.schedule(question.collective, question.world(), rank).map_or(1, |schedule| schedule.chunks);
+    let chunks = algorithm.schedule_on(question.collective, question.hosts, rank).map_or(1, |schedule| schedule.chunks);
     question.bytes.div_ceil(chunks)
 }
 

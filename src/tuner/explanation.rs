@@ -20,6 +20,8 @@ pub struct Explanation {
     pub world: usize,
     /// How many of them share a core, at most.
     pub crowding: usize,
+    /// Whether there are several hosts, and one of them has several ranks.
+    pub levels: bool,
     /// What joins the ranks, how many pairs of them, and why nothing better does.
     pub edges: Vec<Edges>,
     /// What was asked for instead of the tuner's choice.
@@ -71,6 +73,7 @@ impl Explanation {
             bytes: question.bytes,
             world: question.world(),
             crowding: question.crowding,
+            levels: question.has_levels(),
             edges: edges(question.hosts, machines),
             wanted,
             choice,
@@ -89,9 +92,20 @@ impl Explanation {
         (measured.least_ns > 0).then(|| chosen.predicted_ns as f64 / measured.least_ns as f64 - 1.0)
     }
 
-    /// Algorithms that have no answer.
-    pub fn refused(&self) -> impl Iterator<Item = Algorithm> {
-        Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.supports(self.collective))
+    fn asks_for(&self, algorithm: Algorithm) -> bool {
+        self.wanted.is_some_and(|wanted| wanted.algorithm == algorithm)
+    }
+
+    /// Algorithms that were not asked, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (Algorithm, &'static str)> {
+        let why = |algorithm: Algorithm| match algorithm {
+            _ if !algorithm.supports(self.collective) => Some("no answer to"),
+            Algorithm::Hierarchical if !self.levels && !self.asks_for(algorithm) => {
+                Some("all ranks are at one distance, which is nothing for it in")
+            }
+            _ => None,
+        };
+        Algorithm::named().filter_map(move |algorithm| Some((algorithm, why(algorithm)?)))
     }
 }
 
@@ -108,8 +122,8 @@ impl fmt::Display for Explanation {
             Ok(choice) => self.table(f, choice)?,
             Err(refusal) => writeln!(f, "refused: {refusal}")?,
         }
-        for algorithm in self.refused() {
-            writeln!(f, "- {algorithm:<17} no answer to {}", collective.name())?;
+        for (algorithm, why) in self.refused() {
+            writeln!(f, "- {algorithm:<21} {why} {}", collective.name())?;
         }
         self.figures(f)
     }
@@ -117,11 +131,11 @@ impl fmt::Display for Explanation {
 
 impl Explanation {
     fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
-        writeln!(f, "  {:<17} {:>8} {:>8} {:>14}", "algorithm", "window", "windows", "predicted (us)")?;
+        writeln!(f, "  {:<21} {:>8} {:>8} {:>14}", "algorithm", "window", "windows", "predicted (us)")?;
         for candidate in &choice.candidates {
             let Candidate { plan, windows, predicted_ns, verdict } = candidate;
             let mark = if *verdict == Verdict::Chosen { '*' } else { ' ' };
-            write!(f, "{mark} {:<17} {:>8} {windows:>8} {:>14}", plan.algorithm, plan.window, Micros(*predicted_ns))?;
+            write!(f, "{mark} {:<21} {:>8} {windows:>8} {:>14}", plan.algorithm, plan.window, Micros(*predicted_ns))?;
             writeln!(f, "{}", self.remark(*verdict))?;
         }
         Ok(())

@@ -40,7 +40,7 @@ impl<'a> Pricer<'a> {
         };
         let rehearse = |world: usize| {
             let root = question.collective.root().unwrap_or(0) % world;
-            let schedules = algorithm.schedules(question.collective.with_root(root), world);
+            let schedules = algorithm.schedules_on(question.collective.with_root(root), &question.hosts[..world]);
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             (world, Rehearsal::new(&schedules).expect("the algorithms of the table are proved to complete"))
         };

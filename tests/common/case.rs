@@ -88,7 +88,7 @@ impl Case {
             (_, None) => "the tuner's choice".to_owned(),
         };
         let place = Place { case: self, world, rank };
-        let order = self.order(algorithm.parse().ok(), world, rank);
+        let order = self.order(algorithm.parse().ok(), comm.hosts(), rank);
         let mut rounds: Vec<_> = (0..self.repeats).map(|nth| Round::<T>::new(place, nth)).collect();
         for round in &mut rounds {
             round.call(comm).unwrap_or_else(|error| panic!("{error}\nin {self:?} by {algorithm} at rank {rank}"));
@@ -112,7 +112,7 @@ fn draw_op(lot: &mut Lot, collective: Collective, kind: DataType) -> ReduceOp {
 fn draw_algorithm(lot: &mut Lot, collective: Collective, lengths: &Lengths, named: bool) -> Option<Algorithm> {
     // Its blocks wait in scratch for others, which must be as long.
     let shares = |it: &Algorithm| *it == Algorithm::Bruck && matches!(lengths, Lengths::Pairs(_));
-    let able = Algorithm::ALL.into_iter().filter(|it| it.supports(collective) && !shares(it));
+    let able = Algorithm::named().filter(|it| it.supports(collective) && !shares(it));
     let able: Vec<_> = able.collect();
     if named || lot.below(3) > 0 { Some(able[lot.below(able.len())]) } else { None }
 }
@@ -320,10 +320,11 @@ impl Case {
     }
 
     /// In which order the result of `rank` is combined.
-    fn order(&self, algorithm: Option<Algorithm>, world: usize, rank: usize) -> Order {
+    fn order(&self, algorithm: Option<Algorithm>, hosts: &[usize], rank: usize) -> Order {
+        let world = hosts.len();
         match (self.collective, algorithm) {
             (collective, Some(algorithm)) if collective.reduces() && self.any && !self.deterministic => {
-                Order::of(algorithm, collective, world, rank)
+                Order::of(algorithm, collective, hosts, rank)
             }
             (Collective::Scan, _) => Order::plain(rank + 1),
             (Collective::ExclusiveScan, _) => Order::plain(rank),

@@ -69,9 +69,9 @@ impl Order {
         Self { trees: vec![Some((1..world).fold(Rc::new(Tree::Rank(0)), chain))] }
     }
 
-    /// As `algorithm` does it at `rank`.
-    pub(crate) fn of(algorithm: Algorithm, collective: Collective, world: usize, rank: usize) -> Self {
-        let schedules = algorithm.schedules(collective, world).unwrap();
+    /// As `algorithm` does it at `rank`, where ranks are on `hosts`.
+    pub(crate) fn of(algorithm: Algorithm, collective: Collective, hosts: &[usize], rank: usize) -> Self {
+        let (world, schedules) = (hosts.len(), algorithm.schedules_on(collective, hosts).unwrap());
         let proof = verify(collective, &schedules, Placement::Apart).unwrap();
         let everybody = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
         if proof.keeps_rank_order && proof.left_to_right && everybody && !collective.is_blocked() {

@@ -27,6 +27,10 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     ranks: usize,
 
+    /// How many of them each host has [default: all]; matters to hierarchical alone.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    per_host: Option<u32>,
+
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
@@ -40,7 +44,9 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let collective = names::rooted(args.collective, args.root, args.ranks)?;
     let there_are = names::algorithms_for(collective);
     let algorithm = args.algorithm.unwrap_or(there_are[0]);
-    let Some(schedules) = algorithm.schedules(collective, args.ranks) else {
+    let per_host = args.per_host.map_or(args.ranks, |ranks| ranks as usize);
+    let hosts: Vec<usize> = (0..args.ranks).map(|rank| rank / per_host).collect();
+    let Some(schedules) = algorithm.schedules_on(collective, &hosts) else {
         bail!("{}", names::no_answer(algorithm, collective));
     };
     match args.svg {

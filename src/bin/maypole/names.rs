@@ -28,7 +28,7 @@ pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
 
 /// Why `algorithm` cannot do `collective`, and what can.
 pub(crate) fn no_answer(algorithm: Algorithm, collective: Collective) -> String {
-    let others = listed(algorithms_for(collective).into_iter().map(|one| one.to_string()));
+    let others = listed(Algorithm::named().filter(|one| one.supports(collective)).map(|one| one.to_string()));
     format!("{algorithm} has no answer to {}; there are {others}", dashed(collective))
 }
 
