@@ -33,7 +33,7 @@
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
-//! | [`sample`], [`chart`] | text from a model; pictures of a run |
+//! | [`judge`], [`sample`], [`chart`] | the loss on what it has not seen; text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`mod@bench`] | bytes a rank beside theory; speed beside the matrix products alone |
@@ -68,6 +68,7 @@ pub mod gelu;
 pub mod gpt;
 pub mod group;
 pub mod hybrid;
+pub mod judge;
 pub mod layout;
 pub mod linear;
 pub mod local_sgd;

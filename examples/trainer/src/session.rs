@@ -13,6 +13,7 @@ use crate::schedule::Schedule;
 use crate::store::{Flat, Store};
 use crate::timeline::{Kind, Timeline};
 use maypole::Result;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What a rank trains with.
@@ -40,7 +41,7 @@ pub struct Session<T> {
 }
 
 /// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The mean loss over the global batch, before the step.
     pub loss: f64,

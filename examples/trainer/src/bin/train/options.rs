@@ -45,7 +45,7 @@ macro_rules! options {
 }
 
 options! {
-    /// The text to train on [default: two plays].
+    /// The text to train on, but for its last tenth, by which the model is judged at the end [default: two plays].
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
@@ -108,6 +108,8 @@ options! {
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
+    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on appends to it.
+    losses: PathBuf,
     /// Where pictures go: loss.svg and timeline.svg.
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
@@ -142,6 +144,10 @@ pub(crate) struct Job {
     pub(crate) sample: usize,
     pub(crate) processes: bool,
     pub(crate) text: Text,
+    /// What the trained model is judged by: the end of the text.
+    pub(crate) held_out: Text,
+    /// Where each step's loss goes.
+    pub(crate) losses: Option<PathBuf>,
     pub(crate) bpe: Bpe,
 }
 
@@ -170,7 +176,11 @@ impl Options {
         let (steps, seed, context) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.context.unwrap_or(64));
         let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(&bytes, vocab));
         let tokens = bpe.encode(&bytes);
-        ensure!(tokens.len() > context, "the text has {} tokens, a row {context}", tokens.len());
+        let length = tokens.len();
+        ensure!(length > context, "the text has {length} tokens, a row {context}");
+        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(|| {
+            format!("the text has {length} tokens, and its last tenth, which is held out, less than a row of {context}")
+        })?;
         let config = Config {
             vocab: bpe.vocab(),
             context,
@@ -203,7 +213,9 @@ impl Options {
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
-            text: Text::new(tokens, context, seed),
+            losses: self.losses,
+            text,
+            held_out,
             config,
             setup,
             rows,
