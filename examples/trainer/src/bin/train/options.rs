@@ -179,7 +179,7 @@ impl Options {
         let length = tokens.len();
         ensure!(length > context, "the text has {length} tokens, a row {context}");
         let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(|| {
-            format!("the text has {length} tokens, and its last tenth, which is held out, less than a row of {context}")
+            format!("the text has {length} tokens, and its last tenth, which is held out, is no longer than a row of {context}")
         })?;
         let config = Config {
             vocab: bpe.vocab(),
@@ -196,6 +196,11 @@ impl Options {
             config.width
         );
         let setup = self.setup(&config)?;
+        let local = matches!(setup.sharding, Sharding::Local { .. });
+        ensure!(
+            !local || self.save.is_none(),
+            "a checkpoint has one state, but with local SGD each rank of dp has its own"
+        );
         let rows = self.rows.unwrap_or(16);
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
         Ok(Job {
