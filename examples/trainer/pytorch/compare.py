@@ -171,17 +171,18 @@ def main():
     about, how = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=about, epilog=how, formatter_class=formatter)
-    train = CRATE.parents[1] / "target/release/train"
-    parser.add_argument("--train", default=train, help="the program [target/release/train]")
+    parser.add_argument("--train", default=CRATE.parents[1] / "target/release/train", help="the program")
     parser.add_argument("--mesh", default="", help="ranks of train along each axis, as dp=2,tp=2")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--clip", type=float, default=1.0, help="the most that the gradient's norm may be")
+    parser.add_argument("--clip", type=float, default=1.0, help="the most that the gradient's norm may be, above 0")
     parser.add_argument("--double", action="store_true", help="PyTorch in float64")
     parser.add_argument("--tolerance", type=float, default=1e-5)
     args = parser.parse_args()
+    if not Path(args.train).exists():
+        parser.error(f"there is no {args.train}: cargo build --release -p maypole-trainer makes it")
 
     ours, most = maypole(args), 0.0
     print(f"{'step':>5} {'maypole':>12} {'PyTorch':>12} {'difference':>11} {'of the norm':>12}")

@@ -39,6 +39,8 @@
 //! | [`memory`], [`mod@bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
 //! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
+//!
+//! One process is the reference of all these; what it is compared with itself is PyTorch, by `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
 pub mod accum;

@@ -89,7 +89,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--sharding", "zero9"], "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp"),
         (&["--heads", "5"], "5 heads do not divide a width of 128"),
         (&["--data", "nowhere"], "cannot read nowhere"),
-        (&["--data", "short.txt"], "420 tokens, and its last tenth, which is held out, is no longer than a row of 64"),
+        (&["--data", "short.txt"], "420 tokens, and rows of 64 do not fit in its last tenth"),
         (&["--sharding", "local:4", "--save", "saved"], "a checkpoint has one state"),
         (&["--steps", "1", "--losses", "no/where"], "cannot write no/where"),
         (&["--config", "bad.toml"], "widht"),

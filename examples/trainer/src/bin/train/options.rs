@@ -174,13 +174,13 @@ impl Options {
             None => PLAYS.concat(),
         };
         let (steps, seed, context) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.context.unwrap_or(64));
-        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(&bytes, vocab));
+        let seen = &bytes[..bytes.len() - bytes.len() / 10];
+        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(seen, vocab));
         let tokens = bpe.encode(&bytes);
         let length = tokens.len();
-        ensure!(length > context, "the text has {length} tokens, a row {context}");
-        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(|| {
-            format!("the text has {length} tokens, and its last tenth, which is held out, is no longer than a row of {context}")
-        })?;
+        let too_short = || format!("the text has {length} tokens, and rows of {context} do not fit in its last tenth");
+        ensure!(length > context, too_short());
+        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(too_short)?;
         let config = Config {
             vocab: bpe.vocab(),
             context,
