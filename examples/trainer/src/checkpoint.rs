@@ -10,7 +10,7 @@
 //! while it writes leaves a folder that nobody reads.
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and rates are functions of the
-//! step, so there is no state besides.
+//! step, so there is no state besides. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
 
 use crate::config::Config;
 use crate::group::Group;

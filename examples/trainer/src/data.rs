@@ -3,6 +3,8 @@
 //! Row `j` of a run is a function of the seed and of `j`, never of the rank that asks or of how many there are. So a batch
 //! of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8 micro-batches; and a run that resumes at step `k`
 //! needs no more than `k`.
+//!
+//! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from training.
 
 use crate::random::random;
 use std::ops::Range;
@@ -86,19 +88,49 @@ impl Text {
         Self::of_bytes(text.as_bytes(), context, seed)
     }
 
+    /// The first nine tenths of the text, to train on, and the last tenth, to judge by: no row of the one has a token of
+    /// the other. Nothing, if the last tenth is not longer than a row.
+    pub fn divided(mut self) -> Option<(Self, Self)> {
+        let held = self.tokens.split_off(self.tokens.len() - self.tokens.len() / 10);
+        (held.len() > self.context).then(|| {
+            let held = Self::new(held, self.context, self.seed);
+            (self, held)
+        })
+    }
+
     /// Rows number `rows` of the run; the weight of each token is `weight`.
     pub fn batch(&self, rows: Range<u64>, weight: f64) -> Batch {
-        let count = (rows.end - rows.start) as usize;
-        let empty = || Vec::with_capacity(count * self.context);
+        let starts: Vec<usize> = rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
+        self.rows_from(&starts, weight)
+    }
+
+    /// `rows` rows that begin at equal distances, in batches of at most `each`: the same whatever the seed. Weights are
+    /// such that the losses of all batches add up to the mean.
+    ///
+    /// # Panics
+    /// If there are no rows, or none in a batch.
+    pub fn spread(&self, rows: usize, each: usize) -> Vec<Batch> {
+        assert!(rows > 0, "the mean of no rows is no number");
+        let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
+        let weight = 1.0 / (rows * self.context) as f64;
+        starts.chunks(each).map(|starts| self.rows_from(starts, weight)).collect()
+    }
+
+    /// Where a row can begin.
+    fn places(&self) -> u64 {
+        (self.tokens.len() - self.context) as u64
+    }
+
+    fn rows_from(&self, starts: &[usize], weight: f64) -> Batch {
+        let empty = || Vec::with_capacity(starts.len() * self.context);
         let (mut tokens, mut targets, mut positions) = (empty(), empty(), empty());
-        for row in rows {
-            let places = (self.tokens.len() - self.context) as u64;
-            let text = &self.tokens[(random(self.seed, row) % places) as usize..][..self.context + 1];
+        for start in starts {
+            let text = &self.tokens[*start..][..self.context + 1];
             tokens.extend_from_slice(&text[..self.context]);
             targets.extend_from_slice(&text[1..]);
             positions.extend(0..self.context as u32);
         }
-        Batch { rows: count, tokens, targets, positions, weight }
+        Batch { rows: starts.len(), tokens, targets, positions, weight }
     }
 
     /// The global batch of `rows` rows of step `step`, cut into `parts` batches of as many rows: by data-parallel rank and
@@ -131,5 +163,20 @@ mod tests {
         assert_eq!(halves[1].positions[..9], [8, 9, 10, 11, 12, 13, 14, 15, 8]);
         assert_eq!(halves[1].tokens[8..], whole.cut(&(8..16).collect::<Vec<_>>()).tokens[8..]);
         assert_eq!(halves[0].tokens[8], whole.tokens[16]);
+    }
+
+    #[test]
+    fn what_is_held_out_is_in_no_row_that_is_trained_on() {
+        let (context, tokens) = (8, (0..200).collect::<Vec<u32>>());
+        let (train, held) = Text::new(tokens, context, 5).divided().unwrap();
+        let batch = train.batch(0..2_000, 1.0);
+        assert_eq!(batch.targets.iter().max(), Some(&179), "nine tenths, to their end");
+        let judged = held.spread(4, 3);
+        assert_eq!(judged.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(judged.iter().flat_map(|batch| batch.tokens[0..1].to_vec()).collect::<Vec<_>>(), [180, 189]);
+        assert!(judged.iter().all(|batch| batch.targets.iter().all(|token| (180..200).contains(token))));
+        let weights: f64 = judged.iter().map(|batch| batch.weight * batch.tokens.len() as f64).sum();
+        assert!((weights - 1.0).abs() < 1e-12);
+        assert!(Text::new((0..80).collect(), context, 5).divided().is_none());
     }
 }

@@ -33,12 +33,14 @@
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
 //! | [`session`], [`timeline`] | the step, and where its time goes |
-//! | [`sample`], [`chart`] | text from a model; pictures of a run |
+//! | [`judge`], [`sample`], [`chart`] | the loss on what it has not seen; text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
 //! | [`memory`], [`mod@bench`] | bytes a rank beside theory; speed beside the matrix products alone |
 //! | [`verify`] | equal to one process? |
 //! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
+//!
+//! One process is the reference of all these; what it is compared with itself is PyTorch, by `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
 pub mod accum;
@@ -68,6 +70,7 @@ pub mod gelu;
 pub mod gpt;
 pub mod group;
 pub mod hybrid;
+pub mod judge;
 pub mod layout;
 pub mod linear;
 pub mod local_sgd;

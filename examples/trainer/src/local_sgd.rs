@@ -24,6 +24,13 @@ pub struct Local<T> {
     steps: u64,
 }
 
+/// The mean of what the ranks of `group` have, on all of them.
+fn average<T: Number>(group: &Group, weights: &mut [T]) -> Result<()> {
+    group.all_reduce(weights)?;
+    scale(weights, number(1.0 / group.world() as f64));
+    Ok(())
+}
+
 impl<T: Number> Local<T> {
     /// These weights, alike on all ranks of `group` to begin with, averaged after every `every` steps.
     ///
@@ -68,13 +75,21 @@ impl<T: Number> Store<T> for Local<T> {
     fn publish(&mut self) -> Result<()> {
         self.steps += 1;
         if self.steps.is_multiple_of(self.every) {
-            self.group.all_reduce(&mut self.flat.weights)?;
-            scale(&mut self.flat.weights, number(1.0 / self.group.world() as f64));
+            average(&self.group, &mut self.flat.weights)?;
         }
         self.flat.publish()
     }
 
     fn bytes(&self) -> Bytes {
         self.flat.bytes()
+    }
+
+    /// Between averages ranks have weights of their own: the mean of them, which is what the next average would be.
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        let mut all = self.flat.weights.clone();
+        if !self.steps.is_multiple_of(self.every) {
+            average(&self.group, &mut all)?;
+        }
+        Ok(all)
     }
 }

@@ -14,6 +14,7 @@ use crate::schedule::Schedule;
 use crate::store::Store;
 use crate::timeline::{Kind, Timeline};
 use maypole::Result;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What a rank trains with.
@@ -41,7 +42,7 @@ pub struct Session<T> {
 }
 
 /// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The mean loss over the global batch, before the step.
     pub loss: f64,

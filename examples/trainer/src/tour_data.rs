@@ -8,7 +8,8 @@ use crate::precision::Scale;
 use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::sharding::Sharding;
-use crate::tour::{Row, Show, Stop};
+use crate::tour::{Show, Stop};
+use crate::tour_row::Row;
 use crate::verify::{Difference, First, Outcome, Recipe};
 use half::{bf16, f16};
 use maypole::Communicator;
@@ -152,23 +153,12 @@ impl Shown {
         let wire_bytes_theory = sent.round() as u64;
         let close = memory.is_close(theory, recipe.config.layers + 2) && wire_bytes.abs_diff(wire_bytes_theory) <= 1;
         Row {
-            axis: self.axis.to_owned(),
-            mesh: format!("dp={}", self.ranks),
-            ranks: self.ranks,
             criterion: criterion.name().to_owned(),
             difference,
             pass: equal && close,
-            params_bytes: memory.weights as u64,
-            params_bytes_theory: theory.weights as u64,
-            grads_bytes: memory.gradients as u64,
-            grads_bytes_theory: theory.gradients as u64,
-            optimizer_bytes: memory.optimizer as u64,
-            optimizer_bytes_theory: theory.optimizer as u64,
             wire_bytes,
             wire_bytes_theory,
-            bubble: 0.0,
-            bubble_theory: 0.0,
-            seconds,
+            ..Row::new(self.axis, format!("dp={}", self.ranks), self.ranks, [memory, theory], seconds)
         }
     }
 }
@@ -207,23 +197,6 @@ fn resharded(axis: &'static str) -> Row {
     let alone = whole.alone(2, 1, First::MicroBatches);
     let (difference, pass) = Criterion::Bitwise.judge(&Outcome { losses, ..last }, &alone);
     let theory = Memory::theory(shown.sharding, whole.config.parameters(), 2, 2, FULL);
-    Row {
-        axis: axis.to_owned(),
-        mesh: "dp=2, 4, 2".to_owned(),
-        ranks: 4,
-        criterion: Criterion::Bitwise.name().to_owned(),
-        difference,
-        pass,
-        params_bytes: memory.weights as u64,
-        params_bytes_theory: theory.weights as u64,
-        grads_bytes: memory.gradients as u64,
-        grads_bytes_theory: theory.gradients as u64,
-        optimizer_bytes: memory.optimizer as u64,
-        optimizer_bytes_theory: theory.optimizer as u64,
-        wire_bytes: 0,
-        wire_bytes_theory: 0,
-        bubble: 0.0,
-        bubble_theory: 0.0,
-        seconds,
-    }
+    let row = Row::new(axis, "dp=2, 4, 2".to_owned(), 4, [memory, theory], seconds);
+    Row { criterion: Criterion::Bitwise.name().to_owned(), difference, pass, ..row }
 }

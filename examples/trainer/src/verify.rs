@@ -94,7 +94,7 @@ impl Outcome {
 }
 
 /// Not a number is as far away as can be.
-fn greater(difference: f64) -> f64 {
+pub(crate) fn greater(difference: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }
 }
 

@@ -21,6 +21,18 @@ fn losses(text: &str) -> Vec<String> {
     lines.map(|line| line.split("loss ").nth(1).unwrap().split(' ').next().unwrap().to_owned()).collect()
 }
 
+/// What a model has learnt, as `train` says it.
+fn judged(text: &str) -> &str {
+    text.lines().find(|line| line.starts_with("validation loss ")).expect("every run ends with it")
+}
+
+/// Steps and losses of a file of `--losses`.
+fn recorded(path: &Path) -> Vec<(u64, f64)> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.map(|line| (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap())).collect()
+}
+
 const SETTINGS: &str = "\
 width = 32
 layers = 2
@@ -44,7 +56,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
         assert!(output.status.success(), "{}", said(&output));
         said(&output)
     };
-    let threads = run(&["--steps", "6", "--svg", "pictures"]);
+    let threads = run(&["--steps", "6", "--svg", "pictures", "--losses", "threads.jsonl"]);
     assert_eq!(losses(&threads).len(), 6, "{threads}");
     assert!(threads.contains("mesh dp=2: 2 ranks") && threads.contains("KING."), "{threads}");
     for picture in ["loss.svg", "timeline.svg"] {
@@ -53,17 +65,24 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     }
     let processes = run(&["--steps", "6", "--processes", "--sharding", "zero1"]);
     assert_eq!(losses(&processes), losses(&threads));
+    assert_eq!(judged(&processes), judged(&threads));
 
-    let first = run(&["--steps", "3", "--save", "saved", "--sharding", "fsdp"]);
-    let second = run(&["--steps", "6", "--save", "saved", "--sharding", "zero2", "--processes"]);
+    let save = ["--save", "saved", "--losses", "resumed.jsonl"];
+    let first = run(&[&["--steps", "3", "--sharding", "fsdp"], &save[..]].concat());
+    let second = run(&[&["--steps", "6", "--sharding", "zero2", "--processes"], &save[..]].concat());
     assert!(second.contains("from saved/step-00000003"), "{second}");
     assert_eq!([losses(&first), losses(&second)].concat(), losses(&threads));
+    assert_eq!(judged(&second), judged(&threads));
+    let (resumed, whole) = (recorded(&folder.join("resumed.jsonl")), recorded(&folder.join("threads.jsonl")));
+    assert_eq!(whole.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(resumed, whole);
 }
 
 #[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();
+    fs::write(folder.path().join("short.txt"), "To be, or not to be. ".repeat(20)).unwrap();
     for (words, part) in [
         (&["--mesh", "dp=3"][..], "3 does not divide 16"),
         (&["--mesh", "xp=2"], "'xp' is no axis"),
@@ -71,6 +90,9 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--heads", "5"], "5 heads do not divide a width of 128"),
         (&["--sharding", "local:2", "--precision", "bf16"], "train in f32, or with another sharding"),
         (&["--data", "nowhere"], "cannot read nowhere"),
+        (&["--data", "short.txt"], "420 tokens, and rows of 64 do not fit in its last tenth"),
+        (&["--sharding", "local:4", "--save", "saved"], "a checkpoint has one state"),
+        (&["--steps", "1", "--losses", "no/where"], "cannot write no/where"),
         (&["--config", "bad.toml"], "widht"),
     ] {
         let output = train(folder.path(), &[&["run"], words].concat());

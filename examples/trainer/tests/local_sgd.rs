@@ -49,3 +49,18 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
     let often = recipe.ranks(ranks, 1, Sharding::Local { every: 1 });
     assert_ne!(often.weights, outcome.weights, "how often matters");
 }
+
+/// Ranks that were asked between two averages have weights of their own, but the model that came of the run is one.
+#[test]
+fn a_run_that_ends_between_averages_ends_with_their_mean() {
+    let recipe = Recipe { steps: 2, ..Recipe::default() };
+    let (outcome, own) = recipe.each_rank(
+        (2, 1),
+        Sharding::Local { every: 3 },
+        |_, _| (),
+        |session, _| session.store.owned()[0].weights.to_vec(),
+    );
+    assert_ne!(own[0], own[1]);
+    let mean: Vec<f32> = own[0].iter().zip(&own[1]).map(|(a, b)| (a + b) / 2.0).collect();
+    assert_eq!(outcome.weights, mean);
+}

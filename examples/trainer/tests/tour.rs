@@ -1,6 +1,7 @@
 //! Every stop of the tour is as one process, and holds and sends what theory says.
 
-use maypole_trainer::tour::{heading, stops};
+use maypole_trainer::tour::stops;
+use maypole_trainer::tour_row::heading;
 use std::collections::BTreeSet;
 
 #[test]

@@ -6,6 +6,7 @@ mod options;
 mod plan;
 mod progress;
 mod ranks;
+mod record;
 mod run;
 mod tour;
 

@@ -45,7 +45,7 @@ macro_rules! options {
 }
 
 options! {
-    /// The text to train on [default: two plays].
+    /// The text to train on, but for its last tenth, by which the model is judged at the end [default: two plays].
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
@@ -108,6 +108,8 @@ options! {
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
+    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on appends to it.
+    losses: PathBuf,
     /// Where pictures go: loss.svg and timeline.svg.
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
@@ -142,6 +144,10 @@ pub(crate) struct Job {
     pub(crate) sample: usize,
     pub(crate) processes: bool,
     pub(crate) text: Text,
+    /// What the trained model is judged by: the end of the text.
+    pub(crate) held_out: Text,
+    /// Where each step's loss goes.
+    pub(crate) losses: Option<PathBuf>,
     pub(crate) bpe: Bpe,
 }
 
@@ -168,9 +174,13 @@ impl Options {
             None => PLAYS.concat(),
         };
         let (steps, seed, context) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.context.unwrap_or(64));
-        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(&bytes, vocab));
+        let seen = &bytes[..bytes.len() - bytes.len() / 10];
+        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(seen, vocab));
         let tokens = bpe.encode(&bytes);
-        ensure!(tokens.len() > context, "the text has {} tokens, a row {context}", tokens.len());
+        let length = tokens.len();
+        let too_short = || format!("the text has {length} tokens, and rows of {context} do not fit in its last tenth");
+        ensure!(length > context, too_short());
+        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(too_short)?;
         let config = Config {
             vocab: bpe.vocab(),
             context,
@@ -186,6 +196,11 @@ impl Options {
             config.width
         );
         let setup = self.setup(&config)?;
+        let local = matches!(setup.sharding, Sharding::Local { .. });
+        ensure!(
+            !local || self.save.is_none(),
+            "a checkpoint has one state, but with local SGD each rank of dp has its own"
+        );
         let rows = self.rows.unwrap_or(16);
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
         let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
@@ -206,7 +221,9 @@ impl Options {
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
-            text: Text::new(tokens, context, seed),
+            losses: self.losses,
+            text,
+            held_out,
             config,
             setup,
             rows,

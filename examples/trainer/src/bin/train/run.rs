@@ -2,15 +2,18 @@
 
 use crate::options::{Job, Precision};
 use crate::progress::{Progress, split};
+use crate::record::Record;
 use anyhow::Context;
 use half::{bf16, f16};
 use maypole::Communicator;
 use maypole_trainer::checkpoint::{latest, load, save};
 use maypole_trainer::hybrid::{Outcome, Worker};
+use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::precision::Scale;
 use maypole_trainer::sample::{Draw, generate, whole_weights};
+use maypole_trainer::session::Session;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::timeline::{Kind, Span};
@@ -19,7 +22,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Trains, saves, draws and writes.
+/// Trains, saves, draws, judges and writes.
 pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, (job.rule, job.schedule))?;
     prepare(&mut worker, job);
@@ -36,7 +39,10 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     let first = worker.session.step;
     let (losses, last) = train(&mut worker, job)?;
     report(&mut worker, &last, job, &losses, first)?;
-    write(&mut worker, job)
+    match alone(&mut worker, job)? {
+        Some(whole) => finish(whole.session, job),
+        None => Ok(()),
+    }
 }
 
 fn prepare(worker: &mut Worker<f32>, job: &Job) {
@@ -61,6 +67,8 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
     let (mut losses, mut last) = (Vec::new(), Last { spans: Vec::new(), wall: Duration::ZERO });
     let steps = job.schedule.steps;
     let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps);
+    let mut record =
+        Record::new(job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0), worker.session.step)?;
     let tokens = (job.rows * job.config.context) as u64;
     worker.session.timeline.take();
     while worker.session.step < steps {
@@ -68,6 +76,7 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
         let outcome = worker.step(&job.text, job.rows)?;
         last = Last { spans: spans(worker, &outcome, start), wall: began.elapsed() };
         losses.push(outcome.report.loss);
+        record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, outcome.report.loss, tokens, &last.spans, last.wall);
         if let Some(folder) = &job.save
             && (worker.session.step.is_multiple_of(job.save_every) || worker.session.step == steps)
@@ -137,23 +146,31 @@ fn draw(folder: &Path, ranks: &[Vec<Span>], losses: &[f64], first: u64) -> std::
     fs::write(folder.join("timeline.svg"), chart::timeline(ranks, "the last step, by rank"))
 }
 
-/// Text from the trained model, by rank 0.
-fn write(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<()> {
+/// The whole model, trained, on rank 0 alone.
+fn alone(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<Option<Worker<f32>>> {
+    let world = worker.groups.world.clone();
+    let weights = whole_weights(&mut worker.session, &world)?;
+    if world.rank() != 0 {
+        return Ok(None);
+    }
+    let setup = Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let comm = Communicator::local(1).remove(0);
+    let mut alone = Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    alone.session.store.owned()[0].weights.copy_from_slice(&weights);
+    Ok(Some(alone))
+}
+
+/// What the model has learnt, as a number and as text.
+fn finish(session: Session<f32>, job: &Job) -> anyhow::Result<()> {
+    let Session { mut gpt, mut store, .. } = session;
+    let loss = judge(&mut gpt, &mut *store, &job.held_out)?;
+    println!("validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out");
     if job.sample == 0 {
         return Ok(());
     }
-    let world = worker.groups.world.clone();
-    let whole = whole_weights(&mut worker.session, &world)?;
-    if world.rank() != 0 {
-        return Ok(());
-    }
-    let setup = Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
-    let alone = Communicator::local(1).remove(0);
-    let mut alone = Worker::<f32>::new(alone, &job.config, setup, job.seed, (job.rule, job.schedule))?;
-    alone.session.store.owned()[0].weights.copy_from_slice(&whole);
-    let (gpt, store) = (&mut alone.session.gpt, &mut *alone.session.store);
     let prompt = job.bpe.encode(b"KING.\n");
-    let tokens = generate(gpt, store, &prompt, job.sample, Draw { temperature: 0.8, seed: job.seed })?;
+    let draw = Draw { temperature: 0.8, seed: job.seed };
+    let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
     println!("\n{}", String::from_utf8_lossy(&job.bpe.decode(&[prompt, tokens].concat())));
     Ok(())
 }

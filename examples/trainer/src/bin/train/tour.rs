@@ -1,6 +1,7 @@
 //! `train tour`.
 
-use maypole_trainer::tour::{heading, stops};
+use maypole_trainer::tour::stops;
+use maypole_trainer::tour_row::heading;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,0 +1,123 @@
+//! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of them, to the bit, and
+//! training goes on where it was.
+
+mod support;
+
+use maypole::Communicator;
+use maypole_trainer::checkpoint::{latest, load, save};
+use maypole_trainer::config::Config;
+use maypole_trainer::hybrid::Worker;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::pp_plan::Schedule;
+use maypole_trainer::schedule;
+use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::sharding::Sharding;
+use std::fs;
+use std::path::Path;
+use support::{Task, alone, mesh, router, text};
+
+const ROWS: usize = 8;
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+/// Trains on the mesh of `setup` until `steps` steps are done, from the checkpoint in `from` if there is one, and leaves one
+/// in `to`. Returns the losses.
+fn train(config: &Config, setup: &Setup, steps: u64, from: &Path, to: &Path) -> Vec<f64> {
+    setup.check(config, ROWS).unwrap();
+    let optimizer = (Rule::ADAMW, schedule::Schedule::constant(1e-3));
+    let rank = |comm: Communicator| {
+        let mut worker = Worker::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
+        worker.session.clip = Some(1.0);
+        if let Some(place) = latest(from) {
+            load(&mut worker.session, &place).unwrap();
+        }
+        let (text, mut losses) = (text(config), Vec::new());
+        while worker.session.step < steps {
+            losses.push(worker.step(&text, ROWS).unwrap().report.loss);
+        }
+        save(&mut worker.session, &worker.groups.world, worker.groups.copies.slice(), to).unwrap();
+        losses
+    };
+    Communicator::run_local(setup.mesh.world(), rank).swap_remove(0)
+}
+
+/// The state in the checkpoint in `from`, in the one form that it has on one rank: weights and both averages, in the order of
+/// the whole model.
+fn state(config: &Config, setup: &Setup, from: &Path) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    train(config, &alone(setup), 0, from, folder.path());
+    first_part(folder.path())
+}
+
+fn first_part(folder: &Path) -> Vec<u8> {
+    fs::read(latest(folder).unwrap().join("rank-000.safetensors")).unwrap()
+}
+
+/// Every form in which a dense model can be spread, on one to eight ranks.
+fn dense() -> Vec<Setup> {
+    let with = |text: &str, sharding| Setup { sharding, ..mesh(text) };
+    vec![
+        Setup::default(),
+        mesh("dp=2"),
+        mesh("tp=2"),
+        mesh("pp=2"),
+        with("dp=4", Sharding::Zero1),
+        with("dp=2", FSDP),
+        mesh("dp=2,tp=2"),
+        Setup { sequence: true, ..mesh("tp=4") },
+        Setup { schedule: Schedule::Interleaved(2), micros: 2, ..mesh("pp=2,tp=2") },
+        Setup { exchange: Exchange::Ulysses, ..mesh("cp=2") },
+        with("dp=2,cp=2", Sharding::Zero2),
+        Setup { micros: 2, ..with("dp=2,pp=2,tp=2", FSDP) },
+    ]
+}
+
+/// The same for a model of four experts.
+fn experts() -> Vec<Setup> {
+    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,ep=2") };
+    let setups = [Setup::default(), mesh("ep=2"), mesh("ep=4"), fsdp, mesh("ep=2,tp=2"), mesh("pp=2,ep=2,cp=2")];
+    setups.into_iter().map(|setup| Setup { router: Some(router(4)), ..setup }).collect()
+}
+
+fn every_pair(config: &Config, setups: &[Setup]) {
+    for from in setups {
+        let here = tempfile::tempdir().unwrap();
+        train(config, from, 2, here.path(), here.path());
+        let before = state(config, from, here.path());
+        assert!(from.mesh.world() > 1 || before == first_part(here.path()), "one rank reads what it wrote itself");
+        for to in setups {
+            let there = tempfile::tempdir().unwrap();
+            // No step is done: what is read is written again, in other parts.
+            train(config, to, 0, here.path(), there.path());
+            let files = fs::read_dir(latest(there.path()).unwrap()).unwrap().count();
+            assert_eq!(files, to.mesh.world() + 1, "a part a rank, and the manifest");
+            let what = format!("from {} {:?} to {} {:?}", from.mesh, from.sharding, to.mesh, to.sharding);
+            assert!(state(config, to, there.path()) == before, "{what}: another state");
+        }
+    }
+}
+
+#[test]
+fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
+    every_pair(&Task::small().config, &dense());
+    every_pair(&Task::small().with_experts(4).config, &experts());
+}
+
+/// A step on each mesh, from what the one before left, against as many in one process.
+fn journey(config: &Config, setups: &[Setup]) {
+    let (folder, nowhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let steps = setups.len() as u64;
+    let reference = train(config, &alone(&setups[0]), steps, nowhere.path(), nowhere.path());
+    for (step, (setup, expected)) in (1..).zip(setups.iter().zip(reference)) {
+        let loss = train(config, setup, step, folder.path(), folder.path())[0];
+        assert!((loss - expected).abs() < 1e-5 * expected, "step {step} on {}: {loss}, not {expected}", setup.mesh);
+    }
+}
+
+#[test]
+fn training_goes_on_over_all_meshes_as_in_one_process() {
+    journey(&Task::small().config, &dense());
+    journey(&Task::small().with_experts(4).config, &experts());
+    // Eight ranks, one, four.
+    let many = ["dp=2,pp=2,tp=2", "", "dp=2,tp=2"].map(|text| Setup { micros: 2, ..mesh(text) });
+    journey(&Config { layers: 2, ..Config::default() }, &many);
+}
