@@ -3,6 +3,7 @@
 
 mod support;
 
+use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::checkpoint::{latest, load, save};
 use maypole_trainer::config::Config;
@@ -22,10 +23,23 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 /// Trains on the mesh of `setup` until `steps` steps are done, from the checkpoint in `from` if there is one, and leaves one
 /// in `to`. Returns the losses.
 fn train(config: &Config, setup: &Setup, steps: u64, from: &Path, to: &Path) -> Vec<f64> {
+    train_as(|_| (), config, setup, steps, from, to)
+}
+
+/// The same, after `prepare`.
+fn train_as(
+    prepare: fn(&mut Worker<f32>),
+    config: &Config,
+    setup: &Setup,
+    steps: u64,
+    from: &Path,
+    to: &Path,
+) -> Vec<f64> {
     setup.check(config, ROWS).unwrap();
     let optimizer = (Rule::ADAMW, schedule::Schedule::constant(1e-3));
     let rank = |comm: Communicator| {
         let mut worker = Worker::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
+        prepare(&mut worker);
         worker.session.clip = Some(1.0);
         if let Some(place) = latest(from) {
             load(&mut worker.session, &place).unwrap();
@@ -120,4 +134,22 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
     // Eight ranks, one, four.
     let many = ["dp=2,pp=2,tp=2", "", "dp=2,tp=2"].map(|text| Setup { micros: 2, ..mesh(text) });
     journey(&Config { layers: 2, ..Config::default() }, &many);
+}
+
+#[test]
+fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
+    let (config, narrow) = (Task::small().config, (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>));
+    let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
+    let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,tp=2") };
+    let losses = train_as(narrow, &config, &zero1, 2, first.path(), first.path());
+    // As masters of 16-bit weights and as weights of 32 bits they are the same numbers.
+    train_as(narrow, &config, &fsdp, 0, first.path(), last.path());
+    assert!(state(&config, &zero1, first.path()) == state(&config, &fsdp, last.path()));
+    let on = train_as(narrow, &config, &fsdp, 4, last.path(), last.path());
+    let through = train_as(narrow, &config, &zero1, 4, whole.path(), whole.path());
+    assert_eq!(losses, through[..2]);
+    for (here, there) in on.iter().zip(&through[2..]) {
+        assert!((here - there).abs() < 1e-3 * there, "{on:?} after {losses:?}, in one go {through:?}");
+    }
 }
