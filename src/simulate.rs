@@ -195,6 +195,8 @@ struct Clocks<'a> {
     news: Vec<(usize, f64)>,
     /// Until when each rank's ways out and in and its arithmetic are busy.
     out: Vec<f64>,
+    /// The same of links, by (from, to), if each has its own way.
+    links: Vec<f64>,
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
@@ -224,6 +226,7 @@ impl<'a> Clocks<'a> {
             events: BinaryHeap::new(),
             news: Vec::new(),
             out: vec![0.0; world],
+            links: vec![0.0; if cost.ports == Ports::PerLink { world * world } else { 0 }],
             arriving: vec![0.0; world],
             reducing: vec![0.0; world],
             estimate,
@@ -263,7 +266,7 @@ impl<'a> Clocks<'a> {
     fn serve(&mut self, id: usize, time: f64) {
         let (rank, bytes) = (self.node(id).rank, self.bytes(id));
         match self.node(id).kind {
-            Kind::Message { .. } => self.leave(id, time),
+            Kind::Message { to } => self.leave(id, to, time),
             Kind::Receive { .. } | Kind::Local { .. } => {
                 let start = time.max(self.reducing[rank]);
                 let end = start + bytes as f64 * self.cost.gamma;
@@ -275,18 +278,21 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    fn leave(&mut self, id: usize, time: f64) {
+    fn leave(&mut self, id: usize, to: usize, time: f64) {
         let (rank, bytes) = (self.node(id).rank, self.bytes(id));
         let takes = bytes as f64 * self.cost.beta;
         self.estimate.messages += 1;
         self.estimate.bytes_sent[rank] += bytes;
         match self.cost.ports {
             Ports::PerLink => {
-                let there = time + self.cost.alpha;
-                self.finish(rank, time + takes);
-                self.note(Part::Sends, id, (time, time + takes));
+                let link = &mut self.links[rank * self.out.len() + to];
+                let start = time.max(*link);
+                let (end, there) = (start + takes, start + self.cost.alpha);
+                *link = end;
+                self.finish(rank, end);
+                self.note(Part::Sends, id, (start, end));
                 self.note(Part::Receives, id, (there, there + takes));
-                self.news.push((id, time + self.cost.alpha + takes));
+                self.news.push((id, there + takes));
             }
             Ports::Single => {
                 let start = time.max(self.out[rank]);
