@@ -17,19 +17,19 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 128)]
     context: usize,
     /// Blocks.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 8)]
     layers: usize,
     /// Rows of a rank in a step.
     #[arg(long, default_value_t = 8)]
     rows: usize,
-    /// KiB of a bucket of gradients.
+    /// The most KiB of a bucket of gradients, but a unit of the model is one at least.
     #[arg(long, default_value_t = 1024)]
     bucket: usize,
     /// Rounds, in each of which every arm has its turn.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 15)]
     pub(crate) rounds: usize,
     /// Steps of a turn.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 2)]
     pub(crate) steps: usize,
     /// Leave it to the system on which cores ranks run, instead of giving each one of its own.
     #[arg(long)]
@@ -84,7 +84,7 @@ impl Options {
         let mib = 4.0 * parameters as f64 / f64::from(1 << 20);
         let cores = if self.unpinned { "where the system puts them" } else { "each on a core of its own" };
         format!(
-            "dp=2, width {}, {} blocks, {parameters} parameters ({mib:.1} MiB of gradients in buckets of {} KiB), {} rows \
+            "dp=2, width {}, {} blocks, {parameters} parameters ({mib:.1} MiB of gradients in buckets of {} KiB or a block), {} rows \
              of {} tokens a rank; ranks are processes, {cores}; {} rounds of {} steps",
             self.width, self.layers, self.bucket, self.rows, self.context, self.rounds, self.steps
         )
