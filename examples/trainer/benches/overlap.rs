@@ -31,6 +31,8 @@ const SHARES: RangeInclusive<f64> = 0.3..=0.6;
 /// The share that a rate is chosen for. Two thirds of compute, the backward pass, can hide anything: so that it could hide
 /// all of communication but the last bucket, this is no more than half as long as compute.
 const AIM: f64 = 0.34;
+/// How far from that the share may be for the rounds to count.
+const NEAR: f64 = 0.06;
 /// How often a rate is tried: in two rounds, then in all.
 const TRIES: usize = 3;
 
@@ -127,10 +129,11 @@ fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options) -> Result<(f64, 
              communication, {:.0} % of a step",
             100.0 * share
         );
-        if rounds == options.rounds && SHARES.contains(&share) {
+        let near = (share - AIM).abs() < NEAR;
+        if rounds == options.rounds && near && SHARES.contains(&share) {
             break;
         }
-        if (share - AIM).abs() > 0.04 {
+        if !near {
             rate *= (communication / aim(compute)).clamp(0.25, 4.0);
         }
     }
