@@ -41,16 +41,19 @@ const TRIES: usize = 3;
 struct Args {
     #[command(flatten)]
     options: Options,
+    /// The share of communication that a rate is chosen for.
+    #[arg(long, default_value_t = AIM)]
+    share: f64,
 }
 
 fn main() -> Result<ExitCode> {
-    let options = Args::parse().options;
+    let Args { options, share } = Args::parse();
     if !options.begin()? {
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", options.describe());
     let wire = match Cable::new().and_then(|cable| cable.limit(1 << 30).map(|()| cable)) {
-        Ok(cable) => over_a_wire(&cable, &options)?,
+        Ok(cable) => over_a_wire(&cable, &options, share)?,
         Err(why) => {
             println!("SKIPPED: no narrow wire between network namespaces here: {why}");
             ExitCode::SUCCESS
@@ -78,9 +81,9 @@ impl Round {
     }
 }
 
-fn over_a_wire(cable: &Cable, options: &Options) -> Result<ExitCode> {
+fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode> {
     let mut crew = Crew::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
-    let (rate, rounds) = calibrate(cable, &mut crew, options)?;
+    let (rate, rounds) = calibrate(cable, &mut crew, options, aimed)?;
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
     let (compute, communication, share) = parts(&rounds);
     let (after, during) = (of(|round| round.after), of(|round| round.during));
@@ -109,12 +112,12 @@ fn parts(rounds: &[Round]) -> (f64, f64, f64) {
 
 /// Finds a rate, in bits a second, at which communication has its share of a step, and gives the rounds measured at it; or
 /// those of the last rate that was tried.
-fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options) -> Result<(f64, Vec<Round>)> {
+fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options, aimed: f64) -> Result<(f64, Vec<Round>)> {
     // The first steps make memory and connections.
     for arm in [Arm::Alone, Arm::After, Arm::During] {
         crew.turn(arm, 1)?;
     }
-    let aim = |compute: f64| compute * AIM / (1.0 - AIM);
+    let aim = |compute: f64| compute * aimed / (1.0 - aimed);
     // Of an all-reduce on two ranks each sends as much as it has.
     let bits = 32.0 * options.config().parameters() as f64;
     let mut rate = bits / aim(crew.step(Arm::Alone, 3 * options.steps)?);
@@ -129,7 +132,7 @@ fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options) -> Result<(f64, 
              communication, {:.0} % of a step",
             100.0 * share
         );
-        let near = (share - AIM).abs() < NEAR;
+        let near = (share - aimed).abs() < NEAR;
         if rounds == options.rounds && near && SHARES.contains(&share) {
             break;
         }
