@@ -8,9 +8,11 @@
 use super::engine::Engine;
 use super::pairs::Pairs;
 use super::progress::Progress;
+use maypole_transports::Alarm;
 use std::cell::OnceCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What calls are run with: all of it goes where they run.
@@ -28,6 +30,8 @@ pub(super) struct Home {
     pub(super) world: usize,
     pub(super) hosts: Vec<usize>,
     pub(super) timeout: Duration,
+    /// By which those who wait for requests hurry them.
+    pub(super) alarm: Arc<Alarm>,
     /// Empty while the engine is away. A shared borrow can fill it, so that looking at the engine can wait for it.
     here: OnceCell<Box<Kit>>,
     /// The thread that runs requests, once there was one.
@@ -44,6 +48,7 @@ impl Home {
             world: engine.world,
             hosts: engine.hosts.clone(),
             timeout: engine.timeout,
+            alarm: engine.control.alarm(),
             here: OnceCell::from(Box::new(Kit { engine, pairs })),
             progress: None,
             process: std::process::id(),
@@ -53,7 +58,8 @@ impl Home {
     /// A home of the same rank, to which the engine can be sent.
     pub(super) fn empty(&self) -> Self {
         let Self { rank, world, timeout, process, .. } = *self;
-        Self { rank, world, hosts: self.hosts.clone(), timeout, here: OnceCell::new(), progress: None, process }
+        let (hosts, alarm) = (self.hosts.clone(), Arc::clone(&self.alarm));
+        Self { rank, world, hosts, timeout, alarm, here: OnceCell::new(), progress: None, process }
     }
 
     pub(super) fn is_here(&self) -> bool {

@@ -58,6 +58,8 @@ impl Progress {
     /// Waits for all jobs so far, each of which has its deadline, and takes the engine back.
     pub(super) fn recall(&self) -> Box<Kit> {
         self.tell(Order::Give);
+        let alarm = self.control.alarm();
+        let _hurry = alarm.hurry();
         self.kits.recv().expect("the thread ends after its communicator alone")
     }
 
@@ -90,6 +92,8 @@ impl Progress {
 /// Awaits what comes once all jobs are done. Without patience, fails the group after [`GRACE`], and waits as long again for
 /// what is running then to notice.
 pub(super) fn await_or_fail<T>(done: &Receiver<T>, control: &dyn Control, rank: usize, patient: bool) -> Option<T> {
+    let alarm = control.alarm();
+    let _hurry = alarm.hurry();
     if patient {
         return done.recv().ok();
     }

@@ -3,8 +3,10 @@
 use super::Communicator;
 use super::progress::Progress;
 use crate::error::{Error, Result};
+use maypole_transports::Alarm;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
@@ -22,6 +24,8 @@ type Outcome<B> = thread::Result<Result<B>>;
 pub struct Request<B> {
     outcome: Receiver<Outcome<B>>,
     done: Option<Outcome<B>>,
+    /// Heard by whoever runs the operation.
+    alarm: Arc<Alarm>,
 }
 
 impl<B> Request<B> {
@@ -46,6 +50,7 @@ impl<B> Request<B> {
     /// # Panics
     /// With the panic of a function of the user's that the call ran.
     pub fn wait(self) -> Result<B> {
+        let _hurry = self.alarm.hurry();
         let outcome = self.done.unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -84,6 +89,7 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
 
 /// A job, and the request by which its caller learns what became of it.
 pub(super) fn task<'a, B: Send + 'a>(
+    alarm: Arc<Alarm>,
     mut buffers: B,
     call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'a,
 ) -> (Job<'a>, Request<B>) {
@@ -97,7 +103,7 @@ pub(super) fn task<'a, B: Send + 'a>(
         // Nobody listens to what was detached.
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
     };
-    (Box::new(job), Request { outcome, done: None })
+    (Box::new(job), Request { outcome, done: None, alarm })
 }
 
 impl Communicator {
@@ -131,7 +137,7 @@ impl Communicator {
         buffers: B,
         call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let (job, request) = task(buffers, call);
+        let (job, request) = task(Arc::clone(&self.engine.alarm), buffers, call);
         self.queue(job);
         request
     }

@@ -4,8 +4,10 @@ use super::Communicator;
 use super::progress::await_or_fail;
 use super::request::{Job, Request, task};
 use crate::error::Result;
+use maypole_transports::Alarm;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
 
@@ -16,6 +18,7 @@ use std::thread::{self, Builder};
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     way: Way<'scope>,
+    alarm: Arc<Alarm>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -36,7 +39,7 @@ impl<'scope> Scope<'scope, '_> {
         buffers: B,
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
     ) -> Request<B> {
-        let (job, request) = task(buffers, call);
+        let (job, request) = task(Arc::clone(&self.alarm), buffers, call);
         match &mut self.way {
             Way::Now(comm) => job(comm),
             Way::Later(jobs) => jobs.send(job).expect("the thread ends after its scope"),
@@ -88,7 +91,8 @@ fn now<'scope, 'env: 'scope, R>(
     comm: Box<Communicator>,
     body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let mut scope = Scope { way: Way::Now(comm), scope: PhantomData, env: PhantomData };
+    let alarm = Arc::clone(&comm.engine.alarm);
+    let mut scope = Scope { way: Way::Now(comm), alarm, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
     match scope.way {
         Way::Now(comm) => (comm, result),
@@ -101,7 +105,7 @@ fn later<'env, R>(
     mut comm: Box<Communicator>,
     body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let (rank, control) = (comm.rank(), comm.engine.control.clone());
+    let (rank, control, alarm) = (comm.rank(), comm.engine.control.clone(), Arc::clone(&comm.engine.alarm));
     thread::scope(|threads| {
         let (jobs, told) = channel();
         let (lend, lent) = channel();
@@ -112,7 +116,7 @@ fn later<'env, R>(
             return now(comm, body);
         }
         lend.send(comm).expect("the thread begins by taking it");
-        let mut scope = Scope { way: Way::Later(jobs), scope: PhantomData, env: PhantomData };
+        let mut scope = Scope { way: Way::Later(jobs), alarm, scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
         // Nothing comes after this.
         drop(scope);

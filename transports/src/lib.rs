@@ -34,7 +34,7 @@ pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
-pub use alarm::Alarm;
+pub use alarm::{Alarm, Hurry};
 pub use board::Board;
 pub use mem::Mem;
 #[cfg(target_os = "linux")]

@@ -6,7 +6,8 @@
 //! publication needs neither a fence nor a look for sleepers. The alarm and the clock are read only once a wait is slow.
 //!
 //! A thread that waits beside one that computes naps from the first moment on, unless each of them has a core: whatever
-//! it would spin or yield for, a millisecond saved on the wire is one taken from the computation that should hide it.
+//! it would spin or yield for, a millisecond saved on the wire is one taken from the computation that should hide it. Once
+//! the other one has nothing left to do but to wait for it, which the alarm tells, it waits like any other.
 
 use crate::alarm::Alarm;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const YIELDS: u32 = 64;
 const PATIENCE: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// The same beside work: somebody may come to be in a hurry meanwhile.
+const LONGEST_NAP_BESIDE: Duration = Duration::from_micros(200);
 
 /// How a wait ended without what it waited for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,20 +32,14 @@ pub enum Interrupted {
     Alarmed,
 }
 
-/// What a wait does before it has become long.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
-    Spins,
-    Yields,
-    Naps,
-}
-
 /// The policy, fitted to how many ranks share how many cores.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    manner: Manner,
-    /// The manner of a thread beside another one of its rank's.
-    beside: Manner,
+    spins: bool,
+    /// There is a core for a second thread of each rank.
+    roomy: bool,
+    /// It is that of a thread beside another one, which wants the core.
+    beside: bool,
     timeout: Duration,
     deadline: Option<Instant>,
 }
@@ -50,14 +47,12 @@ pub struct Waiting {
 impl Waiting {
     /// For `ranks` ranks of this host on `cores` cores; every wait gives up after `timeout`.
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
-        let manner = if ranks <= cores { Manner::Spins } else { Manner::Yields };
-        let beside = if ranks <= cores / 2 { Manner::Spins } else { Manner::Naps };
-        Self { manner, beside, timeout, deadline: None }
+        Self { spins: ranks <= cores, roomy: ranks <= cores / 2, beside: false, timeout, deadline: None }
     }
 
     /// The same policy for a thread that waits while another one of its rank computes.
     pub fn beside_work(self) -> Self {
-        Self { manner: self.beside, ..self }
+        Self { beside: !self.roomy, ..self }
     }
 
     /// How long a wait lasts at most.
@@ -113,7 +108,7 @@ impl Waiting {
         nap: &mut impl FnMut(Duration),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if self.manner == Manner::Spins {
+        if self.spins && !self.is_patient(alarm) {
             for _ in 0..BARE_POLLS {
                 if let Some(it) = ready() {
                     return Ok(it);
@@ -138,10 +133,12 @@ impl Waiting {
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         let mut since: Option<Instant> = None;
+        // Since when it yields.
+        let mut eager: Option<Instant> = None;
         let mut sleep = SHORTEST_NAP;
-        let (yields, patience) = if self.manner == Manner::Naps { (0, Duration::ZERO) } else { (YIELDS, PATIENCE) };
         loop {
-            for _ in 0..yields {
+            let patient = self.is_patient(alarm);
+            for _ in 0..if patient { 0 } else { YIELDS } {
                 if let Some(it) = ready() {
                     return Ok(it);
                 }
@@ -157,14 +154,23 @@ impl Waiting {
             if let Some(interrupted) = interrupted {
                 return ready().ok_or(interrupted);
             }
-            if now - since >= patience {
-                nap(sleep);
-                sleep = (sleep * 2).min(LONGEST_NAP);
-                if let Some(it) = ready() {
-                    return Ok(it);
-                }
+            if patient {
+                eager = None;
+            } else if now - *eager.get_or_insert(now) < PATIENCE {
+                sleep = SHORTEST_NAP;
+                continue;
+            }
+            nap(sleep);
+            sleep = (sleep * 2).min(if patient { LONGEST_NAP_BESIDE } else { LONGEST_NAP });
+            if let Some(it) = ready() {
+                return Ok(it);
             }
         }
+    }
+
+    /// True if another thread wants the core, and does not itself wait for this one.
+    fn is_patient(&self, alarm: &Alarm) -> bool {
+        self.beside && !alarm.is_hurried()
     }
 }
 
@@ -230,6 +236,16 @@ mod tests {
             waiting.until(&Alarm::default(), nap, ready).unwrap();
             first
         };
+        let hurried = Alarm::default();
+        let _hurry = hurried.hurry();
+        let (mut polls, mut naps) = (0, 0);
+        let ready = || {
+            polls += 1;
+            (polls > 50).then_some(())
+        };
+        let waiting = Waiting::new(2, 2, Duration::from_secs(60)).beside_work();
+        waiting.until(&hurried, |_| naps += 1, ready).unwrap();
+        assert_eq!(naps, 0, "who is waited for does not sleep");
         assert_eq!(first_nap(1, 1), Some(1));
         assert_eq!(first_nap(2, 3), Some(1));
         assert!(first_nap(2, 4).is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
