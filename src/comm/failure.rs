@@ -31,6 +31,8 @@ impl Engine {
         let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
         let (error, kind) = match what {
             What::Alarmed => (self.aborted(operation), None),
+            // Who has failed leaves, too, and a wait may see that first.
+            What::Left if self.control.alarm().raised() => (self.aborted(operation), None),
             What::Mismatch(_) => {
                 let theirs = self.control.inquire(peer);
                 (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
