@@ -41,9 +41,9 @@ pub enum Fault {
     GatesForgotten,
     /// The auxiliary loss is the mean over this rank's groups instead of all.
     LocalBalance,
-    /// Experts move to other ranks, and the rows of the router stay.
+    /// Experts move to other ranks (`--rebalance`), and the rows of the router stay.
     RouterLeftBehind,
-    /// Experts move to other ranks, and the averages of the optimizer stay.
+    /// Experts move to other ranks (`--rebalance`), and the averages of the optimizer stay.
     MomentsLeftBehind,
     /// Earlier terms of the softmax are not scaled down when a later block has a greater score.
     NotRescaled,

@@ -53,6 +53,14 @@ impl Move {
         self.from.iter().enumerate().any(|(place, from)| place != *from)
     }
 
+    /// What undoes it.
+    #[must_use]
+    pub fn back(&self) -> Self {
+        let mut from = vec![0; self.from.len()];
+        self.from.iter().enumerate().for_each(|(place, came)| from[*came] = place);
+        Self { from, uneven: [self.uneven[1], self.uneven[0]], ..*self }
+    }
+
     fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
         let (even, balanced) = (Placement::even(load.len(), ranks), Placement::balanced(load, ranks));
         let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));

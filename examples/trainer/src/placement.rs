@@ -137,7 +137,6 @@ mod tests {
             let moved: Vec<u64> = balanced.moves().into_iter().map(|from| load[from]).collect();
             let even = Placement::even(16, ranks);
             assert_eq!(even.imbalance(&moved), balanced.imbalance(&load));
-            assert!(even.imbalance(&moved) <= even.imbalance(&load));
             assert_eq!(even.moves(), (0..16).collect::<Vec<_>>(), "what is in place stays there");
         }
     }
