@@ -3,44 +3,11 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "common/cable.rs"]
+mod cable;
+
+use cable::{ADDRESSES, Cable};
 use std::process::{Child, Command, Output, Stdio};
-
-/// Two namespaces with a cable between them, gone when the test is.
-struct Cable {
-    names: [String; 2],
-}
-
-const ADDRESSES: [&str; 2] = ["10.231.7.1", "10.231.7.2"];
-
-impl Cable {
-    fn new() -> Result<Self, String> {
-        let cable = Self { names: [0, 1].map(|end| format!("maypole-{}-{end}", std::process::id())) };
-        let [a, b] = &cable.names;
-        ip(&["netns", "add", a])?;
-        ip(&["netns", "add", b])?;
-        ip(&["-n", a, "link", "add", "v0", "type", "veth", "peer", "name", "v0", "netns", b])?;
-        for (name, address) in cable.names.iter().zip(ADDRESSES) {
-            ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", "v0"])?;
-            ip(&["-n", name, "link", "set", "v0", "up"])?;
-            ip(&["-n", name, "link", "set", "lo", "up"])?;
-        }
-        Ok(cable)
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = ip(&["netns", "del", name]);
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).output().map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("ip {}: {said}", arguments.join(" "))) }
-}
 
 #[test]
 fn pairs_across_namespaces_get_tcp_and_say_why() {
@@ -54,8 +21,7 @@ fn pairs_across_namespaces_get_tcp_and_say_why() {
     assert!(made.success());
     // Ranks 0 and 1 on one side, rank 2 on the other.
     let start = |rank: usize| -> Child {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &cable.names[rank / 2], env!("CARGO_BIN_EXE_maypole")]);
+        let mut command = cable.command(rank / 2, env!("CARGO_BIN_EXE_maypole"));
         command.args(["explain", "all-reduce", "--bytes", "8", "--transport", "tcp"]).env("MAYPOLE_JOB_KEY_FILE", &key);
         command.env("MAYPOLE_RANK", rank.to_string()).env("MAYPOLE_WORLD", "3").env("MAYPOLE_ADDRESS", ADDRESSES[0]);
         command.env("MAYPOLE_PORT", "24000").env("MAYPOLE_LOG", "info").env("MAYPOLE_TIMEOUT", "60");

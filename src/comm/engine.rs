@@ -65,6 +65,8 @@ pub(super) struct Engine {
     pub(super) failed: Option<Error>,
     /// When calls made now must end, and what they were given; the innermost is last.
     pub(super) limits: Vec<(Instant, Duration)>,
+    /// Whether it is with a thread that runs requests.
+    pub(super) beside: bool,
     /// Groups split off so far: they are numbered alike on all ranks.
     pub(super) splits: u64,
     /// What calls have moved whose programs are not kept any more.
@@ -143,6 +145,7 @@ impl Engine {
             quick: NONE,
             failed: None,
             limits: Vec::new(),
+            beside: false,
             splits: 0,
             past: Counters::new(world),
             watching: None,

@@ -107,9 +107,13 @@ pub(super) fn await_or_fail<T>(done: &Receiver<T>, control: &dyn Control, rank: 
 fn serve(mut comm: Communicator, orders: &Receiver<Order>, back: &Sender<Box<Kit>>) {
     for order in orders {
         match order {
-            Order::Take(kit) => comm.engine.put(kit),
+            Order::Take(kit) => {
+                comm.engine.put(kit);
+                comm.engine.set_beside(true);
+            }
             Order::Run(job) => job(&mut comm),
             Order::Give => {
+                comm.engine.set_beside(false);
                 // Nobody takes it if a panic had no patience left.
                 let _ = back.send(comm.engine.take());
             }

@@ -123,6 +123,8 @@ fn later<'env, R>(
 
 fn serve(lent: &Receiver<Box<Communicator>>, jobs: Receiver<Job<'_>>, give: &Sender<Box<Communicator>>) {
     let Ok(mut comm) = lent.recv() else { return };
+    comm.engine.set_beside(true);
     jobs.into_iter().for_each(|job| job(&mut comm));
+    comm.engine.set_beside(false);
     let _ = give.send(comm);
 }

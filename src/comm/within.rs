@@ -91,7 +91,14 @@ impl Engine {
     /// How this rank waits now.
     pub(super) fn waiting(&self) -> Waiting {
         let deadline = self.limits.last().map(|(deadline, _)| *deadline);
-        self.surroundings.waiting.with_timeout(self.timeout).with_deadline(deadline)
+        let waiting = if self.beside { self.surroundings.waiting.beside_work() } else { self.surroundings.waiting };
+        waiting.with_timeout(self.timeout).with_deadline(deadline)
+    }
+
+    /// From now on it is used, or not any more, by a thread beside the one that its rank computes on.
+    pub(super) fn set_beside(&mut self, beside: bool) {
+        self.beside = beside;
+        self.set_waits();
     }
 
     fn set_waits(&mut self) {

@@ -6,6 +6,8 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
+/// How tall communication is.
+const EDGE: f64 = 7.0;
 
 fn open(height: f64, title: &str) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
@@ -47,7 +49,8 @@ pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
     out + "</svg>\n"
 }
 
-/// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass, are drawn on top.
+/// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass, are drawn on top;
+/// communication runs along the lower edge of what it is beside.
 pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
     let (row, top) = (28.0, 34.0);
     let height = top + row * ranks.len() as f64 + 30.0;
@@ -60,18 +63,19 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
         let y = top + row * rank as f64;
         let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\">rank {rank}</text>", y + 16.0);
         let mut spans: Vec<&Span> = spans.iter().collect();
-        spans.sort_by_key(|span| std::cmp::Reverse(span.end - span.start));
+        let beside = |span: &Span| span.kind == Kind::Communication;
+        spans.sort_by_key(|span| (beside(span), std::cmp::Reverse(span.end - span.start)));
         for span in spans {
             let x = LEFT + (span.start - start).as_secs_f64() * scale;
             let wide = (span.end - span.start).as_secs_f64() * scale;
-            let (fill, tall) = (colour(span.kind), row - 4.0);
+            let (fill, tall) = (colour(span.kind), if beside(span) { EDGE } else { row - 4.0 });
+            let y = y + row - 4.0 - tall;
             let _ =
                 writeln!(out, "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{tall}\" fill=\"{fill}\"/>");
         }
     }
-    let y = height - 10.0;
-    for (nth, kind) in Kind::ALL.into_iter().enumerate() {
-        let x = LEFT + 150.0 * nth as f64;
+    let (y, mut x) = (height - 10.0, LEFT);
+    for kind in Kind::ALL {
         let _ = writeln!(
             out,
             "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>",
@@ -79,6 +83,7 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
             colour(kind)
         );
         let _ = writeln!(out, "<text x=\"{}\" y=\"{y:.1}\">{}</text>", x + 14.0, kind.name());
+        x += 36.0 + 6.5 * kind.name().len() as f64;
     }
     let _ =
         writeln!(out, "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{:.1} ms</text>", WIDTH - RIGHT, length * 1e3);
@@ -86,7 +91,7 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
 }
 
 fn colour(kind: Kind) -> &'static str {
-    ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9"][kind as usize]
+    ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9", "#e0a526"][kind as usize]
 }
 
 #[cfg(test)]
@@ -103,9 +108,11 @@ mod tests {
         assert!(curve(&[], 0, "").ends_with("</svg>\n"));
         let span =
             |kind, start, end| Span { kind, start: Duration::from_millis(start), end: Duration::from_millis(end) };
-        let drawn = timeline(&[vec![span(Kind::Wait, 1, 2), span(Kind::Forward, 0, 5)], vec![]], "");
-        assert_eq!(drawn.matches("<rect").count(), 1 + 2 + Kind::ALL.len());
+        let spans = vec![span(Kind::Communication, 0, 6), span(Kind::Wait, 1, 2), span(Kind::Forward, 0, 5)];
+        let drawn = timeline(&[spans, vec![]], "");
+        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + Kind::ALL.len());
         let place = |kind| drawn.find(&format!("fill=\"{}\"", colour(kind))).unwrap();
         assert!(place(Kind::Forward) < place(Kind::Wait), "a wait is drawn over the pass that it is in");
+        assert!(place(Kind::Wait) < place(Kind::Communication), "what runs beside all of it is drawn last");
     }
 }

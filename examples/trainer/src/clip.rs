@@ -34,19 +34,21 @@ impl Norm {
     /// # Errors
     /// As the collective in it.
     pub fn of<T: Real>(&self, owned: &[Owned<'_, T>]) -> Result<f64> {
-        let mine: f64 = owned.iter().map(|run| self.squares(run)).sum();
+        // One by one, so that it does not matter to the bits into how many runs whole tensors are divided.
+        let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
         Ok(self.group.sum(mine)?.sqrt())
     }
 
-    fn squares<T: Real>(&self, owned: &Owned<'_, T>) -> f64 {
+    /// The sum of squares of each tensor in a run, or of its part there; this rank's share of it.
+    fn squares<T: Real>(&self, owned: &Owned<'_, T>) -> impl Iterator<Item = f64> {
         let here = owned.offset..owned.offset + owned.gradients.len();
         let first = self.runs.partition_point(|(run, _)| run.end <= here.start);
-        let touching = self.runs[first..].iter().take_while(|(run, _)| run.start < here.end);
-        let shares = touching.map(|(run, copies)| {
+        let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);
+        touching.map(|(run, copies)| {
+            let here = owned.offset..owned.offset + owned.gradients.len();
             let (start, end) = (run.start.max(here.start) - here.start, run.end.min(here.end) - here.start);
             sum_of_squares(&owned.gradients[start..end]) / *copies as f64
-        });
-        shares.sum()
+        })
     }
 }
 

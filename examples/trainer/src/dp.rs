@@ -10,48 +10,102 @@
 //! while earlier layers are still at work. Small buckets start early but pay latency each; large ones wait for more layers
 //! (Li et al. 2020 found 25 MB to be good for PyTorch).
 //!
+//! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is made of whole units. Each
+//! has memory of its own, which is lent to the sum while it is under way: nothing is copied to be sent, or back.
+//!
 //! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
-use crate::math::Number;
-use crate::store::{Bytes, Flat, Owned, Store};
+use crate::math::{Number, take_mut};
+use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
 use std::ops::Range;
 
-/// Bytes of a bucket unless said otherwise.
+/// The most bytes of a bucket unless said otherwise.
 pub const BUCKET: usize = 25 << 20;
+
+/// Bytes of a bucket for so many bytes of gradients, unless said otherwise: [`BUCKET`], or a quarter of them if there are
+/// few, because a bucket that holds everything overlaps with nothing.
+pub fn bucket(gradients: usize) -> usize {
+    BUCKET.min(gradients / 4)
+}
 
 /// Weights and gradients of a data-parallel rank.
 #[derive(Debug)]
 pub struct Replicated<T> {
-    flat: Flat<T>,
+    layout: Layout,
+    weights: Vec<T>,
+    /// In the order of the layout.
+    buckets: Vec<Bucket<T>>,
     group: Group,
-    buckets: Buckets,
-    under_way: Vec<(Range<usize>, Pending<T>)>,
     /// Whether sums start while the backward pass runs.
     overlap: bool,
     last: bool,
 }
 
+/// Gradients of consecutive units.
+#[derive(Debug)]
+struct Bucket<T> {
+    units: Range<usize>,
+    /// Where they lie in the flat buffer.
+    range: Range<usize>,
+    /// Empty while they are under way.
+    gradients: Vec<T>,
+    under_way: Option<Pending<T>>,
+    /// How many of its units are not final.
+    open: usize,
+}
+
 impl<T: Number> Replicated<T> {
-    /// These weights, alike on all ranks of `group`; gradients travel in buckets of `bucket` bytes, during the backward pass
-    /// or, without `overlap`, after it.
-    pub fn new(flat: Flat<T>, group: Group, bucket: usize, overlap: bool) -> Self {
-        let buckets = Buckets::new(flat.layout(), bucket / size_of::<T>());
-        Self { flat, group, buckets, under_way: Vec::new(), overlap, last: false }
+    /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most `bucket` bytes, but of a unit at
+    /// least, during the backward pass or, without `overlap`, after it.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn new(layout: Layout, weights: Vec<T>, group: Group, bucket: usize, overlap: bool) -> Self {
+        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        let buckets = cut(&layout, bucket / size_of::<T>()).into_iter().map(|units| Bucket::new(&layout, units));
+        Self { buckets: buckets.collect(), layout, weights, group, overlap, last: false }
     }
 
-    fn send(&mut self, bucket: Range<usize>) -> Result<()> {
-        let sum = self.group.start_all_reduce(self.flat.gradients[bucket.clone()].to_vec())?;
-        self.under_way.push((bucket, sum));
+    /// The number of a unit's bucket.
+    fn bucket_of(&self, unit: usize) -> usize {
+        self.buckets.partition_point(|bucket| bucket.units.end <= unit)
+    }
+}
+
+impl<T: Number> Bucket<T> {
+    fn new(layout: &Layout, units: Range<usize>) -> Self {
+        let range = layout.units[units.start].range.start..layout.units[units.end - 1].range.end;
+        let gradients = vec![T::zero(); range.len()];
+        Self { open: units.len(), units, range, gradients, under_way: None }
+    }
+
+    fn send(&mut self, group: &Group) -> Result<()> {
+        let gradients = std::mem::take(&mut self.gradients);
+        self.under_way = Some(group.start_all_reduce(gradients)?);
         Ok(())
     }
 }
 
+/// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most `most` elements.
+fn cut(layout: &Layout, most: usize) -> Vec<Range<usize>> {
+    let mut buckets: Vec<Range<usize>> = Vec::new();
+    for unit in (0..layout.units.len()).rev() {
+        let start = layout.units[unit].range.start;
+        match buckets.last_mut() {
+            Some(bucket) if layout.units[bucket.end - 1].range.end - start <= most => bucket.start = unit,
+            _ => buckets.push(unit..unit + 1),
+        }
+    }
+    buckets.reverse();
+    buckets
+}
+
 impl<T: Number> Store<T> for Replicated<T> {
     fn layout(&self) -> &Layout {
-        self.flat.layout()
+        &self.layout
     }
 
     fn copies(&self) -> usize {
@@ -59,7 +113,7 @@ impl<T: Number> Store<T> for Replicated<T> {
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {
-        self.flat.weights(unit)
+        Ok(&self.weights[self.layout.units[unit].range.clone()])
     }
 
     fn backward_begins(&mut self, last: bool) {
@@ -67,32 +121,47 @@ impl<T: Number> Store<T> for Replicated<T> {
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
-        self.flat.weights_and_gradients(unit)
+        let range = self.layout.units[unit].range.clone();
+        let at = self.bucket_of(unit);
+        let Bucket { range: whole, gradients, under_way, .. } = &mut self.buckets[at];
+        assert!(under_way.is_none(), "gradients of unit {unit} are being summed: nothing can be added to them");
+        let place = range.start - whole.start..range.end - whole.start;
+        Ok((&self.weights[range], &mut gradients[place]))
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if self.last && self.overlap {
-            for bucket in self.buckets.done(unit) {
-                self.send(bucket)?;
+            let at = self.bucket_of(unit);
+            let bucket = &mut self.buckets[at];
+            bucket.open -= 1;
+            if bucket.open == 0 {
+                bucket.send(&self.group)?;
             }
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        // Without overlap, or for units that nothing was done with.
-        for bucket in self.buckets.rest() {
-            self.send(bucket)?;
+        // Without overlap, or with units that nothing was done with.
+        for bucket in self.buckets.iter_mut().rev().filter(|bucket| bucket.under_way.is_none()) {
+            bucket.send(&self.group)?;
         }
-        for (bucket, sum) in std::mem::take(&mut self.under_way) {
-            let sum = sum.wait()?;
-            self.flat.gradients[bucket].copy_from_slice(&sum);
+        for bucket in self.buckets.iter_mut().rev() {
+            if let Some(sum) = bucket.under_way.take() {
+                bucket.gradients = sum.wait()?;
+                bucket.open = bucket.units.len();
+            }
         }
         Ok(())
     }
 
     fn owned(&mut self) -> Vec<Owned<'_, T>> {
-        self.flat.owned()
+        let (mut rest, mut owned) = (&mut *self.weights, Vec::new());
+        for Bucket { range, gradients, .. } in &mut self.buckets {
+            let weights = take_mut(&mut rest, range.len());
+            owned.push(Owned { offset: range.start, weights, gradients });
+        }
+        owned
     }
 
     fn share(&mut self) -> Result<()> {
@@ -100,61 +169,15 @@ impl<T: Number> Store<T> for Replicated<T> {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.buckets.reset();
-        self.flat.publish()
+        for bucket in &mut self.buckets {
+            bucket.gradients.fill(T::zero());
+        }
+        Ok(())
     }
 
     fn bytes(&self) -> Bytes {
-        self.flat.bytes()
-    }
-}
-
-/// The flat buffer cut from its end, and which cuts may leave.
-#[derive(Debug)]
-pub(crate) struct Buckets {
-    /// From the end of the buffer to its beginning.
-    all: Vec<Range<usize>>,
-    /// How many of them have left.
-    sent: usize,
-    units: Vec<Range<usize>>,
-    /// Units whose gradients are final.
-    done: Vec<bool>,
-}
-
-impl Buckets {
-    /// Buckets of `len` elements, or one more if they do not come out even.
-    pub(crate) fn new(layout: &Layout, len: usize) -> Self {
-        let mut all = Vec::new();
-        let mut end = layout.len();
-        while end > 0 {
-            let start = end.saturating_sub(len.max(1));
-            all.push(start..end);
-            end = start;
-        }
-        let units: Vec<_> = layout.units.iter().map(|unit| unit.range.clone()).collect();
-        Self { all, sent: 0, done: vec![false; units.len()], units }
-    }
-
-    /// Unit number `unit` is final: the buckets that are final by that, and were not before.
-    pub(crate) fn done(&mut self, unit: usize) -> Vec<Range<usize>> {
-        self.done[unit] = true;
-        let open = self.done.iter().rposition(|done| !done);
-        let from = open.map_or(0, |unit| self.units[unit].end);
-        let first = self.sent;
-        self.sent += self.all[first..].iter().take_while(|bucket| bucket.start >= from).count();
-        self.all[first..self.sent].to_vec()
-    }
-
-    /// The buckets that have not left yet.
-    pub(crate) fn rest(&mut self) -> Vec<Range<usize>> {
-        let first = std::mem::replace(&mut self.sent, self.all.len());
-        self.all[first..].to_vec()
-    }
-
-    /// A new step: nothing is final, nothing has left.
-    pub(crate) fn reset(&mut self) {
-        self.sent = 0;
-        self.done.fill(false);
+        let gradients = self.buckets.iter().map(|bucket| size_of_val(&*bucket.gradients)).sum();
+        Bytes { weights: size_of_val(&*self.weights), gradients, ..Bytes::default() }
     }
 }
 
@@ -164,22 +187,13 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_bucket_leaves_with_the_unit_that_completes_it() {
+    fn buckets_are_whole_units_as_many_as_fit_from_the_end_on() {
         let layout = Layout::whole(&Config { vocab: 4, context: 4, width: 4, heads: 1, layers: 2, experts: 0 });
-        let ends: Vec<usize> = layout.units.iter().map(|unit| unit.range.end).collect();
-        for len in [1, 7, 100, 1000, 100_000] {
-            let (mut buckets, mut sent) = (Buckets::new(&layout, len), Vec::new());
-            for unit in (0..4).rev() {
-                sent.extend(buckets.done(unit));
-                let first = sent.last().map_or(ends[3], |bucket: &Range<usize>| bucket.start);
-                let from = if unit == 0 { 0 } else { ends[unit - 1] };
-                assert!(first >= from && first < from + len, "buckets of {len}, unit {unit}");
-            }
-            assert_eq!(sent.iter().map(|bucket| bucket.len()).sum::<usize>(), layout.len());
-            assert!(sent.windows(2).all(|two| two[1].end == two[0].start));
-            assert!(buckets.rest().is_empty());
-            buckets.reset();
-            assert_eq!(buckets.rest(), sent);
-        }
+        let of = |units: Range<usize>| layout.units[units].iter().map(|unit| unit.range.len()).sum();
+        assert_eq!(cut(&layout, 0), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(cut(&layout, of(2..4) - 1), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(cut(&layout, of(2..4)), [0..1, 1..2, 2..4]);
+        assert_eq!(cut(&layout, of(1..4)), [0..1, 1..4]);
+        assert_eq!(cut(&layout, layout.len()).len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
 //! nothing. Time spent in calls, or waiting for those that were started, is noted in a [`Timeline`]: it is what communication
-//! costs that nothing hides.
+//! costs that nothing hides. What runs meanwhile, on a thread of its own, is noted too, as something else.
 
 use crate::layout::Slice;
 use crate::math::{Number, take};
@@ -201,7 +201,7 @@ impl Group {
         if self.world == 1 {
             return Ok(self.pending(Way::Done(data)));
         }
-        let request = self.start(|comm| comm.start_all_reduce(data, ReduceOp::Sum));
+        let request = self.start(data, |comm, data| comm.all_reduce(data, ReduceOp::Sum));
         Ok(self.pending(Way::Whole(request)))
     }
 
@@ -215,7 +215,10 @@ impl Group {
         }
         let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
         let sum = vec![T::zero(); mine.len()];
-        let request = self.start(|comm| comm.start_reduce_scatter_v(data, sum, &counts, ReduceOp::Sum));
+        let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
+            comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
+        };
+        let request = self.start((data, sum), call);
         Ok(self.pending(Way::Part(request, mine)))
     }
 
@@ -228,14 +231,21 @@ impl Group {
             return Ok(self.pending(Way::Done(data)));
         }
         let (mine, counts) = (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
-        let request = self.start(|comm| comm.start_all_gather_v(mine, data, &counts));
+        let call =
+            move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| comm.all_gather_v(mine, data, &counts);
+        let request = self.start((mine, data), call);
         Ok(self.pending(Way::Gathered(request)))
     }
 
-    fn start<R>(&self, start: impl FnOnce(&mut Communicator) -> R) -> R {
-        let mut inner = self.inner.borrow_mut();
+    fn start<B: Send + 'static>(
+        &self,
+        buffers: B,
+        call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'static,
+    ) -> Request<B> {
+        let (mut inner, timeline) = (self.inner.borrow_mut(), self.timeline.clone());
         inner.calls += 1;
-        start(inner.comm.as_mut().expect("a group of one calls nobody"))
+        let comm = inner.comm.as_mut().expect("a group of one calls nobody");
+        comm.start(buffers, move |comm, buffers| timeline.record(Kind::Communication, || call(comm, buffers)))
     }
 
     fn pending<T>(&self, way: Way<T>) -> Pending<T> {

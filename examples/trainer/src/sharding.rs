@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub enum Sharding {
     /// Nothing: gradients are all-reduced.
     Replicated {
-        /// Bytes of a bucket.
+        /// The most bytes of a bucket.
         bucket: usize,
         /// Whether sums run while the backward pass does.
         overlap: bool,
@@ -48,9 +48,8 @@ impl Sharding {
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
     pub fn store<T: Number>(self, layout: Layout, weights: Vec<T>, group: Group) -> Box<dyn Store<T>> {
         match self {
-            Self::Replicated { bucket, overlap } => {
-                Box::new(Replicated::new(Flat::new(layout, weights), group, bucket, overlap))
-            }
+            Self::Replicated { .. } if group.world() == 1 => Box::new(Flat::new(layout, weights)),
+            Self::Replicated { bucket, overlap } => Box::new(Replicated::new(layout, weights, group, bucket, overlap)),
             Self::Zero1 => Box::new(Zero1::new(Flat::new(layout, weights), group)),
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),

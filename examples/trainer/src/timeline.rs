@@ -1,7 +1,9 @@
 //! Where a rank's time went: spans of compute, of sending and of waiting, for the shares and for the picture.
+//!
+//! A collective that was started runs on a thread of its own. Its span is beside what the rank does meanwhile: where it lies
+//! beside a backward pass, it is hidden; where it lies beside a wait, it is not.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a rank was at.
@@ -17,15 +19,18 @@ pub enum Kind {
     Wait,
     /// Waiting for the neighbour in the pipeline: the bubble.
     Bubble,
+    /// A collective at work while this rank may compute.
+    Communication,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Forward, Self::Backward, Self::Update, Self::Wait, Self::Bubble];
+    pub const ALL: [Self; 6] =
+        [Self::Forward, Self::Backward, Self::Update, Self::Wait, Self::Bubble, Self::Communication];
 
     /// What it is called in a picture.
     pub fn name(self) -> &'static str {
-        ["forward", "backward", "update", "exposed communication", "bubble"][self as usize]
+        ["forward", "backward", "update", "exposed communication", "bubble", "communication"][self as usize]
     }
 }
 
@@ -40,16 +45,16 @@ pub struct Span {
     pub end: Duration,
 }
 
-/// A handle on one rank's spans; clones record in the same list.
+/// A handle on one rank's spans; clones record in the same list, on whichever thread.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     began: Instant,
-    spans: Rc<RefCell<Vec<Span>>>,
+    spans: Arc<Mutex<Vec<Span>>>,
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { began: Instant::now(), spans: Rc::default() }
+        Self { began: Instant::now(), spans: Arc::default() }
     }
 }
 
@@ -58,13 +63,14 @@ impl Timeline {
     pub fn record<R>(&self, kind: Kind, work: impl FnOnce() -> R) -> R {
         let start = self.began.elapsed();
         let result = work();
-        self.spans.borrow_mut().push(Span { kind, start, end: self.began.elapsed() });
+        self.note(Span { kind, start, end: self.began.elapsed() });
         result
     }
 
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: Span) {
-        self.spans.borrow_mut().push(span);
+        // A list that somebody panicked over is still a list.
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
     /// How long ago it began.
@@ -74,18 +80,19 @@ impl Timeline {
 
     /// Takes the spans noted so far.
     pub fn take(&self) -> Vec<Span> {
-        std::mem::take(&mut self.spans.borrow_mut())
+        std::mem::take(&mut self.spans.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass is a wait.
-pub fn shares(spans: &[Span]) -> [Duration; 5] {
+pub fn shares(spans: &[Span]) -> [Duration; 6] {
     let total = |kind: Kind| -> Duration {
         spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
     };
     let mut shares = Kind::ALL.map(total);
     for wait in spans.iter().filter(|span| span.kind == Kind::Wait) {
-        let around = |span: &&Span| span.kind != Kind::Wait && span.start <= wait.start && wait.end <= span.end;
+        let passes = |kind| !matches!(kind, Kind::Wait | Kind::Communication);
+        let around = |span: &&Span| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
         if let Some(around) = spans.iter().find(around) {
             shares[around.kind as usize] = shares[around.kind as usize].saturating_sub(wait.end - wait.start);
         }
@@ -100,8 +107,13 @@ mod tests {
     #[test]
     fn a_wait_within_a_pass_is_counted_once() {
         let span = |kind, start, end| Span { kind, start: Duration::from_secs(start), end: Duration::from_secs(end) };
-        let spans =
-            [span(Kind::Wait, 2, 3), span(Kind::Forward, 0, 5), span(Kind::Wait, 6, 7), span(Kind::Update, 7, 9)];
-        assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0]);
+        let spans = [
+            span(Kind::Communication, 1, 7),
+            span(Kind::Wait, 2, 3),
+            span(Kind::Forward, 0, 5),
+            span(Kind::Wait, 6, 7),
+            span(Kind::Update, 7, 9),
+        ];
+        assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0, 6]);
     }
 }

@@ -42,6 +42,7 @@ struct Mistaken {
     /// This rank's own gradients, as they were before any sum.
     own: Vec<f32>,
     before: Vec<f32>,
+    last: bool,
 }
 
 impl Mistaken {
@@ -74,8 +75,13 @@ impl Store<f32> for Mistaken {
     }
 
     fn backward_begins(&mut self, last: bool) {
-        let early = !last && self.own.is_empty() && self.mistake == Mistake::SummedTooEarly;
-        self.inner.backward_begins(last || early || self.mistake == Mistake::SummedWithEachMicroBatch);
+        self.last = last;
+        let sums = match self.mistake {
+            Mistake::SummedWithEachMicroBatch => true,
+            Mistake::SummedTooEarly => !last,
+            _ => last,
+        };
+        self.inner.backward_begins(sums);
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
@@ -83,15 +89,18 @@ impl Store<f32> for Mistaken {
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
+        let (mine, ends) = (self.inner.gradients(unit)?.to_vec(), unit + 1 == self.layout().units.len());
+        let later = if ends { Vec::new() } else { std::mem::take(&mut self.own) };
+        self.own = [mine, later].concat();
         self.inner.backward_done(unit)?;
-        if unit == 0 {
-            self.own = self.gradients();
-        }
-        Ok(())
+        let sums = matches!(self.mistake, Mistake::SummedWithEachMicroBatch | Mistake::SummedTooEarly);
+        if unit == 0 && sums && !self.last { self.inner.finish() } else { Ok(()) }
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.inner.finish()?;
+        if self.mistake != Mistake::SummedTooEarly {
+            self.inner.finish()?;
+        }
         let (own, before, world) = (self.own.clone(), self.before.clone(), self.group.world() as f32);
         match self.mistake {
             Mistake::NoSum => self.change(|i, g| *g = own[i]),
@@ -113,7 +122,6 @@ impl Store<f32> for Mistaken {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.own.clear();
         self.inner.publish()
     }
 
@@ -129,7 +137,7 @@ fn made(mistake: Mistake) -> Difference {
         let layout = session.store.layout().clone();
         let inner = DATA.store(layout.clone(), layout.initial(recipe.seed), group.clone());
         let (group, own, before) = (group.clone(), Vec::new(), Vec::new());
-        session.store = Box::new(Mistaken { inner, group, mistake, own, before });
+        session.store = Box::new(Mistaken { inner, group, mistake, own, before, last: false });
     };
     on_rank_0(&recipe, prepare, |batch| batch)
 }

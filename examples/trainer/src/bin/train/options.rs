@@ -63,7 +63,7 @@ options! {
     mesh: String,
     /// What ranks along dp share: replicated, zero1, zero2, fsdp, local:STEPS [default: replicated].
     sharding: String,
-    /// KiB of a bucket of gradients [default: 25600].
+    /// The most KiB of a bucket of gradients [default: a quarter of all gradients, and at most 25600].
     bucket: usize,
     /// Divide tokens over tp where layers are not divided.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -258,7 +258,7 @@ impl Options {
             schedule: pp_plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }).max(1),
             router: (config.experts > 0).then_some(router),
-            sharding: self.sharding()?,
+            sharding: self.sharding(config)?,
             division: named(
                 &self.division,
                 "division",
@@ -269,8 +269,8 @@ impl Options {
         })
     }
 
-    fn sharding(&self) -> anyhow::Result<Sharding> {
-        let bucket = self.bucket.map_or(dp::BUCKET, |kib| kib << 10);
+    fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
+        let bucket = self.bucket.map_or_else(|| dp::bucket(4 * config.parameters()), |kib| kib << 10);
         let name = self.sharding.as_deref().unwrap_or("replicated");
         if let Some(every) = name.strip_prefix("local:") {
             let every = every.parse().ok().filter(|every| *every > 0);

@@ -57,7 +57,7 @@ impl Progress {
 
 /// Shares of a time that is mostly compute.
 pub(crate) fn split(spans: &[Span], wall: Duration) -> String {
-    let [.., wait, bubble] = shares(spans);
+    let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
     let compute = 100.0 - share(wait) - share(bubble);
     format!(

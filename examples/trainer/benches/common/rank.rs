@@ -1,0 +1,82 @@
+//! A rank: trains as it is told on its input, until that ends.
+
+use super::Options;
+use super::crew::Arm;
+use anyhow::{Context, Result};
+use maypole::Communicator;
+use maypole_trainer::bench::processor_time;
+use maypole_trainer::data::Text;
+use maypole_trainer::hybrid::Worker;
+use maypole_trainer::mesh::Mesh;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::setup::Setup;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::timeline::Kind;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fmt::Write;
+use std::io::stdin;
+use std::time::Instant;
+
+/// One way of training, and how many rows its ranks have together.
+struct Way {
+    worker: Worker<f32>,
+    rows: usize,
+}
+
+pub(super) fn serve(options: &Options) -> Result<()> {
+    if !options.unpinned {
+        pin()?;
+    }
+    let mut comm = Communicator::from_env()?;
+    let mut ways = Vec::new();
+    for arm in Arm::ALL {
+        ways.push(way(arm, &mut comm, options)?);
+    }
+    let text = Text::invented(options.context, 1);
+    for line in stdin().lines() {
+        let line = line?;
+        let (arm, steps) = line.split_once(' ').context("an order has an arm and steps")?;
+        comm.barrier()?;
+        println!("{}", turn(&mut ways[arm.parse::<usize>()?], &text, steps.parse()?)?);
+    }
+    Ok(())
+}
+
+/// Gives this process the core that is its rank's, of those that it may use.
+fn pin() -> Result<()> {
+    let rank: usize = std::env::var("MAYPOLE_RANK")?.parse()?;
+    let allowed = sched_getaffinity(None)?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let mut mine = CpuSet::new();
+    mine.set(cores[rank % cores.len()]);
+    Ok(sched_setaffinity(None, &mine)?)
+}
+
+fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
+    let (comm, mesh) = match arm {
+        Arm::Alone => (Communicator::local(1).remove(0), Mesh::ONE),
+        Arm::After | Arm::During => (comm.duplicate()?, Mesh::parse("dp=2").expect("that is a mesh")),
+    };
+    let sharding = Sharding::Replicated { bucket: options.bucket << 10, overlap: arm == Arm::During };
+    let setup = Setup { sharding, ..Setup::of(mesh) };
+    let optimizer = (Rule::ADAMW, Schedule::constant(1e-3));
+    let mut worker = Worker::new(comm, &options.config(), setup, 1, optimizer)?;
+    worker.session.clip = Some(1.0);
+    Ok(Way { worker, rows: options.rows * mesh.world() })
+}
+
+/// Trains, and says how long it waited in all, how long it had a core, and how long each step took.
+fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
+    way.worker.session.timeline.take();
+    let (mut times, before) = (String::new(), processor_time());
+    for _ in 0..steps {
+        let start = Instant::now();
+        way.worker.step(text, way.rows)?;
+        write!(times, " {}", start.elapsed().as_secs_f64())?;
+    }
+    let work = (processor_time() - before).as_secs_f64();
+    let waits = way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Kind::Wait);
+    let waited: f64 = waits.map(|span| (span.end - span.start).as_secs_f64()).sum();
+    Ok(format!("{waited} {work}{times}"))
+}

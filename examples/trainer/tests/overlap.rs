@@ -1,0 +1,125 @@
+//! That sums run while the backward pass does: by the order of what happens, not by how long it takes.
+
+use maypole::Result;
+use maypole_trainer::group::Group;
+use maypole_trainer::layout::Layout;
+use maypole_trainer::session::Session;
+use maypole_trainer::sharding::Sharding;
+use maypole_trainer::store::{Bytes, Owned, Store};
+use maypole_trainer::timeline::{Kind, Span, Timeline};
+use maypole_trainer::verify::Recipe;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A store whose backward pass waits, within each unit, until the sums of all later ones are over.
+struct Patient {
+    inner: Box<dyn Store<f32>>,
+    timeline: Timeline,
+    spans: Vec<Span>,
+    began: Duration,
+    waits: bool,
+}
+
+impl Patient {
+    /// Sums that are over.
+    fn sums(&mut self) -> usize {
+        self.spans.extend(self.timeline.take());
+        self.spans.iter().filter(|span| span.kind == Kind::Communication).count()
+    }
+}
+
+impl Store<f32> for Patient {
+    fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
+        self.inner.weights(unit)
+    }
+
+    fn backward_begins(&mut self, last: bool) {
+        self.began = self.timeline.now();
+        self.inner.backward_begins(last);
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
+        let (later, start) = (self.layout().units.len() - 1 - unit, Instant::now());
+        while self.waits && self.sums() < later {
+            assert!(start.elapsed() < LIMIT, "the sums of units after {unit} do not end before its backward pass");
+            sleep(Duration::from_millis(1));
+        }
+        self.inner.weights_and_gradients(unit)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        if unit == 0 {
+            let (start, end) = (self.began, self.timeline.now());
+            self.spans.push(Span { kind: Kind::Backward, start, end });
+        }
+        self.inner.backward_done(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.inner.finish()?;
+        self.spans.drain(..).for_each(|span| self.timeline.note(span));
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+        self.inner.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        self.inner.share()
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.inner.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.inner.bytes()
+    }
+}
+
+/// The spans of one step on two ranks, every unit of the model a bucket; `waits` is of [`Patient`].
+fn spans(overlap: bool, waits: bool) -> Vec<Vec<Span>> {
+    let recipe = Recipe { steps: 1, ..Recipe::default() };
+    let sharding = Sharding::Replicated { bucket: 0, overlap };
+    let prepare = |session: &mut Session<f32>, group: &Group| {
+        let layout = session.store.layout().clone();
+        let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
+        let timeline = group.timeline().clone();
+        let (spans, began) = (Vec::new(), Duration::ZERO);
+        session.store = Box::new(Patient { inner, timeline, spans, began, waits });
+    };
+    recipe.each_rank((2, 1), sharding, prepare, |session, _| session.timeline.take()).1
+}
+
+fn of(spans: &[Span], kind: Kind) -> Vec<Span> {
+    spans.iter().copied().filter(|span| span.kind == kind).collect()
+}
+
+#[test]
+fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
+    for spans in spans(true, true) {
+        let (sums, backward, update) =
+            (of(&spans, Kind::Communication), of(&spans, Kind::Backward)[0], of(&spans, Kind::Update)[0]);
+        let units = Recipe::default().config.layers + 2;
+        assert_eq!(sums.len(), units);
+        let within = |span: &&Span| backward.start <= span.start && span.end <= backward.end;
+        assert_eq!(sums.iter().filter(within).count(), units - 1, "all but the first unit's, whose pass is the last");
+        assert!(sums.iter().all(|sum| sum.end <= update.start), "the optimizer needs all of them");
+    }
+}
+
+#[test]
+fn without_overlap_no_sum_begins_before_the_backward_pass_is_over() {
+    for spans in spans(false, false) {
+        let (sums, backward) = (of(&spans, Kind::Communication), of(&spans, Kind::Backward)[0]);
+        assert!(!sums.is_empty() && sums.iter().all(|sum| sum.start >= backward.end));
+    }
+}
