@@ -153,6 +153,7 @@ impl<T: Real> Worker<T> {
         let mut load: Vec<f64> = self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
         self.groups.world.all_reduce(&mut load)?;
         self.tally.fill(0);
+        let load: Vec<u64> = load.into_iter().map(|load| load as u64).collect();
         let moves = by_load(&load, self.session.gpt.config.experts, self.groups.ep.world());
         self.rearrange(&moves)?;
         Ok(moves)

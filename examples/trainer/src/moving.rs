@@ -17,10 +17,12 @@
 //! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks. Then, for each layer in
 //! which experts move, and for weights and each average alone: if the ranks of `dp` and `cp` own parts, a gather over them of
 //! the router and of the experts that move; one all-to-all over `ep` of the experts that move. With `tp` a rank has its part
-//! of each expert, and sends that. At the end owners tell the others, as after an update.
+//! of each expert, and sends that. At the end owners tell the others, as after an update: under ZeRO-1 and 2 a gather of all
+//! weights.
 //!
 //! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a smaller maximum in every
-//! step. So nobody moves for less than a twentieth of the busiest rank's rows ([`WORTH`]).
+//! step. So nobody moves for less than a twentieth of the busiest rank's rows ([`WORTH`]). One expert that is busier than a
+//! rank should be stays so: this deals experts out and does not divide or copy them.
 
 use crate::exchange::all_to_all_v;
 use crate::fault::Fault;
@@ -80,9 +82,8 @@ impl Move {
 ///
 /// # Panics
 /// If the ranks do not divide the experts.
-pub fn by_load(load: &[f64], experts: usize, ranks: usize) -> Vec<Move> {
-    let counts: Vec<u64> = load.iter().map(|load| *load as u64).collect();
-    counts.chunks_exact(experts.max(1)).enumerate().map(|(layer, load)| Move::of(layer, load, ranks)).collect()
+pub fn by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<Move> {
+    load.chunks_exact(experts.max(1)).enumerate().map(|(layer, load)| Move::of(layer, load, ranks)).collect()
 }
 
 /// Moves experts of those layers that are here. All ranks call it, with the same `moves`.

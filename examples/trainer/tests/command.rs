@@ -82,15 +82,21 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
 fn experts_move_while_a_model_trains() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
-    let base = ["run", "--config", "run.toml", "--experts", "8", "--mesh", "ep=2", "--steps", "6"];
+    let base = ["run", "--config", "run.toml", "--experts", "8", "--mesh", "ep=2"];
     let run = |more: &[&str]| {
         let output = train(folder.path(), &[&base[..], more].concat());
         assert!(output.status.success(), "{}", said(&output));
         said(&output)
     };
-    let (stay, moving) = (run(&[]), run(&["--rebalance", "2", "--processes"]));
+    let (stay, moving) = (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
     assert_eq!(losses(&moving), losses(&stay));
     assert_eq!(judged(&moving), judged(&stay));
+    // A run that goes on from a step at which experts moved goes on as it would have.
+    for (steps, folder, losses) in [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")] {
+        let losses = format!("{losses}.jsonl");
+        run(&["--rebalance", "2", "--steps", steps, "--save", folder, "--losses", &losses]);
+    }
+    assert_eq!(recorded(&folder.path().join("parts.jsonl")), recorded(&folder.path().join("whole.jsonl")));
     let told: Vec<&str> =
         moving.lines().filter(|line| line.contains("rows of the busiest rank over the mean")).collect();
     assert!(told.len() == 3 && told[0].starts_with("after step 2: "), "{moving}");
