@@ -238,3 +238,25 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> Option<Range<usize>> {
     let both = one.start.max(other.start)..one.end.min(other.end);
     (both.start < both.end).then_some(both)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drawing_is_what_is_decided() {
+        let layers = by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
+        assert_eq!(layers[0], Move { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
+        assert!(!layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2], "nobody moves to be as uneven");
+        assert!(!layers[2].any(), "nothing is known before the first step");
+        assert!(by_load(&[], 0, 1).is_empty());
+    }
+
+    #[test]
+    fn a_way_there_and_back_ends_where_it_began() {
+        let there = Move { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
+        let back = there.back();
+        assert_eq!(there.from.iter().map(|from| back.from[*from]).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(back.back(), there);
+    }
+}
