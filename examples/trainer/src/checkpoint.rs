@@ -11,6 +11,8 @@
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and rates are functions of the
 //! step, so there is no state besides. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
+//! And experts [move](crate::moving) by loads that are counted from the last move on: a checkpoint of a step at which they
+//! did not move has lost the count, so that they may move otherwise, which changes losses by rounding alone.
 
 use crate::config::Config;
 use crate::group::Group;

@@ -18,7 +18,7 @@
 //! alone, since the tokens of `ep` have been here.
 //!
 //! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even; the busiest rank
-//! decides when it is not, which is what [`crate::placement`] is for.
+//! decides when it is not, which is what [`crate::placement`] and [`crate::moving`] are for.
 //!
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard" (2020).
 

@@ -4,6 +4,9 @@
 //! ([`crate::ep`]), through the experts, and back, and each token's output is the sum of its experts' outputs, each times
 //! its gate. With one rank it is the same layer in one place.
 //!
+//! Ranks of `ep` wait for the one with the busiest experts: the [`Ledger`] says how busy each was, layer by layer, and
+//! [`crate::moving`] evens it out.
+//!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense part ([`crate::tp`]); the
 //! router is on every rank. Under sequence parallelism tokens are gathered first, so that all ranks of `tp` route alike.
 //!
@@ -25,6 +28,7 @@ use crate::placement::Placement;
 use crate::tp::Tensor;
 use maypole::Result;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// The experts of one rank.
@@ -48,11 +52,11 @@ pub struct Ledger {
     /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch, times the scale of the
     /// loss if it has one.
     pub share: f64,
-    /// Whether to write down: not when a forward pass is made again for its backward pass.
-    pub open: bool,
+    /// The layers that run next and write down what they see; none when a forward pass is made again for its backward pass.
+    pub coming: VecDeque<usize>,
     /// The auxiliary losses of this rank's tokens, each times that.
     pub loss: f64,
-    /// Tokens sent to each expert of the whole model, from this rank's tokens.
+    /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model, layer by layer.
     pub load: Vec<u64>,
     /// Choices that found their expert full.
     pub dropped: usize,
@@ -78,16 +82,13 @@ impl Experts {
 
     fn write_down<T>(&self, routed: &Routed<T>, routes: &Routes) {
         let mut ledger = self.ledger.borrow_mut();
-        if !ledger.open {
-            return;
-        }
+        let Some(layer) = ledger.coming.pop_front() else { return };
         ledger.loss += routed.loss * ledger.share;
         ledger.dropped += routed.dropped();
         ledger.here += routes.load.iter().sum::<usize>();
         ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
-        ledger.load.resize(self.router.experts, 0);
-        let load = routed.load(self.router.experts);
-        ledger.load.iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
+        let (experts, load) = (self.router.experts, routed.load(self.router.experts));
+        ledger.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
     }
 }
 

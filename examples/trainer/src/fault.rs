@@ -41,6 +41,10 @@ pub enum Fault {
     GatesForgotten,
     /// The auxiliary loss is the mean over this rank's groups instead of all.
     LocalBalance,
+    /// Experts move to other ranks (`--rebalance`), and the rows of the router stay.
+    RouterLeftBehind,
+    /// Experts move to other ranks (`--rebalance`), and the averages of the optimizer stay.
+    MomentsLeftBehind,
     /// Earlier terms of the softmax are not scaled down when a later block has a greater score.
     NotRescaled,
     /// The gradients of keys and values stay with the rank that added the last term.
@@ -55,7 +59,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::LocalMean,
         Self::GradientsAlone,
         Self::GradientsOverTensor,
@@ -71,6 +75,8 @@ impl Fault {
         Self::NotCombined,
         Self::GatesForgotten,
         Self::LocalBalance,
+        Self::RouterLeftBehind,
+        Self::MomentsLeftBehind,
         Self::NotRescaled,
         Self::NotSentHome,
         Self::MaskOfFirst,

@@ -27,6 +27,7 @@ use crate::group::Group;
 use crate::layout::{Entry, Layout, Part, Share};
 use crate::math::{Number, Real};
 use crate::mesh::{Axis, Groups};
+use crate::moving::{Move, by_load, carry_out};
 use crate::optim::Rule;
 use crate::partial::{Partial, Terms};
 use crate::peers::Peers;
@@ -59,6 +60,8 @@ pub struct Worker<T> {
     pub ledger: Rc<RefCell<Ledger>>,
     /// What its pipeline does: the plan of the setup, or any other of the same stages.
     pub plan: Plan,
+    /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last dealt out.
+    tally: Vec<u64>,
     peers: Peers,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
@@ -105,8 +108,9 @@ impl<T: Real> Worker<T> {
         let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups);
         let peers = Peers::new(&groups.pp)?;
+        let tally = vec![0; config.layers * config.experts];
         groups.world.sum(0.0)?;
-        Ok(Self { setup, groups, session, ledger, plan, peers, stages, epoch: Instant::now() })
+        Ok(Self { setup, groups, session, ledger, plan, tally, peers, stages, epoch: Instant::now() })
     }
 
     /// One step over the next batch of `rows` rows.
@@ -119,7 +123,7 @@ impl<T: Real> Worker<T> {
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
         batches.iter_mut().for_each(|batch| batch.weight *= scale);
         let share = scale / self.routing_groups(rows) as f64;
-        *self.ledger.borrow_mut() = Ledger { share, ..Ledger::default() };
+        *self.ledger.borrow_mut() = Ledger { share, load: vec![0; self.tally.len()], ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
         let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
@@ -132,9 +136,35 @@ impl<T: Real> Worker<T> {
             Run { gpt, store, ledger, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
         let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
+        self.tally.iter_mut().zip(&self.ledger.borrow().load).for_each(|(sum, load)| *sum += load);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
         Ok(Outcome { report, trace, began, activations })
+    }
+
+    /// Deals out the experts to the ranks of `ep` anew, by their load since that was last done: where they come from and what
+    /// it is for, for every layer of the whole model. Nothing, if there are no experts. Collective.
+    ///
+    /// # Errors
+    /// As every collective.
+    pub fn rebalance(&mut self) -> Result<Vec<Move>> {
+        // The ranks of tp route the same tokens: one of them counts.
+        let counts = self.groups.tp.rank() == 0;
+        let mut load: Vec<f64> = self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
+        self.groups.world.all_reduce(&mut load)?;
+        self.tally.fill(0);
+        let load: Vec<u64> = load.into_iter().map(|load| load as u64).collect();
+        let moves = by_load(&load, self.session.gpt.config.experts, self.groups.ep.world());
+        self.rearrange(&moves)?;
+        Ok(moves)
+    }
+
+    /// Moves experts, in layers that may be elsewhere. All ranks call it, with the same `moves`.
+    ///
+    /// # Errors
+    /// As every collective.
+    pub fn rearrange(&mut self, moves: &[Move]) -> Result<()> {
+        carry_out(&mut self.session, &self.groups, moves, self.setup.fault)
     }
 
     /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
@@ -304,9 +334,9 @@ struct Run<'a, T> {
 impl<T: Real> Stages<T> for Run<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.stages[chunk].clone();
-        self.ledger.borrow_mut().open = true;
+        let layer = |part: &Part| if let Part::Block(layer) = part { Some(*layer) } else { None };
+        self.ledger.borrow_mut().coming = self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
         let (output, trail) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
-        self.ledger.borrow_mut().open = false;
         self.loss += trail.loss;
         self.held += trail.bytes();
         self.most = self.most.max(self.held);

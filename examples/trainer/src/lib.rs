@@ -24,7 +24,7 @@
 //! | [`tp`], [`sp`], [`vocab`] | matrices, tokens and the vocabulary divided over the tensor axis |
 //! | [`cp_ring`], [`cp_ulysses`], [`zigzag`] | positions divided: keys that walk, heads for positions, fair shares |
 //! | [`pp_plan`], [`pp_trace`], [`pp_draw`], [`pp`], [`peers`] | pipelines: plans as data, their clock, their pictures, who executes them |
-//! | [`moe`], [`experts`], [`ep`], [`placement`] | experts: who goes where, the layer, the journey, who keeps whom |
+//! | [`moe`], [`experts`], [`ep`], [`placement`], [`moving`] | experts: who goes where, the layer, the journey, who keeps whom, moving house |
 //! | [`partial`], [`exchange`] | sums over several axes; collectives that are no sums |
 //! | [`theory`], [`combine`] | what a rank should hold and send; which axes go together |
 //! | [`fault`] | mistakes, made on purpose |
@@ -81,6 +81,7 @@ pub mod memory;
 pub mod mesh;
 pub mod mixed;
 pub mod moe;
+pub mod moving;
 pub mod norm;
 pub mod optim;
 pub mod partial;

@@ -61,13 +61,13 @@ impl Router {
         self.capacity.map_or(usize::MAX, |factor| (factor * even).ceil() as usize)
     }
 
-    /// Routes tokens by `logits` (`tokens * experts`).
+    /// Routes tokens by `logits` (`tokens * experts`). Those after the last whole group, as there are when a model writes, keep
+    /// all their choices and are in no loss.
     ///
     /// # Panics
-    /// If the tokens are not whole groups, or there are fewer experts than choices.
+    /// If there are fewer experts than choices.
     pub fn route<T: Real>(&self, logits: &[T]) -> Routed<T> {
         assert!(self.top <= self.experts, "{} choices of {} experts", self.top, self.experts);
-        assert!(logits.len().is_multiple_of(self.group * self.experts), "tokens come in groups of {}", self.group);
         let probabilities: Vec<T> = logits.chunks_exact(self.experts).flat_map(softmax).collect();
         let rows = probabilities.chunks_exact(self.experts).enumerate();
         let mut choices: Vec<Choice<T>> = rows.flat_map(|(token, row)| self.choose(token, row)).collect();
@@ -82,9 +82,10 @@ impl Router {
     /// auxiliary loss, of which that of each group is multiplied by `share`: one over all groups, for a mean.
     ///
     /// # Panics
-    /// If there is not one gate for each choice.
+    /// If there is not one gate for each choice, or the tokens are not whole groups.
     pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], share: f64) -> Vec<T> {
         assert_eq!(gates.len(), routed.choices.len(), "one gradient for each choice");
+        assert!(routed.choices.len().is_multiple_of(self.group * self.top), "tokens come in groups of {}", self.group);
         let mut gradient = vec![T::zero(); routed.probabilities.len()];
         let each = self.group * self.top;
         for (group, slice) in gradient.chunks_exact_mut(self.group * self.experts).enumerate() {
@@ -224,6 +225,14 @@ mod tests {
         }
         assert_eq!(together.loss, loss);
         assert!(together.dropped() > 0);
+    }
+
+    #[test]
+    fn tokens_after_the_last_group_keep_their_choices() {
+        let router = Router { capacity: Some(0.5), ..ROUTER };
+        let (whole, more) = (router.route(&logits(16)), router.route(&logits(19)));
+        assert!(more.choices[..32] == whole.choices[..] && more.loss == whole.loss && whole.dropped() > 0);
+        assert_eq!((more.choices.len(), more.dropped()), (38, whole.dropped()));
     }
 
     #[test]

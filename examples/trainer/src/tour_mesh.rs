@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::memory::{FULL, Memory};
 use crate::mesh::{Axis, Mesh};
 use crate::moe::Router;
+use crate::moving::Move;
 use crate::optim::Rule;
 use crate::pp_plan::Schedule;
 use crate::pp_trace::{Trace, simulate};
@@ -41,12 +42,14 @@ pub struct Stop {
     pub setup: Setup,
     /// Whether the bits of one process are expected.
     pub bitwise: bool,
+    /// The step after which experts move.
+    pub rebalance: Option<u64>,
 }
 
 /// Every axis alone, and some together.
 pub fn stops() -> Vec<Stop> {
     let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
-    let stop = |axis, setup| Stop { axis, config: Config::default(), setup, bitwise: false };
+    let stop = |axis, setup| Stop { axis, config: Config::default(), setup, bitwise: false, rebalance: None };
     let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
     let bits = |axis, setup| Stop { bitwise: true, ..stop(axis, setup) };
@@ -66,6 +69,7 @@ pub fn stops() -> Vec<Stop> {
         bits("pipeline, interleaved", pipeline("pp=2", Schedule::Interleaved(2))),
         bits("pipeline of four", pipeline("pp=4", one_by_one)),
         experts("experts", "ep=2"),
+        Stop { rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
         stop("context, ring", setup("cp=2")),
         stop("context, Ulysses", Setup { exchange: Exchange::Ulysses, ..setup("cp=2") }),
         stop("data and tensor", setup("dp=2,tp=2")),
@@ -104,12 +108,13 @@ impl Stop {
         let theory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
         let (wire_bytes, wire_bytes_theory) = (first.sent.total(), site.traffic(&first.ledger).total());
         let (criterion, difference, equal) = self.compare(&seen, &reference[0]);
+        let moved = self.rebalance.is_none() || first.moves.iter().any(Move::any);
         let [bubble, bubble_theory] = self.bubble(&seen);
         let (mesh, memory) = (self.setup.mesh, [first.memory, theory]);
         Ok(Row {
             criterion,
             difference,
-            pass: equal && first.memory == theory && wire_bytes == wire_bytes_theory,
+            pass: equal && first.memory == theory && wire_bytes == wire_bytes_theory && moved,
             wire_bytes,
             wire_bytes_theory,
             bubble,
@@ -123,18 +128,24 @@ impl Stop {
         let rank = |comm| {
             let rule = (RULE, schedule::Schedule::constant(1e-2));
             let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
-            let (mut losses, mut traces, mut sent) = (Vec::new(), Vec::new(), Traffic::default());
+            let (mut losses, mut traces, mut sent, mut moves) =
+                (Vec::new(), Vec::new(), Traffic::default(), Vec::new());
             for _ in 0..steps {
                 let before = worker.sent();
                 let outcome = worker.step(&text, ROWS)?;
                 sent = worker.sent().since(before);
                 traces.push(worker.gather_trace(&outcome)?);
                 losses.push(outcome.report.loss);
+                if self.rebalance == Some(worker.session.step) {
+                    moves = worker.rebalance()?;
+                }
             }
             let (memory, ledger) = (Memory::of(&worker.session), worker.ledger.borrow().clone());
+            // Weights are compared in the places that experts have in one process.
+            worker.rearrange(&moves.iter().map(Move::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
             let (weights, layout) = (store.all_weights()?, store.layout().clone());
-            Ok(Seen { losses, weights, layout, memory, sent, ledger, traces })
+            Ok(Seen { losses, weights, layout, memory, sent, ledger, traces, moves })
         };
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
@@ -183,4 +194,5 @@ struct Seen {
     sent: Traffic,
     ledger: Ledger,
     traces: Vec<Trace>,
+    moves: Vec<Move>,
 }

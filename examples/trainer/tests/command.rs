@@ -79,6 +79,31 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
 }
 
 #[test]
+fn experts_move_while_a_model_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
+    let base = ["run", "--config", "run.toml", "--experts", "8", "--mesh", "ep=2"];
+    let run = |more: &[&str]| {
+        let output = train(folder.path(), &[&base[..], more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    let (stay, moving) = (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
+    assert_eq!(losses(&moving), losses(&stay));
+    assert_eq!(judged(&moving), judged(&stay));
+    // A run that goes on from a step at which experts moved goes on as it would have.
+    for (steps, folder, losses) in [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")] {
+        let losses = format!("{losses}.jsonl");
+        run(&["--rebalance", "2", "--steps", steps, "--save", folder, "--losses", &losses]);
+    }
+    assert_eq!(recorded(&folder.path().join("parts.jsonl")), recorded(&folder.path().join("whole.jsonl")));
+    let told: Vec<&str> =
+        moving.lines().filter(|line| line.contains("rows of the busiest rank over the mean")).collect();
+    assert!(told.len() == 3 && told[0].starts_with("after step 2: "), "{moving}");
+    assert!(told.iter().any(|line| line.contains("->")), "somebody moves: {told:?}");
+}
+
+#[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();
@@ -89,6 +114,9 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--sharding", "zero9"], "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp"),
         (&["--heads", "5"], "5 heads do not divide a width of 128"),
         (&["--sharding", "local:2", "--precision", "bf16"], "train in f32, or with another sharding"),
+        (&["--rebalance", "5", "--mesh", "ep=2"], "the model has none: see --experts"),
+        (&["--rebalance", "5", "--experts", "4"], "the mesh has one: see --mesh"),
+        (&["--rebalance", "0"], "a positive number of steps"),
         (&["--data", "nowhere"], "cannot read nowhere"),
         (&["--data", "short.txt"], "420 tokens, and rows of 64 do not fit in its last tenth"),
         (&["--sharding", "local:4", "--save", "saved"], "a checkpoint has one state"),

@@ -24,7 +24,8 @@ fn seen<T>(run: &Run<T>, setup: &Setup) -> (Vec<u64>, usize) {
     let (mut load, mut dropped) = (vec![0; EXPERTS], 0);
     for (rank, seen) in run.seen.iter().enumerate() {
         if setup.mesh.place(rank).at(maypole_trainer::mesh::Axis::Tp) == 0 {
-            load.iter_mut().zip(&seen.ledger.load).for_each(|(sum, load)| *sum += load);
+            let layers = seen.ledger.load.chunks(EXPERTS);
+            layers.for_each(|layer| load.iter_mut().zip(layer).for_each(|(sum, load)| *sum += load));
             dropped += seen.ledger.dropped;
         }
     }

@@ -11,6 +11,7 @@ use maypole_trainer::layout::Layout;
 use maypole_trainer::math::Real;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
+use maypole_trainer::moving::Move;
 use maypole_trainer::optim::Rule;
 use maypole_trainer::pp_plan::Plan;
 use maypole_trainer::precision::Scale;
@@ -34,6 +35,8 @@ pub struct Task {
     pub recompute: bool,
     /// Whether the loss is scaled, as for narrow numbers.
     pub scale: bool,
+    /// Steps between moves of experts.
+    pub rebalance: Option<u64>,
 }
 
 impl Task {
@@ -48,6 +51,7 @@ impl Task {
             clip: None,
             recompute: false,
             scale: false,
+            rebalance: None,
         }
     }
 
@@ -55,7 +59,7 @@ impl Task {
     /// number is 122: nothing divides the vocabulary, and its last line is used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
-        Self { config, rows: 8, steps: 3, rule: Rule::Sgd, rate: 0.5, clip: None, recompute: false, scale: false }
+        Self { config, steps: 3, rate: 0.5, ..Self::full() }
     }
 
     /// The same with experts.
@@ -74,7 +78,7 @@ pub fn mesh(text: &str) -> Setup {
     Setup::of(Mesh::parse(text).unwrap())
 }
 
-/// What a run gave: the loss of each step, and the weights of the whole model at the end.
+/// What a run gave: the loss of each step, and the weights of the whole model at the end, with the experts' first numbers.
 #[derive(Clone, Debug)]
 pub struct Run<T> {
     pub losses: Vec<f64>,
@@ -124,7 +128,37 @@ pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) 
         run.seen.push(seen);
     }
     assert!(!run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(), "every weight is somewhere");
+    run.weights = renumbered(&task.config, &run.weights, &homeward(&task.config, &run.seen[0].moves));
     run
+}
+
+/// For each layer and place which place to look in for the expert that was there before all of `moves`.
+fn homeward(config: &Config, moves: &[Move]) -> Vec<Vec<usize>> {
+    let mut home: Vec<Vec<usize>> = vec![(0..config.experts).collect(); config.layers];
+    for it in moves {
+        let place = |from: &usize| it.from.iter().position(|it| it == from).unwrap();
+        home[it.layer] = home[it.layer].iter().map(place).collect();
+    }
+    home
+}
+
+/// The whole model's `numbers` with other experts in each layer's places, and other rows in its router: those that `from`
+/// names.
+pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) -> Vec<T> {
+    let (layout, mut moved) = (Layout::whole(config), numbers.to_vec());
+    let of = |name: String| layout.entry(&name).unwrap().range();
+    for (layer, (place, from)) in
+        from.iter().enumerate().flat_map(|(l, from)| from.iter().enumerate().map(move |it| (l, it)))
+    {
+        let router = of(format!("block.{layer}.router.weight"));
+        let row = |place: usize| router.start + place * config.width..router.start + (place + 1) * config.width;
+        moved[row(place)].copy_from_slice(&numbers[row(*from)]);
+        for name in ["up.weight", "up.bias", "down.weight", "down.bias"] {
+            let of = |place: usize| of(format!("block.{layer}.expert.{place}.{name}"));
+            moved[of(place)].copy_from_slice(&numbers[of(*from)]);
+        }
+    }
+    moved
 }
 
 /// Words in no order, with every letter.
@@ -148,6 +182,8 @@ pub struct Seen {
     pub ledger: Ledger,
     /// What the last step sent.
     pub sent: Traffic,
+    /// All that experts did.
+    pub moves: Vec<Move>,
 }
 
 fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
@@ -156,18 +192,21 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     worker.session.scale = task.scale.then(Scale::default);
     change(&mut worker.plan);
-    let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
+    let (mut losses, mut last, mut sent, mut moves) = (Vec::new(), None, Traffic::default(), Vec::new());
     for _ in 0..task.steps {
         let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
         losses.push(outcome.report.loss);
         last = Some(outcome);
         sent = worker.sent().since(before);
+        if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
+            moves.extend(worker.rebalance()?);
+        }
     }
     let store = &mut worker.session.store;
     let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger, sent }))
+    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger, sent, moves }))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.
@@ -176,7 +215,7 @@ pub fn caught(task: &Task, setup: &Setup, fault: Fault) -> bool {
 }
 
 pub fn differs(task: &Task, setup: &Setup, fault: Option<Fault>) -> bool {
-    let reference = train::<f64>(task, &alone(setup));
+    let reference = train::<f64>(&Task { rebalance: None, ..task.clone() }, &alone(setup));
     let run = train::<f64>(task, &Setup { fault, ..setup.clone() });
     let (loss, weights) = run.far(&reference);
     !(loss < 1e-9 && weights < 1e-9 && run.agreed)

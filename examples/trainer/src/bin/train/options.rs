@@ -6,7 +6,7 @@ use maypole_trainer::config::Config;
 use maypole_trainer::data::Text;
 use maypole_trainer::fault::Fault;
 use maypole_trainer::group::Order;
-use maypole_trainer::mesh::Mesh;
+use maypole_trainer::mesh::{Axis, Mesh};
 use maypole_trainer::moe::Router;
 use maypole_trainer::optim::Rule;
 use maypole_trainer::schedule::{Schedule, Shape};
@@ -74,6 +74,8 @@ options! {
     division: String,
     /// Tokens that an expert takes, as a multiple of the even share [default: all].
     capacity: f32,
+    /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones [default: never].
+    rebalance: u64,
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
     fault: String,
     /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
@@ -136,6 +138,8 @@ pub(crate) struct Job {
     pub(crate) clip: Option<f64>,
     pub(crate) precision: Precision,
     pub(crate) recompute: bool,
+    /// Steps between moves of experts.
+    pub(crate) rebalance: Option<u64>,
     pub(crate) rows: usize,
     pub(crate) seed: u64,
     pub(crate) save: Option<PathBuf>,
@@ -203,6 +207,14 @@ impl Options {
         );
         let rows = self.rows.unwrap_or(16);
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
+        if let Some(every) = self.rebalance {
+            ensure!(every > 0, "--rebalance needs a positive number of steps");
+            ensure!(config.experts > 0, "--rebalance moves experts, and the model has none: see --experts");
+            ensure!(
+                setup.mesh.size(Axis::Ep) > 1,
+                "--rebalance moves experts between the ranks of ep, and the mesh has one: see --mesh"
+            );
+        }
         let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
         let precision = named(&self.precision, "precision", &precisions)?;
         ensure!(
@@ -216,6 +228,7 @@ impl Options {
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
             precision,
             recompute: self.recompute.unwrap_or(false),
+            rebalance: self.rebalance,
             save: self.save,
             save_every: self.save_every.unwrap_or(100).max(1),
             svg: self.svg,
@@ -235,7 +248,7 @@ impl Options {
     fn setup(&self, config: &Config) -> anyhow::Result<Setup> {
         let mesh = Mesh::parse(self.mesh.as_deref().unwrap_or("")).map_err(anyhow::Error::msg)?;
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
-        let stages = mesh.size(maypole_trainer::mesh::Axis::Pp);
+        let stages = mesh.size(Axis::Pp);
         let group = config.context.min(8);
         let router = Router { experts: config.experts, top: 2, group, capacity: self.capacity, balance: 0.01 };
         Ok(Setup {

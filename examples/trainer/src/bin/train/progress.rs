@@ -40,6 +40,16 @@ impl Progress {
         self.bar.set_position(step);
     }
 
+    /// Something besides happened after a step.
+    pub(crate) fn say(&self, step: u64, what: &str) {
+        let line = format!("after step {step}: {what}");
+        match self.lines {
+            _ if self.quiet => {}
+            Some(_) => println!("{line}"),
+            None => self.bar.println(line),
+        }
+    }
+
     pub(crate) fn done(&self) {
         self.bar.finish();
     }

@@ -11,6 +11,7 @@ use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
 use maypole_trainer::mesh::Mesh;
+use maypole_trainer::moving::Move;
 use maypole_trainer::precision::Scale;
 use maypole_trainer::sample::{Draw, generate, whole_weights};
 use maypole_trainer::session::Session;
@@ -78,6 +79,10 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
         losses.push(outcome.report.loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, outcome.report.loss, tokens, &last.spans, last.wall);
+        if job.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
+            progress.say(worker.session.step, &balance(&worker.rebalance()?));
+            worker.session.timeline.take();
+        }
         if let Some(folder) = &job.save
             && (worker.session.step.is_multiple_of(job.save_every) || worker.session.step == steps)
         {
@@ -86,6 +91,18 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
     }
     progress.done();
     Ok((losses, last))
+}
+
+/// How uneven the ranks of `ep` were by layer, and how even they are where experts moved.
+fn balance(moves: &[Move]) -> String {
+    let layer = |it: &Move| {
+        let [before, after] = it.uneven;
+        if it.any() { format!("{before:.2} -> {after:.2}") } else { format!("{before:.2}") }
+    };
+    format!(
+        "rows of the busiest rank over the mean, by layer: {}",
+        moves.iter().map(layer).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// The spans of a step that began at `start` of the timeline: passes, holes between them, updates and waits.

@@ -1,0 +1,297 @@
+//! Experts on the move against experts that stay.
+
+mod support;
+
+use half::bf16;
+use maypole::Communicator;
+use maypole_trainer::checkpoint::{latest, load, save};
+use maypole_trainer::config::Config;
+use maypole_trainer::hybrid::Worker;
+use maypole_trainer::layout::{Entry, Layout, Part};
+use maypole_trainer::mesh::Axis;
+use maypole_trainer::moving::Move;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::random::random;
+use maypole_trainer::reshard::{Pool, Run as Piece, runs};
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::setup::Setup;
+use maypole_trainer::sharding::Sharding;
+use std::path::Path;
+use support::{Task, alone, mesh, renumbered, router, text, train};
+
+const EXPERTS: usize = 8;
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a whole step.
+const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
+
+fn task(rule: Rule) -> Task {
+    let mut task = Task::small().with_experts(EXPERTS);
+    task.config.layers = 2;
+    let rate = if rule == Rule::Sgd { 0.5 } else { 0.01 };
+    Task { steps: 9, rule, rate, rebalance: Some(3), ..task }
+}
+
+fn with(text: &str, sharding: Sharding) -> Setup {
+    Setup { router: Some(router(EXPERTS)), sharding, ..mesh(text) }
+}
+
+/// Meshes and shardings in which experts are divided.
+fn setups() -> Vec<Setup> {
+    let plain = ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "pp=2,ep=2"]
+        .map(|text| with(text, Sharding::default()));
+    let shardings = [Sharding::Zero1, Sharding::Zero2, FSDP].map(|sharding| with("dp=2,ep=2", sharding));
+    let sequence = Setup { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
+    plain.into_iter().chain(shardings).chain([sequence, with("dp=3,ep=2", FSDP)]).collect()
+}
+
+#[test]
+fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
+    for rule in [Rule::Sgd, ADAMW] {
+        let task = Task { rows: 12, ..task(rule) };
+        let stay = Task { rebalance: None, ..task.clone() };
+        let reference = train::<f64>(&stay, &alone(&with("", Sharding::default())));
+        for setup in setups() {
+            let run = train::<f64>(&task, &setup);
+            let (loss, weights) = run.far(&reference);
+            let what = format!("{} {:?} {rule:?}", setup.mesh, setup.sharding);
+            assert!(loss < 1e-9 && weights < 1e-9 && run.agreed, "{what}: loss {loss:e}, weights {weights:e}");
+            let moved = run.seen[0].moves.iter().filter(|it| it.any()).count();
+            assert!(moved >= 3, "{what}: experts moved {moved} times");
+            assert!(run.seen.iter().all(|seen| seen.moves == run.seen[0].moves), "{what}: all know of the same moves");
+        }
+    }
+}
+
+/// The criterion of the experts themselves.
+#[test]
+fn twenty_steps_end_where_one_process_ends() {
+    let mut task = Task { rebalance: Some(3), ..Task::full().with_experts(EXPERTS) };
+    (task.config.layers, task.config.width, task.config.context) = (2, 32, 32);
+    let setup = with("ep=2", Sharding::default());
+    let run = train::<f32>(&task, &setup);
+    let (loss, weights) = run.far(&train::<f32>(&Task { rebalance: None, ..task }, &alone(&setup)));
+    assert!(loss < 1e-6 && weights < 1e-5, "loss {loss:e}, weights {weights:e}");
+    assert!(run.seen[0].moves.iter().any(Move::any));
+}
+
+/// Ranks of dp that train alone have moments of their own, which move too.
+#[test]
+fn experts_move_under_local_sgd_too() {
+    for (rule, every) in [(Rule::Sgd, 2), (ADAMW, 4)] {
+        let (task, setup) = (task(rule), with("dp=2,ep=2", Sharding::Local { every }));
+        let run = train::<f64>(&task, &setup);
+        let (loss, weights) = run.far(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
+        assert!(loss < 1e-9 && weights < 1e-9, "{rule:?}: loss {loss:e}, weights {weights:e}");
+        assert!(run.seen[0].moves.iter().any(Move::any));
+    }
+}
+
+/// The whole model's weights and both averages, from every rank's part.
+type State = [Vec<f32>; 3];
+
+fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> State {
+    let (mut pool, mut state) = (Pool::default(), State::default());
+    for (runs, [weights, first, second]) in parts {
+        pool.add(&runs, [&weights, &first, &second]);
+    }
+    pool.read(Piece { start: 0, len: Layout::whole(config).len() }, &mut state).unwrap();
+    state
+}
+
+fn part(worker: &mut Worker<f32>) -> (Vec<Piece>, State) {
+    let layout = worker.session.store.layout().clone();
+    let owned = worker.session.store.owned();
+    let pieces = owned.iter().flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len())).collect();
+    let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
+    (pieces, [weights, worker.session.optimizer.first.clone(), worker.session.optimizer.second.clone()])
+}
+
+/// Any order of the experts of each layer.
+fn shuffled(config: &Config, seed: u64) -> Vec<Move> {
+    let order = |layer: usize| {
+        let mut from: Vec<usize> = (0..config.experts).collect();
+        from.sort_by_key(|place| random(seed, (layer * config.experts + place) as u64));
+        Move { layer, from, uneven: [1.0; 2] }
+    };
+    (0..config.layers).map(order).collect()
+}
+
+/// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts that leave; and how much
+/// is coming, which the library tells all ranks.
+fn theory(worker: &Worker<f32>, moves: &[Move]) -> u64 {
+    let (ep, layout) = (&worker.groups.ep, worker.session.store.layout());
+    let each = layout.config.experts / ep.world();
+    let sent = |it: &Move| {
+        let entries = || layout.entries.iter().filter(|entry| entry.part == Part::Block(it.layer));
+        let expert = entries().filter(|entry| entry.expert == Some(ep.rank() * each)).map(Entry::len).sum::<usize>();
+        let leaves = |(place, from): (usize, &usize)| place / each != ep.rank() && from / each == ep.rank();
+        let counts = if entries().next().is_some() { 2 * ep.world() * (ep.world() - 1) } else { 0 };
+        let leaving = it.from.iter().enumerate().filter(|it| leaves(*it)).count();
+        3 * (leaving * expert * size_of::<f32>() + counts * size_of::<u64>()) as u64
+    };
+    moves.iter().map(sent).sum()
+}
+
+fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
+    let task = task(Rule::ADAMW);
+    let moves = shuffled(&task.config, 5);
+    let ranks = Communicator::run_local(setup.mesh.world(), |comm| {
+        let optimizer = (task.rule, Schedule::constant(1e-3));
+        let mut worker = Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+        prepare(&mut worker);
+        let text = text(&task.config);
+        worker.step(&text, 12).unwrap();
+        worker.step(&text, 12).unwrap();
+        let (before, sent) = (part(&mut worker), worker.sent());
+        worker.rearrange(&moves).unwrap();
+        let sent = worker.sent().since(sent).ep;
+        assert_eq!(sent, theory(&worker, &moves), "{} {:?}: bytes that leave", setup.mesh, setup.sharding);
+        let (after, here) = (part(&mut worker), worker.session.store.all_weights().unwrap());
+        (before, after, here, worker.session.store.layout().clone())
+    });
+    let what = format!("{} {:?}", setup.mesh, setup.sharding);
+    let before = whole(&task.config, ranks.iter().map(|rank| rank.0.clone()));
+    let after = whole(&task.config, ranks.iter().map(|rank| rank.1.clone()));
+    let from: Vec<Vec<usize>> = moves.into_iter().map(|it| it.from).collect();
+    let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for (before, after) in before.iter().zip(&after) {
+        assert!(before.iter().any(|x| *x != 0.0), "{what}: there is something to move");
+        assert!(bits(&renumbered(&task.config, before, &from)) == bits(after), "{what}: other numbers");
+    }
+    for (_, _, here, layout) in ranks {
+        let narrow = here.iter().all(|x| bf16::from_f32(*x).to_f32() == *x);
+        let seen = |x: f32| if narrow { bf16::from_f32(x).to_f32() } else { x };
+        let expected: Vec<f32> = layout.gather_from(&after[0]).into_iter().map(seen).collect();
+        assert!(bits(&expected) == bits(&here), "{what}: layers see something else");
+    }
+}
+
+#[test]
+fn a_move_is_a_change_of_places_to_the_last_bit() {
+    for setup in setups() {
+        a_move_changes_places(|_| (), &setup);
+    }
+    for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
+        a_move_changes_places(|worker| worker.narrow::<bf16>(7), &with("dp=2,ep=2", sharding));
+    }
+}
+
+/// A run in 32 bits, step by step, and what happens around it.
+struct Watched<'a> {
+    task: Task,
+    setup: Setup,
+    prepare: fn(&mut Worker<f32>),
+    /// Where the checkpoint is that it goes on from, if there is one, and where it leaves one.
+    folder: &'a Path,
+}
+
+/// What a rank saw in it, by step: losses, and rows that went through its experts.
+type Steps = (Vec<f64>, Vec<usize>, Vec<Move>);
+
+impl Watched<'_> {
+    fn run(&self) -> Vec<Steps> {
+        let Self { task, setup, .. } = self;
+        setup.check(&task.config, task.rows).unwrap();
+        Communicator::run_local(setup.mesh.world(), |comm| {
+            let optimizer = (task.rule, Schedule::constant(task.rate));
+            let mut worker = Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+            (self.prepare)(&mut worker);
+            if let Some(place) = latest(self.folder) {
+                load(&mut worker.session, &place).unwrap();
+            }
+            let (mut losses, mut here, mut moves, text) = (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
+            while worker.session.step < task.steps {
+                losses.push(worker.step(&text, task.rows).unwrap().report.loss);
+                here.push(worker.ledger.borrow().here);
+                if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
+                    moves.extend(worker.rebalance().unwrap());
+                }
+            }
+            let (copy, world) = (worker.groups.copies.slice(), worker.groups.world.clone());
+            save(&mut worker.session, &world, copy, self.folder).unwrap();
+            (losses, here, moves)
+        })
+    }
+}
+
+/// In each layer some experts are more wanted than the rest: as many as there are ranks, all on the first ones.
+fn heat(worker: &mut Worker<f32>) {
+    let (layout, hot) = (worker.session.store.layout().clone(), worker.groups.ep.world());
+    let width = layout.config.width;
+    let mut owned = worker.session.store.owned();
+    for layer in 0..layout.config.layers {
+        let at = |name: &str| layout.entry(&format!("block.{layer}.{name}")).unwrap().range();
+        // Every token has this, and these rows look for it.
+        owned[0].weights[at("norm2.bias")].fill(0.1);
+        let rows = at("router.weight").start..at("router.weight").start + hot * width;
+        owned[0].weights[rows].iter_mut().for_each(|weight| *weight += 0.6);
+    }
+}
+
+#[test]
+fn the_busiest_rank_gets_fewer_rows_after_a_move() {
+    // With four ranks the busiest expert alone has more than its rank's share, and that stays.
+    for (ranks, was, is) in [(2, 1.4, 1.15), (4, 2.0, 1.8)] {
+        let mut setup = with(&format!("ep={ranks}"), Sharding::default());
+        setup.router.as_mut().unwrap().balance = 0.0;
+        let task = Task { steps: 6, rebalance: Some(3), rate: 1e-4, ..task(ADAMW) };
+        let folder = tempfile::tempdir().unwrap();
+        let seen = Watched { task, setup, prepare: heat, folder: folder.path() }.run();
+        let uneven = |nth: usize| {
+            let rows = || seen.iter().map(|(_, here, _)| here[nth]);
+            rows().max().unwrap() as f64 * ranks as f64 / rows().sum::<usize>() as f64
+        };
+        let uneven: Vec<f64> = (0..6).map(uneven).collect();
+        println!("rows of the busiest of {ranks} ranks over the mean, by step: {uneven:.2?}");
+        assert!(uneven[..3].iter().all(|it| *it > was) && uneven[3..].iter().all(|it| *it < is), "{uneven:?}");
+        let (first, second) = seen[0].2.split_at(2);
+        assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
+        assert!(!second.iter().any(Move::any), "nobody moves for less than it costs: {second:?}");
+    }
+}
+
+#[test]
+fn sixteen_bits_move_as_thirty_two_do() {
+    let narrow: fn(&mut Worker<f32>) = |worker| worker.narrow::<bf16>(7);
+    for sharding in [Sharding::default(), Sharding::Zero1, FSDP] {
+        let losses = |rebalance| {
+            let (task, folder) = (Task { rebalance, ..task(ADAMW) }, tempfile::tempdir().unwrap());
+            let setup = with("dp=2,ep=2", sharding);
+            let (losses, _, moves) =
+                Watched { task, setup, prepare: narrow, folder: folder.path() }.run().swap_remove(0);
+            assert_eq!(moves.iter().any(Move::any), rebalance.is_some());
+            losses
+        };
+        let (moved, stayed) = (losses(Some(3)), losses(None));
+        assert_eq!(moved[..3], stayed[..3], "nobody has moved yet");
+        let far: Vec<f64> = moved.iter().zip(&stayed).map(|(moved, stayed)| (moved - stayed).abs() / stayed).collect();
+        // Sums over experts in another order may be rounded to another 16-bit number: later on that is what is seen.
+        assert!(far[3] < 1e-6 && far.iter().all(|far| *far < 1e-2), "{sharding:?}: {far:?}");
+    }
+}
+
+/// Two steps on each mesh from what the one before left, with experts that move on all that divide them.
+#[test]
+fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
+    let [folder, nowhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let one = with("", Sharding::default());
+    let journey = [
+        with("dp=2,ep=2", FSDP),
+        one.clone(),
+        with("ep=4", Sharding::default()),
+        with("ep=2,tp=2", Sharding::default()),
+        one.clone(),
+    ];
+    let task = Task { steps: 2 * journey.len() as u64, rebalance: None, ..task(ADAMW) };
+    let watched = |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
+    let (reference, ..) = watched(task.clone(), one, nowhere.path());
+    for (nth, (setup, expected)) in journey.into_iter().zip(reference.chunks(2)).enumerate() {
+        let (mesh, divided) = (setup.mesh, setup.mesh.size(Axis::Ep) > 1);
+        let task = Task { steps: 2 * nth as u64 + 2, rebalance: Some(2), ..task.clone() };
+        let (losses, _, moves) = watched(task, setup, folder.path());
+        assert_eq!(moves.iter().any(Move::any), divided, "on {mesh}");
+        for (loss, expected) in losses.iter().zip(expected) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "on {mesh}: {loss}, not {expected}");
+        }
+    }
+}
