@@ -37,9 +37,8 @@
 //!
 //! **Cost**, from n = 3: h steps up and h down, where h is floor(lg (n-1)) + 1 for odd n, and floor(lg (n-2)) + 2 for even n. No
 //! rank receives or sends more than S bytes in each direction. In k windows, where every link has its own port,
-//! broadcast or reduce takes (h + k - 1) (a + S/2k b), and all-reduce (2 h + k - 1) (a + S/2k b) and up to S/2 b more,
-//! because half of the links go up in one tree and down in the other; where a rank's bytes leave one after another, the
-//! part that grows with S is near S b a direction.
+//! broadcast or reduce takes (h + k - 1) (a + S/2k b), all-reduce (2 h + k - 1) (a + S/2k b) and up to S/2 b for links that
+//! go up in one tree and down in the other; where a rank's bytes leave one after another, it is near S b a direction.
 //!
 //! **Why**: a leaf of a single tree only receives (or only sends), so half of all links idle; here everybody's do not.
 //! As fast as a ring for large vectors and as soon as a tree for small ones: for big worlds.
