@@ -192,7 +192,7 @@ impl<'a> Group<'a> {
     /// let parts = Communicator::run_local(3, |mut comm| {
     ///     let (rank, mut came, mut part) = (comm.rank(), [0u8], None);
     ///     comm.group(|group| {
-    ///         group.send(&[7], (rank + 1) % 3, 0)?;
+    ///         group.send(&[7u8], (rank + 1) % 3, 0)?;
     ///         group.recv(&mut came, (rank + 2) % 3, 0)?;
     ///         part = group.schedule();
     ///         Ok(())

@@ -142,18 +142,27 @@ impl<T: Real> Worker<T> {
         Ok(Outcome { report, trace, began, activations })
     }
 
+    /// Tokens that all ranks sent to each expert, layer after layer of the whole model, since the last
+    /// [`rebalance`](Self::rebalance). Empty, if there are no experts. Collective.
+    ///
+    /// # Errors
+    /// As every collective.
+    pub fn load(&self) -> Result<Vec<u64>> {
+        // The ranks of tp route the same tokens: one of them counts.
+        let counts = self.groups.tp.rank() == 0;
+        let mut load: Vec<f64> = self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
+        self.groups.world.all_reduce(&mut load)?;
+        Ok(load.into_iter().map(|load| load as u64).collect())
+    }
+
     /// Deals out the experts to the ranks of `ep` anew, by their load since that was last done: where they come from and what
     /// it is for, for every layer of the whole model. Nothing, if there are no experts. Collective.
     ///
     /// # Errors
     /// As every collective.
     pub fn rebalance(&mut self) -> Result<Vec<Move>> {
-        // The ranks of tp route the same tokens: one of them counts.
-        let counts = self.groups.tp.rank() == 0;
-        let mut load: Vec<f64> = self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
-        self.groups.world.all_reduce(&mut load)?;
+        let load = self.load()?;
         self.tally.fill(0);
-        let load: Vec<u64> = load.into_iter().map(|load| load as u64).collect();
         let moves = by_load(&load, self.session.gpt.config.experts, self.groups.ep.world());
         self.rearrange(&moves)?;
         Ok(moves)

@@ -91,6 +91,7 @@ fn experts_move_while_a_model_trains() {
     let (stay, moving) = (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
     assert_eq!(losses(&moving), losses(&stay));
     assert_eq!(judged(&moving), judged(&stay));
+    assert_eq!(stay.lines().filter(|line| line.starts_with("expert ")).count(), 8, "{stay}");
     // A run that goes on from a step at which experts moved goes on as it would have.
     for (steps, folder, losses) in [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")] {
         let losses = format!("{losses}.jsonl");

@@ -11,6 +11,7 @@ use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
 use maypole_trainer::mesh::Mesh;
+use maypole_trainer::moe::histogram;
 use maypole_trainer::moving::Move;
 use maypole_trainer::precision::Scale;
 use maypole_trainer::sample::{Draw, generate, whole_weights};
@@ -131,7 +132,7 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
         .collect();
     let bytes = world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
     let walls = world.gather(&[last.wall.as_secs_f64()])?;
-    let lists = world.gather_lists(&numbers)?;
+    let (lists, load) = (world.gather_lists(&numbers)?, worker.load()?);
     if world.rank() != 0 {
         return Ok(());
     }
@@ -145,6 +146,13 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
             mib(bytes[2]),
             split(spans, Duration::from_secs_f64(walls[rank]))
         );
+    }
+    // There is none right after a move.
+    if load.iter().any(|load| *load > 0) {
+        let of = |expert| load.iter().skip(expert).step_by(job.config.experts).sum();
+        let load: Vec<u64> = (0..job.config.experts).map(of).collect();
+        let since = if job.rebalance.is_some() { "the last move" } else { "the start" };
+        print!("tokens of all layers by place of an expert, since {since}:\n{}", histogram(&load, 40));
     }
     match &job.svg {
         Some(folder) => draw(folder, &ranks, losses, first).with_context(|| format!("in {}", folder.display())),
