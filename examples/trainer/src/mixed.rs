@@ -11,7 +11,7 @@
 //! when a unit's backward pass is done, and summed over ranks as 16-bit numbers.
 
 use crate::layout::Layout;
-use crate::precision::Half;
+use crate::precision::{Half, PIECE};
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
 
@@ -143,7 +143,6 @@ fn widen<H: Half>(wide: &mut Vec<f32>, narrow: &[H]) {
 
 /// `y += x`, each sum rounded once.
 fn add<H: Half>(y: &mut [H], x: &[f32]) {
-    const PIECE: usize = 1024;
     let mut wide = [0.0; PIECE];
     for (y, x) in y.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
         let wide = &mut wide[..y.len()];

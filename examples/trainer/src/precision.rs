@@ -49,7 +49,7 @@ pub trait Half: Number {
 }
 
 /// Numbers that are converted at a time.
-const PIECE: usize = 1024;
+pub(crate) const PIECE: usize = 1024;
 
 impl Half for bf16 {
     fn narrow(to: &mut [Self], from: &[f32]) {
