@@ -7,16 +7,11 @@
 use super::Buffers;
 use crate::lower::Program;
 use crate::schedule::Buffer;
-use arrayvec::ArrayVec;
 use maypole_kernels::{Region, View, ViewMut};
-use maypole_transports::poll::{Interest, poll};
-use maypole_transports::{Fault, HEAD, Head, Stream};
+use maypole_transports::poll::Interest;
+use maypole_transports::{Fault, HEAD, Head, Nap, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
-
-/// Most streams that one nap watches; naps are short enough for the others.
-const WATCHED: usize = 64;
 
 /// A stream of any kind.
 #[derive(Debug)]
@@ -306,17 +301,12 @@ impl Links {
         active.copied().find_map(|rank| Some((rank, self.links[rank].as_mut()?.fault.take()?)))
     }
 
-    /// Sleeps for `length`, or until a stream can go on; not at all while bytes are on the move, because two ends that
-    /// sleep in turn would move one buffer a nap.
-    pub(super) fn nap(&mut self, length: Duration) {
-        if std::mem::take(&mut self.moved) {
-            return;
-        }
-        let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
-        let interests: ArrayVec<_, WATCHED> = links.filter_map(Link::interest).take(WATCHED).collect();
-        // A failing poll means a sick system, which the streams themselves will report.
-        if poll(&interests, length).is_err() {
-            std::thread::sleep(length);
+    /// Sleeps, and wakes up early if a stream can go on and no work is beside; not at all while bytes are on the move, because
+    /// two ends that sleep in turn would move one buffer a nap.
+    pub(super) fn nap(&mut self, nap: Nap<'_>) {
+        if !std::mem::take(&mut self.moved) {
+            let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
+            nap.sleep(links.filter_map(Link::interest));
         }
     }
 }

@@ -6,8 +6,8 @@ use super::{Buffers, Executor, Failure, What};
 use crate::lower::{Flush, From, MAX_SOURCES, Op, Program, Source};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Combine, View};
-use maypole_transports::Interrupted;
 use maypole_transports::board::{Board, In, Out};
+use maypole_transports::{Interrupted, Nap};
 use std::cell::RefCell;
 
 /// One run of one program.
@@ -139,7 +139,7 @@ impl<W: Watch> Run<'_, '_, W> {
             }
             Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
-        let nap = |length| links.borrow_mut().nap(length);
+        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
         match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
@@ -171,7 +171,7 @@ impl<W: Watch> Run<'_, '_, W> {
                 room.then_some(Ok(()))
             }
         };
-        let nap = |length| links.borrow_mut().nap(length);
+        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
         match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(Ok(())) => {
                 self.watch.awaited(|| Awaited::Room);
@@ -241,7 +241,7 @@ impl<W: Watch> Run<'_, '_, W> {
             let done = done(&mut links).map(|done| done.map_err(|what| (peer, what)));
             done.or_else(|| links.fault().map(|(peer, fault)| Err((peer, What::Lost(fault)))))
         };
-        let nap = |length| links.borrow_mut().nap(length);
+        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
         match executor.waiting.until(&executor.alarm, nap, ready) {
             Ok(done) => done.map_err(|(peer, what)| fail(at, peer, what)),
             Err(interrupted) => Err(interrupt(at, peer, interrupted)),

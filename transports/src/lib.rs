@@ -42,4 +42,4 @@ pub use pipe::Pipe;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::Tcp;
-pub use wait::{Interrupted, Waiting};
+pub use wait::{Interrupted, Nap, Waiting};

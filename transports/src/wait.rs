@@ -10,6 +10,9 @@
 //! the other one has nothing left to do but to wait for it, which the alarm tells, it waits like any other.
 
 use crate::alarm::Alarm;
+use crate::poll::{Interest, poll};
+use arrayvec::ArrayVec;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
@@ -20,8 +23,10 @@ const YIELDS: u32 = 64;
 const PATIENCE: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// The same beside work: somebody may come to be in a hurry meanwhile.
-const LONGEST_NAP_BESIDE: Duration = Duration::from_micros(200);
+/// Most streams that one nap watches; naps are short enough for the others.
+const WATCHED: usize = 64;
+/// Beside work: long enough for many packets to come, so that the work is interrupted once for all of them.
+const NAP_BESIDE: Duration = Duration::from_micros(400);
 
 /// How a wait ended without what it waited for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,6 +35,44 @@ pub enum Interrupted {
     TimedOut,
     /// The alarm was raised.
     Alarmed,
+}
+
+/// A sleep that a [wait](Waiting::until) takes.
+///
+/// ```
+/// use maypole_transports::{Alarm, Interrupted, Waiting, poll::Interest};
+/// use std::{os::fd::AsFd, os::unix::net::UnixStream, time::Duration};
+///
+/// let (here, _there) = UnixStream::pair()?;
+/// let waiting = Waiting::new(1, 1, Duration::from_millis(20));
+/// let outcome = waiting.until(
+///     &Alarm::default(),
+///     |nap| nap.sleep([(here.as_fd(), Interest::Read)].into_iter()),
+///     || None::<()>,
+/// );
+/// assert_eq!(outcome, Err(Interrupted::TimedOut));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Nap<'a> {
+    length: Duration,
+    /// By which it is ended beside work.
+    alarm: Option<&'a Alarm>,
+}
+
+impl Nap<'_> {
+    /// Sleeps, and wakes up early if one of `interests` can be followed. Beside work it does not, since the work would be
+    /// interrupted each time that something comes; there the alarm alone wakes it.
+    pub fn sleep<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
+        if let Some(alarm) = self.alarm {
+            return alarm.sleep(self.length);
+        }
+        let interests: ArrayVec<_, WATCHED> = interests.take(WATCHED).collect();
+        // A failing poll means a sick system, which whatever is polled will report by itself.
+        if poll(&interests, self.length).is_err() {
+            std::thread::sleep(self.length);
+        }
+    }
 }
 
 /// The policy, fitted to how many ranks share how many cores.
@@ -83,8 +126,7 @@ impl Waiting {
         self.deadline.map_or(now - since >= self.timeout, |deadline| now >= deadline)
     }
 
-    /// Polls `ready` until it gives something. `nap` is called with how long to sleep once the wait has become long; it
-    /// may return early.
+    /// Polls `ready` until it gives something. `nap` is called once the wait has become long, to sleep or to return at once.
     ///
     /// # Errors
     /// [`Interrupted`] if the deadline passes or `alarm` is raised first; `ready` is polled once more before.
@@ -92,7 +134,7 @@ impl Waiting {
     pub fn until<T>(
         &self,
         alarm: &Alarm,
-        mut nap: impl FnMut(Duration),
+        mut nap: impl FnMut(Nap<'_>),
         mut ready: impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         match ready() {
@@ -105,7 +147,7 @@ impl Waiting {
     fn slowly<T>(
         &self,
         alarm: &Alarm,
-        nap: &mut impl FnMut(Duration),
+        nap: &mut impl FnMut(Nap<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         if self.spins && !self.is_patient(alarm) {
@@ -129,7 +171,7 @@ impl Waiting {
     fn very_slowly<T>(
         &self,
         alarm: &Alarm,
-        nap: &mut impl FnMut(Duration),
+        nap: &mut impl FnMut(Nap<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         let mut since: Option<Instant> = None;
@@ -160,8 +202,12 @@ impl Waiting {
                 sleep = SHORTEST_NAP;
                 continue;
             }
-            nap(sleep);
-            sleep = (sleep * 2).min(if patient { LONGEST_NAP_BESIDE } else { LONGEST_NAP });
+            if patient {
+                nap(Nap { length: NAP_BESIDE, alarm: Some(alarm) });
+            } else {
+                nap(Nap { length: sleep, alarm: None });
+                sleep = (sleep * 2).min(LONGEST_NAP);
+            }
             if let Some(it) = ready() {
                 return Ok(it);
             }
@@ -177,6 +223,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::iter;
 
     fn waiting(timeout: Duration) -> Waiting {
         Waiting::new(1, 1, timeout)
@@ -207,7 +254,7 @@ mod tests {
         let deadline = start + Duration::from_millis(30);
         let waiting = waiting(Duration::from_secs(60)).with_deadline(Some(deadline));
         for _ in 0..2 {
-            let ended = waiting.until(&Alarm::default(), std::thread::sleep, || None::<()>);
+            let ended = waiting.until(&Alarm::default(), |nap| nap.sleep(iter::empty()), || None::<()>);
             assert_eq!(ended, Err(Interrupted::TimedOut));
             assert!(Instant::now() >= deadline);
         }
@@ -226,7 +273,7 @@ mod tests {
         let first_nap = |ranks, cores| {
             let (mut polls, mut first) = (0, None);
             let polls_now = std::cell::Cell::new(0);
-            let nap = |_| first = first.or(Some(polls_now.get()));
+            let nap = |_: Nap<'_>| first = first.or(Some(polls_now.get()));
             let ready = || {
                 polls += 1;
                 polls_now.set(polls);
@@ -255,9 +302,9 @@ mod tests {
     fn long_waits_nap_longer_and_longer() {
         let mut naps = Vec::new();
         let timeout = Duration::from_millis(60);
-        let nap = |length| {
-            naps.push(length);
-            std::thread::sleep(length);
+        let nap = |nap: Nap<'_>| {
+            naps.push(nap.length);
+            nap.sleep(iter::empty());
         };
         assert_eq!(waiting(timeout).until(&Alarm::default(), nap, || None::<()>), Err(Interrupted::TimedOut));
         assert!(naps.is_sorted() && *naps.last().unwrap() <= LONGEST_NAP, "{naps:?}");

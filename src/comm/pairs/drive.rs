@@ -4,18 +4,13 @@ use super::post::{Batch, State};
 use super::shown::Shown;
 use super::{Pairs, Scene, Stop, Why};
 use crate::record::Recorder;
-use arrayvec::ArrayVec;
-use maypole_transports::Interrupted;
-use maypole_transports::poll::poll;
+use maypole_transports::{Interrupted, Nap};
 use std::cell::RefCell;
-use std::time::Duration;
 
 /// Polls between two looks at links that the batch does not name, and at new ones.
 const OFTEN: u32 = 64;
 /// Polls between two looks at whether what is awaited can still come.
 const SELDOM: u32 = 1024;
-/// Most streams that one nap watches; naps are short enough for the others.
-const WATCHED: usize = 64;
 
 /// A batch that runs.
 struct Run<'a, 'b, 'c> {
@@ -53,7 +48,7 @@ impl Pairs {
             }
             ended
         };
-        match scene.waiting.until(scene.alarm, |length| run.borrow_mut().nap(length), ready) {
+        match scene.waiting.until(scene.alarm, |nap| run.borrow_mut().nap(nap), ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
                 let (part, peer) = run.borrow().batch.awaited();
@@ -236,19 +231,13 @@ impl Run<'_, '_, '_> {
         Some(Stop::send(at, self.batch.sends[at].to, Why::Left))
     }
 
-    /// Sleeps for `length`, or until a stream can go on; not at all while bytes are on the move, because two ends that
-    /// sleep in turn would move one buffer a nap.
-    fn nap(&mut self, length: Duration) {
-        if std::mem::take(&mut self.pairs.moved) {
-            return;
-        }
-        let pairs = &*self.pairs;
-        let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
-        let incoming = self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
-        let interests: ArrayVec<_, WATCHED> = outgoing.chain(incoming).take(WATCHED).collect();
-        // A failing poll means a sick system, which the streams themselves will report.
-        if poll(&interests, length).is_err() {
-            std::thread::sleep(length);
+    /// Sleeps as [`Links`](crate::execute::links::Links) do.
+    fn nap(&mut self, nap: Nap<'_>) {
+        if !std::mem::take(&mut self.pairs.moved) {
+            let pairs = &*self.pairs;
+            let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
+            let incoming = self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
+            nap.sleep(outgoing.chain(incoming));
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 8)]
     layers: usize,
     /// Rows of a rank in a step.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 16)]
     rows: usize,
     /// The most KiB of a bucket of gradients, but a unit of the model is one at least.
     #[arg(long, default_value_t = 1024)]
