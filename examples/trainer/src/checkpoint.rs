@@ -51,7 +51,7 @@ pub struct Manifest {
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be written or read. The disk's fault, or the path's.
-    #[error("{path}: {source}")]
+    #[error("cannot read or write {path}")]
     File {
         /// Which.
         path: PathBuf,

@@ -35,7 +35,38 @@ const COLUMNS: Option<Cut> = Some(Cut { dimension: 1, groups: 1 });
 /// Rows of q, of k and of v are cut: each rank has some heads.
 const HEADS: Option<Cut> = Some(Cut { dimension: 0, groups: 3 });
 
+/// The most parameters of a model: with AdamW they take a TiB.
+const MOST: f64 = (1u64 << 36) as f64;
+
 impl Config {
+    /// Whether there can be such a model. Sizes are called by the options of `train` that give them.
+    ///
+    /// # Errors
+    /// A sentence that says which size cannot be, and what can.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { vocab, context, width, heads, layers, experts } = *self;
+        for (name, size) in [("context", context), ("width", width), ("heads", heads)] {
+            if size == 0 {
+                return Err(format!("--{name} 0: a model has at least 1"));
+            }
+        }
+        let [vocab, context, wide, layers] = [vocab, context, width, layers].map(|size| size as f64);
+        let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
+        let parameters = (2.0 * vocab + context) * wide + layers * block;
+        if parameters > MOST {
+            let sizes = "--width, --context, --layers and --experts";
+            return Err(format!(
+                "{sizes} make about {parameters:.0e} parameters, and {MOST:.0e} is the most: give less"
+            ));
+        }
+        if !width.is_multiple_of(heads) {
+            let (fitting, fewer) = (width.next_multiple_of(heads), divisor(width, heads));
+            let give = format!("give --width {fitting} or --heads {fewer}");
+            return Err(format!("{heads} heads do not divide a width of {width}: {give}"));
+        }
+        Ok(())
+    }
+
     /// Parameters of the whole model.
     pub fn parameters(&self) -> usize {
         self.tensors().iter().map(|tensor| tensor.shape[0] * tensor.shape[1]).sum()
@@ -99,6 +130,11 @@ impl Config {
     fn random_residual(&self, inputs: usize) -> Start {
         Start::Random(0.5 / (inputs as f64 * 2.0 * self.layers as f64).sqrt())
     }
+}
+
+/// The greatest number up to `most` that divides `whole`; 1 divides all.
+pub fn divisor(whole: usize, most: usize) -> usize {
+    (1..=most.min(whole)).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
 }
 
 struct List {

@@ -52,6 +52,9 @@ impl Axis {
     pub const COPIES: [Self; 2] = [Self::Dp, Self::Cp];
 }
 
+/// The most ranks that [`Mesh::parse`] takes.
+const MOST: usize = 1 << 20;
+
 /// How many ranks there are along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
@@ -76,7 +79,8 @@ impl Mesh {
     /// Reads `dp=2,tp=2`; an axis that is not named has one rank, and the empty text is [`Mesh::ONE`].
     ///
     /// # Errors
-    /// A sentence that names the part that is no axis, is named twice or has no positive size.
+    /// A sentence that names the part that is no axis, is named twice or has no positive size, or says that there are too many
+    /// ranks.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let (mut mesh, mut named) = (Self::ONE, Vec::new());
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -89,6 +93,10 @@ impl Mesh {
                 return Err(format!("'{name}' is named twice"));
             }
             named.push(axis);
+        }
+        let world = mesh.sizes.iter().try_fold(1usize, |world, size| world.checked_mul(*size));
+        if world.is_none_or(|world| world > MOST) {
+            return Err(format!("'{text}' has too many ranks: {MOST} is the most"));
         }
         Ok(mesh)
     }
@@ -272,7 +280,13 @@ mod tests {
             assert_eq!(Mesh::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(Mesh::parse("").unwrap(), Mesh::ONE);
-        for (text, part) in [("dp", "'dp'"), ("xp=2", "'xp'"), ("dp=0", "'dp=0'"), ("dp=2,dp=2", "twice")] {
+        for (text, part) in [
+            ("dp", "'dp'"),
+            ("xp=2", "'xp'"),
+            ("dp=0", "'dp=0'"),
+            ("dp=2,dp=2", "twice"),
+            ("dp=4294967296,ep=4294967296", "too many"),
+        ] {
             assert!(Mesh::parse(text).unwrap_err().contains(part), "{text}");
         }
     }

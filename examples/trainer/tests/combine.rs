@@ -53,7 +53,7 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
         setup.check(&config, 8).unwrap_err()
     };
     assert!(why("tp=3", |_| ()).contains("whole heads"));
-    assert!(why("dp=3", |_| ()).contains("rows are divided"));
+    assert!(why("dp=3", |_| ()).contains("rows are divided over dp=3, and 8 is no multiple of 3: give --rows 9"));
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(why("cp=8", |setup| setup.exchange = maypole_trainer::setup::Exchange::Ulysses).contains("Ulysses"));
     assert!(

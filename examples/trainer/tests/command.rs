@@ -105,41 +105,62 @@ fn experts_move_while_a_model_trains() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_sentence() {
+fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();
-    fs::write(folder.path().join("short.txt"), "To be, or not to be. ".repeat(20)).unwrap();
-    for (words, part) in [
-        (&["--mesh", "dp=3"][..], "3 does not divide 16"),
-        (&["--mesh", "xp=2"], "'xp' is no axis"),
-        (&["--sharding", "zero9"], "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp"),
-        (&["--heads", "5"], "5 heads do not divide a width of 128"),
-        (&["--sharding", "local:2", "--precision", "bf16"], "train in f32, or with another sharding"),
-        (&["--rebalance", "5", "--mesh", "ep=2"], "the model has none: see --experts"),
-        (&["--rebalance", "5", "--experts", "4"], "the mesh has one: see --mesh"),
-        (&["--rebalance", "0"], "a positive number of steps"),
-        (&["--data", "nowhere"], "cannot read nowhere"),
-        (&["--data", "short.txt"], "420 tokens, and rows of 64 do not fit in its last tenth"),
-        (&["--sharding", "local:4", "--save", "saved"], "a checkpoint has one state"),
-        (&["--steps", "1", "--losses", "no/where"], "cannot write no/where"),
-        (&["--config", "bad.toml"], "widht"),
-    ] {
-        let output = train(folder.path(), &[&["run"], words].concat());
-        let text = said(&output);
-        assert!(!output.status.success() && text.contains(part), "{words:?}: {text}");
-        assert!(text.lines().count() <= 6, "{words:?}: {text}");
-    }
+    let folder = folder.path();
+    fs::write(folder.join("run.toml"), SETTINGS).unwrap();
+    let run = |losses: &str, more: &[&str]| {
+        let output = train(folder, &[&["run", "--config", "run.toml", "--losses", losses][..], more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+    };
+    let file = folder.join("parts.jsonl");
+    run("whole.jsonl", &["--steps", "6"]);
+    run("parts.jsonl", &["--steps", "3", "--save", "saved"]);
+    let three = fs::read_to_string(&file).unwrap();
+    run("parts.jsonl", &["--steps", "5", "--save", "saved", "--save-every", "1000"]);
+    // What is there after a kill in the middle of step 6, when the last checkpoint is that of step 3.
+    fs::remove_dir_all(folder.join("saved/step-00000005")).unwrap();
+    let killed = fs::read_to_string(&file).unwrap() + "{\"step\":6,\"lo";
+    assert!(killed.starts_with(&three) && killed.lines().count() == 6);
+    fs::write(&file, killed).unwrap();
+    run("parts.jsonl", &["--steps", "6", "--save", "saved", "--svg", "pictures"]);
+    assert_eq!(recorded(&file), recorded(&folder.join("whole.jsonl")));
+    let drawn = fs::read_to_string(folder.join("pictures/loss.svg")).unwrap();
+    assert!(drawn.contains(">step 1<") && drawn.contains(">step 6<"), "{drawn}");
+    let left = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(left.filter(|name| name.contains("partial")).count(), 0);
+}
+
+#[test]
+fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
+    let run = |more: &[&str]| {
+        let base = ["run", "--config", "run.toml", "--sample", "0", "--steps", "4"];
+        let output = train(folder.path(), &[&base[..], more].concat());
+        (output.status.success(), said(&output))
+    };
+    let (good, text) = run(&["--precision", "f16"]);
+    assert!(good && text.contains("0 of 4 steps overflowed and were skipped"), "{text}");
+    let (good, text) = run(&["--precision", "f16", "--rate", "1000"]);
+    assert!(!good && text.contains("3 of 4 steps overflowed and were skipped"), "{text}");
+    assert!(text.contains("the loss of step 4 is not a number: try a --rate below 1000.0, --precision f32"), "{text}");
+    let (good, text) = run(&["--rate", "1e30", "--optimizer", "sgd", "--clip", "0", "--save", "saved"]);
+    assert!(!good && text.contains("is not a number: try a --rate below 1e30, --clip 1"), "{text}");
+    assert!(fs::read_dir(folder.path().join("saved")).unwrap().next().is_none(), "what is lost is not saved");
 }
 
 #[test]
 fn a_rank_that_fails_ends_all() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("file"), "").unwrap();
+    fs::create_dir(folder.path().join("saved")).unwrap();
+    fs::write(folder.path().join("saved/step-00000002.partial"), "").unwrap();
     let start = Instant::now();
     // What is to be a folder is a file: rank 0 cannot write, and the others must not wait for it.
-    let words = ["run", "--processes", "--mesh", "dp=2", "--width", "32", "--steps", "2", "--save", "file/below"];
+    let words = ["run", "--processes", "--mesh", "dp=2", "--width", "32", "--steps", "2", "--save", "saved"];
     let output = train(folder.path(), &words);
-    assert!(!output.status.success());
-    assert!(said(&output).contains("file/below"), "{}", said(&output));
+    let (text, cause) = (said(&output), "Not a directory");
+    assert!(!output.status.success() && text.contains("saved/step-00000002.partial"), "{text}");
+    assert_eq!(text.matches(cause).count(), 1, "a cause is said once: {text}");
     assert!(start.elapsed() < Duration::from_secs(45));
 }

@@ -1,6 +1,9 @@
 //! The same on real processes: `train run --processes` prints the losses of one process.
 
-use std::process::Command;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn losses(args: &[&str]) -> Vec<String> {
     let model = ["--width=32", "--context=32", "--layers=4", "--rows=8", "--steps=3", "--sample=0", "--deterministic"];
@@ -22,4 +25,50 @@ fn meshes_of_processes_train_as_one_process() {
     let experts = losses(&["--experts=4"]);
     assert_eq!(losses(&["--processes", "--mesh=ep=2,cp=2", "--experts=4", "--exchange=ulysses"]), experts);
     assert_ne!(experts, dense);
+}
+
+/// Processes that `parent` started and that still run, by number.
+fn children(parent: u32) -> Vec<u32> {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|number| state(*number).is_some_and(|(of, _)| of == parent)).collect()
+}
+
+/// The parent of a process and its state.
+fn state(number: u32) -> Option<(u32, char)> {
+    let text = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    // The name, in parentheses, may have any character in it.
+    let mut fields = text.rsplit(')').next()?.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+fn runs(number: u32) -> bool {
+    state(number).is_some_and(|(_, state)| !"ZX".contains(state))
+}
+
+/// Looks again and again until `done`, for a minute at most.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} takes too long");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn ranks_end_with_the_process_that_started_them_whatever_ends_it() {
+    for signal in ["KILL", "TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let losses = folder.path().join("losses.jsonl");
+        let mut train = Command::new(env!("CARGO_BIN_EXE_train"));
+        train.args(["run", "--processes", "--mesh=dp=2", "--width=16", "--layers=1", "--steps=100000000"]);
+        let mut parent =
+            train.arg("--losses").arg(&losses).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the first step", || fs::metadata(&losses).is_ok_and(|file| file.len() > 0));
+        let ranks = children(parent.id());
+        assert!(ranks.len() == 2 && ranks.iter().all(|rank| runs(*rank)), "{ranks:?}");
+        Command::new("kill").args([&format!("-{signal}"), &parent.id().to_string()]).status().unwrap();
+        assert!(!parent.wait().unwrap().success());
+        wait_until("the end of the ranks", || !ranks.iter().any(|rank| runs(*rank)));
+    }
 }

@@ -2,6 +2,7 @@
 
 use maypole_trainer::bench::measure;
 use maypole_trainer::config::Config;
+use maypole_trainer::setup::Setup;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -11,6 +12,9 @@ pub(crate) struct Args {
     /// Tokens of a row.
     #[arg(long, default_value_t = 128)]
     context: usize,
+    /// Heads of attention.
+    #[arg(long, default_value_t = 4)]
+    heads: usize,
     /// Blocks.
     #[arg(long, default_value_t = 4)]
     layers: usize,
@@ -22,12 +26,15 @@ pub(crate) struct Args {
     steps: usize,
 }
 
-pub(crate) fn run(args: &Args) {
-    let Args { width, context, layers, rows, steps } = *args;
-    let config = Config { vocab: 256, context, width, heads: 4, layers, experts: 0 };
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { width, context, heads, layers, rows, steps } = *args;
+    let config = Config { vocab: 256, context, width, heads, layers, experts: 0 };
+    config.check().and_then(|()| Setup::default().check(&config, rows)).map_err(anyhow::Error::msg)?;
+    anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
     let speed = measure(&config, rows, steps);
     println!("{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps", config.parameters());
     println!("matrix products of linear layers alone  {:>8.0} tokens a second of processor time", speed.products);
     println!("forward, backward and AdamW             {:>8.0} tokens a second of processor time", speed.training);
     println!("share of the ceiling                    {:>8.0} %", 100.0 * speed.training / speed.products);
+    Ok(())
 }

@@ -3,10 +3,12 @@
 
 mod bench;
 mod options;
+mod outputs;
 mod plan;
 mod progress;
 mod ranks;
 mod record;
+mod resume;
 mod run;
 mod tour;
 
@@ -45,11 +47,8 @@ fn main() -> ExitCode {
 fn obey(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => ranks::start(&args.resolve()?),
-        Command::Tour(args) => tour::run(&args),
-        Command::Bench(args) => {
-            bench::run(&args);
-            Ok(())
-        }
+        Command::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
+        Command::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
         Command::Plan(args) => plan::draw(&args),
         Command::Combine => {
             plan::combinations();

@@ -1,8 +1,11 @@
 //! What a run is told: by flags, by a file, by defaults, in this order.
 
+mod sense;
+
+use crate::outputs;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::bpe::Bpe;
-use maypole_trainer::config::Config;
+use maypole_trainer::config::{Config, divisor};
 use maypole_trainer::data::Text;
 use maypole_trainer::fault::Fault;
 use maypole_trainer::group::Order;
@@ -74,6 +77,8 @@ options! {
     division: String,
     /// Tokens that an expert takes, as a multiple of the even share [default: all].
     capacity: f32,
+    /// Tokens of a row over which capacity and the load of experts are reckoned [default: the most up to 8 that divide it].
+    group: usize,
     /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones [default: never].
     rebalance: u64,
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
@@ -110,7 +115,8 @@ options! {
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
-    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on appends to it.
+    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on goes on with it, from the
+    /// step of the checkpoint.
     losses: PathBuf,
     /// Where pictures go: loss.svg and timeline.svg.
     svg: PathBuf,
@@ -173,64 +179,30 @@ impl Args {
 
 impl Options {
     fn settle(self) -> anyhow::Result<Job> {
-        let bytes = match &self.data {
-            Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
-            None => PLAYS.concat(),
-        };
-        let (steps, seed, context) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.context.unwrap_or(64));
-        let seen = &bytes[..bytes.len() - bytes.len() / 10];
-        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(seen, vocab));
-        let tokens = bpe.encode(&bytes);
-        let length = tokens.len();
-        let too_short = || format!("the text has {length} tokens, and rows of {context} do not fit in its last tenth");
-        ensure!(length > context, too_short());
-        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(too_short)?;
-        let config = Config {
-            vocab: bpe.vocab(),
-            context,
-            width: self.width.unwrap_or(128),
-            heads: self.heads.unwrap_or(4),
-            layers: self.layers.unwrap_or(4),
-            experts: self.experts.unwrap_or(0),
-        };
-        ensure!(
-            config.heads > 0 && config.width.is_multiple_of(config.heads),
-            "{} heads do not divide a width of {}",
-            config.heads,
-            config.width
-        );
-        let setup = self.setup(&config)?;
-        let local = matches!(setup.sharding, Sharding::Local { .. });
-        ensure!(
-            !local || self.save.is_none(),
-            "a checkpoint has one state, but with local SGD each rank of dp has its own"
-        );
-        let rows = self.rows.unwrap_or(16);
+        self.can_be()?;
+        let (steps, seed, rows) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.rows.unwrap_or(16));
+        let mut config = self.model();
+        config.check().map_err(anyhow::Error::msg)?;
+        let mut setup = self.setup(&config)?;
+        Self::stages_have_layers(&config, &setup)?;
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
-        if let Some(every) = self.rebalance {
-            ensure!(every > 0, "--rebalance needs a positive number of steps");
-            ensure!(config.experts > 0, "--rebalance moves experts, and the model has none: see --experts");
-            ensure!(
-                setup.mesh.size(Axis::Ep) > 1,
-                "--rebalance moves experts between the ranks of ep, and the mesh has one: see --mesh"
-            );
-        }
-        let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
-        let precision = named(&self.precision, "precision", &precisions)?;
-        ensure!(
-            precision == Precision::F32 || !matches!(setup.sharding, Sharding::Local { .. }),
-            "local SGD averages weights, and averages of 16-bit ones would forget what the 32-bit masters are for; \
-             train in f32, or with another sharding"
-        );
+        let rule = named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
+        self.all_matter(&config, &setup, rule)?;
+        let precision = self.precision(&setup)?;
+        let schedule = self.schedule(steps)?;
+        self.try_outputs()?;
+        let (bpe, text, held_out) = self.text(config.context, seed)?;
+        config.vocab = bpe.vocab();
+        setup.sharding = self.sharding(&config)?;
         Ok(Job {
-            rule: named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?,
-            schedule: self.schedule(steps)?,
+            rule,
+            schedule,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
             precision,
             recompute: self.recompute.unwrap_or(false),
             rebalance: self.rebalance,
             save: self.save,
-            save_every: self.save_every.unwrap_or(100).max(1),
+            save_every: self.save_every.unwrap_or(100),
             svg: self.svg,
             sample: self.sample.unwrap_or(300),
             processes: self.processes.unwrap_or(false),
@@ -245,18 +217,78 @@ impl Options {
         })
     }
 
+    /// The model, with the vocabulary that is wanted: a text may give less.
+    fn model(&self) -> Config {
+        Config {
+            vocab: self.bpe.unwrap_or(256),
+            context: self.context.unwrap_or(64),
+            width: self.width.unwrap_or(128),
+            heads: self.heads.unwrap_or(4),
+            layers: self.layers.unwrap_or(4),
+            experts: self.experts.unwrap_or(0),
+        }
+    }
+
+    fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
+        let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+        let precision = named(&self.precision, "precision", &precisions)?;
+        let local = matches!(setup.sharding, Sharding::Local { .. });
+        ensure!(
+            !local || self.save.is_none(),
+            "a checkpoint has one state, but with local SGD each rank of dp has its own: leave out --save"
+        );
+        ensure!(
+            !local || precision == Precision::F32,
+            "local SGD averages weights, and averages of 16-bit ones would forget what the 32-bit masters are for; \
+             train in f32, or with another sharding"
+        );
+        Ok(precision)
+    }
+
+    /// Under a launcher every rank is told where results go, and rank 0 writes them.
+    fn try_outputs(&self) -> anyhow::Result<()> {
+        if crate::ranks::place()?.0 > 0 {
+            return Ok(());
+        }
+        for (flag, folder) in [("--save", &self.save), ("--svg", &self.svg)] {
+            folder.as_deref().map_or(Ok(()), |folder| outputs::try_folder(flag, folder))?;
+        }
+        self.losses.as_deref().map_or(Ok(()), |file| outputs::try_file("--losses", file))
+    }
+
+    /// What is learnt, what by, and what it is judged by.
+    fn text(&self, context: usize, seed: u64) -> anyhow::Result<(Bpe, Text, Text)> {
+        let bytes = match &self.data {
+            Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => PLAYS.concat(),
+        };
+        let seen = &bytes[..bytes.len() - bytes.len() / 10];
+        let bpe = self.bpe.map_or_else(Bpe::default, |vocab| Bpe::learn(seen, vocab));
+        let tokens = bpe.encode(&bytes);
+        let length = tokens.len();
+        let too_short = || {
+            let most = (length / 10).saturating_sub(1);
+            let give = if most > 0 { format!(" --context {most} or less, or") } else { String::new() };
+            let what = format!("the text has {length} tokens, and rows of {context} do not fit in its last tenth");
+            format!("{what}: give{give} a longer text as --data")
+        };
+        ensure!(length > context, too_short());
+        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(too_short)?;
+        Ok((bpe, text, held_out))
+    }
+
     fn setup(&self, config: &Config) -> anyhow::Result<Setup> {
         let mesh = Mesh::parse(self.mesh.as_deref().unwrap_or("")).map_err(anyhow::Error::msg)?;
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
         let stages = mesh.size(Axis::Pp);
-        let group = config.context.min(8);
+        let group = self.group.unwrap_or_else(|| divisor(config.context, 8));
         let router = Router { experts: config.experts, top: 2, group, capacity: self.capacity, balance: 0.01 };
         Ok(Setup {
             mesh,
             sequence: self.sequence.unwrap_or(false),
             exchange: named(&self.exchange, "exchange", &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)])?,
             schedule: pp_plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
-            micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }).max(1),
+            micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
             router: (config.experts > 0).then_some(router),
             sharding: self.sharding(config)?,
             division: named(

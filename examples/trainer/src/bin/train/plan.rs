@@ -1,10 +1,10 @@
 //! `train plan`: pictures of pipelines, and what goes together.
 
+use crate::outputs;
 use maypole_trainer::combine;
 use maypole_trainer::pp_draw::{svg, text};
 use maypole_trainer::pp_plan::Schedule;
 use maypole_trainer::pp_trace::{equal_stages, simulate};
-use std::fs;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -25,6 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn draw(args: &Args) -> anyhow::Result<()> {
     let all = vec![Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+    args.svg.as_deref().map_or(Ok(()), |folder| outputs::try_folder("--svg", folder))?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(args.ranks > 0 && args.micros > 0, "a pipeline has ranks and micro-batches");
         let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
@@ -39,9 +40,9 @@ pub(crate) fn draw(args: &Args) -> anyhow::Result<()> {
         let columns = (trace.length() * plan.chunks as f64).round() as usize;
         println!("{}", text(&trace, columns.clamp(1, 110)));
         if let Some(folder) = &args.svg {
-            fs::create_dir_all(folder)?;
             let file = folder.join(format!("{}.svg", name.replace(':', "-")));
-            fs::write(file, svg(&trace, &format!("{name}, {} ranks, {} micro-batches", args.ranks, args.micros)))?;
+            let title = format!("{name}, {} ranks, {} micro-batches", args.ranks, args.micros);
+            outputs::write("--svg", &file, svg(&trace, &title))?;
         }
     }
     Ok(())

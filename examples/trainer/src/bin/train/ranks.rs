@@ -4,26 +4,40 @@ use crate::options::Job;
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
+use maypole::launch::from_vars;
+use maypole_transports::process::in_own_group;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
+/// Which rank this process is, and of how many, as a launcher says: 0 of 1 without one.
+pub(crate) fn place() -> anyhow::Result<(usize, usize)> {
+    let launch = from_vars(&|name| std::env::var(name).ok())?.launch;
+    Ok((launch.rank, launch.world))
+}
+
+/// Refuses what takes one process, if a launcher started several.
+pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
+    let (_, world) = place()?;
+    ensure!(
+        world == 1,
+        "train {what} starts its ranks itself, and a launcher started {world} of it: run it without one"
+    );
+    Ok(())
+}
+
 /// Runs `job` on all ranks of its mesh.
 pub(crate) fn start(job: &Job) -> anyhow::Result<()> {
     let ranks = job.setup.mesh.world();
-    let comm = Communicator::from_env()?;
-    if comm.world() > 1 {
-        ensure!(
-            comm.world() == ranks,
-            "the mesh {} has {ranks} ranks, but {} were started",
-            job.setup.mesh,
-            comm.world()
-        );
-        return rank(comm, job);
-    }
-    if ranks == 1 {
-        return rank(comm, job);
+    let (mesh, (_, started)) = (job.setup.mesh, place()?);
+    ensure!(
+        started == 1 || started == ranks,
+        "the mesh {mesh} has {ranks} ranks, but {started} were started: start {ranks} (maypole run -n {ranks}), or give a \
+         --mesh of {started}, as dp={started}"
+    );
+    if started > 1 || ranks == 1 {
+        return rank(Communicator::from_env()?, job);
     }
     if job.processes {
         return processes(ranks);
@@ -31,7 +45,8 @@ pub(crate) fn start(job: &Job) -> anyhow::Result<()> {
     Communicator::run_local(ranks, |comm| rank(comm, job)).into_iter().collect()
 }
 
-/// This program again, once a rank; the first failure ends all of them.
+/// This program again, once a rank; the first failure ends all of them, and so does the end of this process, whatever ends
+/// it. Called by the main thread, since it is a thread whose end they do not outlive.
 fn processes(ranks: usize) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
     // Held until the ranks are started, so that nobody else is given it; rank 0 tries again while it is taken.
@@ -48,7 +63,7 @@ fn processes(ranks: usize) -> anyhow::Result<()> {
         }
         command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_PORT", port.to_string());
         command.env("MAYPOLE_JOB", format!("train-{}", std::process::id()));
-        children.push(command.spawn().context("a rank cannot be started")?);
+        children.push(in_own_group(&mut command).spawn().context("a rank cannot be started")?);
     }
     supervise(children)
 }

@@ -1,12 +1,14 @@
 //! `train run` on one rank.
 
 use crate::options::{Job, Precision};
+use crate::outputs;
 use crate::progress::{Progress, split};
 use crate::record::Record;
-use anyhow::Context;
+use crate::resume::resume;
+use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::checkpoint::{latest, load, save};
+use maypole_trainer::checkpoint::save;
 use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
@@ -20,7 +22,6 @@ use maypole_trainer::setup::Setup;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::timeline::{Kind, Span};
 use maypole_trainer::{chart, pp_plan};
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,15 +33,11 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     if me == 0 {
         print!("{} parameters; {}", job.config.parameters(), job.setup.mesh.map());
     }
-    if let Some(place) = job.save.as_deref().and_then(latest) {
-        load(&mut worker.session, &place)?;
-        if me == 0 {
-            println!("from {}", place.display());
-        }
-    }
-    let first = worker.session.step;
+    resume(&mut worker, job)?;
     let (losses, last) = train(&mut worker, job)?;
+    let first = worker.session.step - losses.len() as u64;
     report(&mut worker, &last, job, &losses, first)?;
+    ensure!(last.loss.is_finite(), "the loss of step {} is not a number: {}", worker.session.step, remedy(job));
     match alone(&mut worker, job)? {
         Some(whole) => finish(whole.session, job),
         None => Ok(()),
@@ -59,27 +56,43 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     session.scale = (job.precision == Precision::F16).then(Scale::default);
 }
 
+/// What to try when a loss is no number any more.
+fn remedy(job: &Job) -> String {
+    let rate = format!("try a --rate below {:?}", job.schedule.peak);
+    let clip = if job.clip.is_none() { ", --clip 1" } else { "" };
+    let precision = if job.precision == Precision::F32 { "" } else { ", --precision f32" };
+    rate + clip + precision
+}
+
 /// What the last step left behind.
 struct Last {
     spans: Vec<Span>,
     wall: Duration,
+    loss: f64,
+    /// Steps of this run up to it.
+    steps: u64,
 }
 
 fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)> {
-    let (mut losses, mut last) = (Vec::new(), Last { spans: Vec::new(), wall: Duration::ZERO });
+    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, loss: 0.0, steps: 0 };
     let steps = job.schedule.steps;
     let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps);
-    let mut record =
+    let (mut record, mut losses) =
         Record::new(job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0), worker.session.step)?;
     let tokens = (job.rows * job.config.context) as u64;
     worker.session.timeline.take();
     while worker.session.step < steps {
         let (start, began) = (worker.session.timeline.now(), Instant::now());
         let outcome = worker.step(&job.text, job.rows)?;
-        last = Last { spans: spans(worker, &outcome, start), wall: began.elapsed() };
-        losses.push(outcome.report.loss);
+        let (wall, loss) = (began.elapsed(), outcome.report.loss);
+        last = Last { spans: spans(worker, &outcome, start), wall, loss, steps: last.steps + 1 };
+        losses.push(loss);
         record.step(worker.session.step, outcome.report)?;
-        progress.step(worker.session.step, outcome.report.loss, tokens, &last.spans, last.wall);
+        progress.step(worker.session.step, loss, tokens, &last.spans, last.wall);
+        // Only a scale keeps such a step from the weights: without one there is nothing left to train or to save.
+        if !loss.is_finite() && worker.session.scale.is_none() {
+            break;
+        }
         if job.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
             progress.say(worker.session.step, &balance(&worker.rebalance()?));
             worker.session.timeline.take();
@@ -147,6 +160,10 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
             split(spans, Duration::from_secs_f64(walls[rank]))
         );
     }
+    if let Some(Scale { factor, skipped, .. }) = worker.session.scale {
+        let steps = last.steps;
+        println!("{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}");
+    }
     // There is none right after a move.
     if load.iter().any(|load| *load > 0) {
         let of = |expert| load.iter().skip(expert).step_by(job.config.experts).sum();
@@ -155,7 +172,7 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
         print!("tokens of all layers by place of an expert, since {since}:\n{}", histogram(&load, 40));
     }
     match &job.svg {
-        Some(folder) => draw(folder, &ranks, losses, first).with_context(|| format!("in {}", folder.display())),
+        Some(folder) => draw(folder, &ranks, losses, first),
         None => Ok(()),
     }
 }
@@ -165,10 +182,9 @@ fn span(numbers: &[f64]) -> Span {
     Span { kind: Kind::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
 }
 
-fn draw(folder: &Path, ranks: &[Vec<Span>], losses: &[f64], first: u64) -> std::io::Result<()> {
-    fs::create_dir_all(folder)?;
-    fs::write(folder.join("loss.svg"), chart::curve(losses, first + 1, "loss"))?;
-    fs::write(folder.join("timeline.svg"), chart::timeline(ranks, "the last step, by rank"))
+fn draw(folder: &Path, ranks: &[Vec<Span>], losses: &[f64], first: u64) -> anyhow::Result<()> {
+    outputs::write("--svg", &folder.join("loss.svg"), chart::curve(losses, first + 1, "loss"))?;
+    outputs::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, "the last step, by rank"))
 }
 
 /// The whole model, trained, on rank 0 alone.
@@ -189,6 +205,7 @@ fn alone(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<Option<Worker<f3
 fn finish(session: Session<f32>, job: &Job) -> anyhow::Result<()> {
     let Session { mut gpt, mut store, .. } = session;
     let loss = judge(&mut gpt, &mut *store, &job.held_out)?;
+    ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
     println!("validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out");
     if job.sample == 0 {
         return Ok(());

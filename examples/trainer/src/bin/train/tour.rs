@@ -1,8 +1,8 @@
 //! `train tour`.
 
+use crate::outputs;
 use maypole_trainer::tour::stops;
 use maypole_trainer::tour_row::heading;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -19,8 +19,15 @@ pub(crate) struct Args {
 /// Fails if any comparison does.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (start, mut rows) = (Instant::now(), Vec::new());
-    println!("{}", heading());
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
+    let names = || stops().iter().map(|stop| stop.axis).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(
+        stops().iter().any(|stop| wanted(stop.axis)),
+        "nothing has this in its name; there are {}",
+        names()
+    );
+    args.json.as_deref().map_or(Ok(()), |path| outputs::try_file("--json", path))?;
+    println!("{}", heading());
     for stop in stops().into_iter().filter(|stop| wanted(stop.axis)) {
         let row = stop.visit()?;
         println!("{}", row.line());
@@ -28,7 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.json {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-        fs::write(path, lines.join("\n") + "\n")?;
+        outputs::write("--json", path, lines.join("\n") + "\n")?;
     }
     let (all, good) = (rows.len(), rows.iter().filter(|row| row.pass).count());
     println!(

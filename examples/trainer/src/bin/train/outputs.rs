@@ -1,0 +1,27 @@
+//! Where results go: tried before the work that they are results of, so that none is done for nothing.
+
+use anyhow::Context;
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+/// Makes sure that the file that `flag` names can be written. What is in it stays.
+pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).with_context(|| unusable(flag, path))
+}
+
+/// Makes sure that the folder that `flag` names is there, and that files can be made in it.
+pub(crate) fn try_folder(flag: &str, path: &Path) -> anyhow::Result<()> {
+    let trial = path.join(format!(".trial-{}", std::process::id()));
+    let tried = fs::create_dir_all(path).and_then(|()| fs::write(&trial, "")).and_then(|()| fs::remove_file(&trial));
+    tried.with_context(|| unusable(flag, path))
+}
+
+/// Writes the file that `flag` names, or that is in the folder that it names.
+pub(crate) fn write(flag: &str, path: &Path, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| unusable(flag, path))
+}
+
+fn unusable(flag: &str, path: &Path) -> String {
+    format!("{flag}: cannot write {}", path.display())
+}
