@@ -71,7 +71,11 @@ fn sizes_and_numbers_that_cannot_be() {
             ("--steps 0", "--steps 0: there is nothing to measure"),
         ],
     );
-    refused(folder.path(), "tour", &[("--only nothing", "there are dp, ")]);
+    refused(
+        folder.path(),
+        "tour",
+        &[("--only nothing", "nothing has this in its name; there are data, sums overlapped; ")],
+    );
 }
 
 #[test]

@@ -47,9 +47,9 @@ impl Record {
 }
 
 /// Takes out of a file what comes after step `done`: a run that was killed did steps after its last checkpoint, which
-/// are done again. Pipes and terminals have no past.
+/// are done again. Pipes, terminals and wherever `/dev/stdout` leads have no past.
 fn cut_back(path: &Path, done: u64) -> std::io::Result<Vec<f64>> {
-    if !path.is_file() {
+    if !path.is_file() || path.starts_with("/dev") {
         return Ok(Vec::new());
     }
     let (path, text) = (path.canonicalize()?, fs::read_to_string(path)?);

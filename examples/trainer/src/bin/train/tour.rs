@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (start, mut rows) = (Instant::now(), Vec::new());
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
-    let names = || stops().iter().map(|stop| stop.axis).collect::<Vec<_>>().join(", ");
+    let names = || stops().iter().map(|stop| stop.axis).collect::<Vec<_>>().join("; ");
     anyhow::ensure!(
         stops().iter().any(|stop| wanted(stop.axis)),
         "nothing has this in its name; there are {}",
