@@ -21,6 +21,7 @@ use crate::math::Number;
 use crate::norm::Before;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
 
 /// A 16-bit float.
@@ -144,7 +145,7 @@ impl<H: Half> Device<f32> for Rounded<H> {
 }
 
 /// What the loss is multiplied by before the backward pass, so that gradients are neither too large nor too small.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Scale {
     /// The factor: a power of two, so that nothing is rounded by it.
     pub factor: f64,

@@ -66,6 +66,10 @@ impl Store<f32> for Mistaken {
         self.inner.copies()
     }
 
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         self.inner.weights(unit)
     }
