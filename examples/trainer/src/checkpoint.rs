@@ -96,6 +96,9 @@ pub enum Error {
         /// What this run has.
         ours: String,
     },
+    /// Ranks [train apart](crate::local_sgd).
+    #[error("ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding")]
+    Apart,
     /// Another rank could not write its part; it says why.
     #[error("rank {0} could not write its part")]
     Rank(usize),
@@ -110,6 +113,9 @@ pub enum Error {
 /// # Errors
 /// [`Error`]; no checkpoint appears then.
 pub fn save(session: &mut Session<f32>, world: &Group, copy: Slice, folder: &Path) -> Result<PathBuf, Error> {
+    if session.store.apart() {
+        return Err(Error::Apart);
+    }
     let place = folder.join(format!("step-{:08}", session.step));
     let partial = place.with_extension("partial");
     let file = partial.join(format!("rank-{:03}.safetensors", world.rank()));

@@ -62,7 +62,7 @@ pub struct Worker<T> {
     pub plan: Plan,
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last dealt out.
     tally: Vec<u64>,
-    peers: Peers,
+    peers: Peers<T>,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
     /// What times are counted from: all ranks were here together.
@@ -238,6 +238,7 @@ impl Worker<f32> {
     pub fn narrow<H: Half>(&mut self, seed: u64) {
         let (setup, groups, weights) = (&self.setup, &self.groups, self.session.store.layout().initial(seed));
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
+        self.peers.narrow::<H>();
     }
 }
 

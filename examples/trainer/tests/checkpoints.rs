@@ -177,6 +177,17 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
 }
 
 #[test]
+fn ranks_that_train_apart_cannot_be_saved_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = Communicator::run_local(2, |comm| {
+        let group = Group::new(comm, Order::Ranks);
+        let mut session = recipe(1).session(&group, Sharding::Local { every: 2 });
+        save(&mut session, &group, group.slice(), folder.path()).unwrap_err()
+    });
+    assert!(errors.iter().all(|error| matches!(error, Error::Apart)), "{errors:?}");
+}
+
+#[test]
 fn exported_tensors_have_names_and_shapes() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = run(&recipe(1), 4, Sharding::Zero2, folder.path());
