@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod export;
 mod options;
 mod outputs;
 mod plan;
 mod progress;
 mod ranks;
 mod record;
-mod resume;
 mod run;
 mod tour;
 
@@ -28,6 +28,8 @@ enum Command {
     Tour(tour::Args),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
+    /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other tools read.
+    Export(export::Args),
     /// Draw pipelines, and say how much of their time ranks wait.
     Plan(plan::Args),
     /// Which axes go together, and why the others do not.
@@ -49,6 +51,7 @@ fn obey(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => ranks::start(&args.resolve()?),
         Command::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
         Command::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
+        Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::draw(&args),
         Command::Combine => {
             plan::combinations();

@@ -4,11 +4,10 @@ use crate::options::{Job, Precision};
 use crate::outputs;
 use crate::progress::{Progress, split};
 use crate::record::Record;
-use crate::resume::resume;
 use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::checkpoint::save;
+use maypole_trainer::checkpoint::{Source, latest, load, manifest, save};
 use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
@@ -33,7 +32,14 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     if me == 0 {
         print!("{} parameters; {}", job.config.parameters(), job.setup.mesh.map());
     }
-    resume(&mut worker, job)?;
+    if let Some(place) = job.save.as_deref().and_then(latest) {
+        load(&mut worker.session, &place)?;
+        if me == 0 {
+            let before = manifest(&place)?.source;
+            let same = before.is_none_or(|before| Some(before) == worker.session.source);
+            println!("from {}{}", place.display(), if same { "" } else { ", which has learnt from other rows" });
+        }
+    }
     let (losses, last) = train(&mut worker, job)?;
     let first = worker.session.step - losses.len() as u64;
     report(&mut worker, &last, job, &losses, first)?;
@@ -52,6 +58,7 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     }
     let session = &mut worker.session;
     session.clip = job.clip;
+    session.source = Some(Source { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
     session.gpt.recompute = job.recompute;
     session.scale = (job.precision == Precision::F16).then(Scale::default);
 }
@@ -69,12 +76,10 @@ struct Last {
     spans: Vec<Span>,
     wall: Duration,
     loss: f64,
-    /// Steps of this run up to it.
-    steps: u64,
 }
 
 fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)> {
-    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, loss: 0.0, steps: 0 };
+    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, loss: 0.0 };
     let steps = job.schedule.steps;
     let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps);
     let (mut record, mut losses) =
@@ -85,7 +90,7 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
         let (start, began) = (worker.session.timeline.now(), Instant::now());
         let outcome = worker.step(&job.text, job.rows)?;
         let (wall, loss) = (began.elapsed(), outcome.report.loss);
-        last = Last { spans: spans(worker, &outcome, start), wall, loss, steps: last.steps + 1 };
+        last = Last { spans: spans(worker, &outcome, start), wall, loss };
         losses.push(loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, loss, tokens, &last.spans, last.wall);
@@ -161,7 +166,7 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
         );
     }
     if let Some(Scale { factor, skipped, .. }) = worker.session.scale {
-        let steps = last.steps;
+        let steps = worker.session.step;
         println!("{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}");
     }
     // There is none right after a move.
