@@ -55,19 +55,37 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Sends a signal to a process.
+fn signal(name: &str, number: u32) {
+    Command::new("kill").args([&format!("-{name}"), &number.to_string()]).status().unwrap();
+}
+
+/// What a test that fails does not leave behind.
+struct Started(Vec<u32>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.iter().filter(|number| runs(**number)).for_each(|number| signal("KILL", *number));
+        }
+    }
+}
+
 #[test]
 fn ranks_end_with_the_process_that_started_them_whatever_ends_it() {
-    for signal in ["KILL", "TERM"] {
+    for end in ["KILL", "TERM"] {
         let folder = tempfile::tempdir().unwrap();
         let losses = folder.path().join("losses.jsonl");
         let mut train = Command::new(env!("CARGO_BIN_EXE_train"));
         train.args(["run", "--processes", "--mesh=dp=2", "--width=16", "--layers=1", "--steps=100000000"]);
         let mut parent =
             train.arg("--losses").arg(&losses).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut started = Started(vec![parent.id()]);
         wait_until("the first step", || fs::metadata(&losses).is_ok_and(|file| file.len() > 0));
         let ranks = children(parent.id());
+        started.0.extend(&ranks);
         assert!(ranks.len() == 2 && ranks.iter().all(|rank| runs(*rank)), "{ranks:?}");
-        Command::new("kill").args([&format!("-{signal}"), &parent.id().to_string()]).status().unwrap();
+        signal(end, parent.id());
         assert!(!parent.wait().unwrap().success());
         wait_until("the end of the ranks", || !ranks.iter().any(|rank| runs(*rank)));
     }
