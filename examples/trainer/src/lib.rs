@@ -106,6 +106,7 @@ pub mod store;
 pub mod theory;
 pub mod timeline;
 pub mod tour;
+mod tour_bits;
 mod tour_data;
 pub mod tour_mesh;
 pub mod tour_row;

@@ -1,14 +1,15 @@
 //! `train tour`.
 
+use anyhow::Context;
 use maypole_trainer::tour::stops;
-use maypole_trainer::tour_row::heading;
+use maypole_trainer::tour_row::{NOTE, heading};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write the rows to this file too, one JSON object a line.
+    /// Write the rows to this file too: a JSON array with one object a row.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Only what has this in its name.
@@ -26,9 +27,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{}", row.line());
         rows.push(row);
     }
+    println!("{NOTE}");
     if let Some(path) = &args.json {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-        fs::write(path, lines.join("\n") + "\n")?;
+        let array = format!("[\n{}\n]\n", lines.join(",\n"));
+        fs::write(path, array).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let (all, good) = (rows.len(), rows.iter().filter(|row| row.pass).count());
     println!(
