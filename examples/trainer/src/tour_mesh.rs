@@ -52,7 +52,8 @@ pub struct Stop {
     pub text: fn(&Config) -> Text,
     /// What losses (as a part of the loss) and weights may differ by from those of one process; its very bits, if 0.
     pub bound: f64,
-    /// What else is compared to the bit, and whether it is equal.
+    /// What else is compared to the bit, and whether it is equal: the forward pass with that of one process, or the run with
+    /// one on another mesh.
     pub also: Option<(&'static str, fn(&Stop) -> Result<bool>)>,
     /// The step after which experts move.
     pub rebalance: Option<u64>,

@@ -132,6 +132,20 @@ fn experts_move_while_a_model_trains() {
 }
 
 #[test]
+fn the_tours_rows_are_one_json_array() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
+    assert!(output.status.success() && said(&output).contains("2 of 2 are as one process"), "{}", said(&output));
+    let text = fs::read_to_string(folder.path().join("rows.json")).unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        rows.iter().map(|row| row["axis"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["ZeRO-2", "ZeRO-2, micro-batches"]
+    );
+    assert!(text.starts_with("[\n{\"axis\":\"ZeRO-2\",\"mesh\":\"dp=2\",\"ranks\":2,"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "widht = 3\n").unwrap();

@@ -1,6 +1,8 @@
 //! Every stop of the tour is as one process, and holds and sends what theory says.
 
+use maypole_trainer::fault::Fault;
 use maypole_trainer::tour::stops;
+use maypole_trainer::tour_mesh;
 use maypole_trainer::tour_row::heading;
 use std::collections::BTreeSet;
 
@@ -13,6 +15,23 @@ fn every_stop_holds() {
         assert!(row.pass, "{row:?}");
         let pipeline = row.mesh.contains("pp=");
         assert_eq!((row.bubble > 0.0, row.bubble_theory > 0.0), (pipeline, pipeline), "{row:?}");
+    }
+}
+
+/// What is wrong on one rank alone, or with one token alone, is not lost among the others.
+#[test]
+fn a_mistake_fails_its_row() {
+    for (axis, fault) in [
+        // The last of the tokens that were learnt, since ranks do not divide how many there are.
+        ("tensor, byte pairs", Fault::VocabularyRemainder),
+        ("tensor, tokens divided", Fault::NormsNotSummed),
+        ("context, Ulysses", Fault::HeadsSwapped),
+        ("data, pipeline, tensor", Fault::MicrosSwapped),
+    ] {
+        let mut stop = tour_mesh::stops().into_iter().find(|stop| stop.axis == axis).unwrap();
+        stop.setup.fault = Some(fault);
+        let row = stop.run(2).unwrap();
+        assert!(!row.pass && row.difference > stop.bound, "{row:?}");
     }
 }
 
