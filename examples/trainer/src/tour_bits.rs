@@ -28,7 +28,8 @@ pub(crate) fn tokens_divided_or_not(stop: &Stop) -> Result<bool> {
 
 /// A head is computed whole, wherever: what is attended to is what one process attends to.
 pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
-    let (config, division, ranks) = (&stop.config, stop.setup.division, stop.setup.mesh.size(Axis::Cp));
+    let (config, ranks) = (&stop.config, stop.setup.mesh.size(Axis::Cp));
+    let Setup { division, fault, .. } = stop.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();
@@ -41,7 +42,7 @@ pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
             let token = |row: &[f32], at: usize| row.chunks_exact(row.len() / config.context).nth(at).unwrap().to_vec();
             rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at))).collect::<Vec<f32>>()
         };
-        let mine = Ulysses { group, division, fault: None }.forward(&Cpu, heads, &part(&qkv))?.0;
+        let mine = Ulysses { group, division, fault }.forward(&Cpu, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
     let same: Vec<bool> = Communicator::run_local(ranks, rank).into_iter().collect::<Result<_>>()?;

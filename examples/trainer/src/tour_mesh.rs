@@ -39,6 +39,9 @@ const EXPERTS: f64 = 1e-6;
 /// unequal, and processor time is measured with others at work.
 const NEAR: f64 = 0.25;
 
+/// Compares a stop with another way to compute the same.
+pub type Same = fn(&Stop) -> Result<bool>;
+
 /// What is run for one row.
 #[derive(Clone, Debug)]
 pub struct Stop {
@@ -54,7 +57,7 @@ pub struct Stop {
     pub bound: f64,
     /// What else is compared to the bit, and whether it is equal: the forward pass with that of one process, or the run with
     /// one on another mesh.
-    pub also: Option<(&'static str, fn(&Stop) -> Result<bool>)>,
+    pub also: Option<(&'static str, Same)>,
     /// The step after which experts move.
     pub rebalance: Option<u64>,
 }
