@@ -112,7 +112,7 @@ options! {
     save_every: u64,
     /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on appends to it.
     losses: PathBuf,
-    /// Where pictures go: loss.svg and timeline.svg.
+    /// Where pictures go: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
     sample: usize,
