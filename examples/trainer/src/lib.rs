@@ -32,7 +32,7 @@
 //! | [`shards`], [`zero1`], [`zero2`], [`fsdp`], [`sharding`] | optimizer, gradients, weights in parts |
 //! | [`clip`] | the norm of a gradient that nobody has whole |
 //! | [`local_sgd`] | weights averaged now and then |
-//! | [`session`], [`timeline`] | the step, and where its time goes |
+//! | [`session`], [`timeline`], [`bubble`] | the step, and where its time goes |
 //! | [`judge`], [`sample`], [`chart`] | the loss on what it has not seen; text from a model; pictures of a run |
 //! | [`precision`] | 16 bits for layers, 32 for weights |
 //! | [`reshard`], [`checkpoint`] | from any mesh to any other; to disk and back |
@@ -49,6 +49,7 @@ pub mod axes;
 pub mod bench;
 pub mod block;
 pub mod bpe;
+pub mod bubble;
 pub mod chart;
 pub mod checkpoint;
 pub mod clip;
@@ -105,6 +106,7 @@ pub mod store;
 pub mod theory;
 pub mod timeline;
 pub mod tour;
+mod tour_bits;
 mod tour_data;
 pub mod tour_mesh;
 pub mod tour_row;

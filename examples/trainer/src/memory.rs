@@ -65,13 +65,6 @@ impl Memory {
     pub fn total(self) -> usize {
         self.weights + self.gradients + self.optimizer
     }
-
-    /// True if each is as it should be, up to the one number a unit by which parts may differ.
-    pub fn is_close(self, theory: Self, units: usize) -> bool {
-        let pairs =
-            [(self.weights, theory.weights), (self.gradients, theory.gradients), (self.optimizer, theory.optimizer)];
-        pairs.into_iter().all(|(measured, theory)| measured.abs_diff(theory) <= 12 * units)
-    }
 }
 
 /// Numbers that leave each rank of a ring in one step, for `parameters` parameters over `ranks` ranks.

@@ -17,7 +17,7 @@ pub enum Kind {
     Update,
     /// Waiting for a collective: communication that nothing hides.
     Wait,
-    /// Waiting for the neighbour in the pipeline: the bubble.
+    /// Waiting for other stages of the pipeline: the bubble ([`crate::bubble`]).
     Bubble,
     /// A collective at work while this rank may compute.
     Communication,

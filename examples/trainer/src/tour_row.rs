@@ -6,7 +6,7 @@
 use crate::memory::Memory;
 use serde::Serialize;
 
-/// What came of one configuration. Bytes are of one rank, those of the wire of one step too.
+/// What came of one configuration. Bytes are those of rank 0, and of the wire in one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "each measurement stands beside the theory of it, under the same name")]
 pub struct Row {
@@ -20,7 +20,8 @@ pub struct Row {
     pub criterion: String,
     /// The greatest difference that the criterion is about.
     pub difference: f64,
-    /// Whether it is met, and bytes are as theory says.
+    /// Whether it is met, the bytes of every rank are to the byte what theory says of that rank, and a bubble is within a
+    /// quarter of all time of theory.
     pub pass: bool,
     pub params_bytes: u64,
     pub params_bytes_theory: u64,
@@ -31,12 +32,21 @@ pub struct Row {
     /// Payload.
     pub wire_bytes: u64,
     pub wire_bytes_theory: u64,
-    /// The share of a pipeline's time in which a rank waits; 0 without a pipeline.
+    /// The share of a pipeline's time in which a rank waits; 0 without a pipeline. Not by the clock, since ranks share the
+    /// cores of a small machine and wait for those too: it is that of the plan that was executed, replayed with the measured
+    /// processor time of each operation.
     pub bubble: f64,
+    /// By the formula for stages that are equal.
     pub bubble_theory: f64,
     /// Wall time of the training that is shown, without that of the one process it is compared with.
     pub seconds: f64,
 }
+
+/// What is to be said below all rows.
+pub const NOTE: &str = "\
+bytes are those of rank 0; of every rank they are to the byte what theory says of it, or the row fails
+bubble: the plan that was executed, replayed with the measured processor time of each operation (ranks share cores here),
+beside the formula for equal stages; further than 25 % of the time from it the row fails";
 
 /// The line above all rows.
 pub fn heading() -> String {

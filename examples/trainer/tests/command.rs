@@ -78,6 +78,33 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     assert_eq!(resumed, whole);
 }
 
+/// Both stages of a pipeline wait for one another, and say so: the last one too, whose wait comes after its last pass.
+#[test]
+fn idle_stages_are_a_bubble_and_not_communication() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "run --mesh pp=2 --pipeline gpipe --micros 2 --steps 4 --sample 0 --svg pictures";
+    let output = train(folder.path(), &words.split(' ').collect::<Vec<_>>());
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let percent =
+        |line: &str, what: &str| -> Option<f64> { line.split_once(what)?.1.split_whitespace().next()?.parse().ok() };
+    let ranks: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ") && line.contains("compute")).collect();
+    assert_eq!(ranks.len(), 2, "{text}");
+    let [picture, timeline] = ["pipeline", "timeline"]
+        .map(|name| fs::read_to_string(folder.path().join("pictures").join(name).with_extension("svg")).unwrap());
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for line in ranks {
+        let what = if cores < 2 { "waiting for other stages " } else { "bubble " };
+        let (idle, exposed) = (percent(line, what).unwrap(), percent(line, "exposed communication ").unwrap());
+        // A third by the formula; others may want the cores meanwhile.
+        assert!(idle > 5.0 && idle > exposed, "{line}");
+        assert_eq!(line.contains("time-shared"), cores < 2, "{line}");
+    }
+    assert_eq!(timeline.contains("time-shared"), cores < 2);
+    assert_eq!(picture.matches("stroke").count(), 2 * 2 * 2, "a box for each operation");
+    assert!(picture.contains("by formula idle 33.3 % (idle "), "{picture}");
+}
+
 #[test]
 fn experts_move_while_a_model_trains() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,6 +129,20 @@ fn experts_move_while_a_model_trains() {
         moving.lines().filter(|line| line.contains("rows of the busiest rank over the mean")).collect();
     assert!(told.len() == 3 && told[0].starts_with("after step 2: "), "{moving}");
     assert!(told.iter().any(|line| line.contains("->")), "somebody moves: {told:?}");
+}
+
+#[test]
+fn the_tours_rows_are_one_json_array() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
+    assert!(output.status.success() && said(&output).contains("2 of 2 are as one process"), "{}", said(&output));
+    let text = fs::read_to_string(folder.path().join("rows.json")).unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        rows.iter().map(|row| row["axis"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["ZeRO-2", "ZeRO-2, micro-batches"]
+    );
+    assert!(text.starts_with("[\n{\"axis\":\"ZeRO-2\",\"mesh\":\"dp=2\",\"ranks\":2,"), "{text}");
 }
 
 #[test]

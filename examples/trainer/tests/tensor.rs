@@ -4,9 +4,14 @@ mod support;
 
 use maypole::Communicator;
 use maypole_trainer::axes::{Gates, Vocabulary};
+use maypole_trainer::bpe::Bpe;
+use maypole_trainer::data::Text;
+use maypole_trainer::fault::Fault;
 use maypole_trainer::group::{Group, Order};
+use maypole_trainer::hybrid::Worker;
 use maypole_trainer::layout::{Layout, Slice};
 use maypole_trainer::random::centred;
+use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::tp::Tensor;
 use maypole_trainer::vocab::Divided;
@@ -81,6 +86,38 @@ fn twenty_steps_end_where_one_process_ends() {
             }
         }
     }
+}
+
+/// A vocabulary is as large as a text makes it, and ranks do not divide 293: parts of it differ by a line, and so does what
+/// goes with them.
+#[test]
+fn a_learnt_vocabulary_of_any_size_is_divided() {
+    let play = &include_bytes!("../text/richard-iii.txt")[..20_000];
+    let (mut task, bpe) = (Task::small(), Bpe::learn(play, 293));
+    task.config.vocab = bpe.vocab();
+    let text = Text::new(bpe.encode(play), task.config.context, 1);
+    let losses = |setup: &Setup| -> Vec<f64> {
+        let rank = |comm| {
+            let by = (task.rule, Schedule::constant(task.rate));
+            let mut worker = Worker::<f64>::new(comm, &task.config, setup.clone(), 7, by).unwrap();
+            (0..10).map(|_| worker.step(&text, task.rows).unwrap().report.loss).collect()
+        };
+        Communicator::run_local(setup.mesh.world(), rank).remove(0)
+    };
+    let reference = losses(&Setup::default());
+    let far = |setup: &Setup| -> f64 {
+        let apart = losses(setup).into_iter().zip(&reference).map(|(a, b)| (a - b).abs() / b);
+        apart.fold(0.0, f64::max)
+    };
+    assert_eq!(task.config.vocab, 293);
+    let learnt = text.step(0, task.rows, 1)[0].targets.iter().filter(|token| **token >= 256).count();
+    assert!(learnt > 10, "{learnt} of the first targets are more than a byte");
+    for mesh in [mesh("tp=2"), mesh("tp=4"), mesh("dp=2,tp=2")] {
+        let error = far(&mesh);
+        assert!(error < 1e-12, "{}: {error:e}", mesh.mesh);
+    }
+    let wrong = far(&Setup { fault: Some(Fault::VocabularyRemainder), ..mesh("tp=2") });
+    assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
 }
 
 /// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same numbers. The gradients of

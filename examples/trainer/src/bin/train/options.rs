@@ -118,7 +118,7 @@ options! {
     /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on goes on with it, from the
     /// step of the checkpoint.
     losses: PathBuf,
-    /// Where pictures go: loss.svg and timeline.svg.
+    /// Where pictures go: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
     svg: PathBuf,
     /// Tokens to write at the end [default: 300].
     sample: usize,

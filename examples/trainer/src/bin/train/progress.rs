@@ -14,17 +14,19 @@ pub(crate) struct Progress {
     /// Lines instead of a bar: one every so many steps.
     lines: Option<u64>,
     quiet: bool,
+    /// Whether ranks share cores.
+    shared: bool,
 }
 
 impl Progress {
-    pub(crate) fn new(rank: usize, first: u64, steps: u64) -> Self {
+    pub(crate) fn new(rank: usize, first: u64, steps: u64, shared: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let quiet = rank != 0;
         let bar = if terminal && !quiet { ProgressBar::new(steps).with_position(first) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left");
         bar.set_style(style.expect("the template is right"));
         let lines = (!terminal).then_some((steps / 20).max(1));
-        Self { bar, began: Instant::now(), steps: 0, tokens: 0, lines, quiet }
+        Self { bar, began: Instant::now(), steps: 0, tokens: 0, lines, quiet, shared }
     }
 
     /// A step is done: its loss, its tokens, and what its time went into.
@@ -32,7 +34,7 @@ impl Progress {
         self.steps += 1;
         self.tokens += tokens;
         let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
-        let message = format!("loss {loss:.4}  {speed:.0} tokens/s  {}", split(spans, wall));
+        let message = format!("loss {loss:.4}  {speed:.0} tokens/s  {}", split(spans, wall, self.shared));
         if !self.quiet && self.lines.is_some_and(|every| step.is_multiple_of(every) || self.steps == 1) {
             println!("step {step:>6}  {message}");
         }
@@ -55,16 +57,16 @@ impl Progress {
     }
 }
 
-/// Shares of a time that is mostly compute.
-pub(crate) fn split(spans: &[Span], wall: Duration) -> String {
+/// Shares of a time that is mostly compute. Where ranks share cores, who waits for another stage may wait for a core that
+/// somebody else has: no pipeline's bubble.
+pub(crate) fn split(spans: &[Span], wall: Duration, shared: bool) -> String {
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
     let compute = 100.0 - share(wait) - share(bubble);
-    format!(
-        "compute {compute:.0} %  {} {:.0} %  {} {:.0} %",
-        Kind::Wait.name(),
-        share(wait),
-        Kind::Bubble.name(),
-        share(bubble)
-    )
+    let (exposed, idle) = (Kind::Wait.name(), share(bubble));
+    let idle = match shared && idle > 0.0 {
+        true => format!("waiting for other stages {idle:.0} % (ranks share cores: time-shared)"),
+        false => format!("{} {idle:.0} %", Kind::Bubble.name()),
+    };
+    format!("compute {compute:.0} %  {exposed} {:.0} %  {idle}", share(wait))
 }

@@ -7,25 +7,31 @@ use crate::record::Record;
 use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
+use maypole_trainer::bubble::account;
+use maypole_trainer::chart;
 use maypole_trainer::checkpoint::{Source, latest, load, manifest, save};
-use maypole_trainer::hybrid::{Outcome, Worker};
+use maypole_trainer::hybrid::Worker;
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
 use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::histogram;
 use maypole_trainer::moving::Move;
+use maypole_trainer::pp_draw::svg;
+use maypole_trainer::pp_trace::{Trace, simulate};
 use maypole_trainer::precision::Scale;
 use maypole_trainer::sample::{Draw, generate, whole_weights};
 use maypole_trainer::session::Session;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::timeline::{Kind, Span};
-use maypole_trainer::{chart, pp_plan};
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// Trains, saves, draws, judges and writes.
 pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
+    let shared = share_cores(comm.hosts());
     let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, (job.rule, job.schedule))?;
     prepare(&mut worker, job);
     let me = worker.groups.world.rank();
@@ -40,7 +46,7 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
             println!("from {}{}", place.display(), if same { "" } else { ", which has learnt from other rows" });
         }
     }
-    let (losses, last) = train(&mut worker, job)?;
+    let (losses, last) = train(&mut worker, job, shared)?;
     let first = worker.session.step - losses.len() as u64;
     report(&mut worker, &last, job, &losses, first)?;
     ensure!(last.loss.is_finite(), "the loss of step {} is not a number: {}", worker.session.step, remedy(job));
@@ -63,6 +69,12 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     session.scale = (job.precision == Precision::F16).then(Scale::default);
 }
 
+/// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are taken to be as this one.
+fn share_cores(hosts: &[usize]) -> bool {
+    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+    hosts.iter().any(|host| hosts.iter().filter(|other| *other == host).count() > cores)
+}
+
 /// What to try when a loss is no number any more.
 fn remedy(job: &Job) -> String {
     let rate = format!("try a --rate below {:?}", job.schedule.peak);
@@ -75,13 +87,17 @@ fn remedy(job: &Job) -> String {
 struct Last {
     spans: Vec<Span>,
     wall: Duration,
+    /// What all stages of this rank's pipeline did, if there was a step.
+    pipeline: Option<Trace>,
+    /// Whether ranks share cores.
+    shared: bool,
     loss: f64,
 }
 
-fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)> {
-    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, loss: 0.0 };
+fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(Vec<f64>, Last)> {
+    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
-    let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps);
+    let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps, shared);
     let (mut record, mut losses) =
         Record::new(job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0), worker.session.step)?;
     let tokens = (job.rows * job.config.context) as u64;
@@ -89,8 +105,13 @@ fn train(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<(Vec<f64>, Last)
     while worker.session.step < steps {
         let (start, began) = (worker.session.timeline.now(), Instant::now());
         let outcome = worker.step(&job.text, job.rows)?;
-        let (wall, loss) = (began.elapsed(), outcome.report.loss);
-        last = Last { spans: spans(worker, &outcome, start), wall, loss };
+        let (wall, noted) = (began.elapsed(), worker.session.timeline.take());
+        let loss = outcome.report.loss;
+        let pipeline = worker.gather_trace(&outcome)?;
+        // Telling one another is no part of a step.
+        worker.session.timeline.take();
+        let spans = account(noted, &outcome.trace, &pipeline, start);
+        last = Last { spans, wall, pipeline: Some(pipeline), shared, loss };
         losses.push(loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, loss, tokens, &last.spans, last.wall);
@@ -124,22 +145,6 @@ fn balance(moves: &[Move]) -> String {
     )
 }
 
-/// The spans of a step that began at `start` of the timeline: passes, holes between them, updates and waits.
-fn spans(worker: &Worker<f32>, outcome: &Outcome, start: Duration) -> Vec<Span> {
-    let mut spans = worker.session.timeline.take();
-    let mut end = Duration::ZERO;
-    for pass in &outcome.trace.spans {
-        let kind = if pass.op.pass == pp_plan::Pass::Forward { Kind::Forward } else { Kind::Backward };
-        let (from, to) = (Duration::from_secs_f64(pass.start), Duration::from_secs_f64(pass.end));
-        if outcome.trace.ranks > 1 && from > end {
-            spans.push(Span { kind: Kind::Bubble, start: start + end, end: start + from });
-        }
-        spans.push(Span { kind, start: start + from, end: start + to });
-        end = to;
-    }
-    spans
-}
-
 /// Bytes and time of every rank, and pictures.
 fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], first: u64) -> anyhow::Result<()> {
     let (world, memory) = (worker.groups.world.clone(), Memory::of(&worker.session));
@@ -162,7 +167,7 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
             mib(bytes[0]),
             mib(bytes[1]),
             mib(bytes[2]),
-            split(spans, Duration::from_secs_f64(walls[rank]))
+            split(spans, Duration::from_secs_f64(walls[rank]), last.shared)
         );
     }
     if let Some(Scale { factor, skipped, .. }) = worker.session.scale {
@@ -177,7 +182,12 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
         print!("tokens of all layers by place of an expert, since {since}:\n{}", histogram(&load, 40));
     }
     match &job.svg {
-        Some(folder) => draw(folder, &ranks, losses, first),
+        Some(folder) => {
+            let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
+            let title = format!("the last step, by rank{shared}");
+            draw(folder, &ranks, &title, losses, first)?;
+            draw_pipeline(folder, worker, last.pipeline.as_ref())
+        }
         None => Ok(()),
     }
 }
@@ -187,9 +197,25 @@ fn span(numbers: &[f64]) -> Span {
     Span { kind: Kind::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
 }
 
-fn draw(folder: &Path, ranks: &[Vec<Span>], losses: &[f64], first: u64) -> anyhow::Result<()> {
+fn draw(folder: &Path, ranks: &[Vec<Span>], title: &str, losses: &[f64], first: u64) -> anyhow::Result<()> {
     outputs::write("--svg", &folder.join("loss.svg"), chart::curve(losses, first + 1, "loss"))?;
-    outputs::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, "the last step, by rank"))
+    outputs::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, title))
+}
+
+/// The plan of rank 0's pipeline, if it is one of several stages, with the mean processor time of each operation in the last
+/// step: what it would be if nobody shared a core, and messages took no time.
+fn draw_pipeline(folder: &Path, worker: &Worker<f32>, measured: Option<&Trace>) -> anyhow::Result<()> {
+    let (plan, Setup { schedule, .. }) = (&worker.plan, &worker.setup);
+    let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
+    let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
+    let title = format!(
+        "{}, {} ranks, {} micro-batches, with the measured work of each operation: by formula idle {:.1} %",
+        schedule.name(),
+        plan.ranks,
+        plan.micros,
+        100.0 * schedule.idle(plan.ranks, plan.micros)
+    );
+    outputs::write("--svg", &folder.join("pipeline.svg"), svg(&replay, &title))
 }
 
 /// The whole model, trained, on rank 0 alone.

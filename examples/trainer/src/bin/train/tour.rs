@@ -2,13 +2,13 @@
 
 use crate::outputs;
 use maypole_trainer::tour::stops;
-use maypole_trainer::tour_row::heading;
+use maypole_trainer::tour_row::{NOTE, heading};
 use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write the rows to this file too, one JSON object a line.
+    /// Write the rows to this file too: a JSON array with one object a row.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Only what has this in its name.
@@ -33,15 +33,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{}", row.line());
         rows.push(row);
     }
+    println!("{NOTE}");
     if let Some(path) = &args.json {
         let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-        outputs::write("--json", path, lines.join("\n") + "\n")?;
+        let array = format!("[\n{}\n]\n", lines.join(",\n"));
+        outputs::write("--json", path, array)?;
     }
     let (all, good) = (rows.len(), rows.iter().filter(|row| row.pass).count());
     println!(
         "{good} of {all} are as one process, within what each criterion says; {:.0} s",
         start.elapsed().as_secs_f64()
     );
-    anyhow::ensure!(good == all && all > 0, "{} comparisons failed", all - good);
+    anyhow::ensure!(good == all, "{} comparisons failed", all - good);
     Ok(())
 }
