@@ -2,8 +2,9 @@
 
 mod support;
 
+use maypole_trainer::hybrid::Worker;
 use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::{Pass, Plan, Schedule};
+use maypole_trainer::pp_plan::{Pass, Schedule};
 use maypole_trainer::pp_trace::{equal_stages, simulate};
 use maypole_trainer::setup::Setup;
 use support::{Run, Task, alone, mesh, train, train_by};
@@ -49,7 +50,8 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
 /// What the rule on the order of backwards is for: the same sum in another order has other bits.
 #[test]
 fn backwards_in_another_order_end_in_other_bits() {
-    let reverse = |plan: &mut Plan| {
+    let reverse = |worker: &mut Worker<f32>| {
+        let plan = &mut worker.plan;
         for ops in &mut plan.ops {
             let first = ops.iter().position(|op| op.pass == Pass::Backward).unwrap();
             ops[first..].reverse();

@@ -13,13 +13,15 @@ use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
 use maypole_trainer::moving::Move;
 use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::Plan;
 use maypole_trainer::precision::Scale;
 use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::store::Bytes;
 use maypole_trainer::theory::Traffic;
+
+/// Of the weights.
+pub const SEED: u64 = 7;
 
 /// What is trained, and for how long.
 #[derive(Clone, Debug)]
@@ -110,8 +112,8 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
     train_by(task, setup, |_| ())
 }
 
-/// [`train`], after `change` had its way with each rank's plan.
-pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) + Sync) -> Run<T> {
+/// [`train`], after `change` had its way with each rank.
+pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Worker<T>) + Sync) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
     let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
     let ranks = Communicator::run_local(setup.mesh.world(), rank);
@@ -186,12 +188,12 @@ pub struct Seen {
     pub moves: Vec<Move>,
 }
 
-fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
+fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Worker<T>)) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
-    let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
+    let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     worker.session.scale = task.scale.then(Scale::default);
-    change(&mut worker.plan);
+    change(&mut worker);
     let (mut losses, mut last, mut sent, mut moves) = (Vec::new(), None, Traffic::default(), Vec::new());
     for _ in 0..task.steps {
         let before = worker.sent();
