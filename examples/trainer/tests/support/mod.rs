@@ -140,7 +140,7 @@ pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Worker
 }
 
 /// A number for the bits of each of a rank's pieces.
-fn prints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
+fn fingerprints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
     let mix =
         |print: u64, weight: &T| (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     layout.pieces().map(|piece| weights[piece.local..][..piece.len].iter().fold(0, mix)).collect()
@@ -209,7 +209,7 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
     worker.session.scale = task.scale.then(Scale::default);
     change(&mut worker);
     let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
-    let (mut moves, mut seen) = (Vec::new(), Vec::new());
+    let (mut moves, mut prints) = (Vec::new(), Vec::new());
     for _ in 0..task.steps {
         let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
@@ -221,17 +221,13 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
         }
         let store = &mut worker.session.store;
         let weights = store.all_weights()?;
-        seen.push(prints(store.layout(), &weights));
+        prints.push(fingerprints(store.layout(), &weights));
     }
     let store = &mut worker.session.store;
     let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    Ok((
-        losses,
-        worker.session.store.layout().clone(),
-        weights,
-        Seen { outcome, bytes, state, ledger, sent, moves, prints: seen },
-    ))
+    let seen = Seen { outcome, bytes, state, ledger, sent, moves, prints };
+    Ok((losses, store.layout().clone(), weights, seen))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.
