@@ -4,6 +4,7 @@
 //! there are as many tokens as wanted. A larger vocabulary makes shorter rows and a larger table, which is when splitting
 //! the table over ranks begins to pay.
 
+use crate::random::fingerprint;
 use std::collections::HashMap;
 
 /// A learnt vocabulary: the 256 bytes, then one token for each merge.
@@ -33,6 +34,11 @@ impl Bpe {
     /// How many tokens there are.
     pub fn vocab(&self) -> usize {
         256 + self.merges.len()
+    }
+
+    /// A number that stands for what each token is.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(self.merges.iter().flat_map(|(left, right)| [u64::from(*left), u64::from(*right)]))
     }
 
     /// The text as tokens: merges in the order in which they were learnt.

@@ -10,7 +10,7 @@
 //! while it writes leaves a folder that nobody reads.
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and rates are functions of the
-//! step, so there is no state besides. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
+//! step, so there is no state besides, but for the scale of losses in `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
 //! And experts [move](crate::moving) by loads that are counted from the last move on: a checkpoint of a step at which they
 //! did not move has lost the count, so that they may move otherwise, which changes losses by rounding alone.
 
@@ -18,12 +18,14 @@ use crate::config::Config;
 use crate::group::Group;
 use crate::layout::{Layout, Slice};
 use crate::optim::Rule;
+use crate::precision::Scale;
 use crate::reshard::{Pool, Run, runs};
 use crate::session::Session;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -40,10 +42,28 @@ pub struct Manifest {
     pub updates: u64,
     /// The optimizer.
     pub rule: Rule,
-    /// What losses are multiplied by, if they are.
-    pub scale: Option<f64>,
+    /// What losses are multiplied by, if they are, and what it was made of.
+    pub scale: Option<Scale>,
+    /// What it was trained on, if that was said.
+    pub source: Option<Source>,
     /// Files.
     pub ranks: usize,
+}
+
+/// Fingerprints of what a run trains on.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Source {
+    /// Of what tokens stand for: a model is of no use with others.
+    pub vocabulary: u64,
+    /// Of the text and of which rows are drawn: a run may go on with another text, but it does not go on as if it had not
+    /// stopped.
+    pub rows: u64,
+}
+
+impl Source {
+    fn vocabulary(&self) -> String {
+        format!("tokens of the vocabulary {:016x}", self.vocabulary)
+    }
 }
 
 /// Why a checkpoint was not written or read.
@@ -51,12 +71,12 @@ pub struct Manifest {
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be written or read. The disk's fault, or the path's.
-    #[error("{path}: {source}")]
+    #[error("{path}: {why}")]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// A file is not what this module writes.
     #[error("{path} is no part of a checkpoint: {why}")]
@@ -66,8 +86,8 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The checkpoint is of another model or another optimizer.
-    #[error("{path} was trained with {theirs}, not with {ours}")]
+    /// The checkpoint is of another model, another optimizer, or other tokens.
+    #[error("{path} has {theirs}, and this run {ours}: give it the same, or a folder of its own")]
     Other {
         /// Which.
         path: PathBuf,
@@ -76,6 +96,9 @@ pub enum Error {
         /// What this run has.
         ours: String,
     },
+    /// Ranks [train apart](crate::local_sgd).
+    #[error("ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding")]
+    Apart,
     /// Another rank could not write its part; it says why.
     #[error("rank {0} could not write its part")]
     Rank(usize),
@@ -90,6 +113,9 @@ pub enum Error {
 /// # Errors
 /// [`Error`]; no checkpoint appears then.
 pub fn save(session: &mut Session<f32>, world: &Group, copy: Slice, folder: &Path) -> Result<PathBuf, Error> {
+    if session.store.apart() {
+        return Err(Error::Apart);
+    }
     let place = folder.join(format!("step-{:08}", session.step));
     let partial = place.with_extension("partial");
     let file = partial.join(format!("rank-{:03}.safetensors", world.rank()));
@@ -118,7 +144,7 @@ fn agree(world: &Group, mine: Result<(), Error>) -> Result<(), Error> {
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     let path = path.to_owned();
-    move |source| Error::File { path: path.clone(), source }
+    move |why| Error::File { path: path.clone(), why }
 }
 
 /// Which runs of what this rank updates it writes, as parts of the flat buffer and of the optimizer's state.
@@ -160,9 +186,9 @@ fn write_part(session: &mut Session<f32>, copy: Slice, file: &Path) -> Result<()
 
 fn write_manifest(session: &Session<f32>, ranks: usize, folder: &Path) -> Result<(), Error> {
     let (config, path) = (session.store.layout().config.clone(), folder.join("manifest.json"));
-    let scale = session.scale.map(|scale| scale.factor);
-    let (step, updates, rule) = (session.step, session.optimizer.steps, session.optimizer.rule);
-    let manifest = Manifest { config, step, updates, rule, scale, ranks };
+    let Session { step, scale, source, .. } = *session;
+    let (updates, rule) = (session.optimizer.steps, session.optimizer.rule);
+    let manifest = Manifest { config, step, updates, rule, scale, source, ranks };
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
     fs::write(&path, text).and_then(|()| File::open(&path)?.sync_all()).map_err(failed(&path))
 }
@@ -205,8 +231,11 @@ pub fn manifest(place: &Path) -> Result<Manifest, Error> {
 pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
     let manifest = manifest(place)?;
     let layout = session.store.layout().clone();
-    same(place, &format!("{:?}", manifest.config), &format!("{:?}", layout.config))?;
-    same(place, &format!("{:?}", manifest.rule), &format!("{:?}", session.optimizer.rule))?;
+    same(place, &manifest.config, &layout.config)?;
+    same(place, &manifest.rule, &session.optimizer.rule)?;
+    if let (Some(theirs), Some(ours)) = (manifest.source, session.source) {
+        same(place, &theirs.vocabulary(), &ours.vocabulary())?;
+    }
     let pool = read_all(place, manifest.ranks)?;
     let mut owned = session.store.owned();
     let mut buffers: [Vec<f32>; 3] = Default::default();
@@ -222,17 +251,13 @@ pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
         (session.optimizer.first, session.optimizer.second) = (first, second);
     }
     (session.step, session.optimizer.steps) = (manifest.step, manifest.updates);
-    if let (Some(scale), Some(factor)) = (&mut session.scale, manifest.scale) {
-        scale.factor = factor;
-    }
+    session.scale = session.scale.map(|own| manifest.scale.unwrap_or(own));
     Ok(session.store.share()?)
 }
 
-fn same(path: &Path, theirs: &str, ours: &str) -> Result<(), Error> {
-    if theirs == ours {
-        return Ok(());
-    }
-    Err(Error::Other { path: path.to_owned(), theirs: theirs.to_owned(), ours: ours.to_owned() })
+fn same(path: &Path, theirs: &impl fmt::Display, ours: &impl fmt::Display) -> Result<(), Error> {
+    let (theirs, ours) = (theirs.to_string(), ours.to_string());
+    if theirs == ours { Ok(()) } else { Err(Error::Other { path: path.to_owned(), theirs, ours }) }
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {

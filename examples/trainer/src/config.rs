@@ -2,6 +2,7 @@
 
 use crate::layout::{Cut, Part, Start, Tensor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The sizes of a GPT.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -19,6 +20,14 @@ pub struct Config {
     pub layers: usize,
     /// Experts of each block's feed-forward part; 0 means one that is not chosen but always used.
     pub experts: usize,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vocab, context, width, heads, layers, experts } = self;
+        write!(out, "{layers} blocks of width {width} with {heads} heads and {experts} experts, ")?;
+        write!(out, "{vocab} different tokens, {context} in a row")
+    }
 }
 
 impl Default for Config {

@@ -6,7 +6,7 @@
 //!
 //! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from training.
 
-use crate::random::random;
+use crate::random::{fingerprint, random};
 use std::ops::Range;
 
 /// Rows of tokens and what comes after each, as one rank trains on them.
@@ -96,6 +96,11 @@ impl Text {
             let held = Self::new(held, self.context, self.seed);
             (self, held)
         })
+    }
+
+    /// A number that stands for all rows of the run.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(self.tokens.iter().map(|token| u64::from(*token)).chain([self.context as u64, self.seed]))
     }
 
     /// Rows number `rows` of the run; the weight of each token is `weight`.

@@ -62,7 +62,7 @@ pub struct Worker<T> {
     pub plan: Plan,
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last dealt out.
     tally: Vec<u64>,
-    peers: Peers,
+    peers: Peers<T>,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
     /// What times are counted from: all ranks were here together.
@@ -106,7 +106,7 @@ impl<T: Real> Worker<T> {
         let weights = layout.initial(seed);
         let store = store(layout, weights, &setup, &groups);
         let mut session = Session::new(gpt, store, rule, schedule, &groups.world);
-        session.norm = norm(&*session.store, &groups);
+        session.norm = norm(&*session.store, &groups)?;
         let peers = Peers::new(&groups.pp)?;
         let tally = vec![0; config.layers * config.experts];
         groups.world.sum(0.0)?;
@@ -238,6 +238,7 @@ impl Worker<f32> {
     pub fn narrow<H: Half>(&mut self, seed: u64) {
         let (setup, groups, weights) = (&self.setup, &self.groups, self.session.store.layout().initial(seed));
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
+        self.peers.narrow::<H>();
     }
 }
 
@@ -312,14 +313,17 @@ fn store<T: Number>(layout: Layout, weights: Vec<T>, setup: &Setup, groups: &Gro
     Box::new(Partial::new(inner, sums, setup.sharding, share))
 }
 
-/// The norm over the mesh: a parameter is brought by every rank that has the same one.
-fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Norm {
+/// The norm over the mesh, or over the ranks that train one model apart from others: a parameter is brought by every rank
+/// that has the same one.
+fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Result<Norm> {
+    let world = &groups.world;
+    let model = if store.apart() { world.split(groups.copies.rank(), world.rank())? } else { world.clone() };
     let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
     let brought = |entry: &Entry| {
         let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
         copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
     };
-    Norm::new(store.layout(), groups.world.clone(), brought)
+    Ok(Norm::new(store.layout(), model, brought))
 }
 
 /// A rank's stages while a step runs.

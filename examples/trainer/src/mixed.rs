@@ -68,6 +68,10 @@ impl<H: Half> Store<f32> for Mixed<H> {
         self.inner.copies()
     }
 
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         widen(&mut self.wide, self.inner.weights(unit)?);
         self.note();

@@ -6,6 +6,7 @@
 use crate::math::{Real, vectorized};
 use crate::store::Owned;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Which rule, with its constants.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
@@ -25,6 +26,17 @@ pub enum Rule {
         /// Which part of a weight goes, times the rate. All weights decay, those of norms and biases too.
         decay: f64,
     },
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sgd => write!(out, "plain SGD"),
+            Self::AdamW { beta1, beta2, epsilon, decay } => {
+                write!(out, "AdamW with beta1 {beta1}, beta2 {beta2}, epsilon {epsilon} and a decay of {decay}")
+            }
+        }
+    }
 }
 
 impl Rule {

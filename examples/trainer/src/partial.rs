@@ -72,6 +72,10 @@ impl<T: Number> Store<T> for Partial<T> {
         self.inner.copies()
     }
 
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
     fn weights(&mut self, unit: usize) -> Result<&[T]> {
         self.inner.weights(unit)
     }

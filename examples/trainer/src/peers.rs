@@ -5,10 +5,12 @@
 //! away and goes on computing, and takes one when it needs it. So a rank waits for work that is not done, never for a
 //! receiver that is busy.
 //!
-//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message. Cost: the message.
+//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message. Cost: the message, of
+//! half the bytes in mixed precision: what layers give are 16-bit numbers then, so nothing is lost.
 
 use crate::group::Group;
 use crate::math::Real;
+use crate::precision::Half;
 use maypole::{Communicator, Result};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,21 +18,59 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
 /// The links of one rank: none to others in a pipeline of one.
-#[derive(Debug, Default)]
-pub struct Peers {
+#[derive(Debug)]
+pub struct Peers<T> {
     /// To the next rank, and from the previous.
     forward: [Option<Communicator>; 2],
     /// To the previous rank, and from the next.
     backward: [Option<Communicator>; 2],
+    wire: Wire<T>,
 }
 
-impl Peers {
+/// How numbers travel.
+#[derive(Clone, Copy, Debug)]
+struct Wire<T> {
+    send: fn(&mut Communicator, &[T]) -> Result<()>,
+    receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
+}
+
+/// As they are.
+fn plain<T: Real>() -> Wire<T> {
+    Wire { send: |link, data| link.send(data, 1, 0), receive: |link, data| link.recv(data, 0, 0) }
+}
+
+/// As 16-bit numbers, which they must be.
+fn narrow<H: Half>() -> Wire<f32> {
+    Wire {
+        send: |link, data| {
+            let mut half = vec![H::zero(); data.len()];
+            H::narrow(&mut half, data);
+            link.send(&half, 1, 0)
+        },
+        receive: |link, data| {
+            let mut half = vec![H::zero(); data.len()];
+            link.recv(&mut half, 0, 0)?;
+            H::widen(data, &half);
+            Ok(())
+        },
+    }
+}
+
+impl Peers<f32> {
+    /// From now on numbers travel in 16 bits; those that 16 bits do not hold are rounded.
+    pub fn narrow<H: Half>(&mut self) {
+        self.wire = narrow::<H>();
+    }
+}
+
+impl<T: Real> Peers<T> {
     /// Joins the neighbours in the ring of `ranks`. Collective.
     ///
     /// # Errors
     /// As the library's `split`.
     pub fn new(ranks: &Group) -> Result<Self> {
-        let (rank, world, mut peers) = (ranks.rank(), ranks.world(), Self::default());
+        let (rank, world) = (ranks.rank(), ranks.world());
+        let mut peers = Self { forward: [None, None], backward: [None, None], wire: plain() };
         if world == 1 {
             return Ok(peers);
         }
@@ -59,23 +99,24 @@ impl Peers {
     /// each in the order in which their sender makes them. A message has `length` numbers.
     ///
     /// If this rank gives fewer, because its step failed, the neighbours are told instead of waiting in vain, and fail too.
-    pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope, T: Real>(
+    pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope>(
         &'scope mut self,
         scope: &'scope Scope<'scope, '_>,
         (sent, received): ([usize; 2], [Vec<K>; 2]),
         length: usize,
     ) -> Mail<'scope, K, T> {
+        let Wire { send, receive } = self.wire;
         let mut mail = Mail { out: Vec::new(), coming: Vec::new(), arrived: HashMap::new(), threads: Vec::new() };
         let links = [&mut self.forward, &mut self.backward].into_iter().zip(sent);
         for (([out, coming], sent), keys) in links.zip(received) {
             if let Some(link) = out {
                 let (give, given) = channel::<Vec<T>>();
-                mail.threads.push(scope.spawn(move || send_all(link, sent, &given)));
+                mail.threads.push(scope.spawn(move || send_all(link, send, sent, &given)));
                 mail.out.push(give);
             }
             if let Some(link) = coming {
                 let (put, come) = channel();
-                mail.threads.push(scope.spawn(move || receive_all(link, keys, length, &put)));
+                mail.threads.push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
                 mail.coming.push(come);
             }
         }
@@ -83,25 +124,31 @@ impl Peers {
     }
 }
 
-fn send_all<T: Real>(link: &mut Communicator, count: usize, given: &Receiver<Vec<T>>) -> Result<()> {
+fn send_all<T>(
+    link: &mut Communicator,
+    send: fn(&mut Communicator, &[T]) -> Result<()>,
+    count: usize,
+    given: &Receiver<Vec<T>>,
+) -> Result<()> {
     let mut sent = 0;
     for data in given {
-        link.send(&data, 1, 0)?;
+        send(link, &data)?;
         sent += 1;
     }
     // A message of another length is an error at its receiver.
-    if sent < count { link.send::<T>(&[], 1, 0) } else { Ok(()) }
+    if sent < count { send(link, &[]) } else { Ok(()) }
 }
 
 fn receive_all<K, T: Real>(
     link: &mut Communicator,
+    receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
     keys: Vec<K>,
     length: usize,
     put: &Sender<(K, Vec<T>)>,
 ) -> Result<()> {
     for key in keys {
         let mut data = vec![T::zero(); length];
-        link.recv(&mut data, 0, 0)?;
+        receive(link, &mut data)?;
         // Nobody listens any more if the step has failed.
         let _ = put.send((key, data));
     }

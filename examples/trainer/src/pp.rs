@@ -49,7 +49,7 @@ pub trait Stages<T> {
 pub fn execute<T: Real>(
     plan: &Plan,
     rank: usize,
-    peers: &mut Peers,
+    peers: &mut Peers<T>,
     stages: &mut impl Stages<T>,
     length: usize,
     start: Instant,

@@ -2,11 +2,11 @@
 //!
 //! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients become 16-bit ones
 //!   ([`Mixed`]).
-//! * **Collective:** those of the sharding, of half the bytes; with `f16` one number more a rank and step, whether anything
-//!   overflowed.
+//! * **Collective:** those of the sharding, and messages of pipelines, of half the bytes; with `f16` one number more a rank
+//!   and step, whether anything overflowed.
 //! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations; this processor widens
-//!   numbers to multiply them, and exchanges activations wide, so it shows what 16 bits do to the *training*, to the
-//!   memory of weights and gradients, and to the bytes that data parallelism sends.
+//!   numbers to multiply them, and exchanges activations wide within layers, so it shows what 16 bits do to the *training*,
+//!   to the memory of weights and gradients, and to the bytes that data and pipeline parallelism send.
 //!
 //! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where many gradients lie. So the
 //! loss is multiplied by a [`Scale`] before the backward pass and gradients are divided by it after. The scale grows until
@@ -23,6 +23,7 @@ use crate::math::Number;
 use crate::norm::Before;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
 
 /// A 16-bit float.
@@ -150,7 +151,7 @@ impl<H: Half> Device<f32> for Rounded<H> {
 }
 
 /// What the loss is multiplied by before the backward pass, so that gradients are neither too large nor too small.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Scale {
     /// The factor: a power of two, so that nothing is rounded by it.
     pub factor: f64,

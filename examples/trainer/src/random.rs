@@ -11,6 +11,11 @@ pub fn random(seed: u64, index: u64) -> u64 {
     mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ index.wrapping_mul(0xd129_42f1_f293_e1d3))
 }
 
+/// A number that stands for `numbers` in their order: others have another one, but for a chance of 2^-64.
+pub fn fingerprint(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, random)
+}
+
 /// Between 0 and 1, never 1.
 pub fn uniform(seed: u64, index: u64) -> f64 {
     (random(seed, index) >> 11) as f64 / (1u64 << 53) as f64

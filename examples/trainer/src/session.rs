@@ -1,6 +1,7 @@
 //! A run on one rank: the model, its weights, its optimizer, and the step.
 
 use crate::accum::micro_batches;
+use crate::checkpoint::Source;
 use crate::clip::{Norm, factor};
 use crate::data::Batch;
 use crate::gpt::Gpt;
@@ -35,6 +36,8 @@ pub struct Session<T> {
     pub scale: Option<Scale>,
     /// The ranks whose losses add up to that of the batch.
     pub losses: Group,
+    /// What it trains on, if a checkpoint is to say so.
+    pub source: Option<Source>,
     /// Where the time goes.
     pub timeline: Timeline,
     /// Steps done.
@@ -55,11 +58,11 @@ pub struct Report {
 impl<T: Real> Session<T> {
     /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights are the store's.
     pub fn new(gpt: Gpt<T>, store: Box<dyn Store<T>>, rule: Rule, schedule: Schedule, data: &Group) -> Self {
-        let copies = store.copies();
-        let norm = Norm::new(store.layout(), data.clone(), |_| copies);
+        let (copies, apart) = (store.copies(), store.apart());
+        let norm = Norm::new(store.layout(), if apart { Group::alone() } else { data.clone() }, |_| copies);
         let timeline = data.timeline().clone();
         let (optimizer, losses) = (Optimizer::new(rule), data.clone());
-        Self { gpt, store, optimizer, schedule, norm, clip: None, scale: None, losses, timeline, step: 0 }
+        Self { gpt, store, optimizer, schedule, norm, clip: None, scale: None, losses, source: None, timeline, step: 0 }
     }
 
     /// One step over this rank's rows of the global batch, in as many micro-batches as are given.

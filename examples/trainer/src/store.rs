@@ -46,6 +46,11 @@ pub trait Store<T: Number> {
         1
     }
 
+    /// True if ranks have weights of their own, of which they make one model now and then: each is clipped by itself.
+    fn apart(&self) -> bool {
+        false
+    }
+
     /// The weights of unit number `unit`, whole, for its forward pass.
     ///
     /// # Errors

@@ -1,16 +1,19 @@
 //! Checkpoints: resumed runs go on to the bit, any sharding can read any other's, and nothing half written is read.
 
+use half::f16;
 use maypole::Communicator;
-use maypole_trainer::checkpoint::{self, Error, latest, load, save};
+use maypole_trainer::checkpoint::{self, Error, Source, latest, load, save};
 use maypole_trainer::config::Config;
 use maypole_trainer::group::{Group, Order};
 use maypole_trainer::optim::Rule;
+use maypole_trainer::precision::Scale;
 use maypole_trainer::schedule::{Schedule, Shape};
 use maypole_trainer::session::Session;
 use maypole_trainer::sharding::Sharding;
 use maypole_trainer::verify::{Outcome, Recipe};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 fn recipe(steps: u64) -> Recipe {
     let schedule = Schedule { shape: Shape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..Schedule::default() };
@@ -20,9 +23,21 @@ fn recipe(steps: u64) -> Recipe {
 
 /// Runs to step `steps` on `ranks` ranks, from the last checkpoint in `folder` if there is one, and leaves one there.
 fn run(recipe: &Recipe, ranks: usize, sharding: Sharding, folder: &Path) -> Outcome {
+    run_as(recipe, ranks, sharding, folder, |_, _| ())
+}
+
+/// The same with a session that was prepared.
+fn run_as(
+    recipe: &Recipe,
+    ranks: usize,
+    sharding: Sharding,
+    folder: &Path,
+    prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
+) -> Outcome {
     let outcomes = Communicator::run_local(ranks, |comm| {
         let group = Group::new(comm, Order::Ranks);
         let mut session = recipe.session(&group, sharding);
+        prepare(&mut session, &group);
         resume(&mut session, folder);
         // Nobody writes the next before everybody has read the last.
         group.sum(0.0).unwrap();
@@ -85,6 +100,28 @@ fn training_goes_on_on_another_mesh() {
     }
 }
 
+/// The scale of losses has a memory: how long nothing overflowed.
+#[test]
+fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
+    for sharding in [DATA, FSDP] {
+        let (whole, halves) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let run = |steps: u64, folder: &Path| {
+            let recipe = recipe(steps);
+            run_as(&recipe, 2, sharding, folder, |session, group| {
+                recipe.narrow::<f16>(session, sharding, group);
+                session.scale = Some(Scale { patience: 2, ..Scale::default() });
+            })
+        };
+        let (uninterrupted, first, second) = (run(6, whole.path()), run(3, halves.path()), run(6, halves.path()));
+        assert_eq!(uninterrupted.losses, [first.losses, second.losses].concat(), "{sharding:?}");
+        assert_eq!(uninterrupted.weights, second.weights, "{sharding:?}");
+        let [whole, halves] =
+            [whole, halves].map(|folder| checkpoint::manifest(&latest(folder.path()).unwrap()).unwrap());
+        assert_eq!(whole, halves);
+        assert_eq!(whole.scale.unwrap().factor, 8.0 * Scale::default().factor, "it doubled after 2, 4 and 6 steps");
+    }
+}
+
 #[test]
 fn what_is_half_written_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,6 +145,15 @@ fn damage_and_other_models_are_said() {
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
     assert!(matches!(fails(&other), Error::Other { .. }));
     assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), Error::Other { .. }));
+    let of = |vocabulary, rows| Some(Source { vocabulary, rows });
+    let (tokens, steps) = (tempfile::tempdir().unwrap(), recipe(1));
+    run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
+    let mut session = steps.session(&Group::alone(), DATA);
+    session.source = of(2, 1);
+    let error = load(&mut session, &latest(tokens.path()).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Other { .. }), "tokens stand for something else: {error}");
+    session.source = of(1, 2);
+    load(&mut session, &latest(tokens.path()).unwrap()).expect("another text may follow");
     let part = place.join("rank-001.safetensors");
     let bytes = fs::read(&part).unwrap();
     fs::write(&part, &bytes[..bytes.len() - 4]).unwrap();
@@ -131,6 +177,17 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
 }
 
 #[test]
+fn ranks_that_train_apart_cannot_be_saved_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = Communicator::run_local(2, |comm| {
+        let group = Group::new(comm, Order::Ranks);
+        let mut session = recipe(1).session(&group, Sharding::Local { every: 2 });
+        save(&mut session, &group, group.slice(), folder.path()).unwrap_err()
+    });
+    assert!(errors.iter().all(|error| matches!(error, Error::Apart)), "{errors:?}");
+}
+
+#[test]
 fn exported_tensors_have_names_and_shapes() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = run(&recipe(1), 4, Sharding::Zero2, folder.path());
@@ -142,4 +199,37 @@ fn exported_tensors_have_names_and_shapes() {
     let table: Vec<f32> =
         bytemuck::allocation::pod_collect_to_vec(tensors.tensor("embed.token.weight").unwrap().data());
     assert_eq!(table, outcome.weights[..table.len()]);
+}
+
+/// `train` with these words; what it said, and whether it went well.
+fn train(words: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_train")).args(words).env("MAYPOLE_TUNE", "off").output().unwrap();
+    (output.status.success(), [output.stdout, output.stderr].concat().into_iter().map(char::from).collect())
+}
+
+#[test]
+fn a_run_can_be_handed_to_other_tools_and_goes_on_with_its_own_tokens_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("rings"), "a ring of ranks, and a ring of rings. ".repeat(200)).unwrap();
+    fs::write(path("trees"), "two trees, three trees, no tree more. ".repeat(200)).unwrap();
+    let run = |text: &str, steps: &str| {
+        let (data, save) = (path(text), path("saved"));
+        let small = ["--width", "16", "--context", "16", "--layers", "1", "--sample", "0", "--bpe", "260"];
+        train(&[&["run", "--data", &data, "--save", &save, "--steps", steps], &small[..]].concat())
+    };
+    let (well, said) = run("rings", "2");
+    assert!(well, "{said}");
+    let (well, said) = run("trees", "4");
+    assert!(!well && said.contains("vocabulary"), "{said}");
+    let (well, said) = run("rings", "4");
+    assert!(well && said.contains("step-00000002"), "{said}");
+
+    let (well, said) = train(&["export", &path("saved"), &path("model.safetensors")]);
+    assert!(well && said.contains("step-00000004"), "{said}");
+    let bytes = fs::read(path("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.tensor("embed.token.weight").unwrap().shape(), [260, 16]);
+    let (well, said) = train(&["export", folder.path().to_str().unwrap(), &path("nothing")]);
+    assert!(!well && said.contains("no checkpoint"), "{said}");
 }

@@ -7,13 +7,14 @@ use maypole_trainer::verify::{First, Recipe};
 
 const WHOLE: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 
-fn adam(steps: u64) -> Recipe {
-    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps, ..Recipe::default() }
+/// The recipe of the criteria, 20 steps, with AdamW.
+fn adam() -> Recipe {
+    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), ..Recipe::default() }
 }
 
 #[test]
 fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum() {
-    let recipe = adam(3);
+    let recipe = adam();
     for ranks in [2, 4] {
         let alone = recipe.alone(ranks, 1, First::MicroBatches);
         for (bucket, overlap) in [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)] {
@@ -32,7 +33,7 @@ fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
 
 #[test]
 fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
-    let recipe = Recipe { steps: 5, ..Recipe::default() };
+    let recipe = Recipe::default();
     let outcome = recipe.ranks(2, 2, WHOLE);
     assert!(outcome.difference(&recipe.alone(2, 2, First::MicroBatches)).bitwise);
     let difference = outcome.difference(&recipe.alone(1, 1, First::MicroBatches));
@@ -41,7 +42,7 @@ fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
 
 #[test]
 fn every_form_of_zero_is_bitwise_data_parallelism() {
-    let recipe = adam(4);
+    let recipe = adam();
     for ranks in [2, 3] {
         let recipe = Recipe { rows: 6, ..recipe.clone() };
         let alone = recipe.alone(ranks, 1, First::MicroBatches);
@@ -59,7 +60,7 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
 
 #[test]
 fn shards_accumulate_over_micro_batches() {
-    let recipe = adam(3);
+    let recipe = adam();
     let [ranks_first, micro_first] = [First::Ranks, First::MicroBatches].map(|first| recipe.alone(2, 4, first));
     assert!(recipe.ranks(2, 4, Sharding::Zero1).difference(&micro_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Zero2).difference(&ranks_first).bitwise);

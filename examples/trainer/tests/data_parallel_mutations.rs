@@ -32,6 +32,8 @@ enum Mistake {
     SummedWithEachMicroBatch,
     /// Only the first micro-batch's gradients travel.
     SummedTooEarly,
+    /// With ZeRO-2: what a micro-batch brings to a shard replaces what was there.
+    ShardReplaced,
 }
 
 /// A store that makes a mistake.
@@ -66,6 +68,10 @@ impl Store<f32> for Mistaken {
         self.inner.copies()
     }
 
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         self.inner.weights(unit)
     }
@@ -76,6 +82,10 @@ impl Store<f32> for Mistaken {
 
     fn backward_begins(&mut self, last: bool) {
         self.last = last;
+        if self.mistake == Mistake::ShardReplaced {
+            self.inner.finish().unwrap();
+            self.change(|_, g| *g = 0.0);
+        }
         let sums = match self.mistake {
             Mistake::SummedWithEachMicroBatch => true,
             Mistake::SummedTooEarly => !last,
@@ -135,7 +145,8 @@ fn made(mistake: Mistake) -> Difference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let prepare = |session: &mut Session<f32>, group: &Group| {
         let layout = session.store.layout().clone();
-        let inner = DATA.store(layout.clone(), layout.initial(recipe.seed), group.clone());
+        let sharding = if mistake == Mistake::ShardReplaced { Sharding::Zero2 } else { DATA };
+        let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
         let (group, own, before) = (group.clone(), Vec::new(), Vec::new());
         session.store = Box::new(Mistaken { inner, group, mistake, own, before, last: false });
     };
@@ -202,6 +213,11 @@ fn sums_with_each_micro_batch_are_caught() {
 #[test]
 fn sums_before_the_last_micro_batch_are_caught() {
     caught(Mistake::SummedTooEarly);
+}
+
+#[test]
+fn a_shard_that_is_replaced_instead_of_added_to_is_caught() {
+    caught(Mistake::ShardReplaced);
 }
 
 #[test]

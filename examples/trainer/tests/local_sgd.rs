@@ -1,7 +1,9 @@
 //! Weights averaged now and then: local SGD against data parallelism and against a simulation in one process.
 
 use maypole_trainer::axes::Axes;
+use maypole_trainer::clip::{Norm, factor};
 use maypole_trainer::gpt::Gpt;
+use maypole_trainer::group::Group;
 use maypole_trainer::layout::Layout;
 use maypole_trainer::optim::{Optimizer, Rule};
 use maypole_trainer::schedule::Schedule;
@@ -19,8 +21,16 @@ fn averaging_after_every_step_of_sgd_is_data_parallelism() {
 
 #[test]
 fn averaging_now_and_then_is_bitwise_its_simulation() {
+    for clip in [None, Some(0.5)] {
+        compare_with_its_simulation(clip);
+    }
+}
+
+/// Each rank clips by the norm of what it has by itself.
+fn compare_with_its_simulation(clip: Option<f64>) {
     let (ranks, every) = (4, 3);
-    let recipe = Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps: 6, ..Recipe::default() };
+    let rule = if clip.is_some() { Rule::Sgd } else { Rule::ADAMW };
+    let recipe = Recipe { rule, schedule: Schedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
     let (layout, text) = (Layout::whole(&recipe.config), recipe.text());
@@ -28,13 +38,15 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
     let mut all: Vec<(Flat<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| (Flat::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule)))
         .collect();
-    let mut losses = Vec::new();
+    let (mut losses, own) = (Vec::new(), Norm::new(&layout, Group::alone(), |_| 1));
     for step in 0..recipe.steps {
         let mut loss = 0.0;
         for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {
             loss += gpt.train(store, &batch, true).unwrap();
             store.gradients.iter_mut().for_each(|g| *g *= ranks as f32);
-            optimizer.step(&mut store.owned(), 1e-3, 1.0);
+            let norm = own.of(&store.owned()).unwrap();
+            assert!(norm > 0.5, "there is nothing to clip");
+            optimizer.step(&mut store.owned(), 1e-3, factor(norm, clip));
             store.publish().unwrap();
         }
         losses.push(loss);

@@ -39,16 +39,45 @@ fn habitat(fault: Fault) -> (Task, Setup) {
     }
 }
 
-#[test]
-fn every_mistake_is_noticed() {
-    let missed: Vec<Fault> = Fault::ALL
-        .into_iter()
-        .filter(|fault| {
-            let (task, setup) = habitat(*fault);
-            !caught(&task, &setup, *fault)
-        })
-        .collect();
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+/// A test for each mistake, and one that none is without.
+macro_rules! noticed {
+    ($($name:ident: $fault:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            let (task, setup) = habitat(Fault::$fault);
+            assert!(caught(&task, &setup, Fault::$fault), "nobody noticed");
+        })*
+
+        #[test]
+        fn every_mistake_has_a_test() {
+            assert_eq!(Fault::ALL, [$(Fault::$fault),*]);
+        }
+    };
+}
+
+noticed! {
+    a_mean_over_ones_own_tokens: LocalMean,
+    gradients_that_stay_alone: GradientsAlone,
+    gradients_summed_over_the_wrong_axis: GradientsOverTensor,
+    an_average_for_a_sum: GradientsAveraged,
+    no_sum_after_a_row_parallel_layer: NoSumAfterRow,
+    no_sum_of_gradients_before_a_column_parallel_layer: NoSumBeforeColumn,
+    norms_that_are_not_summed_under_sequence_parallelism: NormsNotSummed,
+    a_vocabulary_without_its_remainder: VocabularyRemainder,
+    a_softmax_shifted_by_a_parts_maximum: VocabularyMaximum,
+    targets_of_the_next_micro_batch: MicrosSwapped,
+    activations_of_the_last_micro_batch: ActivationsStacked,
+    experts_summed_over_other_experts: ExpertsSummed,
+    outputs_of_experts_out_of_order: NotCombined,
+    gates_without_a_gradient: GatesForgotten,
+    a_balance_of_ones_own_groups: LocalBalance,
+    a_router_left_behind: RouterLeftBehind,
+    moments_left_behind: MomentsLeftBehind,
+    a_softmax_that_is_not_rescaled: NotRescaled,
+    gradients_of_keys_that_stay_abroad: NotSentHome,
+    the_mask_of_the_first_rank: MaskOfFirst,
+    positions_numbered_plainly: PlainPositions,
+    heads_in_the_order_of_ranks: HeadsSwapped,
 }
 
 #[test]

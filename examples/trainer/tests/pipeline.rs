@@ -2,12 +2,17 @@
 
 mod support;
 
+use half::bf16;
+use maypole::Communicator;
+use maypole_trainer::experts::Ledger;
 use maypole_trainer::hybrid::Worker;
 use maypole_trainer::optim::Rule;
 use maypole_trainer::pp_plan::{Pass, Schedule};
 use maypole_trainer::pp_trace::{equal_stages, simulate};
+use maypole_trainer::schedule::Schedule as RateSchedule;
 use maypole_trainer::setup::Setup;
-use support::{Run, Task, alone, mesh, train, train_by};
+use maypole_trainer::theory::Site;
+use support::{Run, Task, alone, mesh, text, train, train_by};
 
 const SCHEDULES: [Schedule; 3] = [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
 
@@ -45,6 +50,32 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
     }
     let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, Schedule::GPipe, 1))));
     assert!(loss < 1e-6 && weights < 1e-6, "micro-batches are the batch: loss {loss:e}, weights {weights:e}");
+}
+
+/// Layers give 16-bit numbers, so that messages of half the bytes lose nothing.
+#[test]
+fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
+    let task = Task::small();
+    let run = |setup: &Setup| {
+        let rank = |comm| {
+            let schedule = RateSchedule::constant(task.rate);
+            let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule)).unwrap();
+            worker.narrow::<bf16>(7);
+            let losses = (0..6).map(|_| worker.step(&text(&task.config), task.rows).unwrap().report.loss);
+            (losses.collect::<Vec<_>>(), worker.sent().pp)
+        };
+        Communicator::run_local(setup.mesh.world(), rank)
+    };
+    let alone = run(&Setup { micros: 4, ..Setup::default() }).swap_remove(0).0;
+    for schedule in SCHEDULES {
+        let setup = setup(2, schedule, 4);
+        for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {
+            assert_eq!(losses, alone, "{}", schedule.name());
+            let (place, config) = (setup.mesh.place(rank), &task.config);
+            let theory = Site { config, setup: &setup, place, rows: task.rows, element: 2 }.traffic(&Ledger::default());
+            assert_eq!(sent, 6 * theory.pp, "{}", schedule.name());
+        }
+    }
 }
 
 /// What the rule on the order of backwards is for: the same sum in another order has other bits.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod export;
 mod options;
 mod plan;
 mod progress;
@@ -26,6 +27,8 @@ enum Command {
     Tour(tour::Args),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
+    /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other tools read.
+    Export(export::Args),
     /// Draw pipelines, and say how much of their time ranks wait.
     Plan(plan::Args),
     /// Which axes go together, and why the others do not.
@@ -50,6 +53,7 @@ fn obey(command: Command) -> anyhow::Result<()> {
             bench::run(&args);
             Ok(())
         }
+        Command::Export(args) => export::run(&args),
         Command::Plan(args) => plan::draw(&args),
         Command::Combine => {
             plan::combinations();

@@ -6,7 +6,7 @@ use crate::record::Record;
 use anyhow::Context;
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::checkpoint::{latest, load, save};
+use maypole_trainer::checkpoint::{Source, latest, load, manifest, save};
 use maypole_trainer::hybrid::{Outcome, Worker};
 use maypole_trainer::judge::judge;
 use maypole_trainer::memory::Memory;
@@ -35,7 +35,9 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     if let Some(place) = job.save.as_deref().and_then(latest) {
         load(&mut worker.session, &place)?;
         if me == 0 {
-            println!("from {}", place.display());
+            let before = manifest(&place)?.source;
+            let same = before.is_none_or(|before| Some(before) == worker.session.source);
+            println!("from {}{}", place.display(), if same { "" } else { ", which has learnt from other rows" });
         }
     }
     let first = worker.session.step;
@@ -55,6 +57,7 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     }
     let session = &mut worker.session;
     session.clip = job.clip;
+    session.source = Some(Source { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
     session.gpt.recompute = job.recompute;
     session.scale = (job.precision == Precision::F16).then(Scale::default);
 }

@@ -1,0 +1,22 @@
+//! `train export`: what was trained, for other tools.
+
+use anyhow::Context;
+use maypole_trainer::checkpoint::{export, latest};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A checkpoint, or a folder of them, of which the last is taken.
+    checkpoint: PathBuf,
+    /// The file to write.
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { checkpoint, file } = args;
+    let place = if checkpoint.join("manifest.json").exists() { Some(checkpoint.clone()) } else { latest(checkpoint) };
+    let place = place.with_context(|| format!("there is no checkpoint in {}: see --save", checkpoint.display()))?;
+    export(&place, file)?;
+    println!("{} holds the weights of {}", file.display(), place.display());
+    Ok(())
+}
