@@ -49,20 +49,23 @@ pub struct Ring {
 
 impl<T: Real> Attention<T> for Ring {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
-    fn forward(&mut self, _: &dyn Device<T>, heads: Heads, qkv: &[T]) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let (y, logs) = Walk { ring: self, heads }.forward(qkv)?;
+    fn forward(&mut self, on: &dyn Device<T>, heads: Heads, qkv: &[T]) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+        let (mut y, logs) = Walk { ring: self, heads }.forward(qkv)?;
+        on.keep(&mut y);
         Ok((y, vec![logs]))
     }
 
     fn backward(
         &mut self,
-        _: &dyn Device<T>,
+        on: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
         (y, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        Walk { ring: self, heads }.backward(qkv, (y, &kept[0]), dy)
+        let mut dqkv = Walk { ring: self, heads }.backward(on, qkv, (y, &kept[0]), dy)?;
+        on.keep(&mut dqkv);
+        Ok(dqkv)
     }
 }
 
@@ -107,7 +110,7 @@ impl Walk<'_> {
         Ok((y, most))
     }
 
-    fn backward<T: Real>(&self, qkv: &[T], (y, logs): (&[T], &[T]), dy: &[T]) -> Result<Vec<T>> {
+    fn backward<T: Real>(&self, on: &dyn Device<T>, qkv: &[T], (y, logs): (&[T], &[T]), dy: &[T]) -> Result<Vec<T>> {
         let mut means = vec![T::zero(); logs.len()];
         let size = self.heads.size;
         self.for_each_output(qkv.len(), |line, output| {
@@ -120,7 +123,7 @@ impl Walk<'_> {
                 (kv, dkv) = (shift(&self.ring.group, &kv)?, shift(&self.ring.group, &dkv)?);
             }
             for meeting in self.meetings(step, qkv.len()) {
-                self.attend_backward(meeting, (qkv, &kv, dy), (logs, &means), (&mut dqkv, &mut dkv));
+                self.attend_backward(on, meeting, (qkv, &kv, dy), (logs, &means), (&mut dqkv, &mut dkv));
             }
         }
         if self.ring.fault != Some(Fault::NotSentHome) {
@@ -158,6 +161,7 @@ impl Walk<'_> {
     /// The terms of all gradients that one piece of keys gives.
     fn attend_backward<T: Real>(
         &self,
+        on: &dyn Device<T>,
         meeting: Meeting,
         (qkv, kv, dy): (&[T], &[T], &[T]),
         (logs, means): (&[T], &[T]),
@@ -166,16 +170,20 @@ impl Walk<'_> {
         let (width, size) = (self.heads.width(), self.heads.size);
         let Meeting { query, output, line, key, length, sight } = meeting;
         let (mut p, mut ds) = (self.scores(meeting, qkv, kv), vec![T::zero(); length * length]);
+        vectorized(|| {
+            for (i, p) in p.chunks_exact_mut(length).enumerate() {
+                let (seen, unseen) = p.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                exponentials(seen, logs[line + i]);
+                unseen.fill(T::zero());
+            }
+        });
+        on.keep(&mut p);
         let part = |of, stride| Matrix::strided(of, length, size, stride);
         let dy = part(&dy[output..], width);
         matmul(&mut ds, length, dy, part(&kv[key + width..], 2 * width).t(), 1.0, false);
         vectorized(|| {
-            for (i, (p, ds)) in p.chunks_exact_mut(length).zip(ds.chunks_exact_mut(length)).enumerate() {
-                let seen = if sight == Sight::Triangle { i + 1 } else { length };
-                let (log, mean) = (logs[line + i], means[line + i]);
-                exponentials(&mut p[..seen], log);
-                p[seen..].fill(T::zero());
-                ds.iter_mut().zip(&*p).for_each(|(ds, p)| *ds = *p * (*ds - mean));
+            for (i, (p, ds)) in p.chunks_exact(length).zip(ds.chunks_exact_mut(length)).enumerate() {
+                ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
             }
         });
         let (p, ds, scale) = (Matrix::new(&p, length), Matrix::new(&ds, length), self.scale());

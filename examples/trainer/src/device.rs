@@ -1,7 +1,8 @@
 //! What a device must be able to do so that a model can live on it: one method a layer, each way.
 //!
 //! The blocks of the model call a [`Device`] and never a layer's file, so that another device is one more `impl`. Memory
-//! is slices: a device with memory of its own brings memory that both sides reach.
+//! is slices: a device with memory of its own brings memory that both sides reach. What ranks compute together, part by
+//! part, is in the files of the axes, and no device's: they say where a layer of one process would have its result.
 
 use crate::attention::{self, Heads};
 use crate::math::{self, Real};
@@ -66,6 +67,12 @@ pub trait Device<T: Real>: Send + Sync + Debug {
 
     fn add(&self, y: &mut [T], x: &[T]) {
         math::add(y, x);
+    }
+
+    /// Numbers as this device keeps them, from those of a layer that ranks compute together: narrower ones, if it computes
+    /// in fewer bits than they have.
+    fn keep(&self, x: &mut [T]) {
+        let _ = x;
     }
 }
 

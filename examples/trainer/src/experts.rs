@@ -58,12 +58,23 @@ pub struct Ledger {
     pub loss: f64,
     /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model, layer by layer.
     pub load: Vec<u64>,
-    /// Choices that found their expert full.
-    pub dropped: usize,
+    /// Choices that found their expert full, in the order in which layers saw them.
+    pub dropped: Vec<Dropped>,
     /// Rows that went through the experts of this rank.
     pub here: usize,
     /// Rows that went to other ranks, and that came from other ranks.
     pub abroad: [usize; 2],
+}
+
+/// A choice that found its expert full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dropped {
+    /// The number of the layer in the whole model.
+    pub layer: usize,
+    /// Which token, of those of its micro-batch that this rank routes.
+    pub token: usize,
+    /// The expert.
+    pub expert: usize,
 }
 
 impl Experts {
@@ -84,7 +95,8 @@ impl Experts {
         let mut ledger = self.ledger.borrow_mut();
         let Some(layer) = ledger.coming.pop_front() else { return };
         ledger.loss += routed.loss * ledger.share;
-        ledger.dropped += routed.dropped();
+        let full = routed.choices.iter().filter(|choice| !choice.kept);
+        ledger.dropped.extend(full.map(|choice| Dropped { layer, token: choice.token, expert: choice.expert }));
         ledger.here += routes.load.iter().sum::<usize>();
         ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let (experts, load) = (self.router.experts, routed.load(self.router.experts));

@@ -34,6 +34,7 @@ pub struct Fsdp<T> {
     backward: bool,
     prefetch: bool,
     transient: usize,
+    gathered: usize,
 }
 
 impl<T: Number> Fsdp<T> {
@@ -59,6 +60,7 @@ impl<T: Number> Fsdp<T> {
             backward: false,
             prefetch,
             transient: 0,
+            gathered: 0,
         }
     }
 
@@ -86,11 +88,13 @@ impl<T: Number> Fsdp<T> {
 
     /// Counts what is here for a moment.
     fn note(&mut self) {
-        let units = [self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0)];
+        let (present, next) = (self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0));
         let sending = self.sending.as_ref().map(|it| it.0);
-        let len = |unit: Option<usize>| unit.map_or(0, |unit| self.shards.units[unit].len());
-        let elements = len(units[0]) + len(units[1]) + len(sending) + self.making.len();
-        self.transient = self.transient.max(elements * size_of::<T>());
+        let bytes = |unit: Option<usize>| unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>());
+        let gathered = bytes(present) + bytes(next);
+        let gradients = bytes(sending) + size_of_val(&*self.making);
+        self.gathered = self.gathered.max(gathered);
+        self.transient = self.transient.max(gathered + gradients);
     }
 
     /// Adds the sums that are under way to this rank's.
@@ -165,6 +169,6 @@ impl<T: Number> Store<T> for Fsdp<T> {
 
     fn bytes(&self) -> Bytes {
         let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, masters: 0, transient: self.transient }
+        Bytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
     }
 }

@@ -106,10 +106,11 @@ impl Router {
         gradient
     }
 
-    /// The most probable experts of a token; of equal ones the first.
+    /// The most probable experts of a token; of equal ones the first. Where a layer overflowed, probabilities are not
+    /// numbers: then the choice means nothing, but ranks still meet, and the loss tells them.
     fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<Choice<T>> {
         let mut order: Vec<usize> = (0..self.experts).collect();
-        order.sort_by(|a, b| row[*b].partial_cmp(&row[*a]).expect("a probability is a number"));
+        order.sort_by(|a, b| row[*b].wide().total_cmp(&row[*a].wide()));
         let choice = |expert| Choice { token, expert, gate: row[expert], kept: true };
         order.into_iter().take(self.top).map(choice).collect()
     }
@@ -233,6 +234,20 @@ mod tests {
         let (whole, more) = (router.route(&logits(16)), router.route(&logits(19)));
         assert!(more.choices[..32] == whole.choices[..] && more.loss == whole.loss && whole.dropped() > 0);
         assert_eq!((more.choices.len(), more.dropped()), (38, whole.dropped()));
+    }
+
+    /// What an overflow leaves: the tokens that it struck are routed somehow, the others as ever, and the loss says so.
+    #[test]
+    fn logits_that_are_no_numbers_are_routed_too() {
+        let router = Router { capacity: Some(0.75), group: 4, ..ROUTER };
+        let (numbers, mut struck) = (logits(16), logits(16));
+        (struck[1], struck[6], struck[11]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        struck[12..16].fill(f32::NEG_INFINITY);
+        let (whole, routed) = (router.route(&numbers), router.route(&struck));
+        assert!(routed.choices.chunks(2).all(|pair| pair[0].expert != pair[1].expert));
+        assert!(routed.choices[0].gate.is_nan() && routed.choices[2].gate.is_nan());
+        assert_eq!(routed.choices[8..], whole.choices[8..], "other groups do not notice");
+        assert!(routed.loss.is_nan() && whole.loss.is_finite());
     }
 
     #[test]

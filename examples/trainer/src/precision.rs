@@ -11,7 +11,9 @@
 //! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where many gradients lie. So the
 //! loss is multiplied by a [`Scale`] before the backward pass and gradients are divided by it after. The scale grows until
 //! something overflows; then that step is skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018).
-//! Activations and their gradients are rounded by [`Rounded`], a device.
+//! Activations and their gradients are rounded by [`Rounded`], a device, and at the same places whoever computes them. There
+//! is one difference: the terms of a sum over ranks ([`crate::tp`]) are each rounded before it, as on devices with 16-bit
+//! arithmetic, where one process rounds the sum.
 //!
 //! [`Mixed`]: crate::mixed::Mixed
 
@@ -134,6 +136,10 @@ impl<H: Half> Device<f32> for Rounded<H> {
     fn add(&self, y: &mut [f32], x: &[f32]) {
         Cpu.add(y, x);
         H::coarsen(y);
+    }
+
+    fn keep(&self, x: &mut [f32]) {
+        H::coarsen(x);
     }
 
     /// The loss itself is computed in 32 bits; its gradient is rounded like any other.

@@ -29,8 +29,10 @@ pub struct Bytes {
     pub gradients: usize,
     /// Of the 32-bit weights that 16-bit ones are rounded from, if there are any.
     pub masters: usize,
-    /// Of what was gathered for a unit and dropped again: the most at one time.
+    /// Of what was held for a unit and dropped again, weights and gradients: the most at one time.
     pub transient: usize,
+    /// Of weights of whole units alone, gathered and dropped again: the most at one time.
+    pub gathered: usize,
 }
 
 /// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then [`finish`](Self::finish),

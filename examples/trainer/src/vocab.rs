@@ -68,7 +68,7 @@ impl<T: Real> Vocabulary<T> for Divided {
         self.lines().start
     }
 
-    fn cross_entropy(&mut self, _: &dyn Device<T>, logits: &mut [T], targets: &[u32], weight: f64) -> Result<f64> {
+    fn cross_entropy(&mut self, on: &dyn Device<T>, logits: &mut [T], targets: &[u32], weight: f64) -> Result<f64> {
         let tokens = targets.len();
         let (mut most, mut sums) = (vec![T::min_value(); tokens], vec![T::zero(); 2 * tokens]);
         // With more ranks than lines some have none; they take part in the sums all the same.
@@ -94,6 +94,7 @@ impl<T: Real> Vocabulary<T> for Divided {
                 row[at] -= T::of(weight);
             }
         }
+        on.keep(logits);
         Ok(total(&most, &sums) * weight)
     }
 }

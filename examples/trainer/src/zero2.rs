@@ -101,6 +101,6 @@ impl<T: Number> Store<T> for Zero2<T> {
 
     fn bytes(&self) -> Bytes {
         let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, masters: 0, transient: self.transient }
+        Bytes { weights, gradients, transient: self.transient, ..Bytes::default() }
     }
 }

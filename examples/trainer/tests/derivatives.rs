@@ -3,62 +3,156 @@
 use maypole_trainer::axes::Axes;
 use maypole_trainer::config::Config;
 use maypole_trainer::data::{Batch, Text};
+use maypole_trainer::experts::{Dropped, Experts, Ledger};
+use maypole_trainer::fault::Fault;
 use maypole_trainer::gpt::Gpt;
+use maypole_trainer::group::Group;
 use maypole_trainer::layout::Layout;
+use maypole_trainer::moe::Router;
 use maypole_trainer::random::centred;
-use maypole_trainer::store::{Flat, Store};
+use maypole_trainer::store::Flat;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-fn small() -> Config {
-    Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts: 0 }
+const ROWS: usize = 3;
+const STEP: f64 = 1e-5;
+/// The auxiliary loss weighs as much as the other, so that it cannot be forgotten.
+const ROUTER: Router = Router { experts: 4, top: 2, group: 6, capacity: None, balance: 1.0 };
+
+/// A model, its weights and its only batch.
+struct Subject {
+    gpt: Gpt<f64>,
+    store: Flat<f64>,
+    batch: Batch,
+    layout: Layout,
+    ledger: Rc<RefCell<Ledger>>,
 }
 
+/// What routers decided: tokens kept by each expert of each layer, and the choices that were not kept.
+type Decisions = (Vec<u64>, Vec<Dropped>);
+
 fn batch(config: &Config) -> Batch {
-    let mut batch = Text::invented(config.context, 1).batch(0..3, 1.0 / 18.0);
+    let mut batch = Text::invented(config.context, 1).batch(0..ROWS as u64, 1.0 / (ROWS * config.context) as f64);
     for token in batch.tokens.iter_mut().chain(&mut batch.targets) {
         *token %= config.vocab as u32;
     }
     batch
 }
 
-fn loss(gpt: &mut Gpt<f64>, store: &mut dyn Store<f64>, batch: &Batch) -> f64 {
-    gpt.forward(0..gpt.units(), store, batch, Vec::new()).unwrap().1.loss
+impl Subject {
+    fn new(router: Option<Router>, fault: Option<Fault>) -> Self {
+        let experts = router.map_or(0, |router| router.experts);
+        let config = Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts };
+        let layout = Layout::whole(&config);
+        let mut weights: Vec<f64> = layout.initial(1);
+        // Away from where norms and biases are trivial.
+        weights.iter_mut().enumerate().for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
+        let (mut axes, ledger) = (Axes::alone(), Rc::default());
+        if let Some(router) = router {
+            let (ep, tp, ledger) = (Group::alone(), Group::alone(), Rc::clone(&ledger));
+            axes.feed_forward = Box::new(Experts { router, ep, tp, ledger, fault });
+        }
+        let (gpt, store) = (Gpt::new(&layout, axes), Flat::new(layout.clone(), weights));
+        Self { gpt, store, batch: batch(&config), layout, ledger }
+    }
+
+    /// The ledger as it is when a step begins, so that the forward pass writes what it sees.
+    fn begin(&self) {
+        let Config { context, layers, experts, .. } = self.layout.config;
+        let (share, load) = (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
+        *self.ledger.borrow_mut() = Ledger { share, coming: (0..layers).collect(), load, ..Ledger::default() };
+    }
+
+    fn decisions(&self) -> Decisions {
+        let ledger = self.ledger.borrow();
+        (ledger.load.clone(), ledger.dropped.clone())
+    }
+
+    fn train(&mut self) -> f64 {
+        self.begin();
+        let loss = self.gpt.train(&mut self.store, &self.batch, true).unwrap();
+        loss + self.ledger.borrow().loss
+    }
+
+    /// The whole loss with weight `at` moved by `distance`, and what routers decided then.
+    fn moved(&mut self, at: usize, distance: f64) -> (f64, Decisions) {
+        let before = self.store.weights[at];
+        self.store.weights[at] += distance;
+        self.begin();
+        let units = 0..self.gpt.units();
+        let loss = self.gpt.forward(units, &mut self.store, &self.batch, Vec::new()).unwrap().1.loss;
+        self.store.weights[at] = before;
+        let auxiliary = self.ledger.borrow().loss;
+        (loss + auxiliary, self.decisions())
+    }
+
+    /// For each tensor how far its gradients are from central differences, relative to these. Of small tensors all elements
+    /// are compared, of others one in seven.
+    fn errors(&mut self) -> Vec<(String, f64)> {
+        let trained = self.train();
+        let decisions = self.decisions();
+        assert_eq!(self.moved(0, 0.0), (trained, decisions.clone()));
+        let mut errors = Vec::new();
+        for entry in self.layout.entries.clone() {
+            let (mut error, mut size) = (0.0, 0.0);
+            for at in entry.range().step_by(if entry.len() < 50 { 1 } else { 7 }) {
+                let ((more, up), (less, down)) = (self.moved(at, STEP), self.moved(at, -STEP));
+                // Across another choice the loss jumps, and a difference says nothing.
+                assert!(up == decisions && down == decisions, "{}: element {at} changes a choice", entry.name);
+                let difference = (more - less) / (2.0 * STEP);
+                error += (difference - self.store.gradients[at]).powi(2);
+                size += difference.powi(2);
+            }
+            errors.push((entry.name, (error / f64::max(size, 1e-6)).sqrt()));
+        }
+        errors
+    }
 }
 
-/// Gradients of every tensor, one element in seven, by the backward pass and by central differences.
-fn check(recompute: bool) {
-    let (config, layout) = (small(), Layout::whole(&small()));
-    let batch = batch(&config);
-    let mut weights: Vec<f64> = layout.initial(1);
-    // Away from where norms and biases are trivial.
-    weights.iter_mut().enumerate().for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
-    let (mut gpt, mut store) = (Gpt::new(&layout, Axes::alone()), Flat::new(layout.clone(), weights));
-    gpt.recompute = recompute;
-    let trained = gpt.train(&mut store, &batch, true).unwrap();
-    assert_eq!(trained, loss(&mut gpt, &mut store, &batch));
-    let step = 1e-5;
-    for entry in &layout.entries {
-        let (mut error, mut size) = (0.0, 0.0);
-        for at in entry.range().step_by(7) {
-            let before = store.weights[at];
-            let mut at_distance = |distance: f64| {
-                store.weights[at] = before + distance;
-                loss(&mut gpt, &mut store, &batch)
-            };
-            let difference = (at_distance(step) - at_distance(-step)) / (2.0 * step);
-            store.weights[at] = before;
-            error += (difference - store.gradients[at]).powi(2);
-            size += difference.powi(2);
-        }
-        assert!(error <= 1e-14 * size.max(1e-6), "{}: off by {} of {}", entry.name, error.sqrt(), size.sqrt());
+fn check(router: Option<Router>, recompute: bool) -> Subject {
+    let mut subject = Subject::new(router, None);
+    subject.gpt.recompute = recompute;
+    for (name, error) in subject.errors() {
+        // Rounding leaves 1e-10 of a loss's difference, which is 1e-7 of the smallest gradients.
+        assert!(error <= 1e-6, "{name}: off by {error:e} of its size");
     }
+    subject
 }
 
 #[test]
 fn gradients_are_finite_differences() {
-    check(false);
+    check(None, false);
 }
 
 #[test]
 fn recomputed_activations_give_the_same_gradients() {
-    check(true);
+    check(None, true);
+}
+
+#[test]
+fn gradients_of_experts_and_routers_are_finite_differences() {
+    let subject = check(Some(ROUTER), false);
+    let (load, dropped) = subject.decisions();
+    assert!(load.iter().all(|load| *load > 0) && dropped.is_empty(), "every expert learns: {load:?}");
+}
+
+#[test]
+fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
+    for recompute in [false, true] {
+        let subject = check(Some(Router { capacity: Some(0.75), ..ROUTER }), recompute);
+        let (load, dropped) = subject.decisions();
+        let choices = 2 * ROWS * subject.layout.config.context * ROUTER.top;
+        assert!(dropped.len() > choices / 20, "{} of {choices} are dropped", dropped.len());
+        assert_eq!(load.iter().sum::<u64>() as usize + dropped.len(), choices);
+    }
+}
+
+/// What the differences are worth: a router that does not learn from the experts' outputs shows, in its own tensor and in
+/// those of layers before it.
+#[test]
+fn a_forgotten_gate_is_no_finite_difference() {
+    let errors = Subject::new(Some(ROUTER), Some(Fault::GatesForgotten)).errors();
+    let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
+    assert!(far("block.0.router.weight") && far("block.1.router.weight") && far("embed.token.weight"));
+    assert!(!far("block.1.expert.3.up.weight") && !far("head.weight"));
 }

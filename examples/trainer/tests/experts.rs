@@ -2,8 +2,11 @@
 
 mod support;
 
+use maypole_trainer::experts::Dropped;
+use maypole_trainer::mesh::Axis;
 use maypole_trainer::moe::Router;
 use maypole_trainer::setup::Setup;
+use std::collections::BTreeSet;
 use support::{Run, Task, alone, mesh, router, train};
 
 const EXPERTS: usize = 8;
@@ -19,17 +22,43 @@ fn setup(text: &str, capacity: Option<f32>) -> Setup {
     Setup { router: Some(router), ..mesh(text) }
 }
 
-/// Tokens sent to each expert and choices dropped, over all ranks with other tokens.
-fn seen<T>(run: &Run<T>, setup: &Setup) -> (Vec<u64>, usize) {
-    let (mut load, mut dropped) = (vec![0; EXPERTS], 0);
+/// What routers decided, by the numbers of the whole model and batch.
+#[derive(Debug, Default, PartialEq)]
+struct Decided {
+    /// Tokens sent to each expert, layer after layer.
+    load: Vec<u64>,
+    /// Layer, row, position and expert of each choice that was dropped.
+    dropped: BTreeSet<[usize; 4]>,
+}
+
+/// Of all ranks with other tokens, in a step of one micro-batch.
+fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
+    let mut decided = Decided { load: vec![0; task.config.layers * EXPERTS], ..Decided::default() };
     for (rank, seen) in run.seen.iter().enumerate() {
-        if setup.mesh.place(rank).at(maypole_trainer::mesh::Axis::Tp) == 0 {
-            let layers = seen.ledger.load.chunks(EXPERTS);
-            layers.for_each(|layer| load.iter_mut().zip(layer).for_each(|(sum, load)| *sum += load));
-            dropped += seen.ledger.dropped;
+        let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
+        let dropped = global(&seen.ledger.dropped, setup, rank, task);
+        if place.at(Axis::Tp) > 0 {
+            assert!(dropped.iter().all(|choice| decided.dropped.contains(choice)), "ranks of tp drop alike");
+            continue;
         }
+        decided.load.iter_mut().zip(&seen.ledger.load).for_each(|(sum, load)| *sum += load);
+        let before = decided.dropped.len();
+        decided.dropped.extend(&dropped);
+        assert_eq!(decided.dropped.len(), before + dropped.len(), "{mesh}: a choice is dropped once");
     }
-    (load, dropped)
+    decided
+}
+
+/// What `rank` dropped, by the rows and positions of the whole batch.
+fn global(dropped: &[Dropped], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
+    let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
+    let positions = setup.division.positions(place.at(Axis::Cp), mesh.size(Axis::Cp), task.config.context);
+    let first = setup.micro_rows(task.rows) * (place.at(Axis::Dp) * mesh.size(Axis::Ep) + place.at(Axis::Ep));
+    let of = |it: &Dropped| {
+        let (row, column) = (it.token / positions.len(), it.token % positions.len());
+        [it.layer, first + row, positions[column], it.expert]
+    };
+    dropped.iter().map(of).collect()
 }
 
 #[test]
@@ -52,13 +81,14 @@ fn routing_and_dropping_do_not_depend_on_the_mesh() {
     let choices = task.rows * task.config.context * 2 * task.config.layers;
     for capacity in [None, Some(1.0), Some(0.5)] {
         let reference: Run<f32> = train(&task, &alone(&setup("", capacity)));
-        let (load, dropped) = seen(&reference, &Setup::default());
-        assert_eq!(load.iter().sum::<u64>() as usize + dropped, choices, "no choice is lost or made");
-        assert_eq!(dropped > 0, capacity.is_some());
+        let expected = decided(&reference, &Setup::default(), &task);
+        let kept = expected.load.iter().sum::<u64>() as usize;
+        assert_eq!(kept + expected.dropped.len(), choices, "no choice is lost or made");
+        assert_eq!(expected.dropped.is_empty(), capacity.is_none());
         for text in ["ep=2", "ep=8", "dp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "pp=2,ep=2"] {
             let setup = setup(text, capacity);
             let run = train(&task, &setup);
-            assert_eq!(seen(&run, &setup), (load.clone(), dropped), "{text}, capacity {capacity:?}");
+            assert_eq!(decided(&run, &setup, &task), expected, "{text}, capacity {capacity:?}");
             let (loss, weights) = run.far(&reference);
             assert!(loss < 1e-6 && weights < 1e-5, "{text}: loss {loss:e}, weights {weights:e}");
         }

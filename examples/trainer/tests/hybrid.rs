@@ -57,15 +57,27 @@ fn meshes_with_experts_train_as_one_process() {
 }
 
 /// The criterion as it is written: 20 steps of the full model in `f32`.
+fn check_twenty_steps(task: &Task, setups: &[Setup]) {
+    let reference: Run<f32> = train(task, &alone(&setups[0]));
+    assert!(reference.losses[19] < reference.losses[0]);
+    for setup in setups {
+        let run = train(task, setup);
+        let (loss, weights) = run.far(&reference);
+        assert!(loss < 1e-5 && weights < 1e-5 && run.agreed, "{}: loss {loss:e}, weights {weights:e}", setup.mesh);
+    }
+}
+
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    let task = Task::full();
-    let reference: Run<f32> = train(&task, &Setup::default());
-    for text in ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"] {
-        let run = train(&task, &Setup { micros: 2, ..mesh(text) });
-        let (loss, weights) = run.far(&reference);
-        assert!(loss < 1e-5 && weights < 1e-5 && run.agreed, "{text}: loss {loss:e}, weights {weights:e}");
-    }
+    let meshes = ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
+    check_twenty_steps(&Task::full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
+}
+
+#[test]
+fn twenty_steps_with_experts_end_where_one_process_ends() {
+    let meshes = ["dp=2,ep=2", "pp=2,ep=2", "ep=2,cp=2", "ep=2,tp=2"];
+    let setups = meshes.map(|text| Setup { micros: 2, router: Some(router(4)), ..mesh(text) });
+    check_twenty_steps(&Task::full().with_experts(4), &setups);
 }
 
 /// The norm of a gradient that is in parts on many ranks, some of it on several.

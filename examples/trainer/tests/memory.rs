@@ -2,6 +2,7 @@
 
 use half::bf16;
 use maypole_trainer::group::Group;
+use maypole_trainer::layout::Layout;
 use maypole_trainer::memory::{FULL, Memory};
 use maypole_trainer::optim::Rule;
 use maypole_trainer::schedule::Schedule;
@@ -54,20 +55,25 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
 
 #[test]
 fn fully_sharded_ranks_gather_two_units_at_most() {
-    let recipe = Recipe { steps: 1, ..Recipe::default() };
-    let largest = recipe.config.parameters().div_ceil(4) * 4;
-    let peak = |prefetch| {
-        let look = |session: &mut maypole_trainer::session::Session<f32>, _: &_| {
-            let units = session.store.layout().units.iter().map(|unit| unit.range.len()).max().unwrap();
-            (session.store.bytes().transient, 4 * units)
+    let recipe = Recipe { steps: 2, ..Recipe::default() };
+    let units: Vec<usize> =
+        Layout::whole(&recipe.config).units.iter().map(|unit| unit.range.len() * size_of::<f32>()).collect();
+    let (one, two) = (*units.iter().max().unwrap(), units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap());
+    for micros in [1, 2] {
+        let peak = |prefetch| {
+            let look = |session: &mut Session<f32>, _: &Group| session.store.bytes();
+            recipe.each_rank((2, micros), Sharding::Fsdp { prefetch }, |_, _| (), look).1
         };
-        recipe.each_rank((2, 1), Sharding::Fsdp { prefetch }, |_, _| (), look).1[0]
-    };
-    let ((early, unit), (late, _)) = (peak(true), peak(false));
-    // Besides two units' weights, one unit's gradients are made while another's are sent.
-    assert!(early <= 4 * unit, "{early} bytes are more than four units of {unit}");
-    assert!(late < early && late <= 3 * unit, "without prefetching {late}, with it {early}");
-    assert!(unit < largest);
+        for (early, late) in peak(true).into_iter().zip(peak(false)) {
+            assert_eq!(
+                (early.gathered, late.gathered),
+                (two, one),
+                "the unit at work, and the next one if it is asked for"
+            );
+            // Besides weights: one unit's gradients are made while those of another are sent.
+            assert_eq!((early.transient, late.transient), (two + 2 * one, one + 2 * one));
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use maypole::Communicator;
 use maypole_trainer::experts::Ledger;
 use maypole_trainer::hybrid::Worker;
 use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::{Pass, Plan, Schedule};
+use maypole_trainer::pp_plan::{Pass, Schedule};
 use maypole_trainer::pp_trace::{equal_stages, simulate};
 use maypole_trainer::schedule::Schedule as RateSchedule;
 use maypole_trainer::setup::Setup;
@@ -81,7 +81,8 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
 /// What the rule on the order of backwards is for: the same sum in another order has other bits.
 #[test]
 fn backwards_in_another_order_end_in_other_bits() {
-    let reverse = |plan: &mut Plan| {
+    let reverse = |worker: &mut Worker<f32>| {
+        let plan = &mut worker.plan;
         for ops in &mut plan.ops {
             let first = ops.iter().position(|op| op.pass == Pass::Backward).unwrap();
             ops[first..].reverse();

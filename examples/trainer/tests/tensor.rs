@@ -16,6 +16,7 @@ use maypole_trainer::setup::Setup;
 use maypole_trainer::tp::Tensor;
 use maypole_trainer::vocab::Divided;
 use maypole_trainer::{embed, linear};
+use std::ops::Range;
 use support::{Run, Task, alone, mesh, train};
 
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
@@ -33,21 +34,60 @@ fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_ne
     let (mut inner, mut whole) = (vec![0.0; tokens * hidden], vec![0.0; tokens * width]);
     linear::forward(&mut inner, &x, &up, width);
     linear::forward(&mut whole, &inner, &down, hidden);
-    let scale = whole.iter().fold(0.0, |most: f32, y| most.max(y.abs()));
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
             let group = Group::new(comm, Order::Fast);
             let mine = group.slice().range(hidden);
             let mut part = vec![0.0; tokens * mine.len()];
             linear::forward(&mut part, &x, &up[mine.start * width..mine.end * width], width);
-            let columns: Vec<f32> = inner.chunks(hidden).flat_map(|row| &row[mine.clone()]).copied().collect();
-            assert_eq!(part, columns, "bit for bit");
-            let down: Vec<f32> = down.chunks(hidden).flat_map(|row| &row[mine.clone()]).copied().collect();
+            assert_eq!(part, columns(&inner, hidden, &mine), "bit for bit");
+            let down = columns(&down, hidden, &mine);
             let mut y = vec![0.0; tokens * width];
             linear::forward(&mut y, &part, &down, mine.len());
             let y = gates(&group).leave(y).unwrap();
-            let far = y.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(far <= 1e-5 * scale, "{ranks} ranks: {far:e} of {scale}");
+            let far = far(&y, &whole);
+            assert!(far <= 1e-5, "{ranks} ranks: {far:e}");
+        });
+    }
+}
+
+/// The columns of `mine` of a matrix of `inputs` columns.
+fn columns(of: &[f32], inputs: usize, mine: &Range<usize>) -> Vec<f32> {
+    of.chunks(inputs).flat_map(|row| &row[mine.clone()]).copied().collect()
+}
+
+fn far(a: &[f32], b: &[f32]) -> f32 {
+    let scale = b.iter().fold(0.0, |most: f32, b| most.max(b.abs()));
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale
+}
+
+/// The gradients of the input and of both matrices of a pair, each by itself.
+#[test]
+fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
+    let (tokens, width, hidden) = (48, 64, 256);
+    let (x, up, down) = (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
+    let (inner, dy) = (numbers(5, tokens * hidden), numbers(6, tokens * width));
+    let (mut dinner, mut ddown) = (vec![0.0; tokens * hidden], vec![0.0; width * hidden]);
+    let (mut dx, mut dup) = (vec![0.0; tokens * width], vec![0.0; hidden * width]);
+    linear::backward(&mut dinner, &mut ddown, &dy, &inner, &down, hidden);
+    linear::backward(&mut dx, &mut dup, &dinner, &x, &up, width);
+    for ranks in [2, 4] {
+        Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Fast);
+            let mine = group.slice().range(hidden);
+            let dy = gates(&group).leave_backward(dy.clone()).unwrap();
+            let (inner, down) = (columns(&inner, hidden, &mine), columns(&down, hidden, &mine));
+            let (mut my_dinner, mut my_ddown) = (vec![0.0; inner.len()], vec![0.0; down.len()]);
+            linear::backward(&mut my_dinner, &mut my_ddown, &dy, &inner, &down, mine.len());
+            assert!(far(&my_dinner, &columns(&dinner, hidden, &mine)) <= 1e-5);
+            assert!(far(&my_ddown, &columns(&ddown, hidden, &mine)) <= 1e-5);
+            let rows = mine.start * width..mine.end * width;
+            let (mut my_dx, mut my_dup) = (vec![0.0; x.len()], vec![0.0; rows.len()]);
+            linear::backward(&mut my_dx, &mut my_dup, &my_dinner, &x, &up[rows.clone()], width);
+            assert!(far(&my_dup, &dup[rows]) <= 1e-5);
+            assert!(far(&my_dx, &dx) > 1e-2, "it is one term of a sum");
+            assert!(far(&gates(&group).enter_backward(my_dx).unwrap(), &dx) <= 1e-5);
         });
     }
 }
@@ -118,6 +158,15 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
     }
     let wrong = far(&Setup { fault: Some(Fault::VocabularyRemainder), ..mesh("tp=2") });
     assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
+}
+
+/// What agreeing is worth: where gradients of norms stay with the rank that made them, ranks disagree.
+#[test]
+fn ranks_that_go_apart_are_noticed() {
+    let task = Task { steps: 1, ..Task::small() };
+    let setup = Setup { sequence: true, ..mesh("tp=2") };
+    assert!(train::<f32>(&task, &setup).agreed);
+    assert!(!train::<f32>(&task, &Setup { fault: Some(Fault::NormsNotSummed), ..setup }).agreed);
 }
 
 /// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same numbers. The gradients of

@@ -13,13 +13,16 @@ use maypole_trainer::mesh::Mesh;
 use maypole_trainer::moe::Router;
 use maypole_trainer::moving::Move;
 use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::Plan;
 use maypole_trainer::precision::Scale;
 use maypole_trainer::random::random;
 use maypole_trainer::schedule::Schedule;
 use maypole_trainer::setup::Setup;
 use maypole_trainer::store::Bytes;
 use maypole_trainer::theory::Traffic;
+use std::collections::HashMap;
+
+/// Of the weights.
+pub const SEED: u64 = 7;
 
 /// What is trained, and for how long.
 #[derive(Clone, Debug)]
@@ -83,7 +86,7 @@ pub fn mesh(text: &str) -> Setup {
 pub struct Run<T> {
     pub losses: Vec<f64>,
     pub weights: Vec<T>,
-    /// True if ranks with the same weight had the same bits.
+    /// True if ranks with the same weight had the same bits, after every step.
     pub agreed: bool,
     /// By rank.
     pub seen: Vec<Seen>,
@@ -110,18 +113,22 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
     train_by(task, setup, |_| ())
 }
 
-/// [`train`], after `change` had its way with each rank's plan.
-pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) + Sync) -> Run<T> {
+/// [`train`], after `change` had its way with each rank.
+pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Worker<T>) + Sync) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
     let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
     let ranks = Communicator::run_local(setup.mesh.world(), rank);
     let whole = Layout::whole(&task.config).len();
     let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
+    let mut known = HashMap::new();
     for (losses, layout, weights, seen) in ranks {
         for piece in layout.pieces() {
-            let (here, there) = (&weights[piece.local..][..piece.len], &mut run.weights[piece.global..][..piece.len]);
-            run.agreed &= there.iter().zip(here).all(|(there, here)| there.is_nan() || there == here);
-            there.copy_from_slice(here);
+            run.weights[piece.global..][..piece.len].copy_from_slice(&weights[piece.local..][..piece.len]);
+        }
+        for (step, prints) in seen.prints.iter().enumerate() {
+            for (piece, print) in layout.pieces().zip(prints) {
+                run.agreed &= known.entry((step, piece.global)).or_insert(*print) == print;
+            }
         }
         assert!(run.losses.is_empty() || run.losses == losses, "every rank has the same loss");
         run.losses = losses;
@@ -130,6 +137,13 @@ pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Plan) 
     assert!(!run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(), "every weight is somewhere");
     run.weights = renumbered(&task.config, &run.weights, &homeward(&task.config, &run.seen[0].moves));
     run
+}
+
+/// A number for the bits of each of a rank's pieces.
+fn fingerprints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
+    let mix =
+        |print: u64, weight: &T| (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    layout.pieces().map(|piece| weights[piece.local..][..piece.len].iter().fold(0, mix)).collect()
 }
 
 /// For each layer and place which place to look in for the expert that was there before all of `moves`.
@@ -184,15 +198,18 @@ pub struct Seen {
     pub sent: Traffic,
     /// All that experts did.
     pub moves: Vec<Move>,
+    /// After each step a number for the bits of each piece of the rank's layout.
+    pub prints: Vec<Vec<u64>>,
 }
 
-fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Plan)) -> Result<Rank<T>> {
+fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Worker<T>)) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
-    let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule))?;
+    let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
     worker.session.scale = task.scale.then(Scale::default);
-    change(&mut worker.plan);
-    let (mut losses, mut last, mut sent, mut moves) = (Vec::new(), None, Traffic::default(), Vec::new());
+    change(&mut worker);
+    let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
+    let (mut moves, mut prints) = (Vec::new(), Vec::new());
     for _ in 0..task.steps {
         let before = worker.sent();
         let outcome = worker.step(&text, task.rows)?;
@@ -202,11 +219,15 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
         if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
             moves.extend(worker.rebalance()?);
         }
+        let store = &mut worker.session.store;
+        let weights = store.all_weights()?;
+        prints.push(fingerprints(store.layout(), &weights));
     }
     let store = &mut worker.session.store;
     let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    Ok((losses, worker.session.store.layout().clone(), weights, Seen { outcome, bytes, state, ledger, sent, moves }))
+    let seen = Seen { outcome, bytes, state, ledger, sent, moves, prints };
+    Ok((losses, store.layout().clone(), weights, seen))
 }
 
 /// True if training with `fault` gives anything else than one process, on any rank.

@@ -1,0 +1,233 @@
+//! Mixed precision on meshes: numbers are rounded where one process rounds them, and an overflow stops nobody.
+
+mod support;
+
+use half::{bf16, f16};
+use maypole::Communicator;
+use maypole_trainer::attention::Heads;
+use maypole_trainer::axes::{Attention, Vocabulary};
+use maypole_trainer::cp_ring::Ring;
+use maypole_trainer::device::{Cpu, Device};
+use maypole_trainer::group::{Group, Order};
+use maypole_trainer::hybrid::Worker;
+use maypole_trainer::norm::Before;
+use maypole_trainer::optim::Rule;
+use maypole_trainer::precision::{Half, Rounded, Scale};
+use maypole_trainer::random::centred;
+use maypole_trainer::schedule::Schedule;
+use maypole_trainer::setup::Setup;
+use maypole_trainer::vocab::Divided;
+use maypole_trainer::zigzag::Division;
+use std::sync::Arc;
+use support::{Run, SEED, Task, mesh, router, train_by};
+
+/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a whole step.
+const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
+
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    let mut numbers: Vec<f32> = (0..n as u64).map(|i| 2.0 * centred(seed, i) as f32).collect();
+    bf16::coarsen(&mut numbers);
+    numbers
+}
+
+/// The share of the numbers that are the same, of which all of `a` must be 16-bit ones.
+fn same(a: &[f32], b: &[f32]) -> f64 {
+    let mut rounded = a.to_vec();
+    bf16::coarsen(&mut rounded);
+    assert_eq!(rounded, a, "what a layer gives is rounded");
+    a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / a.len() as f64
+}
+
+#[test]
+fn the_ring_rounds_as_attention_of_one_process() {
+    let (heads, tokens, ranks, division) = (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, Division::ZigZag);
+    let n = heads.rows * tokens * heads.width();
+    let (on, qkv, dy) = (Rounded::<bf16>::default(), numbers(1, 3 * n), numbers(2, n));
+    let (y, probabilities) = on.attention(heads, &qkv);
+    let dqkv = on.attention_backward(heads, &qkv, &probabilities, &dy);
+    Communicator::run_local(ranks, |comm| {
+        let group = Group::new(comm, Order::Fast);
+        let positions = division.positions(group.rank(), ranks, tokens);
+        let part = |all: &[f32]| -> Vec<f32> {
+            let (each, row) = (all.len() / heads.rows / tokens, all.len() / heads.rows);
+            let tokens = all.chunks(row).flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
+            tokens.flatten().copied().collect()
+        };
+        let (qkv, dy, mut ring) = (part(&qkv), part(&dy), Ring { group, division, fault: None });
+        let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
+        let share = same(&my_y, &part(&y));
+        assert!(share > 0.999, "but for numbers on the edge between two: {share}");
+        let my_dqkv = ring.backward(&on, heads, &qkv, (&my_y, &kept), &dy).unwrap();
+        // The mean under the softmax is taken of other, rounded numbers.
+        let share = same(&my_dqkv, &part(&dqkv));
+        assert!(share > 0.5, "{share}");
+    });
+}
+
+#[test]
+fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
+    let (vocabulary, tokens) = (123, 64);
+    let (on, all) = (Rounded::<bf16>::default(), numbers(3, tokens * vocabulary));
+    let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
+    let mut whole = all.clone();
+    let expected = on.cross_entropy(&mut whole, &targets, 1.0 / tokens as f64);
+    Communicator::run_local(2, |comm| {
+        let group = Group::new(comm, Order::Fast);
+        let mine = group.slice().range(vocabulary);
+        let part = |of: &[f32]| of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>();
+        let mut logits = part(&all);
+        let mut divided = Divided { group, vocabulary, fault: None };
+        let loss = divided.cross_entropy(&on, &mut logits, &targets, 1.0 / tokens as f64).unwrap();
+        assert!((loss - expected).abs() < 1e-6 * expected);
+        assert!(same(&logits, &part(&whole)) > 0.999);
+    });
+}
+
+/// [`Rounded`], but for products if they are left wide: the layer after each rounds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Partly {
+    on: Rounded<bf16>,
+    wide_products: bool,
+}
+
+impl Device<f32> for Partly {
+    fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
+        match self.wide_products {
+            true => Cpu.linear(y, x, w, inputs),
+            false => self.on.linear(y, x, w, inputs),
+        }
+    }
+
+    fn linear_backward(&self, dx: &mut [f32], dw: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inputs: usize) {
+        match self.wide_products {
+            true => Cpu.linear_backward(dx, dw, dy, x, w, inputs),
+            false => self.on.linear_backward(dx, dw, dy, x, w, inputs),
+        }
+    }
+
+    fn bias(&self, y: &mut [f32], b: &[f32]) {
+        self.on.bias(y, b);
+    }
+
+    fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
+        self.on.norm(y, stats, x, w, b);
+    }
+
+    fn norm_backward(&self, dx: &mut [f32], dw: &mut [f32], db: &mut [f32], dy: &[f32], before: Before<'_, f32>) {
+        self.on.norm_backward(dx, dw, db, dy, before);
+    }
+
+    fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        self.on.attention(heads, qkv)
+    }
+
+    fn attention_backward(&self, heads: Heads, qkv: &[f32], probabilities: &[f32], dy: &[f32]) -> Vec<f32> {
+        self.on.attention_backward(heads, qkv, probabilities, dy)
+    }
+
+    fn gelu(&self, y: &mut [f32], x: &[f32]) {
+        self.on.gelu(y, x);
+    }
+
+    fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
+        self.on.gelu_backward(dx, x);
+    }
+
+    fn add(&self, y: &mut [f32], x: &[f32]) {
+        self.on.add(y, x);
+    }
+
+    fn keep(&self, x: &mut [f32]) {
+        self.on.keep(x);
+    }
+
+    fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
+        self.on.cross_entropy(logits, targets, weight)
+    }
+}
+
+/// Losses of `steps` steps in `bf16`.
+fn narrow(text: &str, layers: usize, steps: u64, on: Partly) -> Vec<f64> {
+    let mut task = Task { steps, rule: ADAMW, rate: 1e-3, ..Task::full() };
+    task.config.layers = layers;
+    let change = |worker: &mut Worker<f32>| {
+        worker.narrow::<bf16>(SEED);
+        worker.session.gpt.device = Arc::new(on);
+    };
+    let run: Run<f32> = train_by(&task, &mesh(text), change);
+    run.losses
+}
+
+fn apart(a: f64, b: f64) -> f64 {
+    (a - b).abs() / b
+}
+
+/// Stages exchange what they have, so nothing is rounded otherwise. The terms of tensor parallelism are rounded one by one,
+/// and of the ring's sums some fall on the other side of an edge. One number that does is as good as many: it moves others
+/// over their edges, and these all later ones.
+#[test]
+fn sixteen_bits_train_on_meshes_as_in_one_process() {
+    let (last, all) = (|losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0, Partly::default());
+    let alone = narrow("", 4, 25, all);
+    assert!(last(&alone) < 0.8 * alone[0], "it learns: {alone:?}");
+    for (text, first) in [("pp=2", 0.0), ("cp=2", 1e-4), ("tp=2", 1e-4)] {
+        let losses = narrow(text, 4, 25, all);
+        assert!(apart(losses[0], alone[0]) <= first, "{text}: first {} and {}", losses[0], alone[0]);
+        assert!(apart(last(&losses), last(&alone)) < 0.01, "{text}: last {losses:?} and {alone:?}");
+    }
+}
+
+/// The terms of a sum that are rounded one by one are all that tensor parallelism makes otherwise: without that the first
+/// loss is that of one process, as near as 32 bits are.
+#[test]
+fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
+    for text in ["tp=2", "tp=4"] {
+        let far = |wide_products| {
+            let on = Partly { wide_products, ..Partly::default() };
+            let [alone, tensor] = ["", text].map(|text| narrow(text, 1, 1, on)[0]);
+            apart(tensor, alone)
+        };
+        let (wide, rounded) = (far(true), far(false));
+        assert!(wide < 1e-6 && wide < rounded, "{text}: {wide:e}, with rounded terms {rounded:e}");
+    }
+}
+
+/// A layer whose result is too large for 16 bits.
+#[derive(Debug)]
+struct Overflowing;
+
+impl Device<f32> for Overflowing {
+    fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
+        Cpu.norm(y, stats, x, w, b);
+        y[3] = f32::INFINITY;
+    }
+}
+
+/// On one rank a forward pass overflows before the routers, which then choose by what is no number.
+#[test]
+fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
+    let task = Task::small().with_experts(4);
+    for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
+        let setup = Setup { router: Some(router(4)), ..mesh(text) };
+        Communicator::run_local(setup.mesh.world(), |comm| {
+            let (text, rate) = (support::text(&task.config), Schedule::constant(0.1));
+            let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
+            worker.narrow::<f16>(SEED);
+            let scale = Scale::default();
+            worker.session.scale = Some(scale);
+            let before = worker.session.store.all_weights().unwrap();
+            let device = Arc::clone(&worker.session.gpt.device);
+            if worker.groups.ep.rank() == 1 {
+                worker.session.gpt.device = Arc::new(Overflowing);
+            }
+            let report = worker.step(&text, task.rows).unwrap().report;
+            assert!(report.loss.is_nan() && report.norm.unwrap().is_nan(), "{}: {report:?}", setup.mesh);
+            let skipped = worker.session.scale.unwrap();
+            assert_eq!((skipped.skipped, skipped.factor), (1, scale.factor / 2.0), "{}", setup.mesh);
+            assert_eq!(worker.session.store.all_weights().unwrap(), before, "{}: no step is taken", setup.mesh);
+            worker.session.gpt.device = device;
+            assert!(worker.step(&text, task.rows).unwrap().report.loss.is_finite());
+            assert_ne!(worker.session.store.all_weights().unwrap(), before, "{}", setup.mesh);
+        });
+    }
+}
