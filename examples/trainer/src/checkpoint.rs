@@ -10,11 +10,13 @@
 //! while it writes leaves a folder that nobody reads.
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and rates are functions of the
-//! step, so there is no state besides, but for the scale of losses in `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
-//! And experts [move](crate::moving) by loads that are counted from the last move on: a checkpoint of a step at which they
-//! did not move has lost the count, so that they may move otherwise, which changes losses by rounding alone.
+//! step, so there is no state besides, but for the scale of losses in `f16`. Local SGD is the exception: its ranks have an
+//! optimizer each, and a checkpoint has one. And experts [move](crate::moving) by loads that are counted from the last move
+//! on: a checkpoint of a step at which they did not move has lost the count, so that they may move otherwise, which changes
+//! losses by rounding alone.
 
 use crate::config::Config;
+use crate::data::Source;
 use crate::group::Group;
 use crate::layout::{Layout, Slice};
 use crate::optim::Rule;
@@ -48,22 +50,6 @@ pub struct Manifest {
     pub source: Option<Source>,
     /// Files.
     pub ranks: usize,
-}
-
-/// Fingerprints of what a run trains on.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Source {
-    /// Of what tokens stand for: a model is of no use with others.
-    pub vocabulary: u64,
-    /// Of the text and of which rows are drawn: a run may go on with another text, but it does not go on as if it had not
-    /// stopped.
-    pub rows: u64,
-}
-
-impl Source {
-    fn vocabulary(&self) -> String {
-        format!("tokens of the vocabulary {:016x}", self.vocabulary)
-    }
 }
 
 /// Why a checkpoint was not written or read.
@@ -234,7 +220,8 @@ pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
     same(place, &manifest.config, &layout.config)?;
     same(place, &manifest.rule, &session.optimizer.rule)?;
     if let (Some(theirs), Some(ours)) = (manifest.source, session.source) {
-        same(place, &theirs.vocabulary(), &ours.vocabulary())?;
+        let tokens = |source: Source| format!("tokens of the vocabulary {:016x}", source.vocabulary);
+        same(place, &tokens(theirs), &tokens(ours))?;
     }
     let pool = read_all(place, manifest.ranks)?;
     let mut owned = session.store.owned();

@@ -59,6 +59,7 @@ impl Config {
                 return Err(format!("--{name} 0: a model has at least 1"));
             }
         }
+        // Near enough, and before the list of tensors, which would be as long as what is refused.
         let [vocab, context, wide, layers] = [vocab, context, width, layers].map(|size| size as f64);
         let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
         let parameters = (2.0 * vocab + context) * wide + layers * block;

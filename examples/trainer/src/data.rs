@@ -7,6 +7,7 @@
 //! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from training.
 
 use crate::random::{fingerprint, random};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Rows of tokens and what comes after each, as one rank trains on them.
@@ -46,6 +47,16 @@ impl Batch {
             weight: self.weight,
         }
     }
+}
+
+/// Fingerprints of what a run trains on.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Source {
+    /// Of what tokens stand for: a model is of no use with others.
+    pub vocabulary: u64,
+    /// Of the text and of which rows are drawn: a run may go on with another text, but it does not go on as if it had not
+    /// stopped.
+    pub rows: u64,
 }
 
 /// A text as tokens, and how rows are drawn from it.

@@ -1,9 +1,8 @@
 //! A run on one rank: the model, its weights, its optimizer, and the step.
 
 use crate::accum::micro_batches;
-use crate::checkpoint::Source;
 use crate::clip::{Norm, factor};
-use crate::data::Batch;
+use crate::data::{Batch, Source};
 use crate::gpt::Gpt;
 use crate::group::Group;
 use crate::layout::Layout;

@@ -2,8 +2,9 @@
 
 use half::f16;
 use maypole::Communicator;
-use maypole_trainer::checkpoint::{self, Error, Source, latest, load, save};
+use maypole_trainer::checkpoint::{self, Error, latest, load, save};
 use maypole_trainer::config::Config;
+use maypole_trainer::data::Source;
 use maypole_trainer::group::{Group, Order};
 use maypole_trainer::optim::Rule;
 use maypole_trainer::precision::Scale;

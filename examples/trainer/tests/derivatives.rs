@@ -113,8 +113,9 @@ fn check(router: Option<Router>, recompute: bool) -> Subject {
     let mut subject = Subject::new(router, None);
     subject.gpt.recompute = recompute;
     for (name, error) in subject.errors() {
-        // Rounding leaves 1e-10 of a loss's difference, which is 1e-7 of the smallest gradients.
-        assert!(error <= 1e-6, "{name}: off by {error:e} of its size");
+        // Rounding leaves 1e-10 of a loss's difference, which is more than 1e-7 of the smallest gradients of experts.
+        let bound = if router.is_some() { 1e-6 } else { 1e-7 };
+        assert!(error <= bound, "{name}: off by {error:e} of its size");
     }
     subject
 }
