@@ -1,15 +1,17 @@
-//! Is the tuner's choice a good one? Every legal row of the table runs beside it, in alternating rounds.
+//! Is the tuner's choice a good one? Every legal row of the table runs beside it, in alternating
+//! rounds.
 //!
 //! ```text
 //! cargo bench --bench choice -- --ranks 2,4,8 --transports shm,tcp --sizes 8,4096,65536,1048576,16777216
 //! ```
 //!
-//! The rows of a point take turns, in another order each round. The best is picked by the odd rounds and judged by the
-//! even ones, so that luck which picks it does not judge it too. The choice is good if it takes at most 1.25 times as long
-//! as the best with 2 ranks, 1.5 times with more.
+//! The rows of a point take turns, in another order each round. The best is picked by the odd
+//! rounds and judged by the even ones, so that luck which picks it does not judge it too. The
+//! choice is good if it takes at most 1.25 times as long as the best with 2 ranks, 1.5 times with
+//! more.
 //!
-//! Options: `--ranks`, `--transports`, `--sizes`, `--collectives` (lists with commas), `--rounds` (at least 7),
-//! `--milliseconds` (of a row in a round).
+//! Options: `--ranks`, `--transports`, `--sizes`, `--collectives` (lists with commas), `--rounds`
+//! (at least 7), `--milliseconds` (of a row in a round).
 
 use maypole::collective::Collective;
 use maypole::tuner::{CostTable, Plan, Question, plan, rows};
@@ -44,14 +46,18 @@ impl Options {
         let mut arguments = arguments.skip(1).filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-            options.set(&name, &value).ok_or_else(|| format!("{name} {value} is not understood"))?;
+            options
+                .set(&name, &value)
+                .ok_or_else(|| format!("{name} {value} is not understood"))?;
         }
         options.rounds = options.rounds.max(FEWEST_ROUNDS);
         Ok(options)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        let collective = |name: &str| Collective::all(0).into_iter().find(|it| it.name() == name.replace('-', "_"));
+        let collective = |name: &str| {
+            Collective::all(0).into_iter().find(|it| it.name() == name.replace('-', "_"))
+        };
         match name {
             "--ranks" => self.ranks = list(value, |it| it.parse().ok())?,
             "--transports" => self.transports = list(value, |it| it.parse().ok())?,
@@ -80,7 +86,12 @@ fn main() -> ExitCode {
     if std::env::var_os("MAYPOLE_RANK").is_some() {
         return of(rank(&options).map_err(|error| error.to_string()));
     }
-    options.ranks.iter().map(|ranks| of(launch(*ranks))).find(|code| *code != ExitCode::SUCCESS).unwrap_or_default()
+    options
+        .ranks
+        .iter()
+        .map(|ranks| of(launch(*ranks)))
+        .find(|code| *code != ExitCode::SUCCESS)
+        .unwrap_or_default()
 }
 
 fn of(done: Result<(), String>) -> ExitCode {
@@ -97,7 +108,10 @@ fn of(done: Result<(), String>) -> ExitCode {
 fn launch(ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
-    command.args(["run", "--no-tag-output", "-n", &ranks.to_string(), "--"]).arg(own).args(std::env::args().skip(1));
+    command
+        .args(["run", "--no-tag-output", "-n", &ranks.to_string(), "--"])
+        .arg(own)
+        .args(std::env::args().skip(1));
     let status = command.status().map_err(|error| error.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("{ranks} ranks: {status}")) }
 }
@@ -131,7 +145,10 @@ fn rank(options: &Options) -> Result<(), Error> {
     }
     if shows {
         let share = 100.0 * good as f64 / points.max(1) as f64;
-        println!("# {ranks} ranks: {good} of {points} points within {} of the best: {share:.1} %\n", limit(ranks));
+        println!(
+            "# {ranks} ranks: {good} of {points} points within {} of the best: {share:.1} %\n",
+            limit(ranks)
+        );
     }
     Ok(())
 }
@@ -168,7 +185,8 @@ impl Point {
         // Whole blocks of whole elements.
         let unit = size_of::<f32>() * if collective.is_blocked() { comm.world() } else { 1 };
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
-        let question = Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+        let question =
+            Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
         let table: &CostTable = comm.costs();
         let chosen = plan(&question, None, table).expect("nothing is asked for by name");
         let rows = rows(&question, None);
@@ -198,8 +216,12 @@ impl Point {
     }
 
     fn judge(&self, times: &[Vec<f64>]) -> Judged {
-        let of = |at: usize, odd: usize| median(times[at].iter().skip(odd).step_by(2).copied().collect());
-        let best = (0..times.len()).min_by(|a, b| of(*a, 0).total_cmp(&of(*b, 0))).expect("there are rows");
+        let of = |at: usize, odd: usize| {
+            median(times[at].iter().skip(odd).step_by(2).copied().collect())
+        };
+        let best = (0..times.len())
+            .min_by(|a, b| of(*a, 0).total_cmp(&of(*b, 0)))
+            .expect("there are rows");
         let pairs = times[self.choice].iter().zip(&times[best]).skip(1).step_by(2);
         Judged {
             collective: self.collective,
@@ -218,7 +240,10 @@ impl std::fmt::Display for Judged {
         let row = |plan: Plan| format!("{} {}", plan.algorithm, plan.window);
         let Self { collective, bytes, choice, best, choice_us, best_us, ratio } = self;
         let (name, choice, best) = (collective.name(), row(*choice), row(*best));
-        write!(f, "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}")
+        write!(
+            f,
+            "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}"
+        )
     }
 }
 
@@ -238,7 +263,12 @@ struct Work {
 impl Work {
     fn new(collective: Collective, bytes: usize, world: usize) -> Self {
         let count = bytes / size_of::<f32>();
-        Self { collective, block: vec![0.0; count / world], whole: vec![0.0; count], other: vec![0.0; count] }
+        Self {
+            collective,
+            block: vec![0.0; count / world],
+            whole: vec![0.0; count],
+            other: vec![0.0; count],
+        }
     }
 
     /// Microseconds of a call by `plan`, on the rank that takes longest; the same on all ranks.

@@ -5,8 +5,9 @@
 //! MAYPOLE_TRANSPORT=tcp cargo bench --bench messages        # the same over TCP
 //! ```
 //!
-//! Every round sends a train of messages one way, awaits a word back, and then copies as many bytes from one buffer to
-//! another; what counts is the median over rounds of (copy's time / messages' time), of which 1 is as fast as a copy.
+//! Every round sends a train of messages one way, awaits a word back, and then copies as many bytes
+//! from one buffer to another; what counts is the median over rounds of (copy's time / messages'
+//! time), of which 1 is as fast as a copy.
 
 use maypole::{Communicator, Result};
 use std::process::Command;
@@ -20,12 +21,16 @@ const TRAIN: usize = 32 << 20;
 fn main() -> Result<()> {
     if std::env::var_os("MAYPOLE_WORLD").is_none() && std::env::var_os("MAYPOLE_RANK").is_none() {
         let this = std::env::current_exe().expect("a path");
-        let status = Command::new(env!("CARGO_BIN_EXE_maypole")).args(["run", "-n", "2"]).arg(this).status();
+        let status =
+            Command::new(env!("CARGO_BIN_EXE_maypole")).args(["run", "-n", "2"]).arg(this).status();
         std::process::exit(status.ok().and_then(|status| status.code()).unwrap_or(1));
     }
     let mut comm = Communicator::from_env()?;
     if comm.rank() == 0 {
-        println!("{:>9}  {:>10}  {:>7}  {:>7}  {:>10}", "bytes", "us/message", "GB/s", "of copy", "us/turn");
+        println!(
+            "{:>9}  {:>10}  {:>7}  {:>7}  {:>10}",
+            "bytes", "us/message", "GB/s", "of copy", "us/turn"
+        );
     }
     for bytes in SIZES {
         measure(&mut comm, bytes)?;
@@ -41,7 +46,9 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         comm.barrier()?;
         let sent = train(comm, &mut from, messages)?;
         let start = Instant::now();
-        (0..messages).for_each(|_| std::hint::black_box(&mut into).copy_from_slice(std::hint::black_box(&from)));
+        (0..messages).for_each(|_| {
+            std::hint::black_box(&mut into).copy_from_slice(std::hint::black_box(&from))
+        });
         let copied = start.elapsed();
         comm.barrier()?;
         let turned = turn(comm, &mut from)?;
@@ -56,7 +63,11 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         let (time, turn) = (median(times).as_secs_f64(), median(turns).as_secs_f64());
         ratios.sort_by(f64::total_cmp);
         let (rate, ratio) = (bytes as f64 / time / 1e9, ratios[ratios.len() / 2]);
-        println!("{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}", 1e6 * time, 1e6 * turn);
+        println!(
+            "{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}",
+            1e6 * time,
+            1e6 * turn
+        );
     }
     Ok(())
 }

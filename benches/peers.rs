@@ -4,14 +4,16 @@
 //! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] [--sizes 8,4096,1048576]
 //! ```
 //!
-//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`: it runs the program that measures
-//! peer NAME and prints a JSON object a line with `coll`, `bytes`, `median_us` and `ok`. It is told what to measure by
-//! `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`, `PB_MINSAMP` and `PB_MAX`. Its samples are taken as `maypole perf` takes them:
-//! batches of about 400 us, from the first rank's start to the last rank's end.
+//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`: it runs the
+//! program that measures peer NAME and prints a JSON object a line with `coll`, `bytes`,
+//! `median_us` and `ok`. It is told what to measure by `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
+//! `PB_MINSAMP` and `PB_MAX`. Its samples are taken as `maypole perf` takes them: batches of about
+//! 400 us, from the first rank's start to the last rank's end.
 //!
-//! On a shared machine a wall-clock figure alone says little, but what runs within the same seconds suffers alike. So
-//! every round runs every library, in an order that turns round by round, and what counts is the median over rounds of
-//! (best peer's time / our time): above 1, maypole is faster than all of them.
+//! On a shared machine a wall-clock figure alone says little, but what runs within the same seconds
+//! suffers alike. So every round runs every library, in an order that turns round by round, and
+//! what counts is the median over rounds of (best peer's time / our time): above 1, maypole is
+//! faster than all of them.
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -46,7 +48,11 @@ struct Args {
     collectives: Vec<String>,
 
     /// In bytes.
-    #[arg(long, value_delimiter = ',', default_value = "8,256,4096,16384,65536,262144,1048576,4194304")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "8,256,4096,16384,65536,262144,1048576,4194304"
+    )]
     sizes: Vec<usize>,
 
     /// Milliseconds of sampling at each point.
@@ -77,10 +83,13 @@ fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let folder = args.peers.clone().or_else(|| std::env::var_os("PEERS").map(PathBuf::from));
     let Some(peers) = folder.filter(|folder| folder.join("peers.sh").is_file()) else {
-        eprintln!("SKIPPED: nothing to compare with. Name the folder of peers.sh: -- --peers FOLDER, or PEERS=FOLDER");
+        eprintln!(
+            "SKIPPED: nothing to compare with. Name the folder of peers.sh: -- --peers FOLDER, or PEERS=FOLDER"
+        );
         return Ok(ExitCode::SUCCESS);
     };
-    let mut libraries: Vec<&str> = std::iter::once(OURS).chain(args.names.iter().map(String::as_str)).collect();
+    let mut libraries: Vec<&str> =
+        std::iter::once(OURS).chain(args.names.iter().map(String::as_str)).collect();
     let mut rounds = Vec::new();
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
@@ -105,8 +114,22 @@ impl Args {
         let sizes: Vec<_> = self.sizes.iter().map(ToString::to_string).collect();
         let mut command = Command::new(&self.maypole);
         command.arg("perf").args(&self.collectives);
-        command.args(["-n", &self.ranks.to_string(), "--transport", &self.transport, "--algorithm", &self.algorithm]);
-        command.args(["--sizes", &sizes.join(","), "--budget", &self.budget.to_string(), "--json", "-"]);
+        command.args([
+            "-n",
+            &self.ranks.to_string(),
+            "--transport",
+            &self.transport,
+            "--algorithm",
+            &self.algorithm,
+        ]);
+        command.args([
+            "--sizes",
+            &sizes.join(","),
+            "--budget",
+            &self.budget.to_string(),
+            "--json",
+            "-",
+        ]);
         let mut times = Times::new();
         for object in lines(&mut command)? {
             // Out of place is what the peers are measured by; a broadcast has but one place.
@@ -130,7 +153,10 @@ impl Args {
         let mut command = Command::new("bash");
         command.args(["-c", "source ./peers.sh; peer_run \"$@\"", "peers", name, &self.transport]);
         command.arg(self.ranks.to_string()).current_dir(folder);
-        command.env("PB_COLLS", wanted.join(",")).env("PB_SIZES", sizes.join(",")).env_remove("PB_SIZES_AR");
+        command
+            .env("PB_COLLS", wanted.join(","))
+            .env("PB_SIZES", sizes.join(","))
+            .env_remove("PB_SIZES_AR");
         command.env("PB_BUDGET_MS", self.budget.to_string()).env("PB_MINSAMP", "5");
         command.env("PB_MAX", self.sizes.iter().max().map_or(0, |max| 2 * max).to_string());
         let mut times = Times::new();
@@ -139,9 +165,16 @@ impl Args {
                 bail!("it ended with {error}");
             }
             // Its names are told apart by substring: "gather" also runs "allgather".
-            if let Some(ours) = self.collectives.iter().find(|ours| object["coll"] == theirs(ours)) {
+            if let Some(ours) = self.collectives.iter().find(|ours| object["coll"] == theirs(ours))
+            {
                 let collective = Value::from(ours.replace('-', "_"));
-                insert(&mut times, &collective, &object["bytes"], &object["median_us"], object["ok"] == true)?;
+                insert(
+                    &mut times,
+                    &collective,
+                    &object["bytes"],
+                    &object["median_us"],
+                    object["ok"] == true,
+                )?;
             }
         }
         Ok(times)
@@ -160,13 +193,18 @@ impl Args {
         print!("# {:>14} {:>10} {OURS:>10}", "collective", "bytes");
         self.names.iter().for_each(|name| print!(" {name:>10}"));
         println!(" | {:>9} (least to most)", "best/ours");
-        let points: BTreeSet<&Point> = rounds.iter().flat_map(|round| round.get(OURS)).flat_map(Times::keys).collect();
+        let points: BTreeSet<&Point> =
+            rounds.iter().flat_map(|round| round.get(OURS)).flat_map(Times::keys).collect();
         for point in points {
             print!("  {:>14} {:>10}", point.0, point.1);
-            let of =
-                |library: &str| rounds.iter().filter_map(|round| round.get(library)?.get(point).copied()).collect();
+            let of = |library: &str| {
+                rounds.iter().filter_map(|round| round.get(library)?.get(point).copied()).collect()
+            };
             for library in std::iter::once(OURS).chain(self.names.iter().map(String::as_str)) {
-                print!(" {:>10}", median(of(library)).map_or_else(|| "-".to_owned(), |us| format!("{us:.3}")));
+                print!(
+                    " {:>10}",
+                    median(of(library)).map_or_else(|| "-".to_owned(), |us| format!("{us:.3}"))
+                );
             }
             println!(" | {}", self.ratio(point, rounds));
         }
@@ -182,7 +220,9 @@ impl Args {
         let least = ratios.iter().copied().min_by(f64::total_cmp);
         let most = ratios.iter().copied().max_by(f64::total_cmp);
         match (median(ratios), least, most) {
-            (Some(median), Some(least), Some(most)) => format!("{median:>9.2} ({least:.2} to {most:.2})"),
+            (Some(median), Some(least), Some(most)) => {
+                format!("{median:>9.2} ({least:.2} to {most:.2})")
+            }
             _ => format!("{:>9}", "-"),
         }
     }
@@ -196,18 +236,26 @@ fn theirs(collective: &str) -> String {
     }
 }
 
-fn insert(times: &mut Times, collective: &Value, bytes: &Value, us: &Value, right: bool) -> Result<()> {
+fn insert(
+    times: &mut Times,
+    collective: &Value,
+    bytes: &Value,
+    us: &Value,
+    right: bool,
+) -> Result<()> {
     let collective = collective.as_str().context("a line without a collective")?.to_owned();
     if !right {
         bail!("{collective} of {bytes} bytes was wrong");
     }
-    times.insert((collective, bytes.as_u64().context("no bytes")?), us.as_f64().context("no time")?);
+    times
+        .insert((collective, bytes.as_u64().context("no bytes")?), us.as_f64().context("no time")?);
     Ok(())
 }
 
 /// The JSON objects that `command` prints.
 fn lines(command: &mut Command) -> Result<Vec<Value>> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     let objects: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter(|line| line.starts_with('{'))

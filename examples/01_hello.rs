@@ -1,7 +1,7 @@
 //! Lesson 1: four ranks, each with a vector, and everybody wants the sum.
 //!
-//! `run_local` starts the ranks as threads of this process and hands each its communicator. Under a launcher the ranks
-//! would be processes, and nothing inside the closure would change (lesson 6).
+//! `run_local` starts the ranks as threads of this process and hands each its communicator. Under a
+//! launcher the ranks would be processes, and nothing inside the closure would change (lesson 6).
 
 use maypole::collective::Collective;
 use maypole::{Communicator, DataType, ReduceOp};
@@ -20,7 +20,9 @@ fn main() {
     // How a call is done depends on what is equal on all ranks, so that all of them choose alike.
     let comm = Communicator::local(4).remove(0);
     for count in [2, 2_000, 2_000_000] {
-        let algorithm = comm.algorithm(Collective::AllReduce, count, DataType::F32).expect("nobody named another");
+        let algorithm = comm
+            .algorithm(Collective::AllReduce, count, DataType::F32)
+            .expect("nobody named another");
         println!("{count} elements would go by {algorithm}");
     }
 }

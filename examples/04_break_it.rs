@@ -1,7 +1,8 @@
 //! Lesson 4: take one step away from a proven schedule, and see what the checker objects to.
 //!
-//! The checker runs all ranks on symbols instead of numbers: a chunk holds the list of contributions that it is made
-//! of. So what it finds holds for all numbers, all types and all lengths.
+//! The checker runs all ranks on symbols instead of numbers: a chunk holds the list of
+//! contributions that it is made of. So what it finds holds for all numbers, all types and all
+//! lengths.
 
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
@@ -11,23 +12,29 @@ use maypole::verify::verify;
 fn main() {
     let collective = Collective::AllReduce;
     let ring = Algorithm::Ring.schedules(collective, 3).expect("a ring can do that");
-    let proof = verify(collective, &ring, Placement::Apart).expect("the table's algorithms are proved");
+    let proof =
+        verify(collective, &ring, Placement::Apart).expect("the table's algorithms are proved");
     println!("untouched: {proof:?}\n");
 
     for nth in 0..ring[1].steps.len() {
         let mut broken = ring.clone();
         let step = broken[1].steps.remove(nth);
-        let flaw = verify(collective, &broken, Placement::Apart).expect_err("no step of a ring is superfluous");
+        let flaw = verify(collective, &broken, Placement::Apart)
+            .expect_err("no step of a ring is superfluous");
         println!("without rank 1's step {nth}, {}:\n    {flaw}", words(step));
     }
 
-    // Two ranks that add into the chunk they are still sending wait for each other: a send is posted, and its chunk may
-    // not be overwritten until the other side has taken it.
+    // Two ranks that add into the chunk they are still sending wait for each other: a send is
+    // posted, and its chunk may not be overwritten until the other side has taken it.
     let mut hasty = Algorithm::OneShot.schedules(collective, 2).expect("one shot can do that");
     for (rank, schedule) in hasty.iter_mut().enumerate() {
         let (peer, all) = (1 - rank, output(0));
         let copy = Step::Copy { from: input(0), into: all };
-        schedule.steps = vec![copy, Step::Send { from: all, to: peer }, Step::RecvReduce { into: all, from: peer }];
+        schedule.steps = vec![
+            copy,
+            Step::Send { from: all, to: peer },
+            Step::RecvReduce { into: all, from: peer },
+        ];
     }
     let flaw = verify(collective, &hasty, Placement::Apart).expect_err("this hangs");
     println!("\nsending what is about to change:\n    {flaw}");

@@ -1,6 +1,7 @@
 //! Lesson 5: write an algorithm, have it drawn, proved and run; then break it and see it refused.
 //!
-//! A star: rank 0 takes everybody's vector in rank order and hands the sum out. Fine for few ranks, poor for many.
+//! A star: rank 0 takes everybody's vector in rank order and hands the sum out. Fine for few ranks,
+//! poor for many.
 
 use maypole::collective::Collective;
 use maypole::schedule::{Placement, Schedule, Step, input, output};
@@ -11,7 +12,10 @@ const WORLD: usize = 4;
 
 fn star(rank: usize) -> Schedule {
     if rank != 0 {
-        return Schedule::new(1, vec![Step::Send { from: input(0), to: 0 }, Step::Recv { into: output(0), from: 0 }]);
+        return Schedule::new(
+            1,
+            vec![Step::Send { from: input(0), to: 0 }, Step::Recv { into: output(0), from: 0 }],
+        );
     }
     let mut steps = vec![Step::Copy { from: input(0), into: output(0) }];
     steps.extend((1..WORLD).map(|from| Step::RecvReduce { into: output(0), from }));
@@ -35,12 +39,14 @@ fn main() {
 
     Communicator::run_local(WORLD, |mut comm| {
         let (rank, mut data) = (comm.rank(), vec![comm.rank() as f32; 100_000]);
-        // Proved when it is new; then lowered, cut into windows and overlapped like every algorithm of the table.
+        // Proved when it is new; then lowered, cut into windows and overlapped like every algorithm
+        // of the table.
         comm.run(star, Collective::AllReduce, &mut data, ReduceOp::Sum).expect("nobody fails");
         assert!(data.iter().all(|x| *x == 6.0));
 
         // Nothing was sent, so the communicator goes on after it.
-        let refused = comm.run(forgetful_star, Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap_err();
+        let refused =
+            comm.run(forgetful_star, Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap_err();
         comm.barrier().expect("nobody fails");
         println!("rank {rank} has {}; {refused}", data[0]);
     });

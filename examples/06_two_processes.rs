@@ -5,8 +5,9 @@
 //! MAYPOLE_TRANSPORT=tcp cargo run --release -- run -n 2 target/release/examples/06_two_processes
 //! ```
 //!
-//! `from_env` reads who this process is from the variables of whatever started it: `maypole run`, torchrun, mpirun,
-//! mpiexec, srun. Without a launcher it is a world of one, in which every collective works too.
+//! `from_env` reads who this process is from the variables of whatever started it: `maypole run`,
+//! torchrun, mpirun, mpiexec, srun. Without a launcher it is a world of one, in which every
+//! collective works too.
 
 use maypole::{Communicator, ReduceOp, Result};
 use std::time::Instant;
@@ -30,7 +31,9 @@ fn main() -> Result<()> {
     }
     let each = start.elapsed() / rounds;
     if rank == 0 {
-        println!("average {expected}; 4 MiB all-reduced in {each:?}, as this machine happens to be today");
+        println!(
+            "average {expected}; 4 MiB all-reduced in {each:?}, as this machine happens to be today"
+        );
     }
     comm.close()
 }

@@ -1,8 +1,9 @@
 //! Lesson 8: ask why a call runs as it does.
 //!
-//! Before anything is sent, every algorithm that can do the call is run on clocks, with the costs of messages, bytes and
-//! cores that `maypole tune` has measured (or those built in), and the cheapest is taken. An explanation shows all of
-//! them; once the call has run, it also shows how good the prediction was.
+//! Before anything is sent, every algorithm that can do the call is run on clocks, with the costs
+//! of messages, bytes and cores that `maypole tune` has measured (or those built in), and the
+//! cheapest is taken. An explanation shows all of them; once the call has run, it also shows how
+//! good the prediction was.
 
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
@@ -40,5 +41,8 @@ fn main() {
     }
     let asked = asked.chosen().expect("a ring can do that");
     let small = small.chosen().expect("every collective has an algorithm");
-    println!("8 bytes by ring would be {} ns: more hops than {}", asked.predicted_ns, small.plan.algorithm);
+    println!(
+        "8 bytes by ring would be {} ns: more hops than {}",
+        asked.predicted_ns, small.plan.algorithm
+    );
 }

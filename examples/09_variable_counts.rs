@@ -1,8 +1,9 @@
 //! Lesson 9: blocks of different lengths.
 //!
-//! Ranks seldom have equally much to say. `all_gather_v` takes how much each brings, which all ranks must know;
-//! `all_to_all_v` takes only what this rank sends to each and gets from each. Here every rank sorts its own words, and then
-//! all of them sort together: each ends up with one part of the alphabet.
+//! Ranks seldom have equally much to say. `all_gather_v` takes how much each brings, which all
+//! ranks must know; `all_to_all_v` takes only what this rank sends to each and gets from each. Here
+//! every rank sorts its own words, and then all of them sort together: each ends up with one part
+//! of the alphabet.
 
 use maypole::Communicator;
 
@@ -16,10 +17,12 @@ fn main() {
 
         // Who brings how much is itself gathered, in blocks that are equally long.
         let mut lengths = vec![0; world];
-        comm.all_gather(&[WORDS[rank].len() as u64], &mut lengths).expect("all ranks call the same");
+        comm.all_gather(&[WORDS[rank].len() as u64], &mut lengths)
+            .expect("all ranks call the same");
         let lengths: Vec<usize> = lengths.iter().map(|length| *length as usize).collect();
         let mut everything = vec![0; lengths.iter().sum()];
-        comm.all_gather_v(WORDS[rank].as_bytes(), &mut everything, &lengths).expect("all ranks call the same");
+        comm.all_gather_v(WORDS[rank].as_bytes(), &mut everything, &lengths)
+            .expect("all ranks call the same");
         assert_eq!(String::from_utf8(everything).expect("words"), WORDS.concat());
 
         // A third of the alphabet for each rank: what I send to each, and how much that is.
@@ -29,11 +32,13 @@ fn main() {
         let sent: Vec<usize> = parts.iter().map(String::len).collect();
 
         // How much I get from each is what each sends to me.
-        let (mine, mut theirs) = (sent.iter().map(|len| *len as u64).collect::<Vec<_>>(), vec![0; world]);
+        let (mine, mut theirs) =
+            (sent.iter().map(|len| *len as u64).collect::<Vec<_>>(), vec![0; world]);
         comm.all_to_all(&mine, &mut theirs).expect("all ranks call the same");
         let received: Vec<usize> = theirs.iter().map(|len| *len as usize).collect();
         let mut part = vec![0; received.iter().sum()];
-        comm.all_to_all_v(parts.concat().as_bytes(), &sent, &mut part, &received).expect("the counts fit");
+        comm.all_to_all_v(parts.concat().as_bytes(), &sent, &mut part, &received)
+            .expect("the counts fit");
 
         let part = String::from_utf8(part).expect("words");
         let mut sorted: Vec<&str> = part.split_whitespace().collect();

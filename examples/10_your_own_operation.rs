@@ -1,7 +1,8 @@
 //! Lesson 10: combine elements in a way of your own.
 //!
-//! An operation has a name, which all ranks must agree on, and says whether it commutes. One that does not is run only by
-//! algorithms that are *proved* to combine ranks in their order: the checker derives that from their steps.
+//! An operation has a name, which all ranks must agree on, and says whether it commutes. One that
+//! does not is run only by algorithms that are *proved* to combine ranks in their order: the
+//! checker derives that from their steps.
 
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Operation};
@@ -17,7 +18,8 @@ fn gcd(left: &[u64], right: &mut [u64]) {
     }
 }
 
-/// Steps `x -> a x + b`, the first and then the second; an element is a step, with `a` in its upper half.
+/// Steps `x -> a x + b`, the first and then the second; an element is a step, with `a` in its upper
+/// half.
 fn then(first: &[u64], second: &mut [u64]) {
     for (first, second) in first.iter().zip(second) {
         let ((a1, b1), (a2, b2)) = (halves(*first), halves(*second));
@@ -46,7 +48,9 @@ fn main() {
         let (a, b) = halves(steps[0]);
 
         comm.set_algorithm(Some(Algorithm::Ring));
-        let refused = comm.all_reduce_with(&mut [0; 8], &then).expect_err("in a ring, every chunk begins elsewhere");
+        let refused = comm
+            .all_reduce_with(&mut [0; 8], &then)
+            .expect_err("in a ring, every chunk begins elsewhere");
         format!("{}: {numbers:?}\n{}: x -> {a} x + {b}\n{refused}", gcd.name(), then.name())
     });
     println!("{}", lines[0]);

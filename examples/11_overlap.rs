@@ -1,4 +1,5 @@
-//! Overlap with a request: the sum of one layer's gradients is under way while the next layer is computed.
+//! Overlap with a request: the sum of one layer's gradients is under way while the next layer is
+//! computed.
 //!
 //! ```text
 //! cargo run --example 11_overlap
@@ -17,7 +18,8 @@ fn main() -> maypole::Result<()> {
     let results = Communicator::run_local(2, |mut comm| -> maypole::Result<_> {
         let rank = comm.rank();
 
-        // A request owns its buffer and gives it back. Requests run in order, on a thread of the communicator's.
+        // A request owns its buffer and gives it back. Requests run in order, on a thread of the
+        // communicator's.
         comm.barrier()?;
         let start = Instant::now();
         let mut requests = Vec::new();
@@ -45,7 +47,9 @@ fn main() -> maypole::Result<()> {
     for (rank, result) in results.into_iter().enumerate() {
         let (computed, waited, first, bytes) = result?;
         println!("rank {rank} computed for {computed:.1?} and then waited {waited:.1?}");
-        println!("rank {rank} sent {bytes} bytes of payload; the last layer's average, doubled, is {first}");
+        println!(
+            "rank {rank} sent {bytes} bytes of payload; the last layer's average, doubled, is {first}"
+        );
     }
     Ok(())
 }

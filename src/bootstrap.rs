@@ -1,7 +1,8 @@
-//! How ranks find one another: rank 0 listens on one port, every other rank comes there, and all leave with a table.
+//! How ranks find one another: rank 0 listens on one port, every other rank comes there, and all
+//! leave with a table.
 //!
-//! Who holds the job's key may join, as the rank it says it is, once, and only if it agrees with rank 0 on everything
-//! that must be equal. Nobody else costs more than a slot in a short queue.
+//! Who holds the job's key may join, as the rank it says it is, once, and only if it agrees with
+//! rank 0 on everything that must be equal. Nobody else costs more than a slot in a short queue.
 
 mod dial;
 mod gather;
@@ -51,7 +52,10 @@ impl std::fmt::Debug for JoinConfig {
     // A key is never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { rank, world, address, ports, job, .. } = self;
-        write!(f, "JoinConfig {{ rank: {rank}, world: {world}, address: {address:?}, ports: {ports:?}, job: {job:?} }}")
+        write!(
+            f,
+            "JoinConfig {{ rank: {rank}, world: {world}, address: {address:?}, ports: {ports:?}, job: {job:?} }}"
+        )
     }
 }
 
@@ -62,7 +66,8 @@ pub enum JoinError {
     /// The configuration cannot be right. Mend it.
     #[error("{0}")]
     Config(String),
-    /// There is no key, and the address is not loopback. Make a key for the job, or allow strangers by name.
+    /// There is no key, and the address is not loopback. Make a key for the job, or allow strangers
+    /// by name.
     #[error(
         "rank 0 is at {address}, which others can reach, but the job has no key: make one with 'maypole key new FILE' \
          and set MAYPOLE_JOB_KEY_FILE on all ranks"
@@ -80,7 +85,10 @@ pub enum JoinError {
         source: io::Error,
     },
     /// No port could be listened on. Free one, or name others.
-    #[error("rank {rank} cannot listen on {address}, port {}: {source}; name a free port with {variable}", list(ports))]
+    #[error(
+        "rank {rank} cannot listen on {address}, port {}: {source}; name a free port with {variable}",
+        list(ports)
+    )]
     PortsTaken {
         /// Who wanted to listen.
         rank: usize,
@@ -106,7 +114,8 @@ pub enum JoinError {
         /// How many there may be.
         limit: u64,
     },
-    /// Nothing answered where rank 0 should listen. Start rank 0, or check the address, the port and the firewall.
+    /// Nothing answered where rank 0 should listen. Start rank 0, or check the address, the port
+    /// and the firewall.
     #[error(
         "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its port open? ({last})",
         list(ports), waited.as_secs_f32()
@@ -159,7 +168,9 @@ pub enum JoinError {
         holder: String,
     },
     /// There is no such rank. Check the rank and the world size.
-    #[error("rank {rank} is not below the world size, {world}: check the rank and the world size of every process")]
+    #[error(
+        "rank {rank} is not below the world size, {world}: check the rank and the world size of every process"
+    )]
     OutOfRange {
         /// The rank.
         rank: usize,
@@ -197,7 +208,8 @@ pub enum JoinError {
 /// Descriptors for strangers at the door, and for what else the process has open.
 const SPARE: u64 = 128;
 
-/// Raises the limit of descriptors to the hard one: every rank may take a connection and a watch on its process.
+/// Raises the limit of descriptors to the hard one: every rank may take a connection and a watch on
+/// its process.
 fn check_descriptors(world: usize) -> Result<(), JoinError> {
     let need = 2 * world as u64 + SPARE;
     match maypole_transports::sockets::raise_descriptor_limit() {
@@ -225,8 +237,8 @@ impl JoinError {
     }
 }
 
-/// Joins the world that `config` describes; returns when all its ranks have. A world of one needs no socket and no
-/// thread.
+/// Joins the world that `config` describes; returns when all its ranks have. A world of one needs
+/// no socket and no thread.
 ///
 /// # Errors
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].

@@ -1,8 +1,9 @@
 //! What a collective promises: who holds what before, and who must hold what after.
 //!
-//! Every collective is described over one *whole*: a vector cut into chunks. [`Held`] says which chunks a rank's input
-//! and output buffers hold. In place, a rank's input and output are parts of one buffer, and chunk `c` of the input *is*
-//! chunk `c` of the output. So one rule serves every collective:
+//! Every collective is described over one *whole*: a vector cut into chunks. [`Held`] says which
+//! chunks a rank's input and output buffers hold. In place, a rank's input and output are parts of
+//! one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves every
+//! collective:
 //!
 //! | collective | input | output | chunk `c` of the output ends as |
 //! |---|---|---|---|
@@ -55,8 +56,8 @@ pub enum Collective {
     AllToAll,
     /// The vectors of ranks `0..=r` combined, at rank `r`: running totals.
     Scan,
-    /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at rank 0, because
-    /// there is nothing before it and not every operation has a neutral element.
+    /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at
+    /// rank 0, because there is nothing before it and not every operation has a neutral element.
     ExclusiveScan,
     /// Nobody leaves before everybody has entered.
     Barrier,
@@ -137,9 +138,10 @@ impl Collective {
     /// The root, for the collectives that have one.
     pub const fn root(self) -> Option<usize> {
         match self {
-            Self::Broadcast { root } | Self::Reduce { root } | Self::Gather { root } | Self::Scatter { root } => {
-                Some(root)
-            }
+            Self::Broadcast { root }
+            | Self::Reduce { root }
+            | Self::Gather { root }
+            | Self::Scatter { root } => Some(root),
             Self::AllReduce
             | Self::AllGather
             | Self::ReduceScatter
@@ -169,7 +171,14 @@ impl Collective {
 
     /// True if elements are combined, so that a reduction operation matters.
     pub const fn reduces(self) -> bool {
-        matches!(self, Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter | Self::Scan | Self::ExclusiveScan)
+        matches!(
+            self,
+            Self::Reduce { .. }
+                | Self::AllReduce
+                | Self::ReduceScatter
+                | Self::Scan
+                | Self::ExclusiveScan
+        )
     }
 
     /// True if the whole is one block a rank, so that it has as many chunks as there are ranks.
@@ -177,7 +186,11 @@ impl Collective {
     pub const fn is_blocked(self) -> bool {
         matches!(
             self,
-            Self::Gather { .. } | Self::AllGather | Self::Scatter { .. } | Self::ReduceScatter | Self::AllToAll
+            Self::Gather { .. }
+                | Self::AllGather
+                | Self::Scatter { .. }
+                | Self::ReduceScatter
+                | Self::AllToAll
         )
     }
 
@@ -224,8 +237,8 @@ impl Collective {
         }
     }
 
-    /// The contributions that chunk `chunk` of `rank`'s output must be made of, sorted, each exactly once.
-    /// (A barrier's token may hold one more than once.)
+    /// The contributions that chunk `chunk` of `rank`'s output must be made of, sorted, each
+    /// exactly once. (A barrier's token may hold one more than once.)
     ///
     /// ```
     /// use maypole::collective::{Collective, Symbol};
@@ -246,8 +259,9 @@ impl Collective {
         }
     }
 
-    /// Whether two ranks' chunks `here` and `there` have the same length by the meaning of the collective: always the
-    /// same chunk, except that all-to-all moves chunk `s` of one rank to chunk `r` of another.
+    /// Whether two ranks' chunks `here` and `there` have the same length by the meaning of the
+    /// collective: always the same chunk, except that all-to-all moves chunk `s` of one rank to
+    /// chunk `r` of another.
     pub const fn transposes(self) -> bool {
         matches!(self, Self::AllToAll)
     }

@@ -57,19 +57,22 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One rank's membership in a group of ranks that call collectives together.
 ///
-/// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that easy to keep within
-/// a rank. A call blocks until this rank's part is done; a [request](Self::start) is a call that does not. Calls that do
-/// not match are errors on every rank, not hangs; so are peers that die and peers that never come (see [`Error`]).
+/// All ranks of a communicator call the same collectives in the same order; `&mut self` makes that
+/// easy to keep within a rank. A call blocks until this rank's part is done; a
+/// [request](Self::start) is a call that does not. Calls that do not match are errors on every
+/// rank, not hangs; so are peers that die and peers that never come (see [`Error`]).
 ///
-/// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`), because the order of
-/// its calls is what ranks agree by. Threads that call collectives each on their own have a communicator each: see
-/// [`duplicate`](Self::duplicate) and [`split`](Self::split). Requests may be waited for in any thread.
+/// A communicator may be sent to other threads (`Send`), but is used by one at a time (not `Sync`),
+/// because the order of its calls is what ranks agree by. Threads that call collectives each on
+/// their own have a communicator each: see [`duplicate`](Self::duplicate) and
+/// [`split`](Self::split). Requests may be waited for in any thread.
 ///
-/// The same calls give the same bits on every run, and all ranks of an all-reduce the same ones; in which order floats are
-/// combined is the tuner's choice, unless [`set_deterministic`](Self::set_deterministic) takes it away.
+/// The same calls give the same bits on every run, and all ranks of an all-reduce the same ones; in
+/// which order floats are combined is the tuner's choice, unless
+/// [`set_deterministic`](Self::set_deterministic) takes it away.
 ///
-/// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or of one rank's block
-/// (all others); `world` is the number of ranks.
+/// Counts are elements. `count` below is the length of a vector (broadcast, reduce, all-reduce) or
+/// of one rank's block (all others); `world` is the number of ranks.
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp};
@@ -95,8 +98,8 @@ impl Communicator {
         Self { surroundings: engine.surroundings, engine: Home::new(engine), machines, left: false }
     }
 
-    /// `world` communicators of ranks that are threads of this process: each goes to a thread of its own. For tests,
-    /// lessons and trainers that use threads; [`Local`] has the options.
+    /// `world` communicators of ranks that are threads of this process: each goes to a thread of
+    /// its own. For tests, lessons and trainers that use threads; [`Local`] has the options.
     ///
     /// # Panics
     /// If `world` is zero.
@@ -104,7 +107,8 @@ impl Communicator {
         Local::new(world).build()
     }
 
-    /// Runs `rank` on `world` threads, each with its communicator, and gives what they returned, by rank.
+    /// Runs `rank` on `world` threads, each with its communicator, and gives what they returned, by
+    /// rank.
     ///
     /// # Panics
     /// If `world` is zero, or with the first panic of a rank.
@@ -143,10 +147,18 @@ impl Communicator {
         self.check_root("broadcast", root)?;
         let data_view = ViewMut::of(data);
         let input = if self.rank() == root { data_view.as_view() } else { View::EMPTY };
-        self.issue::<T>(Collective::Broadcast { root }, ReduceOp::Sum, count::<T>(data_view), true, input, data_view)
+        self.issue::<T>(
+            Collective::Broadcast { root },
+            ReduceOp::Sum,
+            count::<T>(data_view),
+            true,
+            input,
+            data_view,
+        )
     }
 
-    /// Everybody's `data` combined, in the root's `data`; all of one length. Other ranks' `data` stays as it is.
+    /// Everybody's `data` combined, in the root's `data`; all of one length. Other ranks' `data`
+    /// stays as it is.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; else as every call.
@@ -157,15 +169,29 @@ impl Communicator {
         self.issue::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
     }
 
-    /// Everybody's `input` combined, in the root's `output`, which is as long. Other ranks' `output` is not touched and
-    /// may be empty.
+    /// Everybody's `input` combined, in the root's `output`, which is as long. Other ranks'
+    /// `output` is not touched and may be empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root or the root's lengths differ; else as every call.
-    pub fn reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
+    /// [`Error::Invalid`] if there is no such root or the root's lengths differ; else as every
+    /// call.
+    pub fn reduce_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
         self.check_root("reduce", root)?;
         let output = self.at_root("reduce", root, output, input.len())?;
-        self.issue::<T>(Collective::Reduce { root }, op, input.len(), false, View::of(input), output)
+        self.issue::<T>(
+            Collective::Reduce { root },
+            op,
+            input.len(),
+            false,
+            View::of(input),
+            output,
+        )
     }
 
     /// Everybody's `data` combined, in everybody's `data`; all of one length.
@@ -183,33 +209,61 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if the lengths differ; else as every call.
     #[inline]
-    pub fn all_reduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+    pub fn all_reduce_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        self.issue::<T>(Collective::AllReduce, op, input.len(), false, View::of(input), ViewMut::of(output))
+        self.issue::<T>(
+            Collective::AllReduce,
+            op,
+            input.len(),
+            false,
+            View::of(input),
+            ViewMut::of(output),
+        )
     }
 
-    /// Everybody's `input` (`count`), in rank order, in the root's `output` (`world * count`). Other ranks' `output` is
-    /// not touched and may be empty.
+    /// Everybody's `input` (`count`), in rank order, in the root's `output` (`world * count`).
+    /// Other ranks' `output` is not touched and may be empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root or the root's output has another length; else as every call.
+    /// [`Error::Invalid`] if there is no such root or the root's output has another length; else as
+    /// every call.
     pub fn gather<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         self.check_root("gather", root)?;
         let output = self.at_root("gather", root, output, input.len() * self.world())?;
-        self.issue::<T>(Collective::Gather { root }, ReduceOp::Sum, input.len(), false, View::of(input), output)
+        self.issue::<T>(
+            Collective::Gather { root },
+            ReduceOp::Sum,
+            input.len(),
+            false,
+            View::of(input),
+            output,
+        )
     }
 
-    /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`) with its own block in its
-    /// place; everybody else's `data` is its block (`count`).
+    /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`) with its
+    /// own block in its place; everybody else's `data` is its block (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the world; else as every call.
+    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the
+    /// world; else as every call.
     pub fn gather_in_place<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
         self.check_root("gather", root)?;
         let collective = Collective::Gather { root };
         if self.rank() != root {
             let block = View::of(&*data);
-            return self.issue::<T>(collective, ReduceOp::Sum, data.len(), false, block, ViewMut::EMPTY);
+            return self.issue::<T>(
+                collective,
+                ReduceOp::Sum,
+                data.len(),
+                false,
+                block,
+                ViewMut::EMPTY,
+            );
         }
         let (count, whole, mine) = self.blocks("gather", data)?;
         self.issue::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
@@ -225,8 +279,8 @@ impl Communicator {
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
     }
 
-    /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this rank's block in its
-    /// place.
+    /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this
+    /// rank's block in its place.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
@@ -235,12 +289,18 @@ impl Communicator {
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
-    /// Block `r` of the root's `input` (`world * count`) in rank `r`'s `output` (`count`). Other ranks' `input` is not
-    /// read and may be empty.
+    /// Block `r` of the root's `input` (`world * count`) in rank `r`'s `output` (`count`). Other
+    /// ranks' `input` is not read and may be empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root or the root's input has another length; else as every call.
-    pub fn scatter<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
+    /// [`Error::Invalid`] if there is no such root or the root's input has another length; else as
+    /// every call.
+    pub fn scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: usize,
+    ) -> Result<()> {
         self.check_root("scatter", root)?;
         let mut whole = View::EMPTY;
         if self.rank() == root {
@@ -251,11 +311,12 @@ impl Communicator {
         self.issue::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
     }
 
-    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`), and its own block stays in
-    /// it; everybody else's `data` becomes its block (`count`).
+    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`), and
+    /// its own block stays in it; everybody else's `data` becomes its block (`count`).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the world; else as every call.
+    /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the
+    /// world; else as every call.
     pub fn scatter_in_place<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
         self.check_root("scatter", root)?;
         let collective = Collective::Scatter { root };
@@ -267,30 +328,42 @@ impl Communicator {
         self.issue::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
     }
 
-    /// Everybody's `input` (`world * count`) combined; block `r` of the result in rank `r`'s `output` (`count`).
+    /// Everybody's `input` (`world * count`) combined; block `r` of the result in rank `r`'s
+    /// `output` (`count`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if the input has another length; else as every call.
-    pub fn reduce_scatter<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
         let (count, output) = (output.len(), ViewMut::of(output));
         self.issue::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
     }
 
-    /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world * count`) becomes the
-    /// result; the rest stays as it is.
+    /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world *
+    /// count`) becomes the result; the rest stays as it is.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
-    pub fn reduce_scatter_in_place<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
+    pub fn reduce_scatter_in_place<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
         self.issue::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
     }
 
-    /// Block `r` of rank `s`'s `input` in block `s` of rank `r`'s `output`; both are `world * count` long.
+    /// Block `r` of rank `s`'s `input` in block `s` of rank `r`'s `output`; both are `world *
+    /// count` long.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the lengths differ or are no multiple of the world; else as every call.
+    /// [`Error::Invalid`] if the lengths differ or are no multiple of the world; else as every
+    /// call.
     pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_to_all", "output", output.len(), input.len())?;
         let (count, whole, _) = self.blocks("all_to_all", output)?;
@@ -316,7 +389,8 @@ impl Communicator {
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let (kind, count, deterministic) =
+            (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
         let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         match op {
             ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
@@ -328,11 +402,18 @@ impl Communicator {
         if root < self.world() {
             return Ok(());
         }
-        Err(self.invalid(operation, format!("root {root} is not one of the {} ranks", self.world())))
+        Err(self
+            .invalid(operation, format!("root {root} is not one of the {} ranks", self.world())))
     }
 
     #[inline]
-    fn check_len(&self, operation: &'static str, which: &str, len: usize, wanted: usize) -> Result<()> {
+    fn check_len(
+        &self,
+        operation: &'static str,
+        which: &str,
+        len: usize,
+        wanted: usize,
+    ) -> Result<()> {
         if len == wanted {
             return Ok(());
         }
@@ -367,7 +448,10 @@ impl Communicator {
     ) -> Result<(usize, ViewMut<'a>, ViewMut<'a>)> {
         let (len, world) = (whole.len(), self.world());
         if !len.is_multiple_of(world) {
-            return Err(self.invalid(operation, format!("{len} elements are no multiple of the {world} ranks")));
+            return Err(self.invalid(
+                operation,
+                format!("{len} elements are no multiple of the {world} ranks"),
+            ));
         }
         let (count, view) = (len / world, ViewMut::of(whole));
         let bytes = count * size_of::<T>();

@@ -1,8 +1,9 @@
 //! What is in this machine: its CPUs, the tree of its PCI devices, its GPUs and network cards.
 //!
-//! Most of it the kernel tells in the files of `/sys`; what is between NVIDIA's GPUs, their driver knows (NVML, opened at
-//! run time if it is there). What is absent is absent from the answer: a machine without GPUs has none, and that is no
-//! error. The answer is a [`System`], just as a topology file would be, so whatever reads the one reads the other.
+//! Most of it the kernel tells in the files of `/sys`; what is between NVIDIA's GPUs, their driver
+//! knows (NVML, opened at run time if it is there). What is absent is absent from the answer: a
+//! machine without GPUs has none, and that is no error. The answer is a [`System`], just as a
+//! topology file would be, so whatever reads the one reads the other.
 
 #[cfg(feature = "cli")]
 mod nvml;
@@ -19,8 +20,8 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Machine {
-    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver where it is there, else they are
-    /// numbered by address.
+    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver where it is
+    /// there, else they are numbered by address.
     pub system: System,
     /// What the CPUs call themselves.
     pub processor: Option<String>,
@@ -110,8 +111,8 @@ fn cores() -> Vec<usize> {
     Vec::new()
 }
 
-/// Looks at the machine whose `/sys` and `/proc` are in the folder `root`, and whose GPUs `driver` knows. Cores are not
-/// looked for.
+/// Looks at the machine whose `/sys` and `/proc` are in the folder `root`, and whose GPUs `driver`
+/// knows. Cores are not looked for.
 pub fn machine_at(root: &Path, driver: &dyn Accelerators) -> Machine {
     let mut gpus = driver.gpus();
     for gpu in &mut gpus {
@@ -120,15 +121,24 @@ pub fn machine_at(root: &Path, driver: &dyn Accelerators) -> Machine {
     let buses: Vec<String> = gpus.iter().map(|gpu| gpu.bus.clone()).collect();
     for link in gpus.iter_mut().flat_map(|gpu| &mut gpu.links) {
         link.target = short_bus(&link.target);
-        // Where the other end is hidden, as in virtual machines, it is a switch: a GPU would be seen.
+        // Where the other end is hidden, as in virtual machines, it is a switch: a GPU would be
+        // seen.
         let seen = || sysfs::class(root, &link.target).unwrap_or(NVSWITCH);
-        link.class = link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
+        link.class =
+            link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
     }
     let described: Vec<(String, Gpu)> = gpus.iter().enumerate().map(description).collect();
     let peer = |a: usize, b: usize| if a == b { Peer::Yes } else { driver.peer(a, b) };
     let peers = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| peer(a, b)).collect()).collect();
     let found = sysfs::read(root, &described);
-    Machine { system: found.system, processor: found.processor, notes: found.notes, gpus, peers, ..Machine::default() }
+    Machine {
+        system: found.system,
+        processor: found.processor,
+        notes: found.notes,
+        gpus,
+        peers,
+        ..Machine::default()
+    }
 }
 
 /// PCI classes of the ends of NVLinks.
@@ -136,7 +146,8 @@ const GPU: u32 = 0x03_0200;
 const NVSWITCH: u32 = 0x06_8000;
 
 fn description((number, gpu): (usize, &Accelerator)) -> (String, Gpu) {
-    let described = Gpu { device: Some(number as i64), sm: gpu.sm, links: gpu.links.clone(), ..Gpu::default() };
+    let described =
+        Gpu { device: Some(number as i64), sm: gpu.sm, links: gpu.links.clone(), ..Gpu::default() };
     (gpu.bus.clone(), described)
 }
 
@@ -144,7 +155,9 @@ fn description((number, gpu): (usize, &Accelerator)) -> (String, Gpu) {
 fn short_bus(bus: &str) -> String {
     let bus = bus.to_lowercase();
     match bus.split_once(':') {
-        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => format!("{}:{rest}", &domain[4..]),
+        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[4..])
+        }
         _ => bus,
     }
 }
@@ -155,7 +168,8 @@ impl Machine {
         let described = Description::System(self.system.clone());
         let nodes = self.system.cpus.len().max(1);
         let ranks = self.cores.len().max(1).div_ceil(nodes);
-        let of_cores = || cluster::named(&format!("cpu:{ranks}x{nodes}"), cluster::Fabric::Flat).ok();
+        let of_cores =
+            || cluster::named(&format!("cpu:{ranks}x{nodes}"), cluster::Fabric::Flat).ok();
         match described.answers().gpus {
             0 => of_cores().unwrap_or_else(|| described.topology()),
             _ => described.topology(),

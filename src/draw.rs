@@ -1,8 +1,8 @@
 //! Pictures of schedules, as text and as SVG, made from the steps themselves.
 //!
-//! Both show one column a rank and one row a *round*: what a rank can do without waiting for another message belongs to
-//! one round, and a message of one round is received in a later one. Consecutive steps about one chunk are drawn as one
-//! cell, which reads from left to right:
+//! Both show one column a rank and one row a *round*: what a rank can do without waiting for
+//! another message belongs to one round, and a message of one round is received in a later one.
+//! Consecutive steps about one chunk are drawn as one cell, which reads from left to right:
 //!
 //! | in a cell | means |
 //! |---|---|
@@ -39,9 +39,9 @@ const WIDTH: usize = 200;
 
 /// One column a rank, one row a round; see [the notation](self).
 ///
-/// Meant for up to sixteen ranks: what is too wide for its column is continued below, and what happens to four or more
-/// chunks alike is written once. Where all ranks side by side would still take more than 200 columns, the first of them
-/// come first and the others below.
+/// Meant for up to sixteen ranks: what is too wide for its column is continued below, and what
+/// happens to four or more chunks alike is written once. Where all ranks side by side would still
+/// take more than 200 columns, the first of them come first and the others below.
 ///
 /// Steps that can never be taken are drawn in a last row, marked `stuck`.
 ///
@@ -52,7 +52,8 @@ pub fn text(schedules: &[Schedule]) -> String {
     let world = schedules.len();
     let beside = |bands: usize| {
         let ranks: Vec<usize> = (0..world).collect();
-        let tables: Vec<_> = ranks.chunks(world.div_ceil(bands).max(1)).map(|ranks| picture.table(ranks)).collect();
+        let tables: Vec<_> =
+            ranks.chunks(world.div_ceil(bands).max(1)).map(|ranks| picture.table(ranks)).collect();
         if tables.is_empty() { "\n".to_owned() } else { tables.join("\n") }
     };
     let mut pictures = (1..=world.max(1)).map(beside);
@@ -64,7 +65,9 @@ pub fn text(schedules: &[Schedule]) -> String {
 /// Rows of cells of lines, each column as wide as its widest line.
 fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
     let columns = rows.first().map_or(0, |(_, cells)| cells.len());
-    let width = |column: usize| rows.iter().flat_map(|(_, cells)| &cells[column]).map(String::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().flat_map(|(_, cells)| &cells[column]).map(String::len).max().unwrap_or(0)
+    };
     let widths: Vec<_> = (0..columns).map(width).collect();
     let mut out = String::new();
     for (label, cells) in rows {
@@ -110,7 +113,13 @@ impl Picture {
             picture.cells.push(cells);
             cell_of.push(places);
         }
-        picture.rounds = picture.cells.iter().flatten().filter_map(|cell| cell.round).max().map_or(0, |last| last + 1);
+        picture.rounds = picture
+            .cells
+            .iter()
+            .flatten()
+            .filter_map(|cell| cell.round)
+            .max()
+            .map_or(0, |last| last + 1);
         for Arrow { from, to, chunk } in rounds.arrows {
             picture.arrow((from.0, cell_of[from.0][from.1]), (to.0, cell_of[to.0][to.1]), chunk);
         }
@@ -129,9 +138,12 @@ impl Picture {
     fn table(&self, ranks: &[usize]) -> String {
         let limit = (150 / ranks.len()).max(10);
         let lines = |rank: usize, round| {
-            self.cells(rank, round).flat_map(|cell| cell.lines(self.cells.len(), limit)).collect::<Vec<_>>()
+            self.cells(rank, round)
+                .flat_map(|cell| cell.lines(self.cells.len(), limit))
+                .collect::<Vec<_>>()
         };
-        let row = |label: String, round| (label, ranks.iter().map(|rank| lines(*rank, round)).collect());
+        let row =
+            |label: String, round| (label, ranks.iter().map(|rank| lines(*rank, round)).collect());
         let head = (String::new(), ranks.iter().map(|rank| vec![format!("rank {rank}")]).collect());
         let rounds = (0..self.rounds).map(|round| row(round.to_string(), Some(round)));
         let stuck = self.is_stuck().then(|| row("stuck".to_owned(), None));
@@ -177,7 +189,15 @@ impl Meaning for Rounds {
         (self.now[rank], step, from.chunk)
     }
 
-    fn receive(&mut self, rank: usize, step: usize, _: Span, from: usize, message: Self::Message, _: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        _: Span,
+        from: usize,
+        message: Self::Message,
+        _: bool,
+    ) {
         let (sent, send, chunk) = message;
         self.now[rank] = self.now[rank].max(sent + 1);
         self.taken[rank][step] = Some(self.now[rank]);

@@ -2,8 +2,9 @@
 //!
 //! # Arithmetic
 //!
-//! Combining many contributions is a sequence of *binary steps*, `left op right`, and each of them rounds as the element
-//! type does. Nothing is fused, reordered or kept in a wider type between two steps.
+//! Combining many contributions is a sequence of *binary steps*, `left op right`, and each of them
+//! rounds as the element type does. Nothing is fused, reordered or kept in a wider type between two
+//! steps.
 //!
 //! | | integers | f32, f64 | f16, bf16 |
 //! |---|---|---|---|
@@ -13,30 +14,33 @@
 //! | pre-multiplied sum | each product wraps | each product rounds once | computed in f32, then rounded |
 //! | and, or, xor | bitwise | refused | refused |
 //!
-//! Any NaN is as good as any other: its sign and payload are not part of the contract. All other bits are.
+//! Any NaN is as good as any other: its sign and payload are not part of the contract. All other
+//! bits are.
 //!
 //! # Determinism
 //!
-//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. In which order contributions meet is part of each
-//! algorithm's [schedule](crate::schedule), and nothing else has a say in it:
+//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. In which order contributions
+//! meet is part of each algorithm's [schedule](crate::schedule), and nothing else has a say in it:
 //!
-//! * **One schedule, one result.** The same schedule gives the same bits on every run and on every executor: over shared
-//!   memory, TCP or between threads, in windows of any length, in place or apart, on any processor, however long a rank
-//!   is kept waiting.
+//! * **One schedule, one result.** The same schedule gives the same bits on every run and on every
+//!   executor: over shared memory, TCP or between threads, in windows of any length, in place or
+//!   apart, on any processor, however long a rank is kept waiting.
 //! * **One result for all.** The ranks of an all-reduce end with the same bits.
-//! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks, their hosts and the
-//!   bytes. So the same numbers in a vector of another length, or on other hosts, may be combined in another order, and
-//!   elements of one vector need not all be combined alike (a ring begins each chunk at another rank).
+//! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks,
+//!   their hosts and the bytes. So the same numbers in a vector of another length, or on other
+//!   hosts, may be combined in another order, and elements of one vector need not all be combined
+//!   alike (a ring begins each chunk at another rank).
 //! * **Deterministic mode** takes that freedom away:
-//!   [`set_deterministic`](crate::Communicator::set_deterministic), or `MAYPOLE_DETERMINISTIC=1`, allows only schedules
-//!   of which [`verify`](mod@crate::verify) derives that every element is `((x0 op x1) op x2) op ... x(n-1)`. Then the
-//!   result is a function of the contributions alone: that of the plain loop over the ranks.
+//!   [`set_deterministic`](crate::Communicator::set_deterministic), or `MAYPOLE_DETERMINISTIC=1`,
+//!   allows only schedules of which [`verify`](mod@crate::verify) derives that every element is
+//!   `((x0 op x1) op x2) op ... x(n-1)`. Then the result is a function of the contributions alone:
+//!   that of the plain loop over the ranks.
 //!
-//! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum, all that does not
-//! combine), and nothing for calls whose first choice goes from left to right anyway, as one and two
-//! [shots](crate::algorithms::direct) do. Otherwise long vectors lose what pipelining would have gained: a reduction to
-//! one rank is done by that rank alone, which takes in `(n-1) S` bytes, and a scan runs down a chain. `maypole perf
-//! --deterministic` measures it.
+//! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum,
+//! all that does not combine), and nothing for calls whose first choice goes from left to right
+//! anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long vectors lose what
+//! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes in
+//! `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
 
 use bytemuck::Pod;
 pub use half::{bf16, f16};
@@ -48,8 +52,8 @@ use std::str::FromStr;
 
 /// A type that collectives move and combine.
 ///
-/// Implemented for `f16`, `bf16`, `f32`, `f64` and all integers of 8 to 64 bits; sealed, because every kernel must know
-/// it.
+/// Implemented for `f16`, `bf16`, `f32`, `f64` and all integers of 8 to 64 bits; sealed, because
+/// every kernel must know it.
 ///
 /// ```
 /// use maypole::element::{DataType, Element};
@@ -83,11 +87,12 @@ elements! {
 
 /// How contributions are combined.
 ///
-/// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding after each. Integer
-/// sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and maximum: a NaN anywhere gives NaN. `Avg` is the
-/// sum, divided once at the end by the number of ranks; integers truncate towards zero. `And`, `Or` and `Xor` are
-/// bitwise and refused on floats. `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its
-/// own, rounding once.
+/// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding
+/// after each. Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and
+/// maximum: a NaN anywhere gives NaN. `Avg` is the sum, divided once at the end by the number of
+/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise and refused on floats.
+/// `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its own,
+/// rounding once.
 ///
 /// ```
 /// use maypole::{Communicator, Factor, ReduceOp};
@@ -139,7 +144,8 @@ impl ReduceOp {
         self.binary().supports(kind)
     }
 
-    /// The number that calls are compared by. Every rank has a factor of its own, so factors are no part of it.
+    /// The number that calls are compared by. Every rank has a factor of its own, so factors are no
+    /// part of it.
     pub(crate) const fn code(self) -> u64 {
         match self {
             Self::Sum => 0,
@@ -209,6 +215,9 @@ impl FromStr for ReduceOp {
     type Err = UnknownReduceOp;
 
     fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
-        Self::ALL.into_iter().find(|op| op.name() == name).ok_or_else(|| UnknownReduceOp(name.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|op| op.name() == name)
+            .ok_or_else(|| UnknownReduceOp(name.to_owned()))
     }
 }

@@ -1,6 +1,7 @@
 //! Who am I, and where is rank 0? What every launcher says in variables, read into one [`Launch`].
 //!
-//! Nothing has to be configured under the launchers that people have. The first of these that is there wins:
+//! Nothing has to be configured under the launchers that people have. The first of these that is
+//! there wins:
 //!
 //! | launcher | rank, size, place on the host | rank 0's address |
 //! |---|---|---|
@@ -12,12 +13,13 @@
 //! | Kubernetes indexed job | `JOB_COMPLETION_INDEX` `MAYPOLE_WORLD` | `MAYPOLE_ADDRESS` |
 //! | nobody | rank 0 of 1 | not needed |
 //!
-//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. A variable that is set to
-//! nothing counts as not set. What contradicts itself is an error that names the variable: a wrong guess here is a job
-//! that hangs at its first operation. [`VARIABLES`] lists every variable of maypole's own.
+//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. A variable
+//! that is set to nothing counts as not set. What contradicts itself is an error that names the
+//! variable: a wrong guess here is a job that hangs at its first operation. [`VARIABLES`] lists
+//! every variable of maypole's own.
 //!
-//! Reading is in two halves: [`from_vars`] is pure, and [`Described::open`] then opens what the variables only name,
-//! the job key and the process manager's socket.
+//! Reading is in two halves: [`from_vars`] is pure, and [`Described::open`] then opens what the
+//! variables only name, the job key and the process manager's socket.
 
 mod error;
 mod hosts;
@@ -40,8 +42,8 @@ use variables::Vars;
 
 /// What the environment says about this process.
 ///
-/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known, and either `address` or
-/// `pmi` is there.
+/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known, and
+/// either `address` or `pmi` is there.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launch {
@@ -59,7 +61,8 @@ pub struct Launch {
     pub address: Option<String>,
     /// The ports that rank 0 tries to listen at, in this order; never empty.
     pub ports: Vec<u16>,
-    /// What the job is called: the same on all ranks, another for another job, as well as the launcher can tell.
+    /// What the job is called: the same on all ranks, another for another job, as well as the
+    /// launcher can tell.
     pub job: String,
     /// The secret that all ranks share, if there is one.
     pub key: Option<JobKey>,
@@ -117,10 +120,12 @@ pub enum KeySource {
     Value(JobKey),
 }
 
-/// Reads this process's environment, opens the job key and, where it is needed, the process manager's socket.
+/// Reads this process's environment, opens the job key and, where it is needed, the process
+/// manager's socket.
 ///
-/// It can be called again in the same process, except under hydra, whose socket serves one process once. For the same
-/// reason a program that also calls `MPI_Init` under hydra needs `MAYPOLE_ADDRESS` set: then the socket is left alone.
+/// It can be called again in the same process, except under hydra, whose socket serves one process
+/// once. For the same reason a program that also calls `MPI_Init` under hydra needs
+/// `MAYPOLE_ADDRESS` set: then the socket is left alone.
 ///
 /// # Errors
 ///
@@ -134,7 +139,8 @@ pub enum KeySource {
 /// # Ok::<(), maypole::launch::LaunchError>(())
 /// ```
 pub fn from_env() -> Result<Launch, LaunchError> {
-    from_vars(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?.open()
+    from_vars(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?
+        .open()
 }
 
 /// Reads what `vars` says and touches nothing else.
@@ -186,8 +192,8 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<Described, La
 }
 
 impl Described {
-    /// Opens what the variables name: the job key, and the process manager's socket. The latter also knows a better
-    /// name for the job than any variable of its launcher.
+    /// Opens what the variables name: the job key, and the process manager's socket. The latter
+    /// also knows a better name for the job than any variable of its launcher.
     ///
     /// # Errors
     ///

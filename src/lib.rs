@@ -2,25 +2,27 @@
 //!
 //! # The problem
 //!
-//! Four processes train one model. Each has worked out how it would change every weight; before any of them goes on,
-//! all must have the *sum* of the four opinions. Nobody is in charge, the vectors have a hundred million elements, and
-//! the work stands still meanwhile. That is an *all-reduce*, the best known of a small family of *collectives*: calls
-//! that a group of processes make together, and that return when each holds what the call promises it
-//! ([`collective`] has the table).
+//! Four processes train one model. Each has worked out how it would change every weight; before any
+//! of them goes on, all must have the *sum* of the four opinions. Nobody is in charge, the vectors
+//! have a hundred million elements, and the work stands still meanwhile. That is an *all-reduce*,
+//! the best known of a small family of *collectives*: calls that a group of processes make
+//! together, and that return when each holds what the call promises it ([`collective`] has the
+//! table).
 //!
-//! What is promised says nothing about how. Everybody could send everything to everybody: one hop, but n-1 times the
-//! bytes. The parts could go round a ring: hardly more bytes than the vector has, but 2 (n-1) hops. They could climb a
-//! tree and come down again. Which is best depends on the size, on the number of ranks and on what joins them, and each
-//! has its own ways to be wrong: a part added twice, a part overwritten before it has left, two ranks that wait for
-//! each other.
+//! What is promised says nothing about how. Everybody could send everything to everybody: one hop,
+//! but n-1 times the bytes. The parts could go round a ring: hardly more bytes than the vector has,
+//! but 2 (n-1) hops. They could climb a tree and come down again. Which is best depends on the
+//! size, on the number of ranks and on what joins them, and each has its own ways to be wrong: a
+//! part added twice, a part overwritten before it has left, two ranks that wait for each other.
 //!
 //! # The idea
 //!
-//! Here an algorithm is a pure function from (collective, number of ranks, rank) to a [`Schedule`](schedule::Schedule):
-//! a plain list of steps such as *send input chunk 3 to rank 1* or *receive from rank 3 and add to output chunk 2*. A
-//! list can be read by more than one reader:
+//! Here an algorithm is a pure function from (collective, number of ranks, rank) to a
+//! [`Schedule`](schedule::Schedule): a plain list of steps such as *send input chunk 3 to rank 1*
+//! or *receive from rank 3 and add to output chunk 2*. A list can be read by more than one reader:
 //!
-//! * the checker ([`verify`]) runs all ranks on symbols and proves that each contribution arrives exactly once;
+//! * the checker ([`verify`]) runs all ranks on symbols and proves that each contribution arrives
+//!   exactly once;
 //! * the drawing ([`draw`]) shows it;
 //! * the simulator ([`simulate`]) runs all ranks on clocks and prices it;
 //! * the executor ([`execute`]) moves real bytes by it.
@@ -53,7 +55,8 @@
 //!
 //! # The modules, in reading order
 //!
-//! The first half is pure: no clock, no thread, no file, no socket. Equal arguments give equal results, on every rank.
+//! The first half is pure: no clock, no thread, no file, no socket. Equal arguments give equal
+//! results, on every rank.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -82,8 +85,9 @@
 //! | [`detect`] | what is in this machine: GPUs, links between them, network cards, cores |
 //! | [`service`] | the control plane: agreeing, connecting, failing together |
 //!
-//! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports` (boards, streams,
-//! waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code is there.
+//! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports`
+//! (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code
+//! is there.
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
@@ -108,7 +112,9 @@ pub mod tuner;
 pub mod verify;
 pub mod walk;
 
-pub use comm::{Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all};
+pub use comm::{
+    Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all,
+};
 pub use element::{DataType, Element, Factor, ReduceOp};
 pub use error::{Error, Result};
 

@@ -1,20 +1,24 @@
-//! The recorder: watches the executor of one rank and writes what it did to a file, as a [trace](crate::trace).
+//! The recorder: watches the executor of one rank and writes what it did to a file, as a
+//! [trace](crate::trace).
 //!
 //! # What is recorded
 //!
-//! A slice for every call, in it one for every fold and window (of messages between two ranks, for every message), and before these one for what they had to wait for.
-//! Waits of less than [`SHORTEST_WAIT`] are part of the fold that follows. Arrows lead from the fold that publishes or
+//! A slice for every call, in it one for every fold and window (of messages between two ranks, for
+//! every message), and before these one for what they had to wait for. Waits of less than
+//! [`SHORTEST_WAIT`] are part of the fold that follows. Arrows lead from the fold that publishes or
 //! posts to every fold that takes it.
 //!
 //! # What it costs
 //!
-//! Two looks at the clock a fold, which is some 50 ns, and 48 bytes. When [`BATCH`] events have come together they are
-//! written between two calls, which takes milliseconds and is itself recorded. After [`MOST`] events the recorder says so
-//! and stops. So a rank holds at most 12 MiB of events, and no file grows beyond some 100 MiB a rank.
+//! Two looks at the clock a fold, which is some 50 ns, and 48 bytes. When [`BATCH`] events have
+//! come together they are written between two calls, which takes milliseconds and is itself
+//! recorded. After [`MOST`] events the recorder says so and stops. So a rank holds at most 12 MiB
+//! of events, and no file grows beyond some 100 MiB a rank.
 //!
 //! # What can go wrong
 //!
-//! Whatever keeps a file from being written is said once, on standard error, and ends the recording; the calls go on.
+//! Whatever keeps a file from being written is said once, on standard error, and ends the
+//! recording; the calls go on.
 
 mod file;
 mod messages;
@@ -100,15 +104,21 @@ impl Recorder {
         Self::lane(rank, 0, "", file, Arc::default())
     }
 
-    /// For a group that the rank has become a member of. `group` is the same on all of its members, and `name` says which
-    /// it is.
+    /// For a group that the rank has become a member of. `group` is the same on all of its members,
+    /// and `name` says which it is.
     #[must_use]
     pub fn of_group(&self, group: u64, name: &str) -> Self {
         let group = mix(self.group ^ group.wrapping_add(1));
         Self::lane(self.rank, group, name, Arc::clone(&self.file), Arc::clone(&self.lanes))
     }
 
-    fn lane(rank: usize, group: u64, part: &str, file: Arc<TraceFile>, lanes: Arc<AtomicU64>) -> Self {
+    fn lane(
+        rank: usize,
+        group: u64,
+        part: &str,
+        file: Arc<TraceFile>,
+        lanes: Arc<AtomicU64>,
+    ) -> Self {
         let lane = Lane {
             process: file.process() as u64 + 1,
             process_name: file.process_name().to_owned(),
@@ -142,7 +152,8 @@ impl Recorder {
         self.around(run, |failure| Some(failure.peer), call)
     }
 
-    /// Records what `run` does within a `call` of its own, which is told whether all of it was recorded.
+    /// Records what `run` does within a `call` of its own, which is told whether all of it was
+    /// recorded.
     fn around<E>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<(), E>,
@@ -172,7 +183,9 @@ impl Recorder {
     fn note(&mut self, start: u64, end: u64, what: What) {
         self.last = end;
         // A call goes with what was recorded of it.
-        if self.left > 0 || (matches!(what, What::Call { .. } | What::Group(_)) && !self.events.is_empty()) {
+        if self.left > 0
+            || (matches!(what, What::Call { .. } | What::Group(_)) && !self.events.is_empty())
+        {
             self.left = self.left.saturating_sub(1);
             self.events.push(Event { start, end, what });
         }
@@ -204,7 +217,8 @@ impl Recorder {
             self.left = 0;
             self.file.complain(&format!("the trace ends early: {error}"));
         } else if self.left == 0 {
-            self.file.complain(&format!("rank {}'s trace ends here: it has {MOST} events", self.rank));
+            self.file
+                .complain(&format!("rank {}'s trace ends here: it has {MOST} events", self.rank));
         }
     }
 }

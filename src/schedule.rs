@@ -1,29 +1,33 @@
 //! A schedule is what one rank does, as a plain list of steps.
 //!
-//! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Five readers share it: the
-//! checker proves it ([`verify`](crate::verify)), [`draw`](crate::draw) pictures it, [`simulate`](crate::simulate)
-//! prices it, [`execute`](crate::execute) moves real bytes by it, and an interpreter on a GPU can walk the same steps.
+//! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Five
+//! readers share it: the checker proves it ([`verify`](crate::verify)), [`draw`](crate::draw)
+//! pictures it, [`simulate`](crate::simulate) prices it, [`execute`](crate::execute) moves real
+//! bytes by it, and an interpreter on a GPU can walk the same steps.
 //!
 //! # The vocabulary
 //!
-//! Five verbs over three buffers. `Input` is what the rank brings and is never written. `Output` is what it must hold in
-//! the end. `Scratch` is room of its own. Steps name *chunks*, never bytes: chunk `c` is the same part of the whole in
-//! every buffer of every rank (all-to-all alone moves chunk `s` here to chunk `r` there). Scratch chunk `s` is as long as
-//! chunk `s mod chunks`, so a rank may have several rows of scratch.
+//! Five verbs over three buffers. `Input` is what the rank brings and is never written. `Output` is
+//! what it must hold in the end. `Scratch` is room of its own. Steps name *chunks*, never bytes:
+//! chunk `c` is the same part of the whole in every buffer of every rank (all-to-all alone moves
+//! chunk `s` here to chunk `r` there). Scratch chunk `s` is as long as chunk `s mod chunks`, so a
+//! rank may have several rows of scratch.
 //!
 //! # The law
 //!
-//! A send is *posted*: it does not wait, and its chunk may not be overwritten until its receiver has taken it. Links
-//! hold nothing and keep their order: the n-th receive from a peer takes the n-th send of that peer to us. Every other
-//! step waits for what it needs. Taken strictly in list order this is the order of the *proof*, and
-//! [`walk`](crate::walk) is its one implementation. Executors may use *conflict order*: a step waits only for earlier
-//! steps that use the same link in the same direction, or whose span overlaps its own where one of the two writes. What
+//! A send is *posted*: it does not wait, and its chunk may not be overwritten until its receiver
+//! has taken it. Links hold nothing and keep their order: the n-th receive from a peer takes the
+//! n-th send of that peer to us. Every other step waits for what it needs. Taken strictly in list
+//! order this is the order of the *proof*, and [`walk`](crate::walk) is its one implementation.
+//! Executors may use *conflict order*: a step waits only for earlier steps that use the same link
+//! in the same direction, or whose span overlaps its own where one of the two writes. What
 //! completes in proof order completes in conflict order with the same bits.
 //!
 //! # Windows
 //!
-//! A schedule describes one window. Big buffers run the same steps for windows `0..W`, each an equal fraction of every
-//! chunk, overlapped: that is what pipelines chains and trees. Schedules never mention it.
+//! A schedule describes one window. Big buffers run the same steps for windows `0..W`, each an
+//! equal fraction of every chunk, overlapped: that is what pipelines chains and trees. Schedules
+//! never mention it.
 
 use std::fmt;
 use std::ops::Range;
@@ -64,7 +68,8 @@ pub const fn scratch(chunk: usize) -> Span {
 }
 
 impl Span {
-    /// True if the two share bytes. In place, an input chunk and the output chunk of the same number do.
+    /// True if the two share bytes. In place, an input chunk and the output chunk of the same
+    /// number do.
     pub fn overlaps(self, other: Self, placement: Placement) -> bool {
         self.in_place(placement) == other.in_place(placement)
     }
@@ -186,12 +191,14 @@ impl Schedule {
     /// A schedule of `steps`, with as much scratch as they name.
     pub fn new(chunks: usize, steps: Vec<Step>) -> Self {
         let spans = steps.iter().flat_map(|step| step.reads().chain(step.writes()));
-        let scratch = spans.filter(|s| s.buffer == Buffer::Scratch).map(|s| s.chunk + 1).max().unwrap_or(0);
+        let scratch =
+            spans.filter(|s| s.buffer == Buffer::Scratch).map(|s| s.chunk + 1).max().unwrap_or(0);
         Self { chunks, scratch, steps }
     }
 }
 
-/// How the whole is cut into chunks: chunk -> range of elements. Data, so that uneven counts need no other algorithm.
+/// How the whole is cut into chunks: chunk -> range of elements. Data, so that uneven counts need
+/// no other algorithm.
 ///
 /// ```
 /// use maypole::schedule::Layout;
@@ -215,7 +222,8 @@ enum Cut {
 }
 
 impl Layout {
-    /// `count` elements in `chunks` chunks whose lengths differ by at most one, the longer ones first.
+    /// `count` elements in `chunks` chunks whose lengths differ by at most one, the longer ones
+    /// first.
     ///
     /// # Panics
     /// If `chunks` is zero.
@@ -229,14 +237,19 @@ impl Layout {
         Self(Cut::Given(starts(counts.iter().copied())))
     }
 
-    /// For all-to-all: rank `s` has `counts[s][r]` elements for rank `r`. The chunks of an input lie one after another
-    /// by receiver, those of an output by sender.
+    /// For all-to-all: rank `s` has `counts[s][r]` elements for rank `r`. The chunks of an input
+    /// lie one after another by receiver, those of an output by sender.
     ///
     /// # Panics
     /// If there are not as many counts of each rank as there are ranks.
     pub fn pairs(counts: &[Vec<usize>]) -> Self {
-        assert!(counts.iter().all(|row| row.len() == counts.len()), "one count for each pair of ranks");
-        let of = |rank: usize| [starts(counts[rank].iter().copied()), starts(counts.iter().map(|row| row[rank]))];
+        assert!(
+            counts.iter().all(|row| row.len() == counts.len()),
+            "one count for each pair of ranks"
+        );
+        let of = |rank: usize| {
+            [starts(counts[rank].iter().copied()), starts(counts.iter().map(|row| row[rank]))]
+        };
         Self(Cut::Pairs((0..counts.len()).map(of).collect()))
     }
 
@@ -254,14 +267,17 @@ impl Layout {
         match &self.0 {
             Cut::Even { count, .. } => *count,
             Cut::Given(starts) => starts[starts.len() - 1],
-            Cut::Pairs(ranks) => ranks.iter().flatten().map(|starts| starts[starts.len() - 1]).max().unwrap_or(0),
+            Cut::Pairs(ranks) => {
+                ranks.iter().flatten().map(|starts| starts[starts.len() - 1]).max().unwrap_or(0)
+            }
         }
     }
 
     /// The elements of `chunk`, counted from the start of the whole.
     ///
     /// # Panics
-    /// If there is no such chunk, or counts are by pairs: then it depends on the buffer, see [`of`](Self::of).
+    /// If there is no such chunk, or counts are by pairs: then it depends on the buffer, see
+    /// [`of`](Self::of).
     pub fn range(&self, chunk: usize) -> Range<usize> {
         match &self.0 {
             Cut::Even { count, chunks } => part(*count, *chunks, chunk),
@@ -270,8 +286,8 @@ impl Layout {
         }
     }
 
-    /// The elements of `span` of rank `rank`, counted from the start of the whole. Scratch chunk `s` is as long as chunk
-    /// `s mod chunks`, and lies behind the rows before it.
+    /// The elements of `span` of rank `rank`, counted from the start of the whole. Scratch chunk
+    /// `s` is as long as chunk `s mod chunks`, and lies behind the rows before it.
     ///
     /// # Panics
     /// If there is no such chunk, or counts are by pairs and the span is scratch.
@@ -312,8 +328,8 @@ fn longest(starts: &[usize]) -> usize {
     starts.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0)
 }
 
-/// Part `part` of `len` elements cut into `parts`, the longer ones first. Quotient and remainder, so that no product
-/// overflows.
+/// Part `part` of `len` elements cut into `parts`, the longer ones first. Quotient and remainder,
+/// so that no product overflows.
 pub(crate) const fn part(len: usize, parts: usize, part: usize) -> Range<usize> {
     let (quotient, remainder) = (len / parts, len % parts);
     let start = part * quotient + if part < remainder { part } else { remainder };
@@ -346,7 +362,10 @@ mod tests {
 
     #[test]
     fn scratch_is_counted_from_the_steps() {
-        let steps = vec![Step::Recv { into: scratch(3), from: 0 }, Step::Copy { from: scratch(3), into: output(0) }];
+        let steps = vec![
+            Step::Recv { into: scratch(3), from: 0 },
+            Step::Copy { from: scratch(3), into: output(0) },
+        ];
         assert_eq!(Schedule::new(1, steps).scratch, 4);
     }
 }

@@ -1,8 +1,9 @@
 //! The control plane: how ranks agree, get connected, and fail together.
 //!
-//! Every process that is a rank has one service thread, asleep in epoll and never on the data path. All control
-//! connections meet at rank 0, so whatever rank 0 says, it says to all in one order. A failure anywhere raises the
-//! [`Alarm`] of every rank, and all of them name the same first [`Cause`].
+//! Every process that is a rank has one service thread, asleep in epoll and never on the data path.
+//! All control connections meet at rank 0, so whatever rank 0 says, it says to all in one order. A
+//! failure anywhere raises the [`Alarm`] of every rank, and all of them name the same first
+//! [`Cause`].
 
 mod cause;
 mod control;
@@ -101,7 +102,8 @@ pub struct Status {
     pub silent: Vec<usize>,
 }
 
-/// One rank's handle on the control plane of its world. Put it into an `Arc`; any thread may use it.
+/// One rank's handle on the control plane of its world. Put it into an `Arc`; any thread may use
+/// it.
 ///
 /// Dropping it [leaves](Self::leave), bounded, and never panics.
 #[derive(Debug)]
@@ -128,14 +130,20 @@ impl Service {
         let hosts = number_hosts(&peers);
         let shared = Shared::new(rank, secret, peers, timeout)?;
         let worker = Worker::new(Arc::clone(&shared), watch, door, controls)?;
-        let thread = std::thread::Builder::new().name(format!("maypole-{rank}")).spawn(move || worker.run())?;
+        let thread = std::thread::Builder::new()
+            .name(format!("maypole-{rank}"))
+            .spawn(move || worker.run())?;
         Ok(Self { shared, hosts, thread: Mutex::new(Some(thread)) })
     }
 
     /// A world of one.
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = Secret { key: [0; 32], job: String::new(), session: [0; 16] };
-        Ok(Self { shared: Shared::new(0, secret, Vec::new(), timeout)?, hosts: vec![0], thread: Mutex::new(None) })
+        Ok(Self {
+            shared: Shared::new(0, secret, Vec::new(), timeout)?,
+            hosts: vec![0],
+            thread: Mutex::new(None),
+        })
     }
 
     /// This rank.
@@ -173,10 +181,12 @@ impl Service {
         self.shared.state().left.get(&rank).copied()
     }
 
-    /// Fails the world: every rank's alarm is raised, and the least of all causes told becomes everybody's.
+    /// Fails the world: every rank's alarm is raised, and the least of all causes told becomes
+    /// everybody's.
     ///
-    /// The death of a peer is an allegation: a peer that fails closes its connections, too. Rank 0 decides whether it is
-    /// a cause or a consequence; use [`settle`](Self::settle) to learn what it made of it.
+    /// The death of a peer is an allegation: a peer that fails closes its connections, too. Rank 0
+    /// decides whether it is a cause or a consequence; use [`settle`](Self::settle) to learn what
+    /// it made of it.
     pub fn abort(&self, cause: Cause) {
         let alone = self.world() == 1;
         if alone || cause.kind != CauseKind::Death {
@@ -187,8 +197,9 @@ impl Service {
         }
     }
 
-    /// Tells everybody `mine` and gives the first cause, the same on all ranks: the least one known once 200 ms have
-    /// passed without a lesser one. Ends after `within` (but not before 200 ms) at the latest.
+    /// Tells everybody `mine` and gives the first cause, the same on all ranks: the least one known
+    /// once 200 ms have passed without a lesser one. Ends after `within` (but not before 200 ms) at
+    /// the latest.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * QUIET);
         self.abort(mine.clone());
@@ -202,7 +213,8 @@ impl Service {
                 (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
             };
             let quiet = since.map_or(deadline, |since| since + QUIET).min(deadline);
-            let news = |state: &mut shared::State| (state.cause.as_ref() != Some(&least)).then_some(());
+            let news =
+                |state: &mut shared::State| (state.cause.as_ref() != Some(&least)).then_some(());
             if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
                 return least;
             }
@@ -211,11 +223,12 @@ impl Service {
 
     /// Everybody's `payload`, in the order of `members` (world ranks, this one among them).
     ///
-    /// All members call it, with equal `group` and `members`, in the same order. For small things: rank 0 relays them.
+    /// All members call it, with equal `group` and `members`, in the same order. For small things:
+    /// rank 0 relays them.
     ///
     /// # Errors
-    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile or has failed, or the
-    /// payload is too large.
+    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
+    /// or has failed, or the payload is too large.
     pub fn exchange(
         &self,
         group: GroupId,
@@ -227,7 +240,9 @@ impl Service {
         let most = (MAXIMUM - 65_536) / members.len();
         if payload.len() > most {
             let len = payload.len();
-            return Err(ServiceError::Invalid(format!("{len} bytes are too many to exchange; the most is {most}")));
+            return Err(ServiceError::Invalid(format!(
+                "{len} bytes are too many to exchange; the most is {most}"
+            )));
         }
         if members.len() == 1 {
             return Ok(vec![payload]);
@@ -238,7 +253,10 @@ impl Service {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.why_gone(rank)),
             Some(Err(error)) => Err(error),
-            None => Err(ServiceError::TimedOut { what: "an exchange", missing: self.who_is_missing(round) }),
+            None => Err(ServiceError::TimedOut {
+                what: "an exchange",
+                missing: self.who_is_missing(round),
+            }),
         }
     }
 
@@ -249,7 +267,9 @@ impl Service {
 
     fn check_process(&self) -> Result<(), ServiceError> {
         if self.shared.is_forked() {
-            return Err(ServiceError::Closed { why: "it was made before this process was forked".to_owned() });
+            return Err(ServiceError::Closed {
+                why: "it was made before this process was forked".to_owned(),
+            });
         }
         Ok(())
     }
@@ -259,11 +279,15 @@ impl Service {
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let fits = sorted.len() == members.len() && sorted.iter().all(|member| *member < self.world());
+        let fits =
+            sorted.len() == members.len() && sorted.iter().all(|member| *member < self.world());
         if fits && members.contains(&self.rank()) {
             return Ok(());
         }
-        Err(ServiceError::Invalid(format!("{members:?} is no group of which rank {} is a member", self.rank())))
+        Err(ServiceError::Invalid(format!(
+            "{members:?} is no group of which rank {} is a member",
+            self.rank()
+        )))
     }
 
     fn next_round(&self, group: GroupId, members: &[usize]) -> Round {
@@ -275,13 +299,16 @@ impl Service {
 
     fn who_is_missing(&self, round: Round) -> Vec<usize> {
         self.shared.request(Request::Who { round: round.clone() });
-        self.shared.wait(Instant::now() + ANSWER, |state| state.missing.remove(&round)).unwrap_or_default()
+        self.shared
+            .wait(Instant::now() + ANSWER, |state| state.missing.remove(&round))
+            .unwrap_or_default()
     }
 
-    /// What every rank noted about `group`, by world rank; `None` of ranks that do not answer. Takes at most a second.
+    /// What every rank noted about `group`, by world rank; `None` of ranks that do not answer.
+    /// Takes at most a second.
     ///
-    /// It needs no help of the ranks' callers, and works although the world has failed: this is how ranks that do not
-    /// match learn what the others called.
+    /// It needs no help of the ranks' callers, and works although the world has failed: this is how
+    /// ranks that do not match learn what the others called.
     pub fn survey(&self, group: GroupId) -> Vec<Option<Place>> {
         if self.world() == 1 {
             return vec![Some(self.shared.progress.place(group))];
@@ -291,15 +318,19 @@ impl Service {
             state.next_survey
         });
         self.shared.request(Request::Survey { id, group });
-        let answer = self.shared.wait(Instant::now() + ANSWER, |state| match state.surveys.remove(&id) {
-            None if state.closed.is_some() => Some(Vec::new()),
-            answer => answer,
-        });
-        answer.filter(|places| places.len() == self.world()).unwrap_or_else(|| vec![None; self.world()])
+        let answer =
+            self.shared.wait(Instant::now() + ANSWER, |state| match state.surveys.remove(&id) {
+                None if state.closed.is_some() => Some(Vec::new()),
+                answer => answer,
+            });
+        answer
+            .filter(|places| places.len() == self.world())
+            .unwrap_or_else(|| vec![None; self.world()])
     }
 
-    /// Asks along the control plane why `peer` does not do its part in `group`: follows the answers to a rank that does
-    /// not answer, is outside the library, or is busy, or to a cycle. Takes at most a second.
+    /// Asks along the control plane why `peer` does not do its part in `group`: follows the answers
+    /// to a rank that does not answer, is outside the library, or is busy, or to a cycle. Takes at
+    /// most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Verdict {
         Verdict::follow(peer, &self.survey(group))
     }
@@ -315,11 +346,12 @@ impl Service {
         }
     }
 
-    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 stays until the others have left, but
-    /// no rank longer than 5 s. Idempotent; what is called later fails.
+    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 stays until the
+    /// others have left, but no rank longer than 5 s. Idempotent; what is called later fails.
     ///
     /// # Errors
-    /// [`ServiceError::TimedOut`] if the goodbye was not heard in time; the service has ended all the same.
+    /// [`ServiceError::TimedOut`] if the goodbye was not heard in time; the service has ended all
+    /// the same.
     pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
@@ -330,13 +362,17 @@ impl Service {
         }
         self.shared.update(|state| state.leaving = true);
         self.shared.request(Request::Goodbye { last: last_sequence });
-        let over = |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());
+        let over =
+            |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());
         let heard = self.shared.wait(Instant::now() + GOODBYE, over);
         self.shared.update(|state| state.stop = true);
         self.shared.bell.ring();
         // It looks at `stop` after every event, and does nothing that lasts.
         let _ = thread.join();
-        heard.ok_or_else(|| ServiceError::TimedOut { what: "the goodbye", missing: self.still_here() })
+        heard.ok_or_else(|| ServiceError::TimedOut {
+            what: "the goodbye",
+            missing: self.still_here(),
+        })
     }
 
     fn still_here(&self) -> Vec<usize> {

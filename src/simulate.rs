@@ -2,28 +2,33 @@
 //!
 //! # The model
 //!
-//! Cost is counted in [`Cost::alpha`] (seconds a message is under way), [`Cost::beta`] (seconds a byte) and
-//! [`Cost::gamma`] (seconds to reduce a byte), as the literature does, so that its formulas come out exactly:
+//! Cost is counted in [`Cost::alpha`] (seconds a message is under way), [`Cost::beta`] (seconds a
+//! byte) and [`Cost::gamma`] (seconds to reduce a byte), as the literature does, so that its
+//! formulas come out exactly:
 //!
-//! * Consecutive sends to one peer are one message. It leaves when all its chunks are ready, and arrives as a whole.
-//! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a time.
-//! * [`Ports::Single`]: what a rank sends leaves one byte after another, whomever it is for, and so arrives what it
-//!   receives; it can do both at once. [`Ports::PerLink`]: links do not share anything.
+//! * Consecutive sends to one peer are one message. It leaves when all its chunks are ready, and
+//!   arrives as a whole.
+//! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
+//!   time.
+//! * [`Ports::Single`]: what a rank sends leaves one byte after another, whomever it is for, and so
+//!   arrives what it receives; it can do both at once. [`Ports::PerLink`]: links do not share
+//!   anything.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
 //! * Who is ready first is served first; then the earlier window, then the earlier step.
 //!
 //! # Windows
 //!
-//! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In [`Order::Conflict`] a step waits only
-//! for earlier steps of its window that use the same link in the same direction or touch the same span, one of them
-//! writing; and, on a link, for the same step of the window before. So windows overlap, which pipelines chains and
-//! trees. There is no bound on windows in flight.
+//! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In
+//! [`Order::Conflict`] a step waits only for earlier steps of its window that use the same link in
+//! the same direction or touch the same span, one of them writing; and, on a link, for the same
+//! step of the window before. So windows overlap, which pipelines chains and trees. There is no
+//! bound on windows in flight.
 //!
 //! # Machines
 //!
-//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is not links but cores:
-//! a [`Machine`] is the model of ranks that do all the work with cores that they may have to share. It counts whole
-//! picoseconds, so that hosts which must choose alike do.
+//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is
+//! not links but cores: a [`Machine`] is the model of ranks that do all the work with cores that
+//! they may have to share. It counts whole picoseconds, so that hosts which must choose alike do.
 
 mod graph;
 mod machine;
@@ -89,10 +94,11 @@ pub struct Estimate {
     pub bytes_reduced: Vec<usize>,
 }
 
-/// Prices `schedules`, one a rank, in conflict order: `layout` cuts the whole into chunks of elements of
-/// `element_bytes` bytes, each chunk is cut into `windows`.
+/// Prices `schedules`, one a rank, in conflict order: `layout` cuts the whole into chunks of
+/// elements of `element_bytes` bytes, each chunk is cut into `windows`.
 ///
-/// The cost of this is a few dozen nanoseconds a step and window. Equal arguments give equal bits on every host.
+/// The cost of this is a few dozen nanoseconds a step and window. Equal arguments give equal bits
+/// on every host.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, collective::Collective, schedule::Layout};
@@ -108,8 +114,8 @@ pub struct Estimate {
 /// [`Stuck`] if the steps cannot all be taken.
 ///
 /// # Panics
-/// If there are no windows, if the schedules do not have as many chunks as `layout`, or if they name ranks, chunks of
-/// theirs or scratch that do not exist (see [`verify`](crate::verify)).
+/// If there are no windows, if the schedules do not have as many chunks as `layout`, or if they
+/// name ranks, chunks of theirs or scratch that do not exist (see [`verify`](crate::verify)).
 pub fn simulate(
     schedules: &[Schedule],
     layout: &Layout,
@@ -153,7 +159,10 @@ pub fn simulate_in(
 fn check(schedules: &[Schedule], layout: &Layout, windows: usize) {
     assert!(windows > 0, "a buffer has at least one window");
     let chunks = layout.chunks();
-    assert!(schedules.iter().all(|s| s.chunks == chunks), "the layout has {chunks} chunks, the schedules have not");
+    assert!(
+        schedules.iter().all(|s| s.chunks == chunks),
+        "the layout has {chunks} chunks, the schedules have not"
+    );
 }
 
 struct Sizes<'a> {
@@ -164,15 +173,18 @@ struct Sizes<'a> {
 
 impl Sizes<'_> {
     fn bytes(&self, chunks: &[usize], window: usize) -> usize {
-        let elements = |&chunk: &usize| part(self.layout.range(chunk).len(), self.windows, window).len();
+        let elements =
+            |&chunk: &usize| part(self.layout.range(chunk).len(), self.windows, window).len();
         chunks.iter().map(elements).sum::<usize>() * self.element_bytes
     }
 }
 
-/// A point in time; for times that are not negative, the order of the bits is the order of the numbers.
+/// A point in time; for times that are not negative, the order of the bits is the order of the
+/// numbers.
 type Instant = u64;
 
-/// What happens at a point in time, to which node of which window. Ties: the earlier window, then the earlier step.
+/// What happens at a point in time, to which node of which window. Ties: the earlier window, then
+/// the earlier step.
 type Event = Reverse<(Instant, usize, Happens)>;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -247,7 +259,10 @@ impl<'a> Clocks<'a> {
             }
             self.spread();
         }
-        debug_assert!(self.waits.iter().all(|&waits| waits == 0), "what is walked in proof order completes");
+        debug_assert!(
+            self.waits.iter().all(|&waits| waits == 0),
+            "what is walked in proof order completes"
+        );
         self.estimate.seconds = self.estimate.finish.iter().copied().fold(0.0, f64::max);
         (self.estimate, self.moments.unwrap_or_default())
     }
@@ -256,8 +271,12 @@ impl<'a> Clocks<'a> {
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => self.done(id, time),
-            Kind::Message { .. } | Kind::Receive { reduces: true, .. } | Kind::Local { reduces: true, .. } => {
+            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => {
+                self.done(id, time)
+            }
+            Kind::Message { .. }
+            | Kind::Receive { reduces: true, .. }
+            | Kind::Local { reduces: true, .. } => {
                 self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
             }
         }

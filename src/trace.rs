@@ -1,13 +1,15 @@
 //! What happened when: lanes of slices with arrows between them, as text and for a viewer.
 //!
-//! Two readers of schedules make traces: the simulator, of what would happen, and the recorder, of what did. Both are
-//! shown alike, so that a prediction and a run can be laid side by side.
+//! Two readers of schedules make traces: the simulator, of what would happen, and the recorder, of
+//! what did. Both are shown alike, so that a prediction and a run can be laid side by side.
 //!
-//! Times are whole nanoseconds since a beginning that all lanes of a trace share. Within a lane, slices either follow
-//! one another or lie within one another; what happens at the same time is in lanes of its own.
+//! Times are whole nanoseconds since a beginning that all lanes of a trace share. Within a lane,
+//! slices either follow one another or lie within one another; what happens at the same time is in
+//! lanes of its own.
 //!
-//! [`document`] writes the trace-event format, which <https://ui.perfetto.dev> and `chrome://tracing` open ("Trace Event
-//! Format", Duca and Sinclair 2016). [`text`] prints lanes for a terminal.
+//! [`document`] writes the trace-event format, which <https://ui.perfetto.dev> and
+//! `chrome://tracing` open ("Trace Event Format", Duca and Sinclair 2016). [`text`] prints lanes
+//! for a terminal.
 
 mod json;
 mod lanes;
@@ -101,8 +103,8 @@ pub enum Fact {
     Text(String),
 }
 
-/// One end of an arrow, in the slice that covers this time. The other end may be in another trace: whoever sends knows
-/// when, and whoever receives knows when, and both know the message.
+/// One end of an arrow, in the slice that covers this time. The other end may be in another trace:
+/// whoever sends knows when, and whoever receives knows when, and both know the message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct End {
     /// The message: equal at both ends, and at no others.

@@ -70,14 +70,16 @@ impl Place {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`Error`] if a file that was named is not there, or any file cannot be read or is damaged. A cache that is empty is
-    /// none.
+    /// [`Error`] if a file that was named is not there, or any file cannot be read or is damaged. A
+    /// cache that is empty is none.
     pub fn load(&self) -> Result<CostTable, Error> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
             Self::File(path) => read(path),
             Self::Cache(Some(path)) => match read(path) {
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(CostTable::BUILT_IN),
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    Ok(CostTable::BUILT_IN)
+                }
                 read => read,
             },
         }
@@ -89,14 +91,15 @@ impl Place {
     /// [`Error`] if there is no place for it or it cannot be written.
     pub fn store(&self, table: &CostTable) -> Result<&Path, Error> {
         let (Self::File(path) | Self::Cache(Some(path))) = self else { return Err(Error::Nowhere) };
-        write(path, &table.to_string()).map_err(|source| Error::Io { path: path.clone(), source })?;
+        write(path, &table.to_string())
+            .map_err(|source| Error::Io { path: path.clone(), source })?;
         Ok(path)
     }
 }
 
 impl CostTable {
-    /// The table that the environment asks for: measured if there is one, else built in. A table that cannot be had is
-    /// complained of, and done without.
+    /// The table that the environment asks for: measured if there is one, else built in. A table
+    /// that cannot be had is complained of, and done without.
     pub fn tuned() -> Self {
         Place::from_env().load().unwrap_or_else(|error| {
             eprintln!("maypole: {error}; using the costs that are built in");
@@ -109,13 +112,16 @@ fn read(path: &Path) -> Result<CostTable, Error> {
     let path = path.to_owned();
     match fs::read(&path) {
         Err(source) => Err(Error::Io { path, source }),
-        Ok(bytes) => String::from_utf8_lossy(&bytes).parse().map_err(|source| Error::Damaged { path, source }),
+        Ok(bytes) => String::from_utf8_lossy(&bytes)
+            .parse()
+            .map_err(|source| Error::Damaged { path, source }),
     }
 }
 
 /// Through a file beside it, which then takes its place.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -135,8 +141,11 @@ mod tests {
     use super::*;
 
     fn place(vars: &[(&str, &str)]) -> Place {
-        let vars: Vec<_> = vars.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
-        Place::from_vars(|name| vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
+        let vars: Vec<_> =
+            vars.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
+        Place::from_vars(|name| {
+            vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        })
     }
 
     #[test]
@@ -158,7 +167,11 @@ mod tests {
         let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
         assert_eq!(place.store(&table).unwrap(), path);
         assert_eq!(place.load().unwrap(), table);
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(
+            fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
     }
 
     #[test]

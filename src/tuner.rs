@@ -1,13 +1,14 @@
 //! Which algorithm for which call, and why.
 //!
-//! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with a length of windows,
-//! is a [`candidate`](Candidate); each is priced by running its schedules on clocks ([`simulate`](crate::simulate)) on
-//! the machine that a [`CostTable`] describes; the cheapest wins, near ties by the order of the table. All of it is counted in
-//! integers, and rank 0's table is everybody's: so all ranks choose alike, whatever they run on.
+//! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with
+//! a length of windows, is a [`candidate`](Candidate); each is priced by running its schedules on
+//! clocks ([`simulate`](crate::simulate)) on the machine that a [`CostTable`] describes; the
+//! cheapest wins, near ties by the order of the table. All of it is counted in integers, and rank
+//! 0's table is everybody's: so all ranks choose alike, whatever they run on.
 //!
-//! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a wait (and a context
-//! switch where ranks outnumber cores); long ones move the fewest bytes; and across many hosts neighbours in a ring beat
-//! talking to everybody at once.
+//! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a
+//! wait (and a context switch where ranks outnumber cores); long ones move the fewest bytes; and
+//! across many hosts neighbours in a ring beat talking to everybody at once.
 
 mod candidates;
 mod costs;
@@ -62,7 +63,8 @@ impl From<Plan> for Wanted {
 pub struct Question<'a> {
     /// What is to be done.
     pub collective: Collective,
-    /// For each rank the number of its board: ranks with equal numbers share one, streams join the others.
+    /// For each rank the number of its board: ranks with equal numbers share one, streams join the
+    /// others.
     pub hosts: &'a [usize],
     /// Bytes of the whole: of the vector, or of all blocks together.
     pub bytes: usize,
@@ -93,10 +95,11 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves the choice as it is
-    /// if none is.
+    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves
+    /// the choice as it is if none is.
     pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
-        let (fit, unfit): (Vec<_>, Vec<_>) = self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
+        let (fit, unfit): (Vec<_>, Vec<_>) =
+            self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
         unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
         let stays = fit.iter().any(|one| one.plan == self.plan);
         let fit: Vec<Candidate> = fit.into_iter().map(|one| *one).collect();
@@ -139,7 +142,11 @@ impl fmt::Display for Answers {
 ///
 /// # Errors
 /// [`Refusal`] if the wanted algorithm has no answer to the collective.
-pub fn choose(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) -> Result<Choice, Refusal> {
+pub fn choose(
+    question: &Question<'_>,
+    wanted: Option<Wanted>,
+    table: &CostTable,
+) -> Result<Choice, Refusal> {
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
     let mut candidates = candidates::priced(question, None, table);
     let plan = settle(&candidates, wanted);
@@ -157,7 +164,11 @@ pub fn choose(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable
 ///
 /// # Errors
 /// As [`choose`].
-pub fn plan(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) -> Result<Plan, Refusal> {
+pub fn plan(
+    question: &Question<'_>,
+    wanted: Option<Wanted>,
+    table: &CostTable,
+) -> Result<Plan, Refusal> {
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
     if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
         return Ok(Plan { algorithm, window });
@@ -171,14 +182,19 @@ pub fn plan(question: &Question<'_>, wanted: Option<Wanted>, table: &CostTable) 
 }
 
 /// The cheapest plan whose algorithm is `able`; `None` if none is.
-pub fn plan_of(question: &Question<'_>, table: &CostTable, able: impl Fn(Algorithm) -> bool) -> Option<Plan> {
+pub fn plan_of(
+    question: &Question<'_>,
+    table: &CostTable,
+    able: impl Fn(Algorithm) -> bool,
+) -> Option<Plan> {
     let answers = candidates::answers(question).filter(|it| able(*it));
-    let rows: Vec<Candidate> = answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
+    let rows: Vec<Candidate> =
+        answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
     best(&rows).map(|one| one.plan)
 }
 
-/// The cheapest, or an earlier one that costs hardly more: prices are not as good as a part in [`CLOSE`], and the table
-/// has the algorithms with the fewest steps first.
+/// The cheapest, or an earlier one that costs hardly more: prices are not as good as a part in
+/// [`CLOSE`], and the table has the algorithms with the fewest steps first.
 fn best(candidates: &[Candidate]) -> Option<&Candidate> {
     let least = candidates.iter().map(|one| one.predicted_ns).min()?;
     candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
@@ -199,7 +215,9 @@ fn settle(candidates: &[Candidate], wanted: Option<Wanted>) -> Plan {
     if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
         return Plan { algorithm, window };
     }
-    let asked = candidates.iter().filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
+    let asked = candidates
+        .iter()
+        .filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
     let asked: Vec<Candidate> = asked.copied().collect();
     best(&asked).expect("every collective has an algorithm").plan
 }

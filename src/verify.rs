@@ -1,10 +1,11 @@
-//! The checker: runs everybody's schedules on symbols instead of numbers and says whether they keep the promise.
+//! The checker: runs everybody's schedules on symbols instead of numbers and says whether they keep
+//! the promise.
 //!
-//! A span holds an ordered list of [`Symbol`]s: whose contributions it is made of, in the order in which they were
-//! combined. Sending and copying hand the list on; reducing writes one list behind the other. When all steps are taken,
-//! each chunk of each output must be made of exactly what [`Collective::result`] says, each contribution once. So what
-//! is proved holds for all numbers, all element types and all lengths, and the order of combination is derived, not
-//! declared.
+//! A span holds an ordered list of [`Symbol`]s: whose contributions it is made of, in the order in
+//! which they were combined. Sending and copying hand the list on; reducing writes one list behind
+//! the other. When all steps are taken, each chunk of each output must be made of exactly what
+//! [`Collective::result`] says, each contribution once. So what is proved holds for all numbers,
+//! all element types and all lengths, and the order of combination is derived, not declared.
 //!
 //! The order of steps is the law of [`walk`]: what is proved here completes on every executor.
 
@@ -23,15 +24,17 @@ use std::rc::Rc;
 pub struct Proof {
     /// Every combination takes the ranks in their order: right for operations that do not commute.
     pub keeps_rank_order: bool,
-    /// Every combination is `((x0 op x1) op x2) op ...`, one contribution at a time and the next one on the right:
-    /// together with rank order, the bits of the plain loop over the ranks.
+    /// Every combination is `((x0 op x1) op x2) op ...`, one contribution at a time and the next
+    /// one on the right: together with rank order, the bits of the plain loop over the ranks.
     pub left_to_right: bool,
 }
 
-/// Proves that `schedules`, one a rank, do `collective`, with input and output placed as `placement` says.
+/// Proves that `schedules`, one a rank, do `collective`, with input and output placed as
+/// `placement` says.
 ///
-/// In place, an input chunk and the output chunk of the same number are one; a schedule that overwrites its input too
-/// early is found by that. The cost is about that of taking each step once, with lists as long as the world.
+/// In place, an input chunk and the output chunk of the same number are one; a schedule that
+/// overwrites its input too early is found by that. The cost is about that of taking each step
+/// once, with lists as long as the world.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, collective::Collective, schedule::Placement, verify::{Flaw, verify}};
@@ -45,8 +48,13 @@ pub struct Proof {
 /// ```
 ///
 /// # Errors
-/// The first [`Flaw`]: of form, rank by rank; else of meaning, in the order of the walk; else of the result.
-pub fn verify(collective: Collective, schedules: &[Schedule], placement: Placement) -> Result<Proof, Flaw> {
+/// The first [`Flaw`]: of form, rank by rank; else of meaning, in the order of the walk; else of
+/// the result.
+pub fn verify(
+    collective: Collective,
+    schedules: &[Schedule],
+    placement: Placement,
+) -> Result<Proof, Flaw> {
     form(collective, schedules)?;
     let mut symbols = Symbols::new(collective, schedules, placement);
     let walked = walk(schedules, placement, &mut symbols);
@@ -87,10 +95,14 @@ struct Place<'a> {
 impl Place<'_> {
     fn step(&self, nth: usize, step: Step) -> Result<(), Flaw> {
         match step {
-            Step::Send { to: peer, .. } | Step::Recv { from: peer, .. } | Step::RecvReduce { from: peer, .. } => {
+            Step::Send { to: peer, .. }
+            | Step::Recv { from: peer, .. }
+            | Step::RecvReduce { from: peer, .. } => {
                 self.peer(nth, peer)?;
             }
-            Step::Copy { from, into } | Step::Reduce { from, into } => self.lengths(nth, from, into)?,
+            Step::Copy { from, into } | Step::Reduce { from, into } => {
+                self.lengths(nth, from, into)?
+            }
         }
         if let Some(span) = step.writes().filter(|span| span.buffer == Buffer::Input) {
             return Err(Flaw::WritesInput { rank: self.rank, step: nth, span });
@@ -162,7 +174,9 @@ impl<'a> Symbols<'a> {
         let held = schedules.iter().map(room).collect();
         let mut symbols = Self { collective, schedules, placement, held, flaw: None };
         for (rank, schedule) in schedules.iter().enumerate() {
-            for chunk in (0..schedule.chunks).filter(|&chunk| collective.input(rank).contains(chunk)) {
+            for chunk in
+                (0..schedule.chunks).filter(|&chunk| collective.input(rank).contains(chunk))
+            {
                 let own = Value { symbols: Rc::new([Symbol { rank, chunk }]), left_to_right: true };
                 *symbols.at(rank, input(chunk)) = Some(own);
             }
@@ -196,14 +210,23 @@ impl<'a> Symbols<'a> {
     fn write(&mut self, rank: usize, step: usize, into: Span, value: Option<Value>, reduce: bool) {
         let written = if reduce {
             let before = self.read(rank, step, into);
-            before.zip(value).and_then(|(before, value)| self.combine(rank, step, into, &before, &value))
+            before
+                .zip(value)
+                .and_then(|(before, value)| self.combine(rank, step, into, &before, &value))
         } else {
             value
         };
         *self.at(rank, into) = written;
     }
 
-    fn combine(&mut self, rank: usize, step: usize, into: Span, left: &Value, right: &Value) -> Option<Value> {
+    fn combine(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        left: &Value,
+        right: &Value,
+    ) -> Option<Value> {
         let twice = |symbol: &&Symbol| left.symbols.contains(*symbol);
         // A token may hear of a rank twice.
         let repeatable = matches!(self.collective, Collective::Barrier);
@@ -220,7 +243,9 @@ impl<'a> Symbols<'a> {
         let (collective, world) = (self.collective, self.schedules.len());
         let mut proof = Proof { keeps_rank_order: true, left_to_right: true };
         for rank in 0..world {
-            for chunk in (0..self.schedules[rank].chunks).filter(|&chunk| collective.output(rank).contains(chunk)) {
+            for chunk in (0..self.schedules[rank].chunks)
+                .filter(|&chunk| collective.output(rank).contains(chunk))
+            {
                 let value = self.at(rank, output(chunk)).take();
                 let value = value.ok_or(Flaw::Unwritten { rank, chunk })?;
                 compare(&value.symbols, &collective.result(world, rank, chunk), rank, chunk)?;
@@ -239,8 +264,15 @@ fn compare(holds: &[Symbol], expected: &[Symbol], rank: usize, chunk: usize) -> 
     if sorted == expected {
         return Ok(());
     }
-    let without = |a: &[Symbol], b: &[Symbol]| a.iter().copied().filter(|symbol| !b.contains(symbol)).collect();
-    Err(Flaw::Wrong { rank, chunk, missing: without(expected, &sorted), surplus: without(&sorted, expected) })
+    let without = |a: &[Symbol], b: &[Symbol]| {
+        a.iter().copied().filter(|symbol| !b.contains(symbol)).collect()
+    };
+    Err(Flaw::Wrong {
+        rank,
+        chunk,
+        missing: without(expected, &sorted),
+        surplus: without(&sorted, expected),
+    })
 }
 
 /// A message: what was sent, for the lengths, and what it holds.
@@ -256,7 +288,15 @@ impl Meaning for Symbols<'_> {
         Posted { span: from, value: self.read(rank, step, from) }
     }
 
-    fn receive(&mut self, rank: usize, step: usize, into: Span, from: usize, message: Posted, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        from: usize,
+        message: Posted,
+        reduce: bool,
+    ) {
         if !equally_long(self.collective, self.schedules[rank].chunks, message.span, into) {
             self.object(Flaw::Mismatch { rank, step, from, sent: message.span, into });
         }

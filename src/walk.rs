@@ -1,7 +1,8 @@
 //! The law of schedules, implemented once: in what order steps may happen.
 //!
-//! Everything that reads all ranks' schedules at once walks here. The walk takes each rank's steps strictly in list
-//! order over links that hold nothing, which is the weakest of all executors: what completes here completes everywhere.
+//! Everything that reads all ranks' schedules at once walks here. The walk takes each rank's steps
+//! strictly in list order over links that hold nothing, which is the weakest of all executors: what
+//! completes here completes everywhere.
 
 use crate::schedule::{Placement, Schedule, Span, Step};
 use std::collections::VecDeque;
@@ -14,11 +15,20 @@ pub trait Meaning {
     /// What travels along a link.
     type Message;
 
-    /// `rank` posts `from` to `to`. The content is fixed now: the law keeps the span as it is until it is taken.
+    /// `rank` posts `from` to `to`. The content is fixed now: the law keeps the span as it is until
+    /// it is taken.
     fn send(&mut self, rank: usize, step: usize, from: Span, to: usize) -> Self::Message;
 
     /// `rank` takes `message` of rank `from` into `into`, over what was there or reduced with it.
-    fn receive(&mut self, rank: usize, step: usize, into: Span, from: usize, message: Self::Message, reduce: bool);
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        from: usize,
+        message: Self::Message,
+        reduce: bool,
+    );
 
     /// `rank` copies `from` to `into`, or reduces it into it.
     fn local(&mut self, rank: usize, step: usize, from: Span, into: Span, reduce: bool);
@@ -35,9 +45,14 @@ pub struct Stuck {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.waiting.iter().map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
-        let unreceived =
-            self.unreceived.iter().map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
+        let waiting = self
+            .waiting
+            .iter()
+            .map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
+        let unreceived = self
+            .unreceived
+            .iter()
+            .map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
         f.write_str(&waiting.chain(unreceived).collect::<Vec<_>>().join("; "))
     }
 }
@@ -46,8 +61,8 @@ impl std::error::Error for Stuck {}
 
 /// Takes every step that may be taken until none is left.
 ///
-/// Each rank's steps are taken in the order of its list; which rank goes first is not said, and cannot matter: what a
-/// step reads, and which message it takes, is the same in every such order.
+/// Each rank's steps are taken in the order of its list; which rank goes first is not said, and
+/// cannot matter: what a step reads, and which message it takes, is the same in every such order.
 ///
 /// ```
 /// use maypole::algorithms::Algorithm;
@@ -82,7 +97,11 @@ impl std::error::Error for Stuck {}
 ///
 /// # Panics
 /// If a step names a rank outside the world.
-pub fn walk<M: Meaning>(schedules: &[Schedule], placement: Placement, meaning: &mut M) -> Result<(), Stuck> {
+pub fn walk<M: Meaning>(
+    schedules: &[Schedule],
+    placement: Placement,
+    meaning: &mut M,
+) -> Result<(), Stuck> {
     let mut walker = Walker {
         schedules,
         placement,
@@ -128,7 +147,14 @@ impl<T> Walker<'_, T> {
             }
             Step::Recv { into, from } | Step::RecvReduce { into, from } => {
                 let Some(message) = self.take(from, rank) else { return false };
-                meaning.receive(rank, nth, into, from, message, matches!(step, Step::RecvReduce { .. }));
+                meaning.receive(
+                    rank,
+                    nth,
+                    into,
+                    from,
+                    message,
+                    matches!(step, Step::RecvReduce { .. }),
+                );
             }
             Step::Copy { from, into } => meaning.local(rank, nth, from, into, false),
             Step::Reduce { from, into } => meaning.local(rank, nth, from, into, true),
@@ -142,16 +168,27 @@ impl<T> Walker<'_, T> {
     }
 
     fn post(&mut self, rank: usize, to: usize, span: Span, message: T) {
-        assert!(to < self.schedules.len(), "rank {rank} sends to rank {to} of {}", self.schedules.len());
+        assert!(
+            to < self.schedules.len(),
+            "rank {rank} sends to rank {to} of {}",
+            self.schedules.len()
+        );
         self.links[rank * self.schedules.len() + to].push_back((span, message));
         self.leaving[rank].push(span);
         self.wake(to);
     }
 
     fn take(&mut self, from: usize, rank: usize) -> Option<T> {
-        assert!(from < self.schedules.len(), "rank {rank} receives from rank {from} of {}", self.schedules.len());
+        assert!(
+            from < self.schedules.len(),
+            "rank {rank} receives from rank {from} of {}",
+            self.schedules.len()
+        );
         let (span, message) = self.links[from * self.schedules.len() + rank].pop_front()?;
-        let posted = self.leaving[from].iter().position(|s| *s == span).expect("what is on a link is leaving");
+        let posted = self.leaving[from]
+            .iter()
+            .position(|s| *s == span)
+            .expect("what is on a link is leaving");
         self.leaving[from].swap_remove(posted);
         self.wake(from);
         Some(message)
@@ -165,10 +202,18 @@ impl<T> Walker<'_, T> {
 
     fn end(&self) -> Result<(), Stuck> {
         let world = self.schedules.len();
-        let waiting: Vec<_> =
-            (0..world).filter(|&r| self.at[r] < self.schedules[r].steps.len()).map(|r| (r, self.at[r])).collect();
-        let unreceived: Vec<_> =
-            (0..world * world).filter(|&l| !self.links[l].is_empty()).map(|l| (l / world, l % world)).collect();
-        if waiting.is_empty() && unreceived.is_empty() { Ok(()) } else { Err(Stuck { waiting, unreceived }) }
+        let waiting: Vec<_> = (0..world)
+            .filter(|&r| self.at[r] < self.schedules[r].steps.len())
+            .map(|r| (r, self.at[r]))
+            .collect();
+        let unreceived: Vec<_> = (0..world * world)
+            .filter(|&l| !self.links[l].is_empty())
+            .map(|l| (l / world, l % world))
+            .collect();
+        if waiting.is_empty() && unreceived.is_empty() {
+            Ok(())
+        } else {
+            Err(Stuck { waiting, unreceived })
+        }
     }
 }

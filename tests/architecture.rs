@@ -3,13 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which modules of `src` each of them may name, and the sentence behind the row. Reading order is from top to bottom.
+/// Which modules of `src` each of them may name, and the sentence behind the row. Reading order is
+/// from top to bottom.
 const MAY_NAME: &[(&str, &str, &str)] = &[
     ("collective", "", "what a collective promises depends on nothing"),
     ("schedule", "", "a schedule is plain data and depends on nothing"),
-    ("algorithms", "collective schedule", "an algorithm makes schedules; it knows none of their readers"),
+    (
+        "algorithms",
+        "collective schedule",
+        "an algorithm makes schedules; it knows none of their readers",
+    ),
     ("walk", "schedule", "the walk reads schedules only"),
-    ("verify", "collective schedule walk", "the checker knows what is promised and the law, never who executes"),
+    (
+        "verify",
+        "collective schedule walk",
+        "the checker knows what is promised and the law, never who executes",
+    ),
     ("draw", "schedule walk", "a drawing shows steps, whatever they are for"),
     ("trace", "", "a trace shows what happened, whatever it was"),
     ("simulate", "schedule trace walk", "the simulator prices steps, whatever they are for"),
@@ -55,11 +64,18 @@ const EFFECTS: &[&str] = &[
 #[test]
 fn modules_name_only_what_their_row_says() {
     let modules = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    for module in modules.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')) {
+    for module in
+        modules.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+    {
         let row = MAY_NAME.iter().find(|row| row.0 == module);
-        let (_, may, sentence) = row.unwrap_or_else(|| panic!("src/{module}.rs has no row in the table of this test"));
-        for (file, code) in sources("src").into_iter().filter(|(file, _)| module_of(file) == module) {
-            assert!(!code.contains("crate::{"), "{file}: one `use` a module, so that this table can read it");
+        let (_, may, sentence) =
+            row.unwrap_or_else(|| panic!("src/{module}.rs has no row in the table of this test"));
+        for (file, code) in sources("src").into_iter().filter(|(file, _)| module_of(file) == module)
+        {
+            assert!(
+                !code.contains("crate::{"),
+                "{file}: one `use` a module, so that this table can read it"
+            );
             for named in code.split("crate::").skip(1).map(word) {
                 let may = may.split(' ').any(|it| it == named) || named == module;
                 assert!(may, "{file} names `{named}`, but {sentence}");
@@ -94,11 +110,17 @@ fn leaves_know_no_collective() {
     for leaf in ["transports", "kernels"] {
         for (file, code) in sources(&format!("{leaf}/src")) {
             for word in ["collective", "algorithm", "schedule", "all_reduce", "maypole::"] {
-                assert!(!code.to_lowercase().contains(word), "{file} says `{word}`: {leaf} knows no collective");
+                assert!(
+                    !code.to_lowercase().contains(word),
+                    "{file} says `{word}`: {leaf} knows no collective"
+                );
             }
             for named in code.split("maypole_kernels::").skip(1).flat_map(words_of_use) {
                 let seam = ["Region", "View", "ViewMut"].contains(&named);
-                assert!(seam, "{file} names {named}: transports know memory, not the arithmetic on it");
+                assert!(
+                    seam,
+                    "{file} names {named}: transports know memory, not the arithmetic on it"
+                );
             }
         }
     }
@@ -126,31 +148,51 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
     let package = manifest("").split("[package]").last().unwrap().to_owned();
     for system in ["libc", "rustix", "socket2", "nix"] {
         let named = package.lines().any(|line| word(line) == system);
-        assert!(!named, "maypole depends on {system}, but system calls live in transports and kernels");
+        assert!(
+            !named,
+            "maypole depends on {system}, but system calls live in transports and kernels"
+        );
     }
-    assert!(!manifest("kernels").contains("maypole-transports"), "kernels depend on no other crate of ours");
+    assert!(
+        !manifest("kernels").contains("maypole-transports"),
+        "kernels depend on no other crate of ours"
+    );
     assert!(!manifest("transports").contains("\nmaypole."), "transports do not depend on maypole");
 }
 
 #[test]
 fn the_top_level_is_fixed() {
     let folders = ["src", "transports", "kernels", "examples", "tests", "benches", "target"];
-    for entry in fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+    for entry in
+        fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir())
+    {
         let name = entry.file_name().into_string().unwrap();
-        assert!(name.starts_with('.') || folders.contains(&&*name), "{name}/: a new folder has to earn its place");
+        assert!(
+            name.starts_with('.') || folders.contains(&&*name),
+            "{name}/: a new folder has to earn its place"
+        );
     }
 }
 
 #[test]
 fn a_file_is_one_idea() {
-    for (file, code) in ["src", "transports/src", "kernels/src", "examples/trainer"].into_iter().flat_map(whole_files) {
+    for (file, code) in ["src", "transports/src", "kernels/src", "examples/trainer"]
+        .into_iter()
+        .flat_map(whole_files)
+    {
         let lines = code.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
         let algorithm = module_of(&file) == "algorithms" && !file.ends_with("mod.rs");
         let limit = if algorithm { 150 } else { 400 };
         let tests = file.ends_with("tests.rs") || file.contains("/tests/");
-        assert!(tests || lines <= limit, "{file} has {lines} lines of at most {limit}: are these two ideas?");
+        assert!(
+            tests || lines <= limit,
+            "{file} has {lines} lines of at most {limit}: are these two ideas?"
+        );
     }
-    for (file, code) in whole_files("examples").into_iter().filter(|(file, _)| !file.starts_with("examples/trainer")) {
+    for (file, code) in whole_files("examples")
+        .into_iter()
+        .filter(|(file, _)| !file.starts_with("examples/trainer"))
+    {
         assert!(code.lines().count() <= 60, "{file}: a lesson has at most 60 lines");
     }
 }
@@ -172,7 +214,9 @@ fn word(text: &str) -> &str {
 /// The names that follow `a_crate::`: one, or those in braces.
 fn words_of_use(text: &str) -> Vec<&str> {
     match text.strip_prefix('{') {
-        Some(group) => group.split('}').next().unwrap().split(',').map(|name| word(name.trim())).collect(),
+        Some(group) => {
+            group.split('}').next().unwrap().split(',').map(|name| word(name.trim())).collect()
+        }
         None => vec![word(text)],
     }
 }
@@ -192,10 +236,13 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 fn whole_files(folder: &str) -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
     while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let entries =
+            fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
         let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
         folders.extend(inner);
-        for file in files.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs")) {
+        for file in
+            files.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs"))
+        {
             let name = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
             found.push((name, fs::read_to_string(&file).unwrap()));
         }

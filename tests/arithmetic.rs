@@ -1,8 +1,9 @@
-//! The arithmetic contract of `maypole::element`, type by type, as users meet it: by every algorithm that reduces, on
-//! boards and over streams, in place and apart.
+//! The arithmetic contract of `maypole::element`, type by type, as users meet it: by every
+//! algorithm that reduces, on boards and over streams, in place and apart.
 //!
-//! Expected results come from wider types and from sorting, not from the binary steps that the kernels take. What does
-//! depend on the order of these steps is held by `tests/determinism.rs` and `tests/collectives.rs`.
+//! Expected results come from wider types and from sorting, not from the binary steps that the
+//! kernels take. What does depend on the order of these steps is held by `tests/determinism.rs` and
+//! `tests/collectives.rs`.
 
 mod common;
 
@@ -22,8 +23,13 @@ fn everywhere(check: impl Fn(&mut Communicator) + Sync) {
     }
 }
 
-/// What every rank's `mine` make together by `op`, in every way there is; a way may end at some ranks only.
-fn reductions<T: Element>(comm: &mut Communicator, mine: &[T], op: ReduceOp) -> Vec<(String, Vec<T>)> {
+/// What every rank's `mine` make together by `op`, in every way there is; a way may end at some
+/// ranks only.
+fn reductions<T: Element>(
+    comm: &mut Communicator,
+    mine: &[T],
+    op: ReduceOp,
+) -> Vec<(String, Vec<T>)> {
     let (world, root) = (comm.world(), comm.world() - 1);
     let mut results = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -135,12 +141,17 @@ fn check_floats<T: Float>(comm: &mut Communicator, parts: &[Vec<T>], op: ReduceO
     for (way, found) in reductions(comm, &parts[comm.rank()], op) {
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             let brought: Vec<T> = parts.iter().map(|part| part[at]).collect();
-            assert_eq!(bits(found.value()), bits(expected.value()), "{found:?} of {brought:?} by {way}");
+            assert_eq!(
+                bits(found.value()),
+                bits(expected.value()),
+                "{found:?} of {brought:?} by {way}"
+            );
         }
     }
 }
 
-/// One list a rank: at place `p`, rank `p` has `odd` and the others have `other`, so that everybody's turn comes.
+/// One list a rank: at place `p`, rank `p` has `odd` and the others have `other`, so that
+/// everybody's turn comes.
 fn odd_one_out<T: Float>(world: usize, odd: f64, other: f64) -> Vec<Vec<T>> {
     let part = |rank| (0..world).map(|at| T::of(if at == rank { odd } else { other })).collect();
     (0..world).map(part).collect()
@@ -196,13 +207,25 @@ fn corners<T: Float>(comm: &mut Communicator) {
 /// The smallest and the largest of any values, by sorting them.
 fn extremes<T: Float>(comm: &mut Communicator) {
     let mut lot = Lot(7);
-    let strange = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, -f64::INFINITY, T::most(), -T::most(), T::least(), -T::least()];
+    let strange = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::INFINITY,
+        -f64::INFINITY,
+        T::most(),
+        -T::most(),
+        T::least(),
+        -T::least(),
+    ];
     let mut draw = || match lot.below(60) {
         0 => T::NANS[lot.below(3)],
         1..30 => T::of(strange[lot.below(strange.len())]),
         _ => T::of(lot.draw() as i64 as f64 / (1u64 << 60) as f64),
     };
-    let parts: Vec<Vec<T>> = (0..comm.world()).map(|_| (0..301).map(|_| draw()).collect()).collect();
+    let parts: Vec<Vec<T>> =
+        (0..comm.world()).map(|_| (0..301).map(|_| draw()).collect()).collect();
     let sorted = |at: usize| {
         let mut all: Vec<f64> = parts.iter().map(|part| part[at].value()).collect();
         all.sort_by(f64::total_cmp);
@@ -230,7 +253,8 @@ fn every_step_rounds<T: Float>(comm: &mut Communicator) {
     comm.set_deterministic(false);
 }
 
-/// The product is rounded before it is added: no fused multiply-add, which would keep what rounding loses.
+/// The product is rounded before it is added: no fused multiply-add, which would keep what rounding
+/// loses.
 fn products_round_before_they_are_added<T: Float>(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let mut lot = Lot(3);
@@ -238,7 +262,8 @@ fn products_round_before_they_are_added<T: Float>(comm: &mut Communicator) {
     let parts: Vec<Vec<T>> = (0..world).map(|_| (0..200).map(|_| draw()).collect()).collect();
     let factors: Vec<T> = (0..world).map(|_| draw()).collect();
     let product = |rank: usize, at: usize| parts[rank][at].product(factors[rank]).value();
-    let sum = |at| (1..world).fold(product(0, at), |sum, rank| T::of(sum + product(rank, at)).value());
+    let sum =
+        |at| (1..world).fold(product(0, at), |sum, rank| T::of(sum + product(rank, at)).value());
     let expected: Vec<u64> = (0..200).map(|at| bits(sum(at))).collect();
     comm.set_deterministic(true);
     let mut data = parts[rank].clone();
@@ -306,8 +331,15 @@ fn integers<T: Integer>() {
     everywhere(|comm| {
         let mut lot = Lot(5);
         let strange = [T::LEAST, T::MOST, 0, 1, -1, 2, T::MOST - 1, T::LEAST + 1];
-        let mut draw = || T::of(if lot.below(3) == 0 { lot.draw() as u128 } else { strange[lot.below(8)] as u128 });
-        let parts: Vec<Vec<T>> = (0..comm.world()).map(|_| (0..203).map(|_| draw()).collect()).collect();
+        let mut draw = || {
+            T::of(if lot.below(3) == 0 {
+                lot.draw() as u128
+            } else {
+                strange[lot.below(8)] as u128
+            })
+        };
+        let parts: Vec<Vec<T>> =
+            (0..comm.world()).map(|_| (0..203).map(|_| draw()).collect()).collect();
         for op in ReduceOp::ALL {
             let column = |at| parts.iter().map(|part| part[at]).collect::<Vec<_>>();
             let expected: Vec<T> = (0..203).map(|at| whole(&column(at), op)).collect();

@@ -2,7 +2,9 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::collective::Collective;
-use maypole::tuner::{CostTable, Explanation, Plan, Question, Refusal, Verdict, Wanted, choose, plan, rows};
+use maypole::tuner::{
+    CostTable, Explanation, Plan, Question, Refusal, Verdict, Wanted, choose, plan, rows,
+};
 use std::time::{Duration, Instant};
 
 const TABLE: CostTable = CostTable::BUILT_IN;
@@ -63,8 +65,12 @@ fn choices_agree_with_what_was_measured() {
     let mut wrong = Vec::new();
     for &(world, streams, bytes, best) in MEASURED {
         let hosts = if streams { all_apart(world) } else { one_host(world) };
-        let question =
-            Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
+        let question = Question {
+            collective: Collective::AllReduce,
+            hosts: &hosts,
+            bytes,
+            crowding: world.div_ceil(2),
+        };
         let choice = choose(&question, None, &TABLE).unwrap();
         let price = |algorithm| {
             let rows = choice.candidates.iter().filter(|row| row.plan.algorithm == algorithm);
@@ -92,7 +98,12 @@ fn many_hosts_do_not_all_talk_to_each_other_at_once() {
 #[test]
 fn the_root_serves_a_board_itself() {
     for world in [4, 8] {
-        let plan = chosen(Collective::Broadcast { root: 1 }, &one_host(world), world.div_ceil(2), 64 * KIB);
+        let plan = chosen(
+            Collective::Broadcast { root: 1 },
+            &one_host(world),
+            world.div_ceil(2),
+            64 * KIB,
+        );
         assert_eq!(plan.algorithm, Algorithm::Linear, "{world} ranks");
     }
 }
@@ -109,12 +120,14 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
             for collective in Collective::all(world - 1) {
                 let mut before = 0;
                 for bytes in [0, 8, 4 * KIB, 64 * KIB, MIB, 64 * MIB] {
-                    let question = Question { collective, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
+                    let question =
+                        Question { collective, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
                     let choice = choose(&question, None, &TABLE).unwrap();
                     assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
                     assert!(rows(&question, None).contains(&choice.plan));
                     let best = choice.candidates.iter().map(|one| one.predicted_ns).min().unwrap();
-                    // Windows are cut unevenly and cores take turns, so a little either way is no news.
+                    // Windows are cut unevenly and cores take turns, so a little either way is no
+                    // news.
                     assert!(
                         best + best / 4 + TABLE.switch / 250 >= before,
                         "{collective:?} {hosts:?} {bytes}: {best} after {before}"
@@ -135,7 +148,8 @@ fn dearer_machines_are_never_cheaper() {
     (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
     for hosts in layouts(4) {
         for bytes in [8, 4 * KIB, MIB] {
-            let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: 1 };
+            let question =
+                Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: 1 };
             let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
             let (cheap, dear) = (price(&TABLE), price(&dear));
             assert!(dear >= 2 * cheap - 2 && dear <= 2 * cheap + 2, "{dear} is twice {cheap}");
@@ -156,7 +170,13 @@ fn prices_are_the_same_everywhere() {
     ] {
         let question = Question { collective, hosts: &hosts, bytes, crowding };
         for one in choose(&question, None, &TABLE).unwrap().candidates {
-            text += &format!("{} {} {} {}\n", collective.name(), one.plan.algorithm, one.plan.window, one.predicted_ns);
+            text += &format!(
+                "{} {} {} {}\n",
+                collective.name(),
+                one.plan.algorithm,
+                one.plan.window,
+                one.predicted_ns
+            );
         }
     }
     same(golden, &text, "prices.txt");
@@ -165,7 +185,8 @@ fn prices_are_the_same_everywhere() {
 #[test]
 fn who_is_asked_for_is_taken_or_refused() {
     let hosts = one_host(4);
-    let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 8, crowding: 1 };
+    let question =
+        Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 8, crowding: 1 };
     let ring = Some(Wanted::from(Algorithm::Ring));
     let choice = choose(&question, ring, &TABLE).unwrap();
     assert_eq!(choice.plan.algorithm, Algorithm::Ring);
@@ -174,9 +195,14 @@ fn who_is_asked_for_is_taken_or_refused() {
     assert_eq!(plan(&question, Some(odd.into()), &TABLE), Ok(odd));
     assert_eq!(choose(&question, Some(odd.into()), &TABLE).unwrap().plan, odd);
     let refusal = choose(&question, Some(Algorithm::Pairwise.into()), &TABLE).unwrap_err();
-    assert_eq!(refusal, Refusal { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce });
+    assert_eq!(
+        refusal,
+        Refusal { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce }
+    );
     assert!(
-        refusal.to_string().starts_with("'pairwise' has no answer to all_reduce; there are ring, tree"),
+        refusal
+            .to_string()
+            .starts_with("'pairwise' has no answer to all_reduce; there are ring, tree"),
         "{refusal}"
     );
 }
@@ -188,7 +214,8 @@ fn choosing_is_soon_done() {
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
         for hosts in layouts(world) {
             for collective in Collective::all(0) {
-                let question = Question { collective, hosts: &hosts, bytes: MIB, crowding: world / 2 };
+                let question =
+                    Question { collective, hosts: &hosts, bytes: MIB, crowding: world / 2 };
                 let took = (0..3).map(|_| timed(&question)).min().unwrap();
                 assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
             }
@@ -211,13 +238,17 @@ fn large_worlds_are_priced_too() {
 
 #[test]
 fn absurd_costs_and_sizes_are_priced_too() {
-    let text = "maypole costs 1\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\nswitch A\nwake A\n";
+    let text =
+        "maypole costs 1\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\nswitch A\nwake A\n";
     let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
     for hosts in layouts(8) {
         for collective in Collective::all(0) {
             for crowding in [1, 8] {
                 let question = Question { collective, hosts: &hosts, bytes: 1 << 50, crowding };
-                let odd = Plan { algorithm: plan(&question, None, &absurd).unwrap().algorithm, window: 1 << 45 };
+                let odd = Plan {
+                    algorithm: plan(&question, None, &absurd).unwrap().algorithm,
+                    window: 1 << 45,
+                };
                 choose(&question, Some(odd.into()), &absurd).unwrap();
             }
         }
@@ -231,7 +262,8 @@ fn explanation(question: &Question<'_>, wanted: Option<Wanted>) -> Explanation {
 #[test]
 fn explanations_read_like_this() {
     let hosts = [0, 0, 1, 1];
-    let question = Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 64 * KIB, crowding: 1 };
+    let question =
+        Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 64 * KIB, crowding: 1 };
     let texts = [
         explanation(&question, None).to_string(),
         explanation(&question, Some(Algorithm::Tree.into())).to_string(),
@@ -243,7 +275,8 @@ fn explanations_read_like_this() {
 /// Compares with a golden file; `MAYPOLE_GOLDEN=1` writes it instead.
 fn same(golden: &str, text: &str, name: &str) {
     if std::env::var_os("MAYPOLE_GOLDEN").is_some() {
-        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), text).unwrap();
+        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), text)
+            .unwrap();
         return;
     }
     assert_eq!(golden, text, "tests/golden/{name} is another; MAYPOLE_GOLDEN=1 writes it anew");

@@ -55,11 +55,14 @@ fn printed(line: &str) -> String {
 }
 
 fn objects(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
 }
 
 fn keys(object: &Value) -> Vec<&str> {
-    let keys: BTreeSet<&str> = object.as_object().expect("an object").keys().map(String::as_str).collect();
+    let keys: BTreeSet<&str> =
+        object.as_object().expect("an object").keys().map(String::as_str).collect();
     keys.into_iter().collect()
 }
 
@@ -100,12 +103,16 @@ fn every_collective_is_measured_and_right() {
     for object in &all {
         assert_eq!(keys(object), KEYS);
         assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99"]);
-        assert_eq!((&object["wrong"], &object["ranks"], &object["type"]), (&0.into(), &3.into(), &"f32".into()));
+        assert_eq!(
+            (&object["wrong"], &object["ranks"], &object["type"]),
+            (&0.into(), &3.into(), &"f32".into())
+        );
         let name = object["collective"].as_str().unwrap();
         let reduces = name.contains("reduce") || name.contains("scan");
         assert_eq!(object["op"].is_string(), reduces, "{object}");
     }
-    let collectives: BTreeSet<_> = all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
+    let collectives: BTreeSet<_> =
+        all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
     assert_eq!(collectives.len(), 11, "{collectives:?}");
     // Two transports; 9 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
     assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
@@ -113,14 +120,21 @@ fn every_collective_is_measured_and_right() {
 
 #[test]
 fn every_type_and_operation_is_right() {
-    for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] {
+    for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+    {
         let integer = !kind.contains('f');
-        for op in ["sum", "product", "min", "max", "avg"].into_iter().chain(integer.then_some("xor")) {
+        for op in
+            ["sum", "product", "min", "max", "avg"].into_iter().chain(integer.then_some("xor"))
+        {
             let line = format!(
                 "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K --iters 5 --json -"
             );
             for object in objects(&printed(&line)) {
-                assert_eq!((&object["wrong"], &object["iterations"]), (&0.into(), &5.into()), "{line}");
+                assert_eq!(
+                    (&object["wrong"], &object["iterations"]),
+                    (&0.into(), &5.into()),
+                    "{line}"
+                );
             }
         }
     }
@@ -128,20 +142,26 @@ fn every_type_and_operation_is_right() {
 
 #[test]
 fn bandwidths_follow_from_times() {
-    for object in objects(&printed("perf all-reduce all-gather --threads -n 2 --budget 2 --sizes 64K --json -")) {
+    for object in objects(&printed(
+        "perf all-reduce all-gather --threads -n 2 --budget 2 --sizes 64K --json -",
+    )) {
         let number = |value: &Value| value.as_f64().expect("a number");
         let algorithm = number(&object["bytes"]) / number(&object["time_us"]["p50"]) / 1e3;
         let factor = if object["collective"] == "all_reduce" { 1.0 } else { 0.5 };
         assert!((number(&object["algbw_GBps"]) / algorithm - 1.0).abs() < 1e-9, "{object}");
-        assert!((number(&object["busbw_GBps"]) / algorithm / factor - 1.0).abs() < 1e-9, "{object}");
+        assert!(
+            (number(&object["busbw_GBps"]) / algorithm / factor - 1.0).abs() < 1e-9,
+            "{object}"
+        );
     }
 }
 
 #[test]
 fn a_call_left_out_in_a_hundred_is_noticed() {
     for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
-        let output =
-            run(&format!("perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 --json -"));
+        let output = run(&format!(
+            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 --json -"
+        ));
         assert_eq!(output.status.code(), Some(1), "{collective}");
         assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
         for size in objects(&text(&output.stdout)).chunk_by(|a, b| a["bytes"] == b["bytes"]) {
@@ -154,9 +174,16 @@ fn a_call_left_out_in_a_hundred_is_noticed() {
 #[test]
 fn the_table_says_what_its_numbers_mean() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
-    for says in
-        ["2 ranks on 1 host", "out-of-place", "in-place", "busbw", "p99", "# time ", "# algbw ", "#wrong total: 0"]
-    {
+    for says in [
+        "2 ranks on 1 host",
+        "out-of-place",
+        "in-place",
+        "busbw",
+        "p99",
+        "# time ",
+        "# algbw ",
+        "#wrong total: 0",
+    ] {
         assert!(table.contains(says), "{says:?} is not in\n{table}");
     }
     let unchecked = printed("perf reduce --threads -n 2 --budget 2 --sizes 8 --check false");
@@ -197,7 +224,8 @@ fn processes_are_measured_over_shared_memory_and_tcp() {
     assert!(table.contains("3 ranks on 1 host") && table.contains("#wrong total: 0 in"), "{table}");
     let all = objects(&std::fs::read_to_string(file).unwrap());
     assert!(all.iter().all(|object| keys(object) == KEYS && object["wrong"] == 0), "{table}");
-    let transports: BTreeSet<_> = all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
+    let transports: BTreeSet<_> =
+        all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
     assert_eq!(transports, BTreeSet::from(["shm", "tcp"]));
 }
 
@@ -213,15 +241,19 @@ fn under_a_launcher_it_joins() {
     let line = format!("run -n 2 {} perf -n 3", env!("CARGO_BIN_EXE_maypole"));
     let output = run(&line);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("the launcher has started 2"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("the launcher has started 2"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
 fn processes_notice_a_call_left_out_in_a_hundred() {
     let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    for size in
-        objects(&text(&output.stdout)).chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
+    for size in objects(&text(&output.stdout))
+        .chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
     {
         let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
         assert!(wrong > 0, "{size:?}");
@@ -231,7 +263,10 @@ fn processes_notice_a_call_left_out_in_a_hundred() {
 #[test]
 fn drawings_are_of_what_was_asked_for() {
     let ring = printed("draw reduce-scatter --algorithm ring -n 3");
-    assert!(ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"), "{ring}");
+    assert!(
+        ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"),
+        "{ring}"
+    );
     let root = printed("draw broadcast --algorithm binomial -n 4 --root 2");
     assert!(root.lines().nth(3).unwrap().contains("in0"), "{root}");
     let folder = tempfile::tempdir().unwrap();
@@ -243,8 +278,7 @@ fn drawings_are_of_what_was_asked_for() {
 
 #[test]
 fn predictions_are_those_of_the_formulas() {
-    let line =
-        "simulate all-reduce --algorithm ring -n 4 --bytes 4000 --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
+    let line = "simulate all-reduce --algorithm ring -n 4 --bytes 4000 --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
     let [ring] = objects(&printed(line)).try_into().unwrap();
     assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
     assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
@@ -258,11 +292,16 @@ fn predictions_are_those_of_the_formulas() {
 fn timelines_are_printed_and_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("simulated.json");
-    let line = format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
+    let line =
+        format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
     let shown = printed(&line);
-    assert!(shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"), "{shown}");
+    assert!(
+        shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"),
+        "{shown}"
+    );
     let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let sent = |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
+    let sent =
+        |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
     assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
 
     let output = run("simulate all-gather --trace /nonexistent/file");
@@ -279,15 +318,25 @@ fn without_costs(line: &str) -> Command {
 
 #[test]
 fn explain_shows_every_candidate() {
-    let output = without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
+    let output =
+        without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in ["all_reduce of 65536 bytes on 4 ranks", "6 pairs by tcp", "one-shot", "ring", "chosen", "no answer"] {
+    for part in [
+        "all_reduce of 65536 bytes on 4 ranks",
+        "6 pairs by tcp",
+        "one-shot",
+        "ring",
+        "chosen",
+        "no answer",
+    ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stdout).contains("'ring' has no answer to barrier; there are dissemination"));
+    assert!(
+        text(&refused.stdout).contains("'ring' has no answer to barrier; there are dissemination")
+    );
 }
 
 #[test]
@@ -314,15 +363,17 @@ fn costs_are_tuned_kept_and_used() {
     assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 1\n"));
     // Where messages cost an hour and bytes nothing, one hop is best whatever the size.
-    let dear =
-        "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\ntcp 9000000 0 0\nswitch 0\nwake 0\n";
+    let dear = "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\ntcp 9000000 0 0\nswitch 0\nwake 0\n";
     std::fs::write(&file, dear).unwrap();
     let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
     assert!(shown.contains("* one-shot"), "{shown}");
     std::fs::write(&file, "maypole costs 1\nnonsense\n").unwrap();
     let (code, _, complaint) = run("explain all-reduce -n 2");
     assert_eq!(code, Some(0));
-    assert!(complaint.contains(&file.display().to_string()) && complaint.contains("line 2"), "{complaint}");
+    assert!(
+        complaint.contains(&file.display().to_string()) && complaint.contains("line 2"),
+        "{complaint}"
+    );
 }
 
 #[test]
@@ -334,25 +385,38 @@ fn reports_hold_everything_and_load_nothing() {
     assert!(shown.contains(&there.join("index.html").display().to_string()), "{shown}");
 
     let page = std::fs::read_to_string(there.join("index.html")).unwrap();
-    for part in
-        ["over shm", "over tcp", "halving-doubling, 64K", "predicted: ", "raw TCP", "plain copy", "dissemination"]
-    {
+    for part in [
+        "over shm",
+        "over tcp",
+        "halving-doubling, 64K",
+        "predicted: ",
+        "raw TCP",
+        "plain copy",
+        "dissemination",
+    ] {
         assert!(page.contains(part), "the page does not say {part}");
     }
     // Two plots of all-reduce a transport; a barrier has no sizes to plot.
     assert_eq!(page.matches("<figure>").count(), 4);
-    assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"), "it loads nothing");
+    assert!(
+        !page.contains("http") && !page.contains("<script") && !page.contains("NaN"),
+        "it loads nothing"
+    );
 
     let results = std::fs::read_to_string(there.join("results.csv")).unwrap();
     let names: Vec<&str> = results.lines().next().unwrap().split(',').collect();
     let place = |name: &str| names.iter().position(|it| *it == name).unwrap();
-    let lines: Vec<Vec<&str>> = results.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let lines: Vec<Vec<&str>> =
+        results.lines().skip(1).map(|line| line.split(',').collect()).collect();
     let algorithms: BTreeSet<&str> = lines.iter().map(|line| line[place("algorithm")]).collect();
     assert!(algorithms.len() >= 7, "all that there are: {algorithms:?}");
     for line in &lines {
         assert_eq!((line.len(), line[place("wrong")]), (names.len(), "0"), "{line:?}");
         let number = |name: &str| line[place(name)].parse::<f64>();
-        assert!(number("p50_us").unwrap() > 0.0 && number("predicted_us").unwrap() > 0.0, "{line:?}");
+        assert!(
+            number("p50_us").unwrap() > 0.0 && number("predicted_us").unwrap() > 0.0,
+            "{line:?}"
+        );
         assert_eq!(number("limit_us").is_ok(), line[place("collective")] != "barrier", "{line:?}");
     }
 

@@ -32,7 +32,8 @@ fn cases(default: u64) -> u64 {
     number_of("TEST_CASES").unwrap_or(default)
 }
 
-/// Runs `count` cases on each of `ways`, the ways of one world, and compares what ranks must have equal.
+/// Runs `count` cases on each of `ways`, the ways of one world, and compares what ranks must have
+/// equal.
 fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     let world = ways[0].1.world();
     let mut lot = Lot(seed.wrapping_mul(1000) + world as u64);
@@ -64,7 +65,8 @@ fn a_rank_of_another_test() {
     match role.as_str() {
         "shm and tcp" => {
             let mut comm = Communicator::from_env().unwrap();
-            let (shm, tcp) = (comm.over(Transport::Shm).unwrap(), comm.over(Transport::Tcp).unwrap());
+            let (shm, tcp) =
+                (comm.over(Transport::Shm).unwrap(), comm.over(Transport::Tcp).unwrap());
             all_cases(seed(), count, &mut [("shm", shm), ("tcp", tcp)]);
         }
         "auto" => {
@@ -116,13 +118,18 @@ fn eight_processes() {
 #[test]
 fn boards_within_two_hosts_and_streams_between() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1, 0], &[0, 0, 0, 1]] {
-        World::new("auto", hosts.len()).hosts(hosts).set("TEST_CASES", cases(120)).start().succeed();
+        World::new("auto", hosts.len())
+            .hosts(hosts)
+            .set("TEST_CASES", cases(120))
+            .start()
+            .succeed();
     }
 }
 
 #[test]
 fn threads_and_processes_in_one_world() {
-    let world = World::new("threads", 5).processes(&[&[0, 1], &[2], &[3, 4]]).hosts(&[0, 0, 0, 1, 1]);
+    let world =
+        World::new("threads", 5).processes(&[&[0, 1], &[2], &[3, 4]]).hosts(&[0, 0, 0, 1, 1]);
     world.set("TEST_CASES", cases(120)).start().succeed();
 }
 
@@ -136,13 +143,16 @@ fn alone() {
 #[test]
 fn threads_alone() {
     for (hosts, capacity) in [(&[0, 0, 0][..], 1), (&[0, 1, 2], 1 << 16), (&[0, 1, 1, 0], 4099)] {
-        let local = Local::new(hosts.len()).hosts(hosts).stream_capacity(capacity).timeout(Duration::from_secs(60));
+        let local = Local::new(hosts.len())
+            .hosts(hosts)
+            .stream_capacity(capacity)
+            .timeout(Duration::from_secs(60));
         local.run(|comm| all_cases(seed(), cases(120), &mut [("local", comm)]));
     }
 }
 
-/// What one algorithm leaves unsaid about slots, the next one may need: rings of slots differ in length, and audiences
-/// in members.
+/// What one algorithm leaves unsaid about slots, the next one may need: rings of slots differ in
+/// length, and audiences in members.
 #[test]
 fn algorithms_take_turns_on_one_board() {
     use maypole::{ReduceOp::Sum, algorithms::Algorithm::*};
@@ -152,7 +162,8 @@ fn algorithms_take_turns_on_one_board() {
             for call in 0..400 {
                 comm.set_algorithm(Some([OneShot, TwoShot, Tree, Ring][lot.below(4)]));
                 let mut data = vec![call + comm.rank() as u64; [1, 100, 500, 3000][lot.below(4)]];
-                comm.all_reduce(&mut data, Sum).unwrap_or_else(|error| panic!("call {call}: {error}"));
+                comm.all_reduce(&mut data, Sum)
+                    .unwrap_or_else(|error| panic!("call {call}: {error}"));
                 let sum = world as u64 * call + (world * (world - 1) / 2) as u64;
                 assert!(data.iter().all(|it| *it == sum), "call {call} of {world} ranks");
             }

@@ -23,7 +23,8 @@ fn mixtures(world: usize) -> [Local; 3] {
     [Local::new(world), Local::new(world).hosts(&hosts), Local::new(world).hosts(&halves)]
 }
 
-/// 2 (p-1)/p n from each rank, all of it to its right-hand neighbour, for short vectors as for those of many windows.
+/// 2 (p-1)/p n from each rank, all of it to its right-hand neighbour, for short vectors as for
+/// those of many windows.
 #[test]
 fn a_ring_sends_what_theory_says_over_every_transport() {
     for world in 2..=5u64 {
@@ -42,14 +43,18 @@ fn a_ring_sends_what_theory_says_over_every_transport() {
                     assert_eq!(counted.payload(), expected);
                     assert_eq!(counted.calls, [("all_reduce", 3)].into());
                     let shared = hosts[rank] == hosts[right];
-                    let (moved, other) =
-                        if shared { (counted.board, counted.stream) } else { (counted.stream, counted.board) };
+                    let (moved, other) = if shared {
+                        (counted.board, counted.stream)
+                    } else {
+                        (counted.stream, counted.board)
+                    };
                     assert_eq!((moved.payload, other), (expected, Default::default()));
                     // Everything has one receiver here.
                     assert_eq!(moved.written, moved.payload + HEAD * moved.messages);
                     assert!(moved.messages >= 3 * 2 * (world - 1));
                     let mut peers = vec![Sent::default(); world as usize];
-                    *(if shared { &mut peers[right].board } else { &mut peers[right].stream }) = expected;
+                    *(if shared { &mut peers[right].board } else { &mut peers[right].stream }) =
+                        expected;
                     assert_eq!(counted.peers, peers);
                 }
             });
@@ -76,15 +81,21 @@ fn what_several_ranks_read_is_written_once() {
     let (world, bytes) = (4u64, 1000u64);
     Local::new(world as usize).run(|mut comm| {
         comm.set_algorithm(Some(Algorithm::OneShot));
-        let counted = during(&mut comm, |comm| comm.all_reduce(&mut vec![1u8; 1000], ReduceOp::Sum).unwrap());
+        let counted =
+            during(&mut comm, |comm| comm.all_reduce(&mut vec![1u8; 1000], ReduceOp::Sum).unwrap());
         assert_eq!((counted.board.messages, counted.board.payload), (1, (world - 1) * bytes));
         assert_eq!(counted.board.written, bytes + HEAD);
-        assert!((0..4).all(|peer| counted.peers[peer].board == if peer == comm.rank() { 0 } else { bytes }));
+        assert!(
+            (0..4).all(
+                |peer| counted.peers[peer].board == if peer == comm.rank() { 0 } else { bytes }
+            )
+        );
         assert_eq!(counted.written(), bytes + HEAD);
     });
 }
 
-/// By whatever algorithm: what is sent is no less than what must arrive, and the roots of trees send to their children.
+/// By whatever algorithm: what is sent is no less than what must arrive, and the roots of trees
+/// send to their children.
 #[test]
 fn other_collectives_send_what_must_arrive() {
     let (world, n) = (4u64, 500u64);
@@ -93,12 +104,16 @@ fn other_collectives_send_what_must_arrive() {
             let mut whole = vec![0u8; (n * world) as usize];
             let block = vec![1u8; n as usize];
             let gather = during(&mut comm, |comm| comm.all_gather(&block, &mut whole).unwrap());
-            let scatter = during(&mut comm, |comm| comm.scatter(&whole.clone(), &mut block.clone(), 2).unwrap());
-            let broadcast = during(&mut comm, |comm| comm.broadcast(&mut block.clone(), 0).unwrap());
+            let scatter = during(&mut comm, |comm| {
+                comm.scatter(&whole.clone(), &mut block.clone(), 2).unwrap()
+            });
+            let broadcast =
+                during(&mut comm, |comm| comm.broadcast(&mut block.clone(), 0).unwrap());
             let barrier = during(&mut comm, |comm| comm.barrier().unwrap());
             assert_eq!((barrier.payload(), &barrier.calls), (0, &[("barrier", 1)].into()));
             assert!(
-                barrier.written() == HEAD * (barrier.board.messages + barrier.stream.messages) && barrier.written() > 0
+                barrier.written() == HEAD * (barrier.board.messages + barrier.stream.messages)
+                    && barrier.written() > 0
             );
             [gather.payload(), scatter.payload(), broadcast.payload()]
         });
@@ -121,7 +136,10 @@ fn messages_are_counted_apart() {
             });
             let messages = counted.messages;
             // The long one is announced, and then sent.
-            assert_eq!((messages.messages, messages.payload, messages.written), (2, 100_100, 100_100 + 3 * HEAD));
+            assert_eq!(
+                (messages.messages, messages.payload, messages.written),
+                (2, 100_100, 100_100 + 3 * HEAD)
+            );
             assert_eq!((counted.peers[peer].messages, counted.payload()), (100_100, 100_100));
             assert!(counted.calls.is_empty());
         });
@@ -170,7 +188,8 @@ fn a_rank_of_another_test() {
     let Some(transport) = role() else { return };
     let mut comm = Communicator::from_env().unwrap();
     comm.set_algorithm(Some(Algorithm::Ring));
-    let counted = during(&mut comm, |comm| comm.all_reduce(&mut [1.0f64; 3000], ReduceOp::Sum).unwrap());
+    let counted =
+        during(&mut comm, |comm| comm.all_reduce(&mut [1.0f64; 3000], ReduceOp::Sum).unwrap());
     let moved = if transport == "shm" { counted.board } else { counted.stream };
     assert_eq!((moved.payload, counted.payload()), (32_000, 32_000));
 }

@@ -10,7 +10,8 @@ use maypole::walk::{Meaning, walk};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// How long each chunk is: in the buffers of every rank alike, or, all-to-all, by sender and receiver.
+/// How long each chunk is: in the buffers of every rank alike, or, all-to-all, by sender and
+/// receiver.
 enum Counts {
     Alike(Layout),
     /// `[s][r]`: from `s` to `r`.
@@ -48,7 +49,11 @@ impl Vectors<'_> {
     }
 
     fn write(&mut self, rank: usize, into: Span, mut value: Vec<u64>, reduce: bool) {
-        assert_eq!(value.len(), self.counts.of(rank, into, self.schedules[rank].chunks), "rank {rank}, {into}");
+        assert_eq!(
+            value.len(),
+            self.counts.of(rank, into, self.schedules[rank].chunks),
+            "rank {rank}, {into}"
+        );
         if reduce {
             let before = self.read(rank, into);
             value = before.iter().zip(value).map(|(a, b)| a.wrapping_add(b)).collect();
@@ -64,7 +69,15 @@ impl Meaning for Vectors<'_> {
         self.read(rank, from)
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Vec<u64>, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        _: usize,
+        message: Vec<u64>,
+        reduce: bool,
+    ) {
         self.write(rank, into, message, reduce);
     }
 
@@ -79,23 +92,39 @@ fn numbers(symbol: Symbol, count: usize) -> Vec<u64> {
     (0..count).map(|_| lot.draw()).collect()
 }
 
-fn check(algorithm: Algorithm, collective: Collective, world: usize, counts: &Counts, placement: Placement) {
+fn check(
+    algorithm: Algorithm,
+    collective: Collective,
+    world: usize,
+    counts: &Counts,
+    placement: Placement,
+) {
     let schedules = algorithm.schedules(collective, world).expect("it is in the table");
     let chunks = schedules[0].chunks;
     let mut vectors = Vectors { counts, schedules: &schedules, placement, memory: HashMap::new() };
     for (rank, chunk) in (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk))) {
         if collective.input(rank).contains(chunk) {
             let count = counts.of(rank, input(chunk), chunks);
-            vectors.memory.insert(vectors.home(rank, input(chunk)), numbers(Symbol { rank, chunk }, count));
+            vectors
+                .memory
+                .insert(vectors.home(rank, input(chunk)), numbers(Symbol { rank, chunk }, count));
         }
     }
     walk(&schedules, placement, &mut vectors).expect("it is proved");
     for (rank, chunk) in (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk))) {
         if collective.output(rank).contains(chunk) {
             let count = counts.of(rank, output(chunk), chunks);
-            let parts = collective.result(world, rank, chunk).into_iter().map(|symbol| numbers(symbol, count));
-            let sum = parts.reduce(|a, b| a.iter().zip(b).map(|(a, b)| a.wrapping_add(b)).collect());
-            assert_eq!(Some(vectors.read(rank, output(chunk))), sum, "{algorithm} {collective:?}, world {world}");
+            let parts = collective
+                .result(world, rank, chunk)
+                .into_iter()
+                .map(|symbol| numbers(symbol, count));
+            let sum =
+                parts.reduce(|a, b| a.iter().zip(b).map(|(a, b)| a.wrapping_add(b)).collect());
+            assert_eq!(
+                Some(vectors.read(rank, output(chunk))),
+                sum,
+                "{algorithm} {collective:?}, world {world}"
+            );
         }
     }
 }
@@ -126,7 +155,8 @@ proptest! {
         }
     }
 
-    /// Every sender has a length of its own for every receiver. Bruck's blocks share scratch, so they cannot.
+    /// Every sender has a length of its own for every receiver. Bruck's blocks share scratch, so
+    /// they cannot.
     #[test]
     fn all_to_all_may_have_any_lengths_between_any_two(
         counts in (1..12usize).prop_flat_map(|world| {
@@ -140,7 +170,8 @@ proptest! {
         }
     }
 
-    /// What algorithms cut as they like, they may cut into chunks of which some are longer, and some are empty.
+    /// What algorithms cut as they like, they may cut into chunks of which some are longer, and
+    /// some are empty.
     #[test]
     fn vectors_may_be_shorter_than_their_chunks(world in 1..20usize, count in 0..40usize, root: prop::sample::Index) {
         for collective in Collective::all(root.index(world)) {

@@ -1,8 +1,11 @@
-//! Detection on machines made of files: `/sys` and `/proc` in a folder, and a driver that says what a test wants.
+//! Detection on machines made of files: `/sys` and `/proc` in a folder, and a driver that says what
+//! a test wants.
 
 #![cfg(unix)]
 
-use maypole::detect::{Accelerator, Accelerators, Machine, NoAccelerators, Peer, machine, machine_at};
+use maypole::detect::{
+    Accelerator, Accelerators, Machine, NoAccelerators, Peer, machine, machine_at,
+};
 use maypole::topology::answers::Nearest;
 use maypole::topology::printed::Printed;
 use maypole::topology::xml::DirectLink;
@@ -40,7 +43,8 @@ impl Files {
         self.write(&format!("sys/devices/system/node/node{number}/cpumap"), mask)
     }
 
-    /// A device at the end of `path` below the host bridge, and its bridges, with a link of generation 4 and 16 lanes.
+    /// A device at the end of `path` below the host bridge, and its bridges, with a link of
+    /// generation 4 and 16 lanes.
     fn pci(&self, path: &str, class: &str, vendor: &str, numa: i64) -> PathBuf {
         let mut folder = PathBuf::from("sys/devices");
         for part in path.split('/') {
@@ -51,8 +55,10 @@ impl Files {
             let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
             let leaf = path.ends_with(part);
             self.write(&file("class"), if leaf { class } else { "0x060400" });
-            self.write(&file("vendor"), if leaf { vendor } else { "0x1000" }).write(&file("device"), "0x1234");
-            self.write(&file("max_link_speed"), "16.0 GT/s PCIe").write(&file("max_link_width"), "16");
+            self.write(&file("vendor"), if leaf { vendor } else { "0x1000" })
+                .write(&file("device"), "0x1234");
+            self.write(&file("max_link_speed"), "16.0 GT/s PCIe")
+                .write(&file("max_link_width"), "16");
             self.write(&file("numa_node"), &numa.to_string());
             let entry = format!("sys/bus/pci/devices/{part}");
             if !self.root().join(&entry).exists() {
@@ -77,7 +83,8 @@ impl Files {
 const SWITCH_A: &str = "pci0000:10/0000:10:01.0/0000:11:00.0";
 const SWITCH_B: &str = "pci0000:80/0000:80:01.0/0000:81:00.0";
 
-/// Two sockets, a switch on each: three GPUs, two InfiniBand cards, a display that is none, an interface by virtio.
+/// Two sockets, a switch on each: three GPUs, two InfiniBand cards, a display that is none, an
+/// interface by virtio.
 fn server() -> Files {
     let files = Files::new();
     files.node(0, "00000000,0000ffff").node(1, "00000000,ffff0000");
@@ -102,7 +109,8 @@ fn server() -> Files {
     files
 }
 
-/// A driver that knows the three GPUs, in an order of its own, and a pair of links between two of them.
+/// A driver that knows the three GPUs, in an order of its own, and a pair of links between two of
+/// them.
 struct Driver;
 
 impl Accelerators for Driver {
@@ -114,7 +122,11 @@ impl Accelerators for Driver {
             ..Accelerator::default()
         };
         let pair = ["00000000:13:00.0", "00000000:83:00.0"];
-        vec![gpu("0000:83:00.0", &[(pair[0], 4)]), gpu("0000:13:00.0", &[(pair[1], 4)]), gpu("0000:14:00.0", &[])]
+        vec![
+            gpu("0000:83:00.0", &[(pair[0], 4)]),
+            gpu("0000:13:00.0", &[(pair[1], 4)]),
+            gpu("0000:14:00.0", &[]),
+        ]
     }
 
     fn peer(&self, a: usize, b: usize) -> Peer {
@@ -148,7 +160,10 @@ fn a_server_is_found_in_its_files() {
     assert_eq!(machine.notes, ["mlx5_1: port 1 is not active, but \"1: DOWN\""]);
     let (graph, card) = (machine.topology(), 3);
     assert_eq!(graph.of(Kind::Nic)[0], card);
-    assert_eq!((graph.path(0, card).unwrap().class, graph.path(0, card).unwrap().bandwidth), (Class::Pix, 24.0));
+    assert_eq!(
+        (graph.path(0, card).unwrap().class, graph.path(0, card).unwrap().bandwidth),
+        (Class::Pix, 24.0)
+    );
     assert_eq!(graph.path(0, 2).unwrap().bandwidth, 16.0, "between two of AMD's sockets");
 }
 
@@ -161,7 +176,11 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
     assert_eq!((&machine.peers[0][0], &machine.peers[0][1]), (&Peer::Yes, &Peer::Yes));
     assert!(matches!(&machine.peers[1][2], Peer::No(why) if why.contains("chipset")));
     let graph = machine.topology();
-    assert_eq!(graph.path(0, 1).unwrap().bandwidth, 4.0 * 20.6, "Hopper, by its compute capability");
+    assert_eq!(
+        graph.path(0, 1).unwrap().bandwidth,
+        4.0 * 20.6,
+        "Hopper, by its compute capability"
+    );
 }
 
 #[test]
@@ -171,7 +190,13 @@ fn links_that_lead_to_what_nobody_sees_lead_to_a_switch() {
         fn gpus(&self) -> Vec<Accelerator> {
             let bus = |number| format!("00000000:0{number}:00.0");
             let links = || vec![link("0000FFFF:FF:FF.0", 18)];
-            (0..4).map(|number| Accelerator { bus: bus(number), links: links(), ..Accelerator::default() }).collect()
+            (0..4)
+                .map(|number| Accelerator {
+                    bus: bus(number),
+                    links: links(),
+                    ..Accelerator::default()
+                })
+                .collect()
         }
         fn peer(&self, _: usize, _: usize) -> Peer {
             Peer::Unknown

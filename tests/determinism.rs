@@ -1,4 +1,5 @@
-//! The same schedule gives the same bits, and a deterministic call those of the plain loop over the ranks.
+//! The same schedule gives the same bits, and a deterministic call those of the plain loop over the
+//! ranks.
 
 mod common;
 #[path = "common/number.rs"]
@@ -28,17 +29,30 @@ fn reductions(root: usize) -> impl Iterator<Item = Collective> {
 fn the_choice_goes_from_left_to_right_in_the_order_of_the_ranks() {
     let mut chosen = HashSet::new();
     for world in [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 31, 64] {
-        for hosts in [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 8).collect()] {
+        for hosts in
+            [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 8).collect()]
+        {
             let mut comm = Local::new(world).hosts(&hosts).build().swap_remove(world / 2);
             comm.set_deterministic(true);
-            for (collective, count) in reductions(world / 3).flat_map(|it| [1, 1 << 20].map(|count| (it, count))) {
-                chosen.insert((world, collective, comm.algorithm(collective, count, DataType::F32).unwrap()));
+            for (collective, count) in
+                reductions(world / 3).flat_map(|it| [1, 1 << 20].map(|count| (it, count)))
+            {
+                chosen.insert((
+                    world,
+                    collective,
+                    comm.algorithm(collective, count, DataType::F32).unwrap(),
+                ));
             }
         }
     }
     for (world, collective, algorithm) in chosen {
-        let proof = verify(collective, &algorithm.schedules(collective, world).unwrap(), Placement::Apart).unwrap();
-        assert!(proof.keeps_rank_order && proof.left_to_right, "{algorithm}, {collective:?}, {world} ranks");
+        let proof =
+            verify(collective, &algorithm.schedules(collective, world).unwrap(), Placement::Apart)
+                .unwrap();
+        assert!(
+            proof.keeps_rank_order && proof.left_to_right,
+            "{algorithm}, {collective:?}, {world} ranks"
+        );
     }
 }
 
@@ -65,7 +79,8 @@ fn all_of<T: Number>(rank: usize, range: std::ops::Range<usize>) -> Vec<T> {
 }
 
 fn loop_over<T: Number>(ranks: usize, range: std::ops::Range<usize>, op: ReduceOp) -> Vec<T> {
-    let combine = |at| (1..ranks).fold(brings::<T>(0, at), |sum, rank| sum.combine(brings(rank, at), op));
+    let combine =
+        |at| (1..ranks).fold(brings::<T>(0, at), |sum, rank| sum.combine(brings(rank, at), op));
     let finish = |sum: T| if op == ReduceOp::Avg { sum.divide(ranks) } else { sum };
     range.map(combine).map(finish).collect()
 }
@@ -126,17 +141,19 @@ fn check_scans<T: Number>(comm: &mut Communicator, mine: &[T], op: ReduceOp) {
 #[test]
 fn a_deterministic_call_gives_the_bits_of_the_plain_loop() {
     for hosts in [&[0; 2][..], &[0, 1], &[0; 5], &[0, 1, 2], &[0, 0, 1, 1], &[1, 0, 1, 0, 2]] {
-        Local::new(hosts.len()).hosts(hosts).stream_capacity(5000).timeout(TIMEOUT).run(|mut comm| {
-            comm.set_deterministic(true);
-            for op in [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Avg] {
-                for count in [1, 37, 9001] {
-                    check_loops::<f32>(&mut comm, count, op);
+        Local::new(hosts.len()).hosts(hosts).stream_capacity(5000).timeout(TIMEOUT).run(
+            |mut comm| {
+                comm.set_deterministic(true);
+                for op in [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Avg] {
+                    for count in [1, 37, 9001] {
+                        check_loops::<f32>(&mut comm, count, op);
+                    }
+                    check_loops::<f16>(&mut comm, 1009, op);
+                    check_loops::<bf16>(&mut comm, 1009, op);
+                    check_loops::<f64>(&mut comm, 1009, op);
                 }
-                check_loops::<f16>(&mut comm, 1009, op);
-                check_loops::<bf16>(&mut comm, 1009, op);
-                check_loops::<f64>(&mut comm, 1009, op);
-            }
-        });
+            },
+        );
     }
 }
 
@@ -149,7 +166,8 @@ fn the_plain_loop_has_bits_of_its_own() {
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         data.iter().map(|it| it.bits()).collect::<Vec<_>>()
     });
-    let plain: Vec<u64> = loop_over::<f32>(4, 0..100, ReduceOp::Sum).iter().map(|it| it.bits()).collect();
+    let plain: Vec<u64> =
+        loop_over::<f32>(4, 0..100, ReduceOp::Sum).iter().map(|it| it.bits()).collect();
     let differ = rings[0].iter().zip(&plain).filter(|(ring, plain)| ring != plain).count();
     assert!(differ > 10, "{differ} of 100");
     assert!(rings.iter().all(|ring| *ring == rings[0]), "one result for all ranks");
@@ -203,7 +221,8 @@ fn ranks_that_do_not_agree_about_the_mode_do_not_match() {
     assert!(errors.iter().any(told), "{errors:?}");
 }
 
-/// Every algorithm that reduces, in windows of several lengths, on boards and over streams: one result.
+/// Every algorithm that reduces, in windows of several lengths, on boards and over streams: one
+/// result.
 #[test]
 fn windows_and_placements_leave_the_bits_as_they_are() {
     let ways = [(vec![0; 4], 1), ((0..4).collect(), 777), (vec![0, 0, 1, 1], 4099)];
@@ -212,8 +231,9 @@ fn windows_and_placements_leave_the_bits_as_they_are() {
             let schedules = algorithm.schedules(collective, 4).unwrap();
             let layout = Layout::even(1203, schedules[0].chunks);
             let mut results = Vec::new();
-            for (window, (hosts, capacity)) in
-                [64, 500, 4096, 1 << 20].into_iter().flat_map(|w| ways.iter().map(move |way| (w, way)))
+            for (window, (hosts, capacity)) in [64, 500, 4096, 1 << 20]
+                .into_iter()
+                .flat_map(|w| ways.iter().map(move |way| (w, way)))
             {
                 let lowered = Lowered {
                     collective,
@@ -224,7 +244,10 @@ fn windows_and_placements_leave_the_bits_as_they_are() {
                 };
                 results.push(run_lowered(&lowered, hosts, *capacity));
             }
-            assert!(results.iter().all(|result| *result == results[0]), "{algorithm}, {collective:?}");
+            assert!(
+                results.iter().all(|result| *result == results[0]),
+                "{algorithm}, {collective:?}"
+            );
         }
     }
 }
@@ -235,12 +258,17 @@ fn run_lowered(operation: &Lowered, hosts: &[usize], capacity: usize) -> Vec<Vec
     let way = world::World { hosts: hosts.to_vec(), capacity };
     way.run(|me, executor| {
         let brought = all_of::<f32>(me, operation.brings(me));
-        let (mut out, mut whole) = (vec![0.0; operation.holds(me).len()], vec![0.0; operation.layout.count()]);
+        let (mut out, mut whole) =
+            (vec![0.0; operation.holds(me).len()], vec![0.0; operation.layout.count()]);
         whole[operation.brings(me)].copy_from_slice(&brought);
         let program = operation.lower::<f32>(hosts, me, Placement::Apart);
-        operation.apart(executor, &program, &brought, &mut out).map_err(|failure| format!("{failure:?}"))?;
+        operation
+            .apart(executor, &program, &brought, &mut out)
+            .map_err(|failure| format!("{failure:?}"))?;
         let program = operation.lower::<f32>(hosts, me, Placement::InPlace);
-        operation.in_place(executor, &program, me, &mut whole).map_err(|failure| format!("{failure:?}"))?;
+        operation
+            .in_place(executor, &program, me, &mut whole)
+            .map_err(|failure| format!("{failure:?}"))?;
         same(&whole[operation.holds(me)], &out, (operation.collective, "in place"));
         results.lock().unwrap()[me] = out.iter().map(|it| it.bits()).collect();
         Ok(())
@@ -256,7 +284,9 @@ fn hash_of_everything(comm: &mut Communicator) -> u64 {
         for &collective in algorithm.collectives().iter().filter(|it| it.reduces()) {
             comm.set_algorithm(Some(algorithm));
             for count in [5, 4099] {
-                hash = reduced(comm, collective, count).iter().fold(hash, |hash, it| Lot(hash ^ it.bits()).draw());
+                hash = reduced(comm, collective, count)
+                    .iter()
+                    .fold(hash, |hash, it| Lot(hash ^ it.bits()).draw());
             }
         }
     }
@@ -266,7 +296,8 @@ fn hash_of_everything(comm: &mut Communicator) -> u64 {
 fn reduced(comm: &mut Communicator, collective: Collective, count: usize) -> Vec<f32> {
     let whole = if collective.is_blocked() { count * comm.world() } else { count };
     let (mine, op) = (all_of::<f32>(comm.rank(), 0..whole), ReduceOp::Sum);
-    let mut out = vec![0.0; if collective.output(comm.rank()) == Held::Nothing { 0 } else { count }];
+    let mut out =
+        vec![0.0; if collective.output(comm.rank()) == Held::Nothing { 0 } else { count }];
     match collective {
         Collective::AllReduce => comm.all_reduce_into(&mine, &mut out, op).unwrap(),
         Collective::Reduce { root } => comm.reduce_into(&mine, &mut out, op, root).unwrap(),
@@ -309,7 +340,11 @@ fn every_transport_and_every_run_gives_the_same_bits() {
         let expected = threads(vec![0; world]);
         assert_eq!(threads((0..world).collect()), expected);
         for (rank, ended) in World::new("bits", world).start().succeed().iter().enumerate() {
-            assert_eq!(ended.said("bits"), vec![expected[rank].as_str(); 3], "rank {rank} of {world}");
+            assert_eq!(
+                ended.said("bits"),
+                vec![expected[rank].as_str(); 3],
+                "rank {rank} of {world}"
+            );
         }
     }
 }
@@ -322,7 +357,9 @@ fn the_variable_sets_the_mode_and_must_be_equal_everywhere() {
     };
     assert_eq!(said(World::new("mode", 2)), ["false", "false"]);
     assert_eq!(said(World::new("mode", 2).set("MAYPOLE_DETERMINISTIC", 1)), ["true", "true"]);
-    let unlike = said(World::new("mode", 2).set_of(1, "MAYPOLE_DETERMINISTIC", 1).set("MAYPOLE_TIMEOUT", 20));
+    let unlike = said(
+        World::new("mode", 2).set_of(1, "MAYPOLE_DETERMINISTIC", 1).set("MAYPOLE_TIMEOUT", 20),
+    );
     assert!(unlike.iter().all(|error| error.contains("MAYPOLE_DETERMINISTIC")), "{unlike:?}");
     let neither = said(World::new("mode", 1).set("MAYPOLE_DETERMINISTIC", "yes"));
     assert!(neither[0].ends_with("MAYPOLE_DETERMINISTIC: 'yes' is neither 0 nor 1"), "{neither:?}");

@@ -20,8 +20,19 @@ fn text(output: &Output) -> String {
 fn every_look_has_a_line_and_the_exit_code_follows_the_worst() {
     let output = doctor(&["-n", "2"], &[]);
     let text = text(&output);
-    let looks = ["version", "interfaces", "environment", "ports", "key", "cores", "descriptors", "locked memory"];
-    for look in looks.into_iter().chain(["shared memory", "ptrace", "huge pages", "CUDA", "NVML", "verbs"]) {
+    let looks = [
+        "version",
+        "interfaces",
+        "environment",
+        "ports",
+        "key",
+        "cores",
+        "descriptors",
+        "locked memory",
+    ];
+    for look in
+        looks.into_iter().chain(["shared memory", "ptrace", "huge pages", "CUDA", "NVML", "verbs"])
+    {
         assert!(text.lines().any(|line| line[9..].starts_with(look)), "{look} in\n{text}");
     }
     let problem = text.lines().any(|line| line.starts_with("problem"));
@@ -50,5 +61,8 @@ fn a_key_that_others_can_read_is_a_problem_and_is_not_shown() {
     let output = doctor(&[], &[("MAYPOLE_JOB_KEY_FILE", path.to_str().unwrap())]);
     let text = text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("0644") && text.contains("chmod 600") && !text.contains("55555"), "{text}");
+    assert!(
+        text.contains("0644") && text.contains("chmod 600") && !text.contains("55555"),
+        "{text}"
+    );
 }

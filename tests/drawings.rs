@@ -1,4 +1,5 @@
-//! Pictures are what `draw` prints: the files in `tests/golden`, and those in the pages of the algorithms.
+//! Pictures are what `draw` prints: the files in `tests/golden`, and those in the pages of the
+//! algorithms.
 //!
 //! `UPDATE=1 cargo test --test drawings` writes them anew.
 
@@ -29,7 +30,9 @@ fn picture(algorithm: Algorithm, collective: Collective, world: usize) -> String
 
 #[test]
 fn golden_pictures() {
-    let four = |algorithm: Algorithm| algorithm.collectives().iter().map(move |&collective| (algorithm, collective, 4));
+    let four = |algorithm: Algorithm| {
+        algorithm.collectives().iter().map(move |&collective| (algorithm, collective, 4))
+    };
     let bigger = [
         (Algorithm::Tree, Collective::AllReduce, 7),
         (Algorithm::Binomial, Collective::Scatter { root: 2 }, 7),
@@ -48,12 +51,17 @@ fn golden_pictures() {
 /// A terminal on a wide screen, or a page in landscape.
 #[test]
 fn sixteen_ranks_fit_in_200_columns() {
-    for (algorithm, world) in Algorithm::ALL.into_iter().flat_map(|algorithm| (1..=16).map(move |n| (algorithm, n))) {
+    for (algorithm, world) in
+        Algorithm::ALL.into_iter().flat_map(|algorithm| (1..=16).map(move |n| (algorithm, n)))
+    {
         for collective in algorithm.collectives() {
             let picture = picture(algorithm, collective.with_root(world - 1), world);
             let widest = picture.lines().map(str::len).max().unwrap_or(0);
             assert!(widest <= 200, "{algorithm}, {collective:?}, {world} ranks: {widest} columns");
-            assert!(picture.lines().count() <= 100, "{algorithm}, {collective:?}, {world} ranks:\n{picture}");
+            assert!(
+                picture.lines().count() <= 100,
+                "{algorithm}, {collective:?}, {world} ranks:\n{picture}"
+            );
         }
     }
 }
@@ -66,7 +74,8 @@ fn pages_show_what_is_drawn() {
         let page = fs::read_to_string(&path).expect("it is listed");
         golden_page(&path, &page, &mut shown);
     }
-    let unshown: Vec<_> = Algorithm::ALL.into_iter().filter(|algorithm| !shown.contains(algorithm)).collect();
+    let unshown: Vec<_> =
+        Algorithm::ALL.into_iter().filter(|algorithm| !shown.contains(algorithm)).collect();
     assert!(unshown.is_empty(), "no page shows {unshown:?}");
 }
 
@@ -96,11 +105,13 @@ fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {
 
 /// The picture that a line announces.
 fn titled(line: &str, shown: &mut Vec<Algorithm>) -> Option<String> {
-    let (algorithm, collective) = line.strip_prefix("//! ")?.strip_suffix(", n = 4")?.split_once(' ')?;
+    let (algorithm, collective) =
+        line.strip_prefix("//! ")?.strip_suffix(", n = 4")?.split_once(' ')?;
     let collective = Collective::all(0).into_iter().find(|known| known.name() == collective)?;
     if algorithm == "hierarchical" {
         let levels = Levels { local: Algorithm::Linear, across: Algorithm::TwoShot };
-        let schedules = (0..4).map(|rank| hierarchical::schedule(collective, &[0, 0, 1, 1], rank, levels));
+        let schedules =
+            (0..4).map(|rank| hierarchical::schedule(collective, &[0, 0, 1, 1], rank, levels));
         return Some(draw::text(&schedules.collect::<Option<Vec<_>>>()?));
     }
     let algorithm = algorithm.parse().ok()?;
@@ -119,12 +130,18 @@ fn a_page_fits_on_a_page() {
 
 #[test]
 fn stuck_schedules_are_drawn_too() {
-    let one =
-        Schedule::new(1, vec![Step::Copy { from: input(0), into: output(0) }, Step::Send { from: output(0), to: 1 }]);
-    let other =
-        Schedule::new(1, vec![Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }]);
-    let expected =
-        "     rank 0         rank 1\n0    out0 =in0 ->1\n1                   out0 <-0\nstuck               out0 +=0\n";
+    let one = Schedule::new(
+        1,
+        vec![Step::Copy { from: input(0), into: output(0) }, Step::Send { from: output(0), to: 1 }],
+    );
+    let other = Schedule::new(
+        1,
+        vec![
+            Step::Recv { into: output(0), from: 0 },
+            Step::RecvReduce { into: output(0), from: 0 },
+        ],
+    );
+    let expected = "     rank 0         rank 1\n0    out0 =in0 ->1\n1                   out0 <-0\nstuck               out0 +=0\n";
     assert_eq!(draw::text(&[one.clone(), other.clone()]), expected);
     assert!(draw::svg(&[one, other]).contains(">stuck<"));
     assert_eq!(draw::text(&[]), "\n");
@@ -135,11 +152,15 @@ fn svg_is_well_formed_for_every_algorithm() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             for world in [5, 16] {
-                let picture = draw::svg(&algorithm.schedules(collective, world).expect("it is in the table"));
+                let picture =
+                    draw::svg(&algorithm.schedules(collective, world).expect("it is in the table"));
                 assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
                 assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
                 assert!(!picture.contains("NaN") && !picture.contains("inf\""));
-                picture.lines().filter(|line| line.starts_with("<g>")).for_each(words_fit_their_box);
+                picture
+                    .lines()
+                    .filter(|line| line.starts_with("<g>"))
+                    .for_each(words_fit_their_box);
             }
         }
     }
@@ -149,6 +170,10 @@ fn svg_is_well_formed_for_every_algorithm() {
 fn words_fit_their_box(drawn: &str) {
     let (_, rest) = drawn.split_once(" width=\"").expect("a box has a width");
     let width: usize = rest.split('"').next().expect("it ends").parse().expect("it is a number");
-    let words = drawn.split("</text>").next().and_then(|text| text.rsplit('>').next()).expect("a box has words");
+    let words = drawn
+        .split("</text>")
+        .next()
+        .and_then(|text| text.rsplit('>').next())
+        .expect("a box has words");
     assert!(words.len() * 8 <= width, "'{words}' in a box of {width}: {drawn}");
 }

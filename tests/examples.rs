@@ -1,5 +1,5 @@
-//! Every lesson runs and says what it is there to say. `cargo test` builds them first; `cargo test --test examples`
-//! does not, and then `cargo build --examples` must.
+//! Every lesson runs and says what it is there to say. `cargo test` builds them first; `cargo test
+//! --test examples` does not, and then `cargo build --examples` must.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,8 @@ fn example(name: &str) -> PathBuf {
 #[track_caller]
 fn says(command: &mut Command, expected: &[&str]) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{said}{complained}", output.status);
     for text in expected {
         assert!(said.contains(text), "{command:?} does not say {text:?}:\n{said}");
@@ -24,18 +25,27 @@ fn says(command: &mut Command, expected: &[&str]) {
 fn hello() {
     says(
         &mut Command::new(example("01_hello")),
-        &["rank 3 brought [3.0, 10.0, -1.0] and leaves with [6.0, 40.0, -4.0]", "2 elements would go by one-shot"],
+        &[
+            "rank 3 brought [3.0, 10.0, -1.0] and leaves with [6.0, 40.0, -4.0]",
+            "2 elements would go by one-shot",
+        ],
     );
 }
 
 #[test]
 fn read_a_schedule() {
-    says(&mut Command::new(example("02_read_a_schedule")), &["0  post in0 to rank 2", "2 (n-1)/n = 1.5 of the vector"]);
+    says(
+        &mut Command::new(example("02_read_a_schedule")),
+        &["0  post in0 to rank 2", "2 (n-1)/n = 1.5 of the vector"],
+    );
 }
 
 #[test]
 fn draw_a_ring() {
-    says(&mut Command::new(example("03_draw_a_ring")), &["out2 =in2 +=3 ->1", "one-shot all_reduce, 4 ranks"]);
+    says(
+        &mut Command::new(example("03_draw_a_ring")),
+        &["out2 =in2 +=3 ->1", "one-shot all_reduce, 4 ranks"],
+    );
 }
 
 #[test]
@@ -50,7 +60,10 @@ fn break_it() {
 fn your_own_algorithm() {
     says(
         &mut Command::new(example("05_your_own_algorithm")),
-        &["keeps_rank_order: true", "rank 2 has 6; rank 2: all_reduce: the schedules do something else: stuck"],
+        &[
+            "keeps_rank_order: true",
+            "rank 2 has 6; rank 2: all_reduce: the schedules do something else: stuck",
+        ],
     );
 }
 
@@ -60,7 +73,10 @@ fn two_processes() {
     says(&mut Command::new(example("06_two_processes")), &["I am rank 0 of 1"]);
     for transport in ["shm", "tcp"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
-        command.args(["run", "-n", "2"]).arg(example("06_two_processes")).env("MAYPOLE_TRANSPORT", transport);
+        command
+            .args(["run", "-n", "2"])
+            .arg(example("06_two_processes"))
+            .env("MAYPOLE_TRANSPORT", transport);
         says(&mut command, &["I am rank 0 of 2", "I am rank 1 of 2", "average 1.5"]);
     }
 }
@@ -86,7 +102,12 @@ fn trace() {
 fn explain() {
     says(
         &mut Command::new(example("08_explain")),
-        &["all_reduce of 8 bytes on 2 ranks", "measured: ", "asked for", "8 bytes by ring would be"],
+        &[
+            "all_reduce of 8 bytes on 2 ranks",
+            "measured: ",
+            "asked for",
+            "8 bytes by ring would be",
+        ],
     );
 }
 
@@ -94,7 +115,10 @@ fn explain() {
 fn variable_counts() {
     says(
         &mut Command::new(example("09_variable_counts")),
-        &["rank 0 sent [6, 16, 0] bytes, got [6, 0, 25]: apron bow dance fiddle garland", "rank 2 sent ["],
+        &[
+            "rank 0 sent [6, 16, 0] bytes, got [6, 0, 25]: apron bow dance fiddle garland",
+            "rank 2 sent [",
+        ],
     );
 }
 
@@ -102,6 +126,10 @@ fn variable_counts() {
 fn your_own_operation() {
     says(
         &mut Command::new(example("10_your_own_operation")),
-        &["gcd: [6, 7]", "then: x -> 6 x + 9", "algorithm 'ring' does not combine the ranks in their order"],
+        &[
+            "gcd: [6, 7]",
+            "then: x -> 6 x + 9",
+            "algorithm 'ring' does not combine the ranks in their order",
+        ],
     );
 }

@@ -1,4 +1,5 @@
-//! Groups of sends and receives: whatever their order, sizes and tags, they end, and every message is where it belongs.
+//! Groups of sends and receives: whatever their order, sizes and tags, they end, and every message
+//! is where it belongs.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -36,13 +37,23 @@ fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Me
             0 => lot.below(20),
             _ => lot.below(longest),
         };
-        Message { from: lot.below(world), to: lot.below(world), tag: lot.below(3) as u32, len, number: lot.draw() }
+        Message {
+            from: lot.below(world),
+            to: lot.below(world),
+            tag: lot.below(3) as u32,
+            len,
+            number: lot.draw(),
+        }
     };
     (0..count).map(message).collect()
 }
 
 /// Puts `all` in an order drawn by lot that leaves those of one key in theirs.
-fn shuffled<T: Copy, K: Eq + std::hash::Hash>(all: &[T], key: impl Fn(&T) -> K, lot: &mut Lot) -> Vec<T> {
+fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
+    all: &[T],
+    key: impl Fn(&T) -> K,
+    lot: &mut Lot,
+) -> Vec<T> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     for last in (1..places.len()).rev() {
         places.swap(last, lot.below(last + 1));
@@ -57,7 +68,9 @@ fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64
     let (rank, world) = (comm.rank(), comm.world());
     let all = messages(world, count, longest, &mut Lot(seed));
     let mut lot = Lot(seed ^ rank as u64);
-    let mine = |which: fn(&Message) -> usize| all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>();
+    let mine = |which: fn(&Message) -> usize| {
+        all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>()
+    };
     let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), &mut lot);
     let receives = shuffled(&mine(|it| it.to), |it| (it.from, it.tag), &mut lot);
     let texts: Vec<_> = sends.iter().map(Message::text).collect();
@@ -94,7 +107,13 @@ fn shift(comm: &mut Communicator, len: usize) {
 /// Everybody to everybody, received from any rank.
 fn all_from_any(comm: &mut Communicator, len: usize) {
     let (rank, world) = (comm.rank(), comm.world());
-    let of = |from: usize, to: usize| Message { from, to, tag: 7, len: len + from, number: (from * world + to) as u64 };
+    let of = |from: usize, to: usize| Message {
+        from,
+        to,
+        tag: 7,
+        len: len + from,
+        number: (from * world + to) as u64,
+    };
     let mine: Vec<_> = (0..world).map(|to| of(rank, to).text()).collect();
     let mut came = vec![vec![0u16; len + world]; world];
     let arrivals = comm
@@ -117,7 +136,8 @@ fn all_from_any(comm: &mut Communicator, len: usize) {
 fn very_many(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
-    let of = |number: u64| Message { from: 0, to: 0, tag: 0, len: (number as usize % 3) * 5000, number };
+    let of =
+        |number: u64| Message { from: 0, to: 0, tag: 0, len: (number as usize % 3) * 5000, number };
     let texts: Vec<_> = (0..3000).map(|number| of(number).text()).collect();
     let mut came: Vec<_> = texts.iter().map(|text| vec![0; text.len()]).collect();
     comm.group(|group| {

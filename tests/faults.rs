@@ -1,4 +1,5 @@
-//! What goes wrong between real processes ends in an error that says what, where and why; on every rank, and soon.
+//! What goes wrong between real processes ends in an error that says what, where and why; on every
+//! rank, and soon.
 
 #[path = "faults/calls.rs"]
 mod calls;
@@ -33,13 +34,27 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
     say("error", error);
     assert_eq!((error.rank(), error.operation().is_some()), (Some(comm.rank()), true), "{error}");
     let matched = !error.to_string().contains("ranks do not match");
-    assert_eq!(error.is_retryable(), matched, "a death or a deadline may pass, a mismatch will not: {error}");
-    if let Error::TimedOut { peer, .. } | Error::PeerLost { peer, .. } | Error::Mismatch { peer, .. } = error {
+    assert_eq!(
+        error.is_retryable(),
+        matched,
+        "a death or a deadline may pass, a mismatch will not: {error}"
+    );
+    if let Error::TimedOut { peer, .. }
+    | Error::PeerLost { peer, .. }
+    | Error::Mismatch { peer, .. } = error
+    {
         say("peer", peer);
     }
     let since = Instant::now();
-    for later in [comm.barrier(), comm.all_reduce(&mut [1.0f32], ReduceOp::Sum), comm.split(None, 0).map(drop)] {
-        assert!(matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()), "{later:?}");
+    for later in [
+        comm.barrier(),
+        comm.all_reduce(&mut [1.0f32], ReduceOp::Sum),
+        comm.split(None, 0).map(drop),
+    ] {
+        assert!(
+            matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()),
+            "{later:?}"
+        );
     }
     assert!(since.elapsed() < Duration::from_secs(2), "what has failed says so at once");
     comm.close().unwrap();
@@ -66,7 +81,9 @@ fn a_rank_of_another_test() {
         "endless broadcast" => for_ever(&mut comm, |comm| comm.broadcast(&mut [7u8; 5000], 0)),
         "quit" => return comm.close().unwrap(),
         // Who only gives may be done with its part; the barrier is where it learns of the failure.
-        call => (0..3).try_for_each(|_| Call::named(call).make(&mut comm)).and_then(|()| comm.barrier()),
+        call => {
+            (0..3).try_for_each(|_| Call::named(call).make(&mut comm)).and_then(|()| comm.barrier())
+        }
     };
     match result {
         Ok(()) => say("error", "none"),
@@ -75,7 +92,10 @@ fn a_rank_of_another_test() {
 }
 
 /// Repeats `call` until it fails, and says when it has worked.
-fn for_ever(comm: &mut Communicator, call: impl Fn(&mut Communicator) -> maypole::Result<()>) -> maypole::Result<()> {
+fn for_ever(
+    comm: &mut Communicator,
+    call: impl Fn(&mut Communicator) -> maypole::Result<()>,
+) -> maypole::Result<()> {
     call(comm)?;
     say("ready", "now");
     loop {
@@ -108,9 +128,19 @@ fn mismatch(calls: (&str, &str), way: &str, warm: bool) {
     let mut noticed = 0;
     for rank in 0..3 {
         let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
-        assert!(matches!(kind, "mismatch" | "aborted"), "{calls:?} over {way}, warm {warm}: {error}");
-        assert!(error.contains("ranks do not match: rank "), "{calls:?} over {way}, warm {warm}: {error}");
-        assert!(took(&ranks, rank) < SOON, "{calls:?} over {way}, warm {warm}: {:?}", took(&ranks, rank));
+        assert!(
+            matches!(kind, "mismatch" | "aborted"),
+            "{calls:?} over {way}, warm {warm}: {error}"
+        );
+        assert!(
+            error.contains("ranks do not match: rank "),
+            "{calls:?} over {way}, warm {warm}: {error}"
+        );
+        assert!(
+            took(&ranks, rank) < SOON,
+            "{calls:?} over {way}, warm {warm}: {:?}",
+            took(&ranks, rank)
+        );
         noticed += usize::from(kind == "mismatch");
     }
     assert!(noticed > 0, "nobody noticed it first-hand: {ranks:#?}");
@@ -137,14 +167,23 @@ fn first_calls_that_do_not_match() {
 fn calls_that_wait_for_one_another() {
     for way in WAYS {
         for calls in WAITING {
-            let world = World::new(calls.0, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 3);
+            let world =
+                World::new(calls.0, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 3);
             let ranks = world.set_of(1, "TEST_ROLE", calls.1).start().succeed();
             for rank in 0..3 {
                 let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
-                let ways = ["waited 3 s for rank ", "ranks do not match: rank ", "did not end in time; missing: rank "];
+                let ways = [
+                    "waited 3 s for rank ",
+                    "ranks do not match: rank ",
+                    "did not end in time; missing: rank ",
+                ];
                 let blamed = ways.iter().any(|it| error.contains(it));
                 assert!(blamed, "{calls:?} over {way}, {kind}: {error}");
-                assert!(took(&ranks, rank) < SOON, "{calls:?} over {way}: {:?}", took(&ranks, rank));
+                assert!(
+                    took(&ranks, rank) < SOON,
+                    "{calls:?} over {way}: {:?}",
+                    took(&ranks, rank)
+                );
             }
         }
     }
@@ -152,7 +191,10 @@ fn calls_that_wait_for_one_another() {
 
 #[test]
 fn the_text_of_a_mismatch() {
-    let world = World::new("sum", 2).set_of(1, "TEST_ROLE", "max").set("MAYPOLE_TRANSPORT", "shm").set("TEST_WARM", 1);
+    let world = World::new("sum", 2)
+        .set_of(1, "TEST_ROLE", "max")
+        .set("MAYPOLE_TRANSPORT", "shm")
+        .set("TEST_WARM", 1);
     let ranks = world.start().succeed();
     let texts = [0, 1].map(|rank| said(&ranks, rank, "error"));
     let golden = "ranks do not match: rank 0 calls all_reduce(100 x f32, sum) as operation 2, but rank 1 is in \
@@ -171,8 +213,8 @@ fn kill(world: World, ranks: usize, victim: usize) {
     for rank in (0..ranks).filter(|rank| *rank != victim) {
         assert_eq!(ended[rank].code, Some(0), "{ended:#?}");
         let (kind, error) = (said(&ended, rank, "kind"), said(&ended, rank, "error"));
-        let named =
-            error.contains(&format!("lost rank {victim} in ")) || error.contains(&format!("rank {victim} died"));
+        let named = error.contains(&format!("lost rank {victim} in "))
+            || error.contains(&format!("rank {victim} died"));
         assert!(matches!(kind, "lost" | "aborted") && named, "rank {rank}: {error}\n{ended:#?}");
     }
 }
@@ -190,7 +232,10 @@ fn a_process_is_killed() {
 #[test]
 fn a_process_is_stopped() {
     for way in WAYS {
-        let mut running = World::new("endless", 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 5).start();
+        let mut running = World::new("endless", 3)
+            .set("MAYPOLE_TRANSPORT", way)
+            .set("MAYPOLE_TIMEOUT", 5)
+            .start();
         running.wait_for("ready", &[0, 1, 2]);
         running.signal(1, "STOP");
         running.wait_for("error", &[0, 2]);
@@ -200,7 +245,8 @@ fn a_process_is_stopped() {
         for rank in [0, 2] {
             let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
             assert!(matches!(kind, "timed out" | "aborted"), "{error}");
-            let blamed = error.contains("rank 1 does not answer: its process is stopped, or has no processor");
+            let blamed = error
+                .contains("rank 1 does not answer: its process is stopped, or has no processor");
             assert!(blamed, "over {way}, rank {rank}: {error}");
             assert!(error.contains("waited 5 s for rank "), "{error}");
         }
@@ -211,13 +257,17 @@ fn a_process_is_stopped() {
 fn a_rank_leaves_while_others_go_on() {
     for way in WAYS {
         for (role, warm) in [("sum", true), ("sum", false), ("endless broadcast", true)] {
-            let mut world = World::new(role, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 30);
+            let mut world =
+                World::new(role, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 30);
             world = world.set_of(1, "TEST_ROLE", "quit");
             let ranks = if warm { world.set("TEST_WARM", 1) } else { world }.start().succeed();
             for rank in [0, 2] {
                 let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
                 let named = error.contains("lost rank 1 in ") || error.contains("rank 1 has left");
-                assert!(matches!(kind, "lost" | "aborted" | "connect") && named, "{role} over {way}: {error}");
+                assert!(
+                    matches!(kind, "lost" | "aborted" | "connect") && named,
+                    "{role} over {way}: {error}"
+                );
                 assert!(took(&ranks, rank) < SOON, "{role} over {way}: {:?}", took(&ranks, rank));
             }
         }
@@ -226,7 +276,8 @@ fn a_rank_leaves_while_others_go_on() {
 
 #[test]
 fn a_rank_never_joins() {
-    let ranks = World::new("join", 3).processes(&[&[0], &[1]]).set("MAYPOLE_TIMEOUT", 2).start().succeed();
+    let ranks =
+        World::new("join", 3).processes(&[&[0], &[1]]).set("MAYPOLE_TIMEOUT", 2).start().succeed();
     for rank in [0, 1] {
         assert_eq!(said(&ranks, rank, "error"), "after 2 s these ranks have not joined: 2");
     }
@@ -234,11 +285,14 @@ fn a_rank_never_joins() {
 
 #[test]
 fn a_rank_has_another_key() {
-    let world = World::new("join", 2).set_of(1, "MAYPOLE_JOB_KEY", "5a".repeat(32)).set("MAYPOLE_TIMEOUT", 4);
+    let world = World::new("join", 2)
+        .set_of(1, "MAYPOLE_JOB_KEY", "5a".repeat(32))
+        .set("MAYPOLE_TIMEOUT", 4);
     let ranks = world.set("MAYPOLE_JOB", "one job").start().succeed();
     let error = said(&ranks, 1, "error");
     assert!(error.starts_with("rank 1 was refused at 127.0.0.1:"), "{error}");
-    let reason = "because its job key differs from rank 0's (job 'one job'): give all ranks the same key";
+    let reason =
+        "because its job key differs from rank 0's (job 'one job'): give all ranks the same key";
     assert!(error.ends_with(reason), "{error}");
     let error = said(&ranks, 0, "error");
     assert!(error.starts_with("after 4 s these ranks have not joined: 1"), "{error}");
@@ -256,7 +310,9 @@ fn a_thread_panics() {
             assert!(panic.is_err());
             return None;
         }
-        let error = if comm.rank() == 0 { comm.barrier() } else { comm.split(Some(0), 0).map(drop) }.unwrap_err();
+        let error =
+            if comm.rank() == 0 { comm.barrier() } else { comm.split(Some(0), 0).map(drop) }
+                .unwrap_err();
         Some((comm.rank(), error))
     });
     for (rank, error) in errors.into_iter().flatten() {
@@ -279,16 +335,23 @@ fn wrong_arguments_do_no_harm() {
         ];
         for error in bad.map(Result::unwrap_err) {
             assert!(
-                matches!(&error, Error::Invalid { rank: who, .. } if *who == rank) && error.is_harmless(),
+                matches!(&error, Error::Invalid { rank: who, .. } if *who == rank)
+                    && error.is_harmless(),
                 "{error}"
             );
         }
         comm.set_algorithm(Some(Algorithm::Pairwise));
         let error = comm.barrier().unwrap_err();
-        assert!(matches!(error, Error::Unsupported { algorithm: Algorithm::Pairwise, operation: "barrier" }));
+        assert!(matches!(
+            error,
+            Error::Unsupported { algorithm: Algorithm::Pairwise, operation: "barrier" }
+        ));
         comm.set_algorithm(None);
         let error = comm.broadcast(&mut [0u8; 4], 2).unwrap_err();
-        assert_eq!(error.to_string(), format!("rank {rank}: broadcast: root 2 is not one of the 2 ranks"));
+        assert_eq!(
+            error.to_string(),
+            format!("rank {rank}: broadcast: root 2 is not one of the 2 ranks")
+        );
         let mut data = [rank as u32 + 1];
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert_eq!(data, [3]);

@@ -26,7 +26,9 @@ fn prove_one(collective: Collective, hosts: &[usize], levels: Levels) -> Option<
     let schedules = schedules(collective, hosts, levels)?;
     let check = |placement| {
         let proof = verify(collective, &schedules, placement);
-        proof.unwrap_or_else(|flaw| panic!("{collective:?}, {levels:?}, {placement:?}, hosts {hosts:?}: {flaw}"))
+        proof.unwrap_or_else(|flaw| {
+            panic!("{collective:?}, {levels:?}, {placement:?}, hosts {hosts:?}: {flaw}")
+        })
     };
     check(Placement::InPlace);
     Some(check(Placement::Apart))
@@ -34,7 +36,9 @@ fn prove_one(collective: Collective, hosts: &[usize], levels: Levels) -> Option<
 
 fn levels() -> impl Iterator<Item = Levels> {
     let local = Algorithm::ALL;
-    local.into_iter().flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
+    local
+        .into_iter()
+        .flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
 }
 
 /// Ranks drawn by lot: in a row or mixed, on hosts of any sizes.
@@ -53,9 +57,11 @@ fn every_pair_of_algorithms_is_right_on_small_worlds() {
     for world in 1..=6_usize {
         // Every way to put the ranks on up to three hosts.
         for spread in 0..3_usize.pow(world as u32) {
-            let hosts: Vec<usize> = (0..world).map(|rank| spread / 3_usize.pow(rank as u32) % 3).collect();
+            let hosts: Vec<usize> =
+                (0..world).map(|rank| spread / 3_usize.pow(rank as u32) % 3).collect();
             if hosts[0] == 0 && (world < 5 || spread % 7 == 0) {
-                proved += levels().map(|levels| prove(&hosts, levels, spread % world)).sum::<usize>();
+                proved +=
+                    levels().map(|levels| prove(&hosts, levels, spread % world)).sum::<usize>();
             }
         }
     }
@@ -74,7 +80,8 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
             let levels = choices[lot.below(choices.len())];
             prove(&hosts, levels, root);
             // One that has all answers but for all-gather or reduce-scatter.
-            let across = [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][lot.below(3)];
+            let across =
+                [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][lot.below(3)];
             let local = [Algorithm::Linear, Algorithm::Binomial][lot.below(2)];
             assert!(prove(&hosts, Levels { local, across }, root) >= 3);
         }
@@ -85,8 +92,12 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
 fn equal_hosts_are_right() {
     for (nodes, locals) in [(1, 8), (8, 1), (2, 32), (8, 8), (32, 2), (3, 21)] {
         let hosts: Vec<usize> = (0..nodes * locals).map(|rank| rank / locals).collect();
-        for across in [Algorithm::Ring, Algorithm::TwoShot, Algorithm::HalvingDoubling, Algorithm::DoubleTree] {
-            assert!(prove(&hosts, Levels { local: Algorithm::Linear, across }, hosts.len() - 1) > 0);
+        for across in
+            [Algorithm::Ring, Algorithm::TwoShot, Algorithm::HalvingDoubling, Algorithm::DoubleTree]
+        {
+            assert!(
+                prove(&hosts, Levels { local: Algorithm::Linear, across }, hosts.len() - 1) > 0
+            );
         }
     }
 }
@@ -115,7 +126,8 @@ fn all_leaders_share_the_wires() {
     let all = schedules(Collective::AllReduce, &hosts, levels).expect("both have an answer");
     let (h, m, elements) = (4, 8, 3200);
     let cost = Cost { alpha: 1.0, beta: 1.0, gamma: 0.0, ports: Ports::Single };
-    let estimate = simulate(&all, &Layout::even(elements, all[0].chunks), 1, 1, cost).expect("it is proved");
+    let estimate =
+        simulate(&all, &Layout::even(elements, all[0].chunks), 1, 1, cost).expect("it is proved");
     let within = 2 * (m - 1) * elements / m;
     let across = 2 * (h - 1) * elements / m / h;
     assert_eq!(estimate.bytes_sent, [within + across; 32]);
@@ -129,10 +141,18 @@ fn the_usual_levels_are_right_however_ranks_are_spread() {
             let (hosts, root) = (spread(world, &mut lot), lot.below(world));
             for collective in Collective::all(root) {
                 let schedules = Algorithm::Hierarchical.schedules_on(collective, &hosts);
-                assert_eq!(schedules.is_some(), Algorithm::Hierarchical.supports(collective), "{collective:?}");
+                assert_eq!(
+                    schedules.is_some(),
+                    Algorithm::Hierarchical.supports(collective),
+                    "{collective:?}"
+                );
                 for placement in [Placement::Apart, Placement::InPlace] {
-                    let proof = schedules.as_ref().map_or(Ok(()), |it| verify(collective, it, placement).map(drop));
-                    proof.unwrap_or_else(|flaw| panic!("{collective:?}, {placement:?}, hosts {hosts:?}: {flaw}"));
+                    let proof = schedules
+                        .as_ref()
+                        .map_or(Ok(()), |it| verify(collective, it, placement).map(drop));
+                    proof.unwrap_or_else(|flaw| {
+                        panic!("{collective:?}, {placement:?}, hosts {hosts:?}: {flaw}")
+                    });
                 }
             }
         }
@@ -144,9 +164,11 @@ fn call_all(comm: &mut Communicator) {
     let (rank, world) = (comm.rank() as u64, comm.world());
     comm.set_algorithm(Some(Algorithm::Hierarchical));
     for count in [1, 7, 20_011] {
-        let of = |rank: u64| (0..count as u64).map(move |at| (rank + 3) * (at + 1)).collect::<Vec<_>>();
+        let of =
+            |rank: u64| (0..count as u64).map(move |at| (rank + 3) * (at + 1)).collect::<Vec<_>>();
         let (mine, ranks) = (of(rank), world as u64);
-        let sum: Vec<u64> = (0..count as u64).map(|at| (ranks * (ranks - 1) / 2 + 3 * ranks) * (at + 1)).collect();
+        let sum: Vec<u64> =
+            (0..count as u64).map(|at| (ranks * (ranks - 1) / 2 + 3 * ranks) * (at + 1)).collect();
         let everybody: Vec<u64> = (0..ranks).flat_map(of).collect();
         comm.barrier().unwrap();
         let mut all = mine.clone();
@@ -176,7 +198,8 @@ fn call_all(comm: &mut Communicator) {
     let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
     let mut gathered = vec![0; counts.iter().sum()];
     comm.all_gather_v(&vec![rank; counts[rank as usize]], &mut gathered, &counts).unwrap();
-    let expected: Vec<u64> = counts.iter().enumerate().flat_map(|(rank, count)| vec![rank as u64; *count]).collect();
+    let expected: Vec<u64> =
+        counts.iter().enumerate().flat_map(|(rank, count)| vec![rank as u64; *count]).collect();
     assert_eq!(gathered, expected);
     let refused = comm.all_to_all(&vec![0u8; world], &mut vec![0u8; world]).unwrap_err();
     assert!(refused.to_string().contains("hierarchical"), "{refused}");
@@ -192,11 +215,15 @@ fn whoever_asks_for_levels_gets_right_results() {
 #[test]
 fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
     let hosts: Vec<usize> = (0..15).map(|rank| rank / 5).collect();
-    let question = |hosts| Question { collective: Collective::AllReduce, hosts, bytes: 1 << 20, crowding: 1 };
+    let question =
+        |hosts| Question { collective: Collective::AllReduce, hosts, bytes: 1 << 20, crowding: 1 };
     let chosen = choose(&question(&hosts), None, &CostTable::BUILT_IN).unwrap().plan;
     assert_eq!(chosen.algorithm, Algorithm::Hierarchical);
-    let told = Local::new(2).run(|mut comm| comm.explain(Collective::AllReduce, 1 << 20).to_string());
+    let told =
+        Local::new(2).run(|mut comm| comm.explain(Collective::AllReduce, 1 << 20).to_string());
     assert!(told[0].contains("hierarchical          all ranks are at one distance"), "{}", told[0]);
-    assert!(rows(&question(&[0, 0]), None).iter().all(|row| row.algorithm != Algorithm::Hierarchical));
+    assert!(
+        rows(&question(&[0, 0]), None).iter().all(|row| row.algorithm != Algorithm::Hierarchical)
+    );
     assert!(!rows(&question(&[0, 0]), Some(Algorithm::Hierarchical)).is_empty());
 }

@@ -16,7 +16,10 @@ fn text(arguments: &str) -> String {
 }
 
 fn rows(arguments: &str) -> Vec<Value> {
-    text(&format!("{arguments} --json")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text(&format!("{arguments} --json"))
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn refusal(arguments: &str) -> String {
@@ -32,7 +35,10 @@ fn a_cluster_is_asked_about_by_name() {
     assert!(rows.is_sorted_by_key(|row| row["seconds"].as_f64().unwrap().to_bits()));
     let ring = rows.iter().find(|row| row["algorithm"] == "ring").unwrap();
     assert_eq!((ring["ranks"].as_u64(), ring["lanes"].as_u64()), (Some(32), Some(8)));
-    assert!(ring["bottleneck"].as_str().unwrap().ends_with("NVSwitch (NVLink, 370.8 GB/s)"), "{ring}");
+    assert!(
+        ring["bottleneck"].as_str().unwrap().ends_with("NVSwitch (NVLink, 370.8 GB/s)"),
+        "{ring}"
+    );
     let factor = ring["busbw_GBps"].as_f64().unwrap() / ring["algbw_GBps"].as_f64().unwrap();
     assert!((factor - 2.0 * 31.0 / 32.0).abs() < 1e-9);
 }
@@ -40,7 +46,8 @@ fn a_cluster_is_asked_about_by_name() {
 #[test]
 fn a_sweep_has_the_fastest_of_each_size() {
     let text = text("all-gather --cluster 2xpcie-phb --bytes 1M..4M --fastest 1");
-    let sizes: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(|line| &line[..9]).collect();
+    let sizes: Vec<_> =
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| &line[..9]).collect();
     assert_eq!(sizes, ["      1M ", "      2M ", "      4M "]);
     assert!(text.contains("network, 12.5 GB/s"), "{text}");
 }
@@ -48,7 +55,9 @@ fn a_sweep_has_the_fastest_of_each_size() {
 #[test]
 fn isolated_rails_cost_what_they_cost() {
     let seconds = |fabric: &str| {
-        let rows = rows(&format!("all-reduce --cluster 2xdgx-h100 --bytes 256M --algorithm ring --fabric {fabric}"));
+        let rows = rows(&format!(
+            "all-reduce --cluster 2xdgx-h100 --bytes 256M --algorithm ring --fabric {fabric}"
+        ));
         rows.iter().find(|row| row["algorithm"] == "ring").unwrap()["seconds"].as_f64().unwrap()
     };
     let [flat, rails, isolated] = ["flat", "rails", "isolated-rails"].map(seconds);
@@ -63,16 +72,25 @@ fn hosts_may_be_read_from_a_file() {
         NIC0\tPIX\tSYS\t X \n";
     std::fs::write(&path, matrix).unwrap();
     let of = |hosts: &str| {
-        let question = format!("all-reduce --cluster {hosts}@{} --gigabits 200 --bytes 1G", path.display());
+        let question =
+            format!("all-reduce --cluster {hosts}@{} --gigabits 200 --bytes 1G", path.display());
         rows(&question).into_iter().find(|row| row["algorithm"] == "ring").unwrap()
     };
     let one = of("");
     assert!(one["bottleneck"].as_str().unwrap().contains("NVLink, 80.0 GB/s"), "{one}");
     let two = of("2x");
     assert_eq!(two["ranks"], 4);
-    assert!((23.0..24.0).contains(&two["busbw_GBps"].as_f64().unwrap()), "as wide as the card's slot: {two}");
-    assert!(refusal(&format!("all-reduce --cluster 0x@{}", path.display())).contains("no number of hosts"));
-    assert!(refusal("all-reduce --cluster @/nowhere/at/all").contains("cannot read /nowhere/at/all"));
+    assert!(
+        (23.0..24.0).contains(&two["busbw_GBps"].as_f64().unwrap()),
+        "as wide as the card's slot: {two}"
+    );
+    assert!(
+        refusal(&format!("all-reduce --cluster 0x@{}", path.display()))
+            .contains("no number of hosts")
+    );
+    assert!(
+        refusal("all-reduce --cluster @/nowhere/at/all").contains("cannot read /nowhere/at/all")
+    );
 }
 
 #[test]
@@ -84,5 +102,7 @@ fn what_makes_no_sense_is_refused_in_words() {
     assert!(refusal("all-reduce --cluster dgx-a100 --bytes 4M..1M").contains("goes down"));
     assert!(refusal("all-reduce --cluster dgx-a100 -n 4").contains("cannot be used with"));
     assert!(refusal("broadcast --cluster dgx-a100 --root 8").contains("no rank 8"));
-    assert!(refusal("all-to-all --cluster dgx-a100 --algorithm ring").contains("ring has no answer"));
+    assert!(
+        refusal("all-to-all --cluster dgx-a100 --algorithm ring").contains("ring has no answer")
+    );
 }

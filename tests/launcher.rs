@@ -1,4 +1,5 @@
-//! `maypole run` and `maypole key`, with real processes. Every wait here is for an event, and bounded.
+//! `maypole run` and `maypole key`, with real processes. Every wait here is for an event, and
+//! bounded.
 
 #![cfg(feature = "cli")]
 
@@ -43,8 +44,12 @@ impl Running {
         let out = BufReader::new(child.stdout.take().unwrap());
         let error = BufReader::new(child.stderr.take().unwrap());
         let again = sender.clone();
-        thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        thread::spawn(move || error.lines().map_while(Result::ok).try_for_each(|line| again.send(line)));
+        thread::spawn(move || {
+            out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        thread::spawn(move || {
+            error.lines().map_while(Result::ok).try_for_each(|line| again.send(line))
+        });
         Running { child, lines }
     }
 
@@ -126,7 +131,8 @@ fn is_gone(pid: &str) -> bool {
 fn lines_are_tagged_and_stay_whole() {
     let script = "i=0; while [ $i -lt 200 ]; do printf 'line '; printf '%s of ' $i; echo $RANK; i=$((i+1)); done";
     let (code, lines) = complete(run("-n 3", script));
-    let expected = (0..3).flat_map(|rank| (0..200).map(move |i| format!("[rank {rank}] line {i} of {rank}")));
+    let expected =
+        (0..3).flat_map(|rank| (0..200).map(move |i| format!("[rank {rank}] line {i} of {rank}")));
     assert_eq!((code, lines.len()), (0, 600));
     assert_eq!(lines.into_iter().collect::<BTreeSet<_>>(), expected.collect());
 }
@@ -144,7 +150,11 @@ fn an_unfinished_line_is_not_lost_and_streams_stay_apart() {
 fn tags_come_with_a_second_rank_or_on_request() {
     let check = |options: &str, expected: &[&str]| {
         let (code, lines) = complete(run(options, "echo $RANK"));
-        assert_eq!((code, lines), (0, expected.iter().map(|line| (*line).to_owned()).collect()), "{options}");
+        assert_eq!(
+            (code, lines),
+            (0, expected.iter().map(|line| (*line).to_owned()).collect()),
+            "{options}"
+        );
     };
     check("-n 1", &["0"]);
     check("-n 1 --tag-output", &["[rank 0] 0"]);
@@ -175,7 +185,10 @@ fn the_environment_is_as_documented() {
     assert_eq!((code, lines.len()), (0, 10));
     let of = |rank: usize| {
         let tag = format!("[rank {rank}] ");
-        lines.iter().filter_map(|line| Some(line.strip_prefix(&tag)?.to_owned())).collect::<BTreeSet<_>>()
+        lines
+            .iter()
+            .filter_map(|line| Some(line.strip_prefix(&tag)?.to_owned()))
+            .collect::<BTreeSet<_>>()
     };
     let (zero, one) = (of(0), of(1));
     assert!(zero.contains("0 0 0 0") && one.contains("1 1 1 1"), "{lines:?}");
@@ -184,8 +197,8 @@ fn the_environment_is_as_documented() {
     assert_eq!(zero.intersection(&one).count(), 4, "{lines:?}");
 }
 
-/// Runs `job` with a port that was free a moment ago, again while someone else takes it in that moment: then the code
-/// is 2.
+/// Runs `job` with a port that was free a moment ago, again while someone else takes it in that
+/// moment: then the code is 2.
 fn on_a_free_port<T>(mut job: impl FnMut(u16) -> (i32, T)) -> (u16, i32, T) {
     let mut result = None;
     eventually("a port stays free", || {
@@ -218,7 +231,8 @@ fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
     let mut command = run("-n 2", script);
     command.env("MAYPOLE_JOB_KEY", "from outside").env("MAYPOLE_JOB_KEY_FILE", "from outside");
     let (code, lines) = complete(command);
-    let is_key = |text: &&str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_key =
+        |text: &&str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let shown = lines.iter().filter_map(|line| line.strip_prefix("[rank 0] ")).find(is_key);
     let key = shown.expect("the descriptor holds 64 hexadecimal digits");
     assert_eq!(code, 0);
@@ -237,7 +251,8 @@ fn as_a_rank() {
     if role == "exchange" {
         let mine = format!("10.0.0.1:{}", launch.ports[0]);
         let pmi = launch.pmi.as_mut().expect("hydra offers PMI-1");
-        said += &format!(" {}", pmi.exchange("maypole", (launch.rank == 0).then_some(&mine)).unwrap());
+        said +=
+            &format!(" {}", pmi.exchange("maypole", (launch.rank == 0).then_some(&mine)).unwrap());
     } else {
         said += &format!(" {} {:?}", launch.address.unwrap(), launch.ports);
         let again = maypole::launch::from_env().unwrap();
@@ -255,14 +270,16 @@ fn as_ranks(mut launcher: Command, role: &str) -> (i32, Vec<String>) {
         launcher.args(["--exact", "as_a_rank", "--nocapture", "--test-threads=1"]);
         launcher
     });
-    let said = lines.iter().filter_map(|line| line.split_once("said ").map(|(_, said)| said.to_owned()));
+    let said =
+        lines.iter().filter_map(|line| line.split_once("said ").map(|(_, said)| said.to_owned()));
     (code, said.collect())
 }
 
 #[test]
 fn a_rank_reads_its_launch_and_its_key() {
-    let (port, code, said) =
-        on_a_free_port(|port| as_ranks(maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]), "read"));
+    let (port, code, said) = on_a_free_port(|port| {
+        as_ranks(maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]), "read")
+    });
     let expected = |rank| format!("Maypole {rank} of 2 at 127.0.0.1 [{port}] key Some(true)");
     assert_eq!((code, said), (0, vec![expected(0), expected(1)]));
 }
@@ -305,8 +322,14 @@ fn the_code_of_the_rank_that_failed_first_is_returned_and_the_rest_is_stopped() 
     let script = format!("[ $RANK = 1 ] && exit 3; exec sleep {FOREVER}");
     let (code, lines) = complete(run("-n 3", &script));
     assert_eq!(code, 3);
-    assert!(lines.contains(&"maypole: rank 1 failed first: it exited with code 3".to_owned()), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.contains("rank 0") || line.contains("rank 2")), "{lines:?}");
+    assert!(
+        lines.contains(&"maypole: rank 1 failed first: it exited with code 3".to_owned()),
+        "{lines:?}"
+    );
+    assert!(
+        !lines.iter().any(|line| line.contains("rank 0") || line.contains("rank 2")),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -314,7 +337,10 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
     let script = format!("[ $RANK = 0 ] && kill -SEGV $$; exec sleep {FOREVER}");
     let (code, lines) = complete(run("-n 2", &script));
     assert_eq!(code, 128 + 11);
-    assert!(lines.contains(&"maypole: rank 0 failed first: it was killed by SIGSEGV".to_owned()), "{lines:?}");
+    assert!(
+        lines.contains(&"maypole: rank 0 failed first: it was killed by SIGSEGV".to_owned()),
+        "{lines:?}"
+    );
 }
 
 /// Makes a named pipe: who reads a line from it waits for who writes one.
@@ -338,8 +364,14 @@ fn a_rank_that_does_not_listen_is_killed_after_the_grace_period() {
     let folder = tempfile::tempdir().unwrap();
     let (code, lines) = complete(run("-n 2 --grace 0.2", &deaf(folder.path(), "exit 7")));
     assert_eq!(code, 7);
-    assert!(lines.contains(&"maypole: rank 0 did not end within 200ms, killed".to_owned()), "{lines:?}");
-    assert!(lines.contains(&"maypole: rank 1 failed first: it exited with code 7".to_owned()), "{lines:?}");
+    assert!(
+        lines.contains(&"maypole: rank 0 did not end within 200ms, killed".to_owned()),
+        "{lines:?}"
+    );
+    assert!(
+        lines.contains(&"maypole: rank 1 failed first: it exited with code 7".to_owned()),
+        "{lines:?}"
+    );
 }
 
 /// Whether this process, and so all that it starts, was started to ignore a signal.
@@ -367,10 +399,14 @@ fn a_signal_that_is_ignored_stays_so() {
 fn a_signal_is_passed_on_to_all_ranks() {
     for (signal, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3), ("HUP", 1)] {
         if is_ignored(number) {
-            eprintln!("SKIPPED: SIG{signal} is ignored here, as for jobs in the background of a script");
+            eprintln!(
+                "SKIPPED: SIG{signal} is ignored here, as for jobs in the background of a script"
+            );
             continue;
         }
-        let script = format!("trap 'echo got {signal}; exit 0' {signal}; echo ready; sleep {FOREVER} & wait");
+        let script = format!(
+            "trap 'echo got {signal}; exit 0' {signal}; echo ready; sleep {FOREVER} & wait"
+        );
         let job = Running::start(run("-n 2", &script));
         job.wait_for("ready");
         job.wait_for("ready");
@@ -386,7 +422,10 @@ fn a_signal_is_passed_on_to_all_ranks() {
 
 #[test]
 fn a_user_signal_is_passed_on_and_ends_nothing() {
-    let job = Running::start(run("-n 1 --tag-output", "trap 'echo saved; exit 0' USR1; echo ready; sleep 1000 & wait"));
+    let job = Running::start(run(
+        "-n 1 --tag-output",
+        "trap 'echo saved; exit 0' USR1; echo ready; sleep 1000 & wait",
+    ));
     job.wait_for("ready");
     job.signal("USR1");
     job.wait_for("saved");
@@ -426,7 +465,9 @@ fn output_of_a_process_that_left_the_job_is_not_waited_for() {
     // It keeps the pipe open from a session of its own, where no signal of the launcher reaches it.
     let folder = tempfile::tempdir().unwrap();
     let fifo = fifo(folder.path());
-    let leave = format!("setsid sh -c 'echo pid $$; echo > {fifo}; exec sleep {FOREVER}' & read line < {fifo}");
+    let leave = format!(
+        "setsid sh -c 'echo pid $$; echo > {fifo}; exec sleep {FOREVER}' & read line < {fifo}"
+    );
     let job = Running::start(run("-n 1 --tag-output", &leave));
     let pid = job.wait_for("pid ").split("pid ").nth(1).unwrap().to_owned();
     job.wait_for("still holds its output");
@@ -446,8 +487,11 @@ fn ranks_do_not_outlive_a_killed_launcher() {
 
 #[test]
 fn a_launcher_whose_reader_left_does_not_hang() {
-    let mut child =
-        run("-n 2", "while echo line; do :; done").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = run("-n 2", "while echo line; do :; done")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     assert_ne!(wait(&mut child), 0);
 }
@@ -455,7 +499,10 @@ fn a_launcher_whose_reader_left_does_not_hang() {
 #[test]
 fn a_program_that_cannot_be_started_is_named() {
     let (code, _, error) = output(maypole(&["run", "-n", "2", "--", "/no/such/program"]));
-    assert!(code == 127 && error.contains("`/no/such/program`") && error.contains("No such file"), "{code} {error}");
+    assert!(
+        code == 127 && error.contains("`/no/such/program`") && error.contains("No such file"),
+        "{code} {error}"
+    );
     let (code, _, error) = output(maypole(&["run", "-n", "2", "--", "/etc/passwd"]));
     assert!(code == 126 && error.contains("Permission denied"), "{code} {error}");
     let (code, _, _) = output(maypole(&["run", "-n", "0", "--", "true"]));
@@ -470,7 +517,8 @@ fn a_new_key_is_private_and_replaces_nothing() {
     assert_eq!(new(), (0, String::new(), String::new()));
     let key = std::fs::read_to_string(&path).unwrap();
     assert!(key.len() == 65 && key.ends_with('\n'));
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     let (code, _, error) = new();
     assert!(code == 2 && error.contains("File exists"), "{code} {error}");

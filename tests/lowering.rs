@@ -1,4 +1,5 @@
-//! Schedules, lowered and executed on threads: they end, whatever joins the ranks, with the bits of the proof.
+//! Schedules, lowered and executed on threads: they end, whatever joins the ranks, with the bits of
+//! the proof.
 
 mod common;
 
@@ -17,13 +18,16 @@ use std::collections::HashSet;
 /// Bytes of a window where a test is not about windows.
 const WINDOW: usize = 32 << 10;
 
-// ---- Running ahead ------------------------------------------------------------------------------------------------
+// ---- Running ahead
+// ------------------------------------------------------------------------------------------------
 
-/// 0 sends `chunks` chunks to 1 and 2; 1 takes all, then sends to 2; 2 first waits for 1. Legal under the law of
-/// schedules, and stuck on any ring with fewer slots if 0 publishes for both at once.
+/// 0 sends `chunks` chunks to 1 and 2; 1 takes all, then sends to 2; 2 first waits for 1. Legal
+/// under the law of schedules, and stuck on any ring with fewer slots if 0 publishes for both at
+/// once.
 fn running_ahead(chunks: usize) -> Vec<Schedule> {
     let each = |step: fn(usize) -> Vec<Step>| (0..chunks).flat_map(step).collect::<Vec<_>>();
-    let zero = each(|c| vec![Step::Send { from: input(c), to: 1 }, Step::Send { from: input(c), to: 2 }]);
+    let zero =
+        each(|c| vec![Step::Send { from: input(c), to: 1 }, Step::Send { from: input(c), to: 2 }]);
     let take = each(|c| vec![Step::Recv { into: output(c), from: 0 }]);
     let one = [take.clone(), vec![Step::Send { from: output(0), to: 2 }]].concat();
     let two = [vec![Step::Recv { into: scratch(0), from: 1 }], take].concat();
@@ -46,7 +50,9 @@ fn check_running_ahead(hosts: &[usize], capacity: usize, elements: usize, upto: 
             let program = operation.lower::<u32>(hosts, me, Placement::Apart);
             let brought = &whole[operation.brings(me)];
             let end = operation.apart(executor, &program, brought, &mut out);
-            end.map_err(|failure| format!("{} chunks, {hosts:?}: {failure:?}", operation.layout.chunks()))?;
+            end.map_err(|failure| {
+                format!("{} chunks, {hosts:?}: {failure:?}", operation.layout.chunks())
+            })?;
             assert!(out == whole, "{} chunks, {hosts:?}: rank {me}", operation.layout.chunks());
         }
         Ok(())
@@ -57,13 +63,16 @@ fn check_running_ahead(hosts: &[usize], capacity: usize, elements: usize, upto: 
 #[test]
 fn a_root_that_runs_ahead_of_one_reader_completes_at_every_depth() {
     check_running_ahead(&[0, 0, 0], 1, 5000, 20);
-    for (hosts, capacity) in [([0, 0, 0], 1), ([0, 1, 2], 1), ([0, 0, 1], 64), ([0, 1, 0], 64), ([0, 1, 1], 64)] {
+    for (hosts, capacity) in
+        [([0, 0, 0], 1), ([0, 1, 2], 1), ([0, 0, 1], 64), ([0, 1, 0], 64), ([0, 1, 1], 64)]
+    {
         check_running_ahead(&hosts, capacity, 1, 70);
         check_running_ahead(&hosts, capacity, 20, 70);
     }
 }
 
-// ---- Random schedules ---------------------------------------------------------------------------------------------
+// ---- Random schedules
+// ---------------------------------------------------------------------------------------------
 
 /// The reference: whole chunks, in the order of the proof, input and output apart.
 struct Reference {
@@ -105,7 +114,15 @@ impl Meaning for Reference {
         self.read(rank, from)
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Vec<f32>, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        _: usize,
+        message: Vec<f32>,
+        reduce: bool,
+    ) {
         self.write(rank, into, message, reduce);
     }
 
@@ -126,13 +143,22 @@ fn numbers(rank: usize, count: usize, salt: u64) -> Vec<f32> {
     (0..count).map(|at| number(rank, at, salt)).collect()
 }
 
-/// What every rank's output ends as, if the schedules complete; and what scratch they read before they wrote it.
+/// What every rank's output ends as, if the schedules complete; and what scratch they read before
+/// they wrote it.
 type End = (Vec<Vec<f32>>, HashSet<(usize, usize)>);
 
 /// `before(rank)` is what the output holds at first.
-fn reference(schedules: &[Schedule], layout: &Layout, before: impl Fn(usize) -> Vec<f32>) -> Option<End> {
-    let cut = |whole: Vec<f32>| (0..CHUNKS).map(|chunk| whole[layout.range(chunk)].to_vec()).collect::<Vec<_>>();
-    let rank = |rank| [cut(numbers(rank, layout.count(), 0)), cut(before(rank)), cut(vec![0.0; layout.count()])];
+fn reference(
+    schedules: &[Schedule],
+    layout: &Layout,
+    before: impl Fn(usize) -> Vec<f32>,
+) -> Option<End> {
+    let cut = |whole: Vec<f32>| {
+        (0..CHUNKS).map(|chunk| whole[layout.range(chunk)].to_vec()).collect::<Vec<_>>()
+    };
+    let rank = |rank| {
+        [cut(numbers(rank, layout.count(), 0)), cut(before(rank)), cut(vec![0.0; layout.count()])]
+    };
     let memory = (0..schedules.len()).map(rank).collect();
     let mut reference = Reference { memory, unwritten: HashSet::new(), written: HashSet::new() };
     walk(schedules, Placement::Apart, &mut reference).ok()?;
@@ -180,10 +206,13 @@ impl Case {
     /// What every rank must end with, apart and in place; `None` if the schedules do not complete.
     fn expected(&mut self) -> Option<[Vec<Vec<f32>>; 2]> {
         let (count, operation) = (self.operation.layout.count(), &mut self.operation);
-        let (_, unwritten) = reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, 1))?;
+        let (_, unwritten) =
+            reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, 1))?;
         write_scratch_first(&mut operation.schedules, &unwritten);
         let ends = [1, 0].map(|salt| {
-            let end = reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, salt));
+            let end = reference(&operation.schedules, &operation.layout, |rank| {
+                numbers(rank, count, salt)
+            });
             end.expect("a copy more changes nothing").0
         });
         Some(ends)
@@ -194,7 +223,8 @@ impl Case {
         let count = self.operation.layout.count();
         self.world.run(|me, executor| {
             let placements = [Placement::Apart, Placement::InPlace];
-            let programs = placements.map(|place| self.operation.lower::<f32>(&self.world.hosts, me, place));
+            let programs =
+                placements.map(|place| self.operation.lower::<f32>(&self.world.hosts, me, place));
             for turn in 0..4 {
                 let program = &programs[turn % 2];
                 let mut out = numbers(me, count, 1 - turn as u64 % 2);
@@ -203,7 +233,8 @@ impl Case {
                     _ => self.operation.in_place(executor, program, me, &mut out),
                 };
                 end.map_err(|failure| format!("rank {me}, turn {turn}: {failure:?}"))?;
-                compare(&out, &expected[turn % 2][me]).map_err(|what| format!("rank {me}, turn {turn}: {what}"))?;
+                compare(&out, &expected[turn % 2][me])
+                    .map_err(|what| format!("rank {me}, turn {turn}: {what}"))?;
             }
             Ok(())
         })
@@ -212,7 +243,9 @@ impl Case {
 
 fn compare(out: &[f32], expected: &[f32]) -> Result<(), String> {
     let differs = out.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
-    differs.map_or(Ok(()), |at| Err(format!("element {at} is {} instead of {}", out[at], expected[at])))
+    differs.map_or(Ok(()), |at| {
+        Err(format!("element {at} is {} instead of {}", out[at], expected[at]))
+    })
 }
 
 proptest! {
@@ -232,10 +265,17 @@ proptest! {
 
 /// What two ranks do, on a board and over a stream, in many windows.
 fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
-    let schedules = [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
+    let schedules =
+        [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
     for hosts in [vec![0, 0], vec![0, 1]] {
         let (collective, layout) = (Collective::AllReduce, Layout::even(CHUNKS * 100, CHUNKS));
-        let operation = Operation { collective, schedules: schedules.clone(), layout, window: 40, fingerprint: 1 };
+        let operation = Operation {
+            collective,
+            schedules: schedules.clone(),
+            layout,
+            window: 40,
+            fingerprint: 1,
+        };
         let mut case = Case { world: World { hosts, capacity: 7 }, operation };
         let expected = case.expected().expect("it completes");
         case.check(&expected).unwrap();
@@ -245,11 +285,13 @@ fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
 #[test]
 fn what_is_sent_twice_arrives_twice() {
     let send = Step::Send { from: input(0), to: 1 };
-    let receive = [Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }];
+    let receive =
+        [Step::Recv { into: output(0), from: 0 }, Step::RecvReduce { into: output(0), from: 0 }];
     check_pair(vec![send, send], receive.to_vec());
 }
 
-/// The copy into scratch waits for what comes, the next copy for nothing; the write must not overtake the first.
+/// The copy into scratch waits for what comes, the next copy for nothing; the write must not
+/// overtake the first.
 #[test]
 fn a_write_waits_for_all_that_read_before_it() {
     let one = vec![
@@ -273,12 +315,19 @@ fn enough_random_schedules_complete() {
     assert!(complete.count() > 100);
 }
 
-// ---- What lowering promises ---------------------------------------------------------------------------------------
+// ---- What lowering promises
+// ---------------------------------------------------------------------------------------
 
 fn all_reduce(algorithm: Algorithm, world: usize, count: usize) -> Operation {
     let schedules = algorithm.schedules(Collective::AllReduce, world).expect("it is in the table");
     let layout = Layout::even(count, schedules[0].chunks);
-    Operation { collective: Collective::AllReduce, schedules, layout, window: WINDOW, fingerprint: 1 }
+    Operation {
+        collective: Collective::AllReduce,
+        schedules,
+        layout,
+        window: WINDOW,
+        fingerprint: 1,
+    }
 }
 
 fn programs(operation: &Operation, hosts: &[usize]) -> Vec<Program> {
@@ -302,7 +351,11 @@ fn fusing_leaves_the_fewest_folds_and_publications() {
         ];
         for (algorithm, folds, publications) in expected {
             for program in programs(&all_reduce(algorithm, n, 1000), &vec![0; n]) {
-                assert_eq!((program.ops.len(), published(&program)), (folds, publications), "{algorithm}, {n} ranks");
+                assert_eq!(
+                    (program.ops.len(), published(&program)),
+                    (folds, publications),
+                    "{algorithm}, {n} ranks"
+                );
             }
         }
     }
@@ -310,7 +363,9 @@ fn fusing_leaves_the_fewest_folds_and_publications() {
 
 #[test]
 fn broadcasts_publish_once_for_all() {
-    let schedules = Algorithm::Linear.schedules(Collective::Broadcast { root: 1 }, 5).expect("it is in the table");
+    let schedules = Algorithm::Linear
+        .schedules(Collective::Broadcast { root: 1 }, 5)
+        .expect("it is in the table");
     let (collective, layout) = (Collective::Broadcast { root: 1 }, Layout::even(10, 1));
     let operation = Operation { collective, schedules, layout, window: WINDOW, fingerprint: 1 };
     let programs = programs(&operation, &[0; 5]);
@@ -326,21 +381,37 @@ fn flat_plans_need_no_counters() {
             assert!(small.iter().all(|program| program.self_crediting), "{algorithm}, {n} ranks");
         }
         let windows = programs(&all_reduce(Algorithm::OneShot, n, 100_000), &vec![0; n]);
-        assert!(windows.iter().all(|program| program.windows > 1 && !program.self_crediting), "{n} ranks");
+        assert!(
+            windows.iter().all(|program| program.windows > 1 && !program.self_crediting),
+            "{n} ranks"
+        );
     }
     let chain = all_reduce(Algorithm::Ring, 4, 4);
-    assert!(programs(&chain, &[0; 4]).iter().all(|program| !program.self_crediting), "nobody answers in a ring");
+    assert!(
+        programs(&chain, &[0; 4]).iter().all(|program| !program.self_crediting),
+        "nobody answers in a ring"
+    );
 }
 
 #[test]
 fn a_program_is_as_long_for_many_windows_as_for_few() {
     let size = |program: &Program| {
-        let numberings = program.numberings.iter().map(|numbering| format!("{numbering:?}").matches(',').count());
-        (program.ops.len(), program.sources.len(), program.first_of.len(), numberings.sum::<usize>())
+        let numberings = program
+            .numberings
+            .iter()
+            .map(|numbering| format!("{numbering:?}").matches(',').count());
+        (
+            program.ops.len(),
+            program.sources.len(),
+            program.first_of.len(),
+            numberings.sum::<usize>(),
+        )
     };
     for algorithm in [Algorithm::Ring, Algorithm::Tree, Algorithm::OneShot, Algorithm::TwoShot] {
         for hosts in [[0; 6], [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1]] {
-            let of = |windows: usize| programs(&all_reduce(algorithm, 6, windows * 6 * WINDOW / 8), &hosts);
+            let of = |windows: usize| {
+                programs(&all_reduce(algorithm, 6, windows * 6 * WINDOW / 8), &hosts)
+            };
             let (few, many) = (of(2), of(1000));
             assert!(many.iter().all(|program| program.windows >= 1000), "{algorithm}");
             assert!(few.iter().map(size).eq(many.iter().map(size)), "{algorithm}, {hosts:?}");
@@ -348,27 +419,40 @@ fn a_program_is_as_long_for_many_windows_as_for_few() {
     }
 }
 
-/// Programs that need no counters, each for itself, may follow one another in any order also where their ranks have
-/// other neighbours.
+/// Programs that need no counters, each for itself, may follow one another in any order also where
+/// their ranks have other neighbours.
 #[test]
 fn programs_without_counters_may_take_turns() {
     let flat = [Algorithm::TwoShot, Algorithm::Tree, Algorithm::OneShot, Algorithm::Ring];
     for (ranks, count) in [(2, 300), (3, 1), (3, 300), (3, 30_000)] {
         let hosts = vec![0; ranks];
         let operations: Vec<_> = (0..4)
-            .map(|nth| Operation { fingerprint: nth as u64 + 1, ..all_reduce(flat[nth], ranks, count) })
+            .map(|nth| Operation {
+                fingerprint: nth as u64 + 1,
+                ..all_reduce(flat[nth], ranks, count)
+            })
             .collect();
         let rank = |me: usize, executor: &mut Executor| {
-            let programs: Vec<_> = operations.iter().map(|it| it.lower::<u64>(&hosts, me, Placement::Apart)).collect();
+            let programs: Vec<_> =
+                operations.iter().map(|it| it.lower::<u64>(&hosts, me, Placement::Apart)).collect();
             let mut lot = Lot(9);
             for turn in 0..60 {
                 let which = lot.below(4);
                 for _ in 0..lot.below(9) {
                     let mut out = vec![0; count];
-                    let end =
-                        operations[which].apart(executor, &programs[which], &vec![me as u64 + 1; count], &mut out);
-                    end.map_err(|failure| format!("{ranks} ranks, turn {turn}, {}: {failure:?}", flat[which]))?;
-                    assert!(out.iter().all(|sum| *sum == (ranks * (ranks + 1) / 2) as u64), "turn {turn}");
+                    let end = operations[which].apart(
+                        executor,
+                        &programs[which],
+                        &vec![me as u64 + 1; count],
+                        &mut out,
+                    );
+                    end.map_err(|failure| {
+                        format!("{ranks} ranks, turn {turn}, {}: {failure:?}", flat[which])
+                    })?;
+                    assert!(
+                        out.iter().all(|sum| *sum == (ranks * (ranks + 1) / 2) as u64),
+                        "turn {turn}"
+                    );
                 }
             }
             Ok(())
@@ -377,7 +461,8 @@ fn programs_without_counters_may_take_turns() {
     }
 }
 
-// ---- Every algorithm ----------------------------------------------------------------------------------------------
+// ---- Every algorithm
+// ----------------------------------------------------------------------------------------------
 
 fn contribution(rank: usize, at: usize) -> u64 {
     Lot((rank as u64) << 32 ^ at as u64).draw()
@@ -386,7 +471,9 @@ fn contribution(rank: usize, at: usize) -> u64 {
 /// Element `at` of what rank `me` must end with.
 fn promised(operation: &Operation, me: usize, at: usize) -> u64 {
     let layout = &operation.layout;
-    let chunk = (0..layout.chunks()).find(|chunk| layout.range(*chunk).contains(&at)).expect("it is in a chunk");
+    let chunk = (0..layout.chunks())
+        .find(|chunk| layout.range(*chunk).contains(&at))
+        .expect("it is in a chunk");
     let place = |symbol: &Symbol| at - layout.range(chunk).start + layout.range(symbol.chunk).start;
     let parts = operation.collective.result(operation.schedules.len(), me, chunk);
     parts.iter().map(|symbol| contribution(symbol.rank, place(symbol))).fold(0, u64::wrapping_add)
@@ -400,8 +487,11 @@ fn table(world: usize, counts: &[usize]) -> Vec<Operation> {
             for root in 0..collective.root().map_or(1, |_| world) {
                 let collective = collective.with_root(root);
                 let schedules = algorithm.schedules(collective, world).expect("it is in the table");
-                for &count in counts.iter().filter(|count| collective != Collective::Barrier || **count == 0) {
-                    let whole = if collective.is_blocked() { count.div_ceil(world) * world } else { count };
+                for &count in
+                    counts.iter().filter(|count| collective != Collective::Barrier || **count == 0)
+                {
+                    let whole =
+                        if collective.is_blocked() { count.div_ceil(world) * world } else { count };
                     let layout = Layout::even(whole, schedules[0].chunks);
                     let nth = operations.len();
                     let (window, fingerprint) = ([WINDOW, 200][nth % 2], nth as u64 + 1);
@@ -419,19 +509,31 @@ fn table(world: usize, counts: &[usize]) -> Vec<Operation> {
     operations
 }
 
-fn run_operation(operation: &Operation, hosts: &[usize], me: usize, executor: &mut Executor) -> Result<(), String> {
+fn run_operation(
+    operation: &Operation,
+    hosts: &[usize],
+    me: usize,
+    executor: &mut Executor,
+) -> Result<(), String> {
     let place = |at: usize| contribution(me, at);
     let mut out = vec![0; operation.holds(me).len()];
     let brought: Vec<u64> = operation.brings(me).map(place).collect();
     let program = operation.lower::<u64>(hosts, me, Placement::Apart);
-    operation.apart(executor, &program, &brought, &mut out).map_err(|failure| format!("{me}: {failure:?}"))?;
+    operation
+        .apart(executor, &program, &brought, &mut out)
+        .map_err(|failure| format!("{me}: {failure:?}"))?;
     let mut whole = vec![0; operation.layout.count()];
     whole[operation.brings(me)].copy_from_slice(&brought);
     let program = operation.lower::<u64>(hosts, me, Placement::InPlace);
-    operation.in_place(executor, &program, me, &mut whole).map_err(|failure| format!("{me} in place: {failure:?}"))?;
+    operation
+        .in_place(executor, &program, me, &mut whole)
+        .map_err(|failure| format!("{me} in place: {failure:?}"))?;
     let expected: Vec<u64> = operation.holds(me).map(|at| promised(operation, me, at)).collect();
     assert!(out == expected, "{operation:?}, rank {me} of {hosts:?}");
-    assert!(whole[operation.holds(me)] == expected, "{operation:?}, rank {me} of {hosts:?}, in place");
+    assert!(
+        whole[operation.holds(me)] == expected,
+        "{operation:?}, rank {me} of {hosts:?}, in place"
+    );
     Ok(())
 }
 
@@ -464,5 +566,6 @@ fn every_algorithm_keeps_its_promise_over_narrow_streams() {
 
 #[test]
 fn every_algorithm_keeps_its_promise_between_hosts() {
-    (3..=6).for_each(|world| check_table((0..world).map(|rank| rank / 2).collect(), 500, &[1, 1000]));
+    (3..=6)
+        .for_each(|world| check_table((0..world).map(|rank| rank / 2).collect(), 500, &[1, 1000]));
 }

@@ -1,4 +1,5 @@
-//! What goes wrong with messages ends in an error that says what, where and why; soon, and on both ends.
+//! What goes wrong with messages ends in an error that says what, where and why; soon, and on both
+//! ends.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -54,15 +55,19 @@ fn another_length_or_type_than_expected() {
         assert!(sender.is_none(), "a short message does not wait");
         let error = receiver.unwrap();
         assert!(matches!(error, Error::Mismatch { rank: 1, peer: 0, .. }), "{error:?}");
-        let text = format!("ranks do not match: rank 1 calls {operation} as operation 0, but rank 0 {theirs}");
+        let text = format!(
+            "ranks do not match: rank 1 calls {operation} as operation 0, but rank 0 {theirs}"
+        );
         assert_eq!(error.to_string(), text);
     }
 }
 
 #[test]
 fn a_long_message_that_is_not_expected() {
-    let [sender, receiver] =
-        pair(|comm| comm.send(&vec![1u8; LONG], 1, 9), |comm| comm.recv(&mut vec![0u8; LONG - 1], 0, 9));
+    let [sender, receiver] = pair(
+        |comm| comm.send(&vec![1u8; LONG], 1, 9),
+        |comm| comm.recv(&mut vec![0u8; LONG - 1], 0, 9),
+    );
     let told = receiver.unwrap().to_string();
     assert!(told.ends_with(&format!("but rank 0 sends {LONG} x u8")), "{told}");
     let error = sender.unwrap();
@@ -72,14 +77,15 @@ fn a_long_message_that_is_not_expected() {
 #[test]
 fn nobody_sends() {
     let since = Instant::now();
-    let errors = Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
-        0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
-        _ => {
-            // In no call until the other has given up.
-            std::thread::park_timeout(Duration::from_secs(2));
-            comm.barrier().unwrap_err()
-        }
-    });
+    let errors =
+        Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
+            0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
+            _ => {
+                // In no call until the other has given up.
+                std::thread::park_timeout(Duration::from_secs(2));
+                comm.barrier().unwrap_err()
+            }
+        });
     assert!(since.elapsed() < SOON);
     assert!(matches!(errors[0], Error::TimedOut { rank: 0, peer: 1, .. }), "{:?}", errors[0]);
     let text = "rank 0 waited 0.3 s for rank 1 in step 0 of recv(1 x u8, from rank 1, tag 3) (operation 0)";
@@ -100,7 +106,8 @@ fn two_long_messages_sent_before_either_is_received() {
     });
     for (rank, error) in errors.iter().enumerate() {
         assert!(matches!(error, Error::TimedOut { .. } | Error::Aborted { .. }), "{error:?}");
-        let text = format!("waited 0.3 s for rank {} in step 0 of send({LONG} x u8, to rank ", 1 - rank);
+        let text =
+            format!("waited 0.3 s for rank {} in step 0 of send({LONG} x u8, to rank ", 1 - rank);
         let first = matches!(error, Error::TimedOut { .. });
         assert!(!first || error.to_string().contains(&text), "{error}");
     }
@@ -173,8 +180,10 @@ fn a_rank_of_another_test() {
 
 /// Two ranks exchange until they have mapped memory for it, or for long if they may not.
 fn share(mut comm: Communicator) -> Result<()> {
-    let (other, may, mut rounds) = (1 - comm.rank(), std::env::var_os("MAYPOLE_MEMORY").is_none(), 0);
-    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:maypole").count();
+    let (other, may, mut rounds) =
+        (1 - comm.rank(), std::env::var_os("MAYPOLE_MEMORY").is_none(), 0);
+    let maps =
+        || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:maypole").count();
     // Nobody ends before both have what they wait for.
     let mut enough = [0u64];
     while enough == [0] {
@@ -192,13 +201,15 @@ fn share(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
-/// Rank 1 sends what does not wait, and leaves; the others receive the rest of it once its process has ended.
+/// Rank 1 sends what does not wait, and leaves; the others receive the rest of it once its process
+/// has ended.
 fn send_and_go(mut comm: Communicator) -> Result<()> {
     let rank = comm.rank();
     if rank == 1 {
         for to in [0, 2] {
             comm.send(&[std::process::id()], to, 9)?;
-            (0..3u8).try_for_each(|number| comm.send(&vec![number; 15_000], to, u32::from(number)))?;
+            (0..3u8)
+                .try_for_each(|number| comm.send(&vec![number; 15_000], to, u32::from(number)))?;
         }
         say("done", "now");
         return comm.close();

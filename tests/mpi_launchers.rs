@@ -2,9 +2,16 @@
 
 use std::process::{Command, Stdio};
 
-/// Runs `maypole perf` on two ranks of `launcher`, with the key in a file; `None`, loudly, where it is not installed.
+/// Runs `maypole perf` on two ranks of `launcher`, with the key in a file; `None`, loudly, where it
+/// is not installed.
 fn perf_under(launcher: &str, options: &[&str]) -> Option<Vec<serde_json::Value>> {
-    if Command::new(launcher).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+    if Command::new(launcher)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
         eprintln!("SKIPPED: no {launcher} on this machine");
         return None;
     }
@@ -15,7 +22,19 @@ fn perf_under(launcher: &str, options: &[&str]) -> Option<Vec<serde_json::Value>
     let output = Command::new("timeout")
         .args(["120", launcher])
         .args(options)
-        .args(["-n", "2", maypole, "perf", "all-reduce", "broadcast", "--sizes", "8,65536", "--budget", "5", "--json"])
+        .args([
+            "-n",
+            "2",
+            maypole,
+            "perf",
+            "all-reduce",
+            "broadcast",
+            "--sizes",
+            "8,65536",
+            "--budget",
+            "5",
+            "--json",
+        ])
         .arg(&json)
         .env("MAYPOLE_JOB_KEY_FILE", &key)
         .env("MAYPOLE_TIMEOUT", "60")

@@ -1,4 +1,5 @@
-//! Break a schedule anywhere: either the checker objects, or the schedule still does what it promised.
+//! Break a schedule anywhere: either the checker objects, or the schedule still does what it
+//! promised.
 
 mod common;
 
@@ -30,12 +31,19 @@ fn start(collective: Collective, schedules: &[Schedule], placement: Placement) -
     (0..schedules.len())
         .flat_map(chunks)
         .filter(|symbol| collective.input(symbol.rank).contains(symbol.chunk))
-        .map(|symbol| ((symbol.rank, home(input(symbol.chunk), placement)), contribution(collective, symbol)))
+        .map(|symbol| {
+            ((symbol.rank, home(input(symbol.chunk), placement)), contribution(collective, symbol))
+        })
         .collect()
 }
 
 /// Runs on numbers by lot, and compares with what the collective promises.
-fn does_what_it_promises(collective: Collective, schedules: &[Schedule], placement: Placement, lot: &mut Lot) -> bool {
+fn does_what_it_promises(
+    collective: Collective,
+    schedules: &[Schedule],
+    placement: Placement,
+    lot: &mut Lot,
+) -> bool {
     let memory = start(collective, schedules, placement);
     let mut executor = Executor::new(schedules, placement, op(collective), memory);
     let right = |rank: usize, chunk: usize| {
@@ -44,8 +52,11 @@ fn does_what_it_promises(collective: Collective, schedules: &[Schedule], placeme
     };
     executor.run(lot)
         && (0..schedules.len()).all(|rank| {
-            let held = (0..schedules[rank].chunks).filter(|&chunk| collective.output(rank).contains(chunk));
-            held.into_iter().all(|chunk| executor.memory.get(&(rank, output(chunk))).copied() == right(rank, chunk))
+            let held = (0..schedules[rank].chunks)
+                .filter(|&chunk| collective.output(rank).contains(chunk));
+            held.into_iter().all(|chunk| {
+                executor.memory.get(&(rank, output(chunk))).copied() == right(rank, chunk)
+            })
         })
 }
 
@@ -63,7 +74,9 @@ fn retarget(step: Step, by: usize, world: usize) -> Option<Step> {
     match step {
         Step::Send { from, to } => Some(Step::Send { from, to: (to + by) % world }),
         Step::Recv { into, from } => Some(Step::Recv { into, from: (from + by) % world }),
-        Step::RecvReduce { into, from } => Some(Step::RecvReduce { into, from: (from + by) % world }),
+        Step::RecvReduce { into, from } => {
+            Some(Step::RecvReduce { into, from: (from + by) % world })
+        }
         Step::Copy { .. } | Step::Reduce { .. } => None,
     }
 }
@@ -94,7 +107,8 @@ fn mutants(schedules: &[Schedule], rank: usize, nth: usize) -> Vec<Schedule> {
         (swapped.steps[nth], swapped.steps[nth + 1]) = (next, step);
         mutants.push(swapped);
     }
-    mutants.extend((1..world).filter_map(|by| retarget(step, by, world)).map(|step| replace(&[step])));
+    mutants
+        .extend((1..world).filter_map(|by| retarget(step, by, world)).map(|step| replace(&[step])));
     mutants.extend(other_verb(step).map(|step| replace(&[step])));
     for by in 1..schedule.chunks {
         let other = |span: Span| Span { chunk: (span.chunk + by) % schedule.chunks, ..span };
@@ -113,7 +127,13 @@ struct Tally {
     harmless: usize,
 }
 
-fn check(name: &str, collective: Collective, mut schedules: Vec<Schedule>, placement: Placement, tally: &mut Tally) {
+fn check(
+    name: &str,
+    collective: Collective,
+    mut schedules: Vec<Schedule>,
+    placement: Placement,
+    tally: &mut Tally,
+) {
     let world = schedules.len();
     let mut lot = Lot(7);
     assert!(does_what_it_promises(collective, &schedules, placement, &mut lot));
@@ -148,9 +168,16 @@ fn the_checker_objects_or_it_was_harmless() {
             for &collective in algorithm.collectives() {
                 for root in if collective.root().is_some() { vec![0, world - 1] } else { vec![0] } {
                     let collective = collective.with_root(root);
-                    let schedules = algorithm.schedules(collective, world).expect("it is in the table");
+                    let schedules =
+                        algorithm.schedules(collective, world).expect("it is in the table");
                     if algorithm.works_in_place(collective) {
-                        check(algorithm.name(), collective, schedules.clone(), Placement::InPlace, &mut tally);
+                        check(
+                            algorithm.name(),
+                            collective,
+                            schedules.clone(),
+                            Placement::InPlace,
+                            &mut tally,
+                        );
                     }
                     check(algorithm.name(), collective, schedules, Placement::Apart, &mut tally);
                 }
@@ -170,18 +197,24 @@ fn the_checker_objects_or_it_was_harmless() {
 fn hierarchies() -> Vec<(Collective, Vec<Schedule>)> {
     let across = [Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Binomial];
     let levels = across.map(|across| Levels { local: Algorithm::Binomial, across });
-    let all = levels.into_iter().flat_map(|levels| Collective::all(3).map(|collective| (levels, collective)));
+    let all = levels
+        .into_iter()
+        .flat_map(|levels| Collective::all(3).map(|collective| (levels, collective)));
     let schedules = |levels, collective| -> Option<Vec<Schedule>> {
-        (0..5).map(|rank| hierarchical::schedule(collective, &[0, 1, 1, 0, 2], rank, levels)).collect()
+        (0..5)
+            .map(|rank| hierarchical::schedule(collective, &[0, 1, 1, 0, 2], rank, levels))
+            .collect()
     };
-    all.filter_map(|(levels, collective)| Some((collective, schedules(levels, collective)?))).collect()
+    all.filter_map(|(levels, collective)| Some((collective, schedules(levels, collective)?)))
+        .collect()
 }
 
 /// A dropped step is never harmless, but for a copy of what is in place already.
 #[test]
 fn no_step_is_superfluous() {
     let table = Algorithm::ALL.into_iter().flat_map(|algorithm| {
-        let schedules = move |collective| algorithm.schedules(collective, 6).expect("it is in the table");
+        let schedules =
+            move |collective| algorithm.schedules(collective, 6).expect("it is in the table");
         algorithm.collectives().iter().map(move |&collective| (collective, schedules(collective)))
     });
     for (collective, schedules) in table.chain(hierarchies()) {
@@ -212,11 +245,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn any_schedule() -> impl Strategy<Value = Schedule> {
-    (0..4usize, 0..5usize, prop::collection::vec(any_step(), 0..8)).prop_map(|(chunks, scratch, steps)| Schedule {
-        chunks,
-        scratch,
-        steps,
-    })
+    (0..4usize, 0..5usize, prop::collection::vec(any_step(), 0..8))
+        .prop_map(|(chunks, scratch, steps)| Schedule { chunks, scratch, steps })
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! Every way to combine, over boards and streams, in one window and in many, against the obvious answer.
+//! Every way to combine, over boards and streams, in one window and in many, against the obvious
+//! answer.
 
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
@@ -10,11 +11,17 @@ const COUNTS: [usize; 4] = [0, 1, 37, 9001];
 
 /// Every world up to five, as one host, as a host a rank, and mixed.
 fn worlds() -> impl Iterator<Item = Vec<usize>> {
-    (1..=5).flat_map(|world| [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 2).collect()])
+    (1..=5).flat_map(|world| {
+        [vec![0; world], (0..world).collect(), (0..world).map(|rank| rank / 2).collect()]
+    })
 }
 
 fn run<T: Send>(hosts: &[usize], rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-    Local::new(hosts.len()).hosts(hosts).stream_capacity(1000).timeout(Duration::from_secs(60)).run(rank)
+    Local::new(hosts.len())
+        .hosts(hosts)
+        .stream_capacity(1000)
+        .timeout(Duration::from_secs(60))
+        .run(rank)
 }
 
 /// What an operation means for two elements.
@@ -30,7 +37,9 @@ fn numbers(rank: usize, count: usize) -> Vec<u64> {
 
 /// What the ranks make together, one after the other.
 fn expected(world: usize, count: usize, op: impl Fn(u64, u64) -> u64) -> Vec<u64> {
-    (0..count).map(|at| (1..world).fold(number(0, at), |left, rank| op(left, number(rank, at)))).collect()
+    (0..count)
+        .map(|at| (1..world).fold(number(0, at), |left, rank| op(left, number(rank, at))))
+        .collect()
 }
 
 /// Maps x -> a x + b after one another: associative, and no two commute.
@@ -47,15 +56,22 @@ fn operation(name: &'static str, commutative: bool, op: Meaning) -> Operation<u6
 
 #[test]
 fn bits_are_combined_on_integers() {
-    let ops: [(ReduceOp, Meaning); 3] =
-        [(ReduceOp::And, |a, b| a & b), (ReduceOp::Or, |a, b| a | b), (ReduceOp::Xor, |a, b| a ^ b)];
+    let ops: [(ReduceOp, Meaning); 3] = [
+        (ReduceOp::And, |a, b| a & b),
+        (ReduceOp::Or, |a, b| a | b),
+        (ReduceOp::Xor, |a, b| a ^ b),
+    ];
     for hosts in worlds() {
         for out in run(&hosts, |mut comm| {
             for count in COUNTS {
                 for (op, meaning) in ops {
                     let mut data = numbers(comm.rank(), count);
                     comm.all_reduce(&mut data, op).unwrap();
-                    assert_eq!(data, expected(comm.world(), count, meaning), "{op}, {count} elements");
+                    assert_eq!(
+                        data,
+                        expected(comm.world(), count, meaning),
+                        "{op}, {count} elements"
+                    );
                 }
             }
             comm.close()
@@ -98,7 +114,9 @@ fn inputs_are_multiplied_before_they_are_summed() {
             let op = ReduceOp::PreMulSum(Factor::new(rank as f64 + 2.0));
             for count in COUNTS {
                 let sum = |at| {
-                    (0..world).fold(0u64, |sum, rank| sum.wrapping_add(number(rank, at).wrapping_mul(rank as u64 + 2)))
+                    (0..world).fold(0u64, |sum, rank| {
+                        sum.wrapping_add(number(rank, at).wrapping_mul(rank as u64 + 2))
+                    })
                 };
                 let sums: Vec<u64> = (0..count).map(sum).collect();
                 let mut data = numbers(rank, count);
@@ -124,8 +142,12 @@ fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
         comm.all_reduce(&mut data, ReduceOp::PreMulSum(Factor::new(1.0 / 3.0))).unwrap();
         let third = maypole::element::f16::from_f64(1.0 / 3.0).to_f32();
         assert_eq!(data, [maypole::element::f16::from_f32(3.0 * third)]);
-        let error = comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
-        assert_eq!(error.to_string(), "rank 0: all_reduce: the factor 0.5 is no number that i32 holds");
+        let error =
+            comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rank 0: all_reduce: the factor 0.5 is no number that i32 holds"
+        );
     });
 }
 
@@ -171,14 +193,18 @@ fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, m
     let mut place = whole.clone();
     comm.reduce_scatter_in_place_with(&mut place, op).unwrap();
     assert_eq!(place[mine.clone()], blocks[mine.clone()]);
-    assert_eq!((&place[..mine.start], &place[mine.end..]), (&whole[..mine.start], &whole[mine.end..]));
+    assert_eq!(
+        (&place[..mine.start], &place[mine.end..]),
+        (&whole[..mine.start], &whole[mine.end..])
+    );
 }
 
 #[test]
 fn an_algorithm_that_breaks_the_order_is_refused() {
     Communicator::run_local(3, |mut comm| {
         comm.set_algorithm(Some(Algorithm::Ring));
-        let error = comm.all_reduce_with(&mut [1], &operation("compose", false, compose)).unwrap_err();
+        let error =
+            comm.all_reduce_with(&mut [1], &operation("compose", false, compose)).unwrap_err();
         assert!(error.is_harmless());
         let why = "algorithm 'ring' does not combine the ranks in their order, as 'compose' in rank order needs; \
                    leave the choice to 'auto'";
@@ -194,7 +220,10 @@ fn operations_of_unlike_names_do_not_match() {
         let op = operation(["plus", "times"][comm.rank()], true, u64::wrapping_add);
         comm.all_reduce_with(&mut [1], &op).unwrap_err().to_string()
     });
-    assert!(errors.iter().any(|error| error.contains("'plus'") && error.contains("'times'")), "{errors:?}");
+    assert!(
+        errors.iter().any(|error| error.contains("'plus'") && error.contains("'times'")),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -217,7 +246,10 @@ fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
         assert_eq!(ends[1].as_ref().unwrap_err(), &"no such sum");
         for rank in [0, 2] {
             let Ok(Err(error)) = &ends[rank] else { panic!("{ends:?}") };
-            assert!(error.to_string().contains("rank 1 panicked in all_reduce(3 x u64, 'broken')"), "{error}");
+            assert!(
+                error.to_string().contains("rank 1 panicked in all_reduce(3 x u64, 'broken')"),
+                "{error}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What completes in the order of the proof completes in conflict order, whatever the executor's luck, with the same
-//! bits.
+//! What completes in the order of the proof completes in conflict order, whatever the executor's
+//! luck, with the same bits.
 
 mod common;
 
@@ -50,7 +50,9 @@ impl Meaning for Numbers {
 
 fn start(schedules: &[Schedule], placement: Placement) -> Memory {
     let place = |rank: usize| (0..schedules[rank].chunks).map(move |chunk| (rank, chunk));
-    let number = |(rank, chunk)| ((rank, home(input(chunk), placement)), Lot((rank * 100 + chunk) as u64).draw());
+    let number = |(rank, chunk)| {
+        ((rank, home(input(chunk), placement)), Lot((rank * 100 + chunk) as u64).draw())
+    };
     (0..schedules.len()).flat_map(place).map(number).collect()
 }
 
@@ -75,12 +77,21 @@ fn check(schedules: &[Schedule], placement: Placement, lot: &mut Lot) -> bool {
 /// Both orders come to an end, also in windows, and conflict order waits for less.
 fn price(schedules: &[Schedule], lot: &mut Lot) {
     let ports = [Ports::Single, Ports::PerLink][lot.below(2)];
-    let cost = Cost { alpha: lot.below(3) as f64, beta: lot.below(3) as f64, gamma: lot.below(3) as f64, ports };
+    let cost = Cost {
+        alpha: lot.below(3) as f64,
+        beta: lot.below(3) as f64,
+        gamma: lot.below(3) as f64,
+        ports,
+    };
     let layout = Layout::even(12 * schedules[0].chunks, schedules[0].chunks);
     for order in [Order::Conflict, Order::List] {
         for windows in [1, 3] {
-            let estimate = simulate_in(order, schedules, &layout, 1, windows, cost).expect("it completes");
-            assert!(estimate.seconds >= 0.0 && estimate.finish.iter().all(|&finish| finish <= estimate.seconds));
+            let estimate =
+                simulate_in(order, schedules, &layout, 1, windows, cost).expect("it completes");
+            assert!(
+                estimate.seconds >= 0.0
+                    && estimate.finish.iter().all(|&finish| finish <= estimate.seconds)
+            );
         }
     }
 }
@@ -91,8 +102,8 @@ fn span(lot: &mut Lot, buffers: &[Buffer]) -> Span {
     Span { buffer: buffers[lot.below(buffers.len())], chunk: lot.below(CHUNKS) }
 }
 
-/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the send, so that
-/// many of these complete; what they compute is nonsense.
+/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the
+/// send, so that many of these complete; what they compute is nonsense.
 fn random(world: usize, events: usize, lot: &mut Lot) -> Vec<Schedule> {
     let readable = [Buffer::Input, Buffer::Output, Buffer::Scratch];
     let writable = [Buffer::Output, Buffer::Scratch];
@@ -101,8 +112,10 @@ fn random(world: usize, events: usize, lot: &mut Lot) -> Vec<Schedule> {
     for _ in 0..events {
         let rank = lot.below(world);
         match lot.below(4) {
-            0 => steps[rank].push(Step::Copy { from: span(lot, &readable), into: span(lot, &writable) }),
-            1 => steps[rank].push(Step::Reduce { from: span(lot, &readable), into: span(lot, &writable) }),
+            0 => steps[rank]
+                .push(Step::Copy { from: span(lot, &readable), into: span(lot, &writable) }),
+            1 => steps[rank]
+                .push(Step::Reduce { from: span(lot, &readable), into: span(lot, &writable) }),
             _ => {
                 let to = (rank + 1 + lot.below(world - 1)) % world;
                 steps[rank].push(Step::Send { from: span(lot, &readable), to });
@@ -123,7 +136,8 @@ fn random(world: usize, events: usize, lot: &mut Lot) -> Vec<Schedule> {
 fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<(usize, usize)>, lot: &mut Lot) {
     let (from, to) = under_way.remove(lot.below(under_way.len()));
     let into = span(lot, &[Buffer::Output, Buffer::Scratch]);
-    let step = if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
+    let step =
+        if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
     steps[to].push(step);
 }
 

@@ -1,4 +1,5 @@
-//! Algorithms that the user brings: proved once, then run like those of the table; or refused in the checker's words.
+//! Algorithms that the user brings: proved once, then run like those of the table; or refused in
+//! the checker's words.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -15,7 +16,10 @@ use std::time::{Duration, Instant};
 /// Rank 0 takes everybody's vector in rank order and hands the sum out.
 fn star(world: usize, rank: usize) -> Schedule {
     if rank != 0 {
-        return Schedule::new(1, vec![Step::Send { from: input(0), to: 0 }, Step::Recv { into: output(0), from: 0 }]);
+        return Schedule::new(
+            1,
+            vec![Step::Send { from: input(0), to: 0 }, Step::Recv { into: output(0), from: 0 }],
+        );
     }
     let mut steps = vec![Step::Copy { from: input(0), into: output(0) }];
     steps.extend((1..world).map(|from| Step::RecvReduce { into: output(0), from }));
@@ -34,17 +38,28 @@ fn stars(comm: &mut Communicator) {
     for count in [0, 1, 5, 1000, 70_001, 1 << 20] {
         let mut whole = numbers(rank, count);
         let mut apart = vec![0; count];
-        comm.run_into(|rank| star(world, rank), Collective::AllReduce, &whole, &mut apart, ReduceOp::Sum).unwrap();
-        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut whole, ReduceOp::Sum).unwrap();
+        comm.run_into(
+            |rank| star(world, rank),
+            Collective::AllReduce,
+            &whole,
+            &mut apart,
+            ReduceOp::Sum,
+        )
+        .unwrap();
+        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut whole, ReduceOp::Sum)
+            .unwrap();
         let mut sum = vec![0; count];
-        (0..world).for_each(|rank| sum.iter_mut().zip(numbers(rank, count)).for_each(|(sum, x)| *sum += x));
+        (0..world).for_each(|rank| {
+            sum.iter_mut().zip(numbers(rank, count)).for_each(|(sum, x)| *sum += x)
+        });
         assert!(whole == sum && apart == sum, "{count} on {world} ranks");
         // An equal call by the table's choice, and the same by the star again.
         let mut data = numbers(rank, count);
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert!(data == sum);
         let mut data = numbers(rank, count);
-        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap();
+        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum)
+            .unwrap();
         assert!(data == sum);
     }
     let mut mean = [rank as f32; 3];
@@ -52,17 +67,25 @@ fn stars(comm: &mut Communicator) {
     assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);
     for round in 1..4u32 {
         let (mut scaled, factor) = ([1f32; 3], Factor::new(f64::from(round) + rank as f64));
-        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut scaled, ReduceOp::PreMulSum(factor)).unwrap();
+        comm.run(
+            |rank| star(world, rank),
+            Collective::AllReduce,
+            &mut scaled,
+            ReduceOp::PreMulSum(factor),
+        )
+        .unwrap();
         let sum = (0..world).map(|rank| rank as f32 + round as f32).sum::<f32>();
         assert_eq!(scaled, [sum; 3]);
     }
 }
 
-/// Every collective, by a schedule of the table that is brought as if it were the user's: as the call of that name.
+/// Every collective, by a schedule of the table that is brought as if it were the user's: as the
+/// call of that name.
 fn every_collective(comm: &mut Communicator) {
     let (rank, world, count, root) = (comm.rank(), comm.world(), 1001, comm.world() - 1);
     for collective in Collective::all(root) {
-        let algorithm = Algorithm::ALL.into_iter().rev().find(|it| it.supports(collective)).unwrap();
+        let algorithm =
+            Algorithm::ALL.into_iter().rev().find(|it| it.supports(collective)).unwrap();
         let schedule = |rank| algorithm.schedule(collective, world, rank).unwrap();
         let len = |held| match held {
             Held::Nothing => 0,
@@ -78,7 +101,9 @@ fn every_collective(comm: &mut Communicator) {
                 expected.copy_from_slice(if rank == root { &brings } else { &keeps });
                 comm.broadcast(&mut expected, root)
             }
-            Collective::Reduce { root } => comm.reduce_into(&brings, &mut expected, ReduceOp::Max, root),
+            Collective::Reduce { root } => {
+                comm.reduce_into(&brings, &mut expected, ReduceOp::Max, root)
+            }
             Collective::AllReduce => comm.all_reduce_into(&brings, &mut expected, ReduceOp::Max),
             Collective::Gather { root } => comm.gather(&brings, &mut expected, root),
             Collective::AllGather => comm.all_gather(&brings, &mut expected),
@@ -86,11 +111,16 @@ fn every_collective(comm: &mut Communicator) {
             Collective::ReduceScatter => comm.reduce_scatter(&brings, &mut expected, ReduceOp::Max),
             Collective::AllToAll => comm.all_to_all(&brings, &mut expected),
             Collective::Scan => comm.scan_into(&brings, &mut expected, ReduceOp::Max),
-            Collective::ExclusiveScan => comm.exclusive_scan_into(&brings, &mut expected, ReduceOp::Max),
+            Collective::ExclusiveScan => {
+                comm.exclusive_scan_into(&brings, &mut expected, ReduceOp::Max)
+            }
             _ => comm.barrier(),
         }
         .unwrap();
-        assert!(collective == Collective::Barrier || keeps == expected, "{collective:?} apart, rank {rank}");
+        assert!(
+            collective == Collective::Barrier || keeps == expected,
+            "{collective:?} apart, rank {rank}"
+        );
         in_place(comm, collective, &schedule, &brings, &keeps);
     }
 }
@@ -113,7 +143,10 @@ fn in_place(
     data[part(collective.input(rank))].copy_from_slice(brings);
     comm.run(schedule, collective, &mut data, ReduceOp::Max).unwrap();
     let kept = &data[part(collective.output(rank))];
-    assert!(collective == Collective::Barrier || kept == keeps, "{collective:?} in place, rank {rank}");
+    assert!(
+        collective == Collective::Barrier || kept == keeps,
+        "{collective:?} in place, rank {rank}"
+    );
 }
 
 /// What does something else is refused on every rank, and does no harm.
@@ -140,14 +173,23 @@ fn refused(comm: &mut Communicator) {
         (&adds_twice, "rank 0, step 1: out0 gets chunk 0 of rank 0 a second time".to_owned()),
     ];
     for (schedule, words) in flawed {
-        let error = comm.run(schedule, Collective::AllReduce, &mut [1f32; 8], ReduceOp::Sum).unwrap_err();
+        let error =
+            comm.run(schedule, Collective::AllReduce, &mut [1f32; 8], ReduceOp::Sum).unwrap_err();
         assert!(error.is_harmless(), "{error}");
         let text = format!("rank {rank}: all_reduce: the schedules do something else: {words}");
         assert_eq!(error.to_string(), text);
     }
-    let error = comm.run_into(|rank| star(world, rank), Collective::AllReduce, &[1u8], &mut [0u8; 2], ReduceOp::Sum);
+    let error = comm.run_into(
+        |rank| star(world, rank),
+        Collective::AllReduce,
+        &[1u8],
+        &mut [0u8; 2],
+        ReduceOp::Sum,
+    );
     assert!(error.unwrap_err().is_harmless());
-    let error = comm.run(|rank| star(world, rank), Collective::AllReduce, &mut [1f32], ReduceOp::Xor).unwrap_err();
+    let error = comm
+        .run(|rank| star(world, rank), Collective::AllReduce, &mut [1f32], ReduceOp::Xor)
+        .unwrap_err();
     assert!(error.is_harmless() && error.to_string().contains("bits of integers"), "{error}");
     comm.barrier().unwrap();
 }
@@ -184,7 +226,8 @@ fn everything(mut comm: Communicator) {
 /// Rank 1 brings a schedule of its own, which is right by itself.
 fn differs(mut comm: Communicator) -> Error {
     let (rank, world, since) = (comm.rank(), comm.world(), Instant::now());
-    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut [1u64; 100], ReduceOp::Sum).unwrap();
+    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut [1u64; 100], ReduceOp::Sum)
+        .unwrap();
     let ring = |rank| Algorithm::Ring.schedule(Collective::AllReduce, world, rank).unwrap();
     let end = (0..3).try_for_each(|_| {
         let mut data = [1u64; 100];
@@ -235,6 +278,10 @@ fn ranks_that_bring_different_algorithms() {
     }
     for ended in World::new("differs", 3).start().succeed() {
         let [error] = ended.said("error")[..] else { panic!("{ended:?}") };
-        assert!(error.contains("ranks do not match: rank ") && error.contains(" by the user's schedule "), "{error}");
+        assert!(
+            error.contains("ranks do not match: rank ")
+                && error.contains(" by the user's schedule "),
+            "{error}"
+        );
     }
 }

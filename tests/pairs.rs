@@ -1,4 +1,5 @@
-//! Messages between two ranks: any size, any tag, any order that the law allows; over every kind of link.
+//! Messages between two ranks: any size, any tag, any order that the law allows; over every kind of
+//! link.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -12,11 +13,15 @@ use spawn::{World, as_told};
 use std::time::Duration;
 
 /// Lengths around what changes the way a message goes: short and long, in bytes.
-const LENGTHS: [usize; 9] = [0, 1, 7, 4096, 16 << 10, (16 << 10) + 1, 65_521, 1 << 20, (3 << 20) + 5];
+const LENGTHS: [usize; 9] =
+    [0, 1, 7, 4096, 16 << 10, (16 << 10) + 1, 65_521, 1 << 20, (3 << 20) + 5];
 
-/// What message `number` from one rank to another with some tag says; different bytes for each of these.
+/// What message `number` from one rank to another with some tag says; different bytes for each of
+/// these.
 fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> {
-    let seed = [from, to, tag as usize, number, len].iter().fold(7u64, |seed, it| Lot(seed ^ *it as u64).draw());
+    let seed = [from, to, tag as usize, number, len]
+        .iter()
+        .fold(7u64, |seed, it| Lot(seed ^ *it as u64).draw());
     let mut lot = Lot(seed);
     let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| lot.draw().to_le_bytes()).collect();
     bytes.truncate(len);
@@ -27,7 +32,10 @@ fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> 
 fn expect(comm: &mut Communicator, len: usize, from: usize, tag: u32, number: usize) {
     let mut came = vec![0u8; len];
     comm.recv(&mut came, from, tag).unwrap();
-    assert!(came == text(len, from, comm.rank(), tag, number), "{len} bytes from rank {from}, tag {tag}");
+    assert!(
+        came == text(len, from, comm.rank(), tag, number),
+        "{len} bytes from rank {from}, tag {tag}"
+    );
 }
 
 /// Every rank sends to the next one, rank 0 first, every length.
@@ -46,8 +54,8 @@ fn around(comm: &mut Communicator) {
     }
 }
 
-/// Everybody sends short messages to everybody, many before any is received; then takes them in another order of ranks
-/// and tags than they were sent in, each tag in its own order.
+/// Everybody sends short messages to everybody, many before any is received; then takes them in
+/// another order of ranks and tags than they were sent in, each tag in its own order.
 fn out_of_order(comm: &mut Communicator, lot: &mut Lot) {
     let (rank, world) = (comm.rank(), comm.world());
     let lens: Vec<usize> = (0..12).map(|_| lot.below(4000)).collect();
@@ -83,7 +91,9 @@ fn from_any(comm: &mut Communicator, lot: &mut Lot) {
     let lens: Vec<usize> = (0..3 * world).map(|_| lot.below(100_000)).collect();
     let len = |from: usize, number: usize| lens[number * world + from];
     if rank > 0 {
-        return (0..3).for_each(|number| comm.send(&text(len(rank, number), rank, 0, 5, number), 0, 5).unwrap());
+        return (0..3).for_each(|number| {
+            comm.send(&text(len(rank, number), rank, 0, 5, number), 0, 5).unwrap()
+        });
     }
     let mut seen = vec![0; world];
     for _ in 0..3 * (world - 1) {
@@ -149,7 +159,10 @@ fn no_harm(comm: &mut Communicator) {
     for error in errors {
         assert!(error.is_harmless(), "{error}");
         let why = format!("rank {world} is not one of the {world} ranks");
-        assert!(error.to_string().starts_with(&format!("rank {rank}: ")) && error.to_string().ends_with(&why));
+        assert!(
+            error.to_string().starts_with(&format!("rank {rank}: "))
+                && error.to_string().ends_with(&why)
+        );
     }
 }
 
@@ -158,7 +171,8 @@ fn everything(mut comm: Communicator) {
     to_itself(&mut comm);
     if comm.world() > 1 {
         everything_of_several(&mut comm);
-        let mut group = comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
+        let mut group =
+            comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
         if group.world() > 1 {
             around(&mut group);
             from_any(&mut group, &mut Lot(8));
@@ -225,21 +239,27 @@ fn the_schedules_of_a_group_complete_and_so_does_the_group() {
     for world in [1, 2, 5] {
         // So many messages of one to another, themselves among them; of any length.
         let messages: Vec<usize> = (0..world * world).map(|_| lot.below(4)).collect();
-        let len = |from: usize, to: usize, number: usize| LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()];
+        let len = |from: usize, to: usize, number: usize| {
+            LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()]
+        };
         let parts = Communicator::run_local(world, |mut comm| {
             let (rank, mut part) = (comm.rank(), None);
             let number = |from: usize, to: usize| 0..messages[from * world + to];
             let mine: Vec<_> = (0..world)
                 .flat_map(|to| {
-                    number(rank, to).map(move |number| (to, text(len(rank, to, number), rank, to, 0, number)))
+                    number(rank, to)
+                        .map(move |number| (to, text(len(rank, to, number), rank, to, 0, number)))
                 })
                 .collect();
             let expected: Vec<_> = (0..world)
                 .flat_map(|from| {
-                    number(from, rank).map(move |number| (from, text(len(from, rank, number), from, rank, 0, number)))
+                    number(from, rank).map(move |number| {
+                        (from, text(len(from, rank, number), from, rank, 0, number))
+                    })
                 })
                 .collect();
-            let mut came: Vec<_> = expected.iter().map(|(from, data)| (*from, vec![0u8; data.len()])).collect();
+            let mut came: Vec<_> =
+                expected.iter().map(|(from, data)| (*from, vec![0u8; data.len()])).collect();
             comm.group(|group| {
                 mine.iter().try_for_each(|(to, data)| group.send(data, *to, 0))?;
                 came.iter_mut().try_for_each(|(from, data)| group.recv(data, *from, 0))?;

@@ -1,4 +1,5 @@
-//! Predictions: against the formulas of the literature, against the simulator, and against what people measured.
+//! Predictions: against the formulas of the literature, against the simulator, and against what
+//! people measured.
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
@@ -19,7 +20,8 @@ const BETA: f64 = 1e-9 / BANDWIDTH;
 /// Ranks around one switch: one way out and one way in each.
 fn star(world: usize) -> Topology {
     let mut star = Topology::new();
-    let ranks: Vec<usize> = (0..world).map(|rank| star.add(Kind::Core, Some(0), format!("CPU{rank}"))).collect();
+    let ranks: Vec<usize> =
+        (0..world).map(|rank| star.add(Kind::Core, Some(0), format!("CPU{rank}"))).collect();
     let center = star.add(Kind::Numa, Some(0), "center");
     ranks.into_iter().for_each(|rank| star.join(rank, center, LinkKind::Local, BANDWIDTH));
     star
@@ -43,8 +45,17 @@ fn demand(topology: &Topology, collective: Collective, shape: Shape) -> Option<D
     Laboratory::new(topology).unwrap().demand(collective, shape).unwrap()
 }
 
-fn seconds(topology: &Topology, collective: Collective, algorithm: Algorithm, windows: usize, bytes: f64) -> f64 {
-    demand(topology, collective, Shape::Flat(algorithm)).expect("it has an answer").predict_in(windows, bytes).seconds
+fn seconds(
+    topology: &Topology,
+    collective: Collective,
+    algorithm: Algorithm,
+    windows: usize,
+    bytes: f64,
+) -> f64 {
+    demand(topology, collective, Shape::Flat(algorithm))
+        .expect("it has an answer")
+        .predict_in(windows, bytes)
+        .seconds
 }
 
 fn assert_near(found: f64, expected: f64, what: &str) {
@@ -64,28 +75,43 @@ fn formulas_come_out() {
         assert_near(of(AllReduce, Algorithm::Ring), 2.0 * around, "ring all-reduce");
         assert_near(of(AllGather, Algorithm::Ring), around, "ring all-gather");
         assert_near(of(ReduceScatter, Algorithm::Ring), around, "ring reduce-scatter");
-        assert_near(of(AllReduce, Algorithm::RecursiveDoubling), lg * (a + moved), "recursive doubling");
+        assert_near(
+            of(AllReduce, Algorithm::RecursiveDoubling),
+            lg * (a + moved),
+            "recursive doubling",
+        );
         let halves = 2.0 * lg * a + 2.0 * (p - 1.0) / p * moved;
         assert_near(of(AllReduce, Algorithm::HalvingDoubling), halves, "halving and doubling");
         assert_near(of(AllReduce, Algorithm::OneShot), a + (p - 1.0) * moved, "one shot");
-        assert_near(of(AllReduce, Algorithm::TwoShot), 2.0 * a + 2.0 * (p - 1.0) / p * moved, "two shots");
-        assert_near(of(AllToAll, Algorithm::Pairwise), a + (p - 1.0) / p * moved, "pairwise, all at once");
+        assert_near(
+            of(AllReduce, Algorithm::TwoShot),
+            2.0 * a + 2.0 * (p - 1.0) / p * moved,
+            "two shots",
+        );
+        assert_near(
+            of(AllToAll, Algorithm::Pairwise),
+            a + (p - 1.0) / p * moved,
+            "pairwise, all at once",
+        );
         let root = Broadcast { root: 0 };
         assert_near(of(root, Algorithm::Linear), a + (p - 1.0) * moved, "linear broadcast");
         for windows in [1, 2, 16, 64] {
-            let (k, found) = (windows as f64, seconds(&star, root, Algorithm::Ring, windows, bytes));
+            let (k, found) =
+                (windows as f64, seconds(&star, root, Algorithm::Ring, windows, bytes));
             assert_near(found, (p - 2.0 + k) * (a + moved / k), "a chain in windows");
         }
     }
-    // A tree of 7, every link for itself: 4 hops up and down, and a window more for each further one.
+    // A tree of 7, every link for itself: 4 hops up and down, and a window more for each further
+    // one.
     let tree = seconds(&mesh(7), AllReduce, Algorithm::Tree, 64, 6.4e9);
     assert_near(tree, 67.0 * 0.1e9 * BETA + (4.0 + 63.0) * alpha(&mesh(7)), "a tree in windows");
 }
 
-/// The simulator lets every message go as soon as it can; here ranks go in step. The two agree where rounds are even, and
-/// nearly where they are not.
+/// The simulator lets every message go as soon as it can; here ranks go in step. The two agree
+/// where rounds are even, and nearly where they are not.
 ///
-/// In windows only where ranks have one port: between windows, the simulator's links of their own hold nothing back.
+/// In windows only where ranks have one port: between windows, the simulator's links of their own
+/// hold nothing back.
 #[test]
 fn the_simulator_agrees_on_small_worlds() {
     let mut ratios = Vec::new();
@@ -95,17 +121,23 @@ fn the_simulator_agrees_on_small_worlds() {
             let cost = Cost { alpha: alpha(&topology), beta: BETA, gamma: 0.0, ports };
             for collective in Collective::all(world / 2) {
                 for algorithm in Algorithm::ALL.into_iter().filter(|one| one.supports(collective)) {
-                    let demand = laboratory.demand(collective, Shape::Flat(algorithm)).unwrap().unwrap();
+                    let demand =
+                        laboratory.demand(collective, Shape::Flat(algorithm)).unwrap().unwrap();
                     let schedules = algorithm.schedules(collective, world).unwrap();
                     let windowed = [(8, 1 << 14), (32, 1 << 16)];
                     let once = [(1, 1), (1, 1 << 8), (1, 1 << 14)];
-                    let sizes = once.iter().chain(windowed.iter().filter(|_| ports == Ports::Single));
+                    let sizes =
+                        once.iter().chain(windowed.iter().filter(|_| ports == Ports::Single));
                     for &(windows, elements) in sizes {
-                        let bytes = if collective == Collective::Barrier { 0 } else { elements * 1248 };
+                        let bytes =
+                            if collective == Collective::Barrier { 0 } else { elements * 1248 };
                         let layout = Layout::even(bytes, schedules[0].chunks);
-                        let exact = simulate(&schedules, &layout, 1, windows, cost).unwrap().seconds;
+                        let exact =
+                            simulate(&schedules, &layout, 1, windows, cost).unwrap().seconds;
                         let ratio = demand.predict_in(windows, bytes as f64).seconds / exact;
-                        let what = format!("{algorithm} {collective:?} of {world}, {windows} x {bytes}, {ports:?}");
+                        let what = format!(
+                            "{algorithm} {collective:?} of {world}, {windows} x {bytes}, {ports:?}"
+                        );
                         ratios.push((ratio, what));
                     }
                 }
@@ -113,12 +145,14 @@ fn the_simulator_agrees_on_small_worlds() {
         }
     }
     ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let near = |within: f64| ratios.iter().filter(|(ratio, _)| (ratio - 1.0).abs() < within).count();
+    let near =
+        |within: f64| ratios.iter().filter(|(ratio, _)| (ratio - 1.0).abs() < within).count();
     println!("{} compared, {} equal, {} within a tenth", ratios.len(), near(0.001), near(0.1));
     let (least, most) = (&ratios[0], &ratios[ratios.len() - 1]);
     println!("least {:.3}: {}; most {:.3}: {}", least.0, least.1, most.0, most.1);
     assert!(near(0.001) * 100 >= ratios.len() * 88 && near(0.1) * 100 >= ratios.len() * 94);
-    // Two messages on one link are under way at the same time here, one after the other there; rounds are uneven.
+    // Two messages on one link are under way at the same time here, one after the other there;
+    // rounds are uneven.
     assert!(least.0 > 0.65 && most.0 < 1.51, "{least:?}, {most:?}");
 }
 
@@ -132,30 +166,50 @@ struct Published {
     within: f64,
 }
 
-/// All-reduce by rings, 4 to 16 GiB. Stas Bekman's `ml-engineering`, `network/README.md`; for the DGX A100 the
-/// maintainer's word in NVIDIA/nccl#812, which does not say how many hosts there were.
+/// All-reduce by rings, 4 to 16 GiB. Stas Bekman's `ml-engineering`, `network/README.md`; for the
+/// DGX A100 the maintainer's word in NVIDIA/nccl#812, which does not say how many hosts there were.
 const PUBLISHED: [Published; 6] = [
     Published { what: "8 x A100", cluster: "dgx-a100", measured: 234.9, within: 0.10 },
     Published { what: "8 x H200", cluster: "dgx-h200", measured: 367.6, within: 0.10 },
     Published { what: "8 x B200", cluster: "hgx-b200", measured: 682.2, within: 0.10 },
-    Published { what: "DGX A100, 8 x 200 Gbit/s", cluster: "2xdgx-a100", measured: 192.0, within: 0.10 },
+    Published {
+        what: "DGX A100, 8 x 200 Gbit/s",
+        cluster: "2xdgx-a100",
+        measured: 192.0,
+        within: 0.10,
+    },
     Published { what: "8 x MI300X", cluster: "mi300x", measured: 312.9, within: 0.25 },
-    Published { what: "4 x 8 B200, 8 x 400 Gbit/s", cluster: "4xhgx-b200", measured: 381.8, within: 0.25 },
+    Published {
+        what: "4 x 8 B200, 8 x 400 Gbit/s",
+        cluster: "4xhgx-b200",
+        measured: 381.8,
+        within: 0.25,
+    },
 ];
 
 #[test]
 fn what_was_measured_is_predicted() {
-    println!("{:<28} {:>9} {:>9} {:>7}  bottleneck", "ring all-reduce, GB/s", "measured", "predicted", "error");
+    println!(
+        "{:<28} {:>9} {:>9} {:>7}  bottleneck",
+        "ring all-reduce, GB/s", "measured", "predicted", "error"
+    );
     for Published { what, cluster, measured, within } in PUBLISHED {
         let topology = named(cluster, Fabric::Flat).unwrap();
         let laboratory = Laboratory::new(&topology).unwrap();
-        let ring = laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();
+        let ring = laboratory
+            .demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring))
+            .unwrap()
+            .unwrap();
         let bytes = if cluster == "mi300x" { 4.0 } else { 16.0 } * f64::from(1 << 30);
         let seconds = ring.predict(bytes).seconds;
-        let predicted = bus_factor(Collective::AllReduce, laboratory.world()) * bytes / seconds / 1e9;
+        let predicted =
+            bus_factor(Collective::AllReduce, laboratory.world()) * bytes / seconds / 1e9;
         let error = predicted / measured - 1.0;
         let bottleneck = topology.describe(ring.bottleneck.unwrap());
-        println!("{what:<28} {measured:>9.1} {predicted:>9.1} {:>6.1}%  {bottleneck}", error * 100.0);
+        println!(
+            "{what:<28} {measured:>9.1} {predicted:>9.1} {:>6.1}%  {bottleneck}",
+            error * 100.0
+        );
         assert!(error.abs() <= within, "{what}: {predicted} GB/s, measured were {measured}");
     }
 }
@@ -173,18 +227,24 @@ fn what_is_shared_is_shared_out() {
     assert!((alone.busiest * 12.5e9 - 2.0 * 7.0 / 8.0).abs() < 1e-9, "{}", alone.busiest);
 }
 
-/// No link carries more than it can, more bytes take longer, and a slower link makes nothing faster.
+/// No link carries more than it can, more bytes take longer, and a slower link makes nothing
+/// faster.
 #[test]
 fn predictions_keep_to_the_links() {
     for name in ["dgx-a100", "mi300x", "2xpcie-phb", "2xcpu:3x2", "3xdgx-h100"] {
         let topology = named(name, Fabric::IsolatedRails).unwrap();
         let laboratory = Laboratory::new(&topology).unwrap();
-        for collective in [Collective::AllReduce, Collective::AllToAll, Collective::Broadcast { root: 1 }] {
+        for collective in
+            [Collective::AllReduce, Collective::AllToAll, Collective::Broadcast { root: 1 }]
+        {
             for shape in laboratory.shapes(collective) {
                 let demand = laboratory.demand(collective, shape).unwrap().unwrap();
                 let times = [1e3, 1e6, 1e9].map(|bytes| (bytes, demand.predict(bytes).seconds));
                 assert!(times.is_sorted_by(|a, b| a.1 < b.1), "{name} {shape}: {times:?}");
-                assert!(times.iter().all(|(bytes, seconds)| *seconds > demand.busiest * bytes), "{name} {shape}");
+                assert!(
+                    times.iter().all(|(bytes, seconds)| *seconds > demand.busiest * bytes),
+                    "{name} {shape}"
+                );
             }
         }
         let chosen = Shape::Flat(Algorithm::TwoShot);
@@ -203,7 +263,8 @@ fn two_hundred_and_fifty_six_gpus_take_seconds() {
     let begun = Instant::now();
     let topology = named("32xdgx-h100", Fabric::Flat).unwrap();
     let laboratory = Laboratory::new(&topology).unwrap();
-    let ring = laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();
+    let ring =
+        laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();
     let chains = Shape::Levels(Levels { local: Algorithm::Linear, across: Algorithm::DoubleTree });
     let trees = laboratory.demand(Collective::AllReduce, chains).unwrap().unwrap();
     let at = |demand: &Demand, bytes: f64| demand.predict(bytes).seconds;

@@ -41,11 +41,20 @@ fn check(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl
     }
 }
 
-fn check_powers(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64, f64) -> f64) {
+fn check_powers(
+    algorithm: Algorithm,
+    collective: Collective,
+    cost: Cost,
+    formula: impl Fn(f64, f64) -> f64,
+) {
     for levels in 1..7 {
         let world = 1 << levels;
         let found = seconds(Order::Conflict, algorithm, collective, world, 1, cost);
-        assert_eq!(found, formula(world as f64, f64::from(levels)), "{algorithm} {collective:?}, world {world}");
+        assert_eq!(
+            found,
+            formula(world as f64, f64::from(levels)),
+            "{algorithm} {collective:?}, world {world}"
+        );
     }
 }
 
@@ -56,12 +65,16 @@ const SCATTER: Collective = Collective::Scatter { root: 0 };
 
 #[test]
 fn ring() {
-    check(Algorithm::Ring, Collective::AllReduce, COST, |n| 2.0 * (n - 1.0) * (ALPHA + S / n * BETA));
+    check(Algorithm::Ring, Collective::AllReduce, COST, |n| {
+        2.0 * (n - 1.0) * (ALPHA + S / n * BETA)
+    });
     check(Algorithm::Ring, Collective::AllReduce, REDUCING, |n| {
         2.0 * (n - 1.0) * (ALPHA + S / n * BETA) + (n - 1.0) * (S / n * GAMMA)
     });
     check(Algorithm::Ring, Collective::AllGather, COST, |n| (n - 1.0) * (ALPHA + S / n * BETA));
-    check(Algorithm::Ring, Collective::ReduceScatter, REDUCING, |n| (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
+    check(Algorithm::Ring, Collective::ReduceScatter, REDUCING, |n| {
+        (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA))
+    });
 }
 
 #[test]
@@ -70,7 +83,11 @@ fn chain_in_windows() {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
             let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
-            assert_eq!(found, (n - 2.0 + k) * (ALPHA + S / k * BETA), "world {world}, {windows} windows");
+            assert_eq!(
+                found,
+                (n - 2.0 + k) * (ALPHA + S / k * BETA),
+                "world {world}, {windows} windows"
+            );
         }
     }
 }
@@ -78,7 +95,9 @@ fn chain_in_windows() {
 #[test]
 fn direct() {
     check(Algorithm::OneShot, Collective::AllReduce, COST, |n| ALPHA + (n - 1.0) * S * BETA);
-    check(Algorithm::TwoShot, Collective::AllReduce, COST, |n| 2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA));
+    check(Algorithm::TwoShot, Collective::AllReduce, COST, |n| {
+        2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA)
+    });
     check(Algorithm::Linear, GATHER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
     check(Algorithm::Linear, SCATTER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
     check(Algorithm::Linear, BROADCAST, COST, |n| ALPHA + (n - 1.0) * S * BETA);
@@ -87,9 +106,15 @@ fn direct() {
 #[test]
 fn binomial() {
     check_powers(Algorithm::Binomial, BROADCAST, COST, |_, lg| lg * (ALPHA + S * BETA));
-    check_powers(Algorithm::Binomial, REDUCE, REDUCING, |_, lg| lg * (ALPHA + S * BETA + S * GAMMA));
-    check_powers(Algorithm::Binomial, GATHER, COST, |n, lg| lg * ALPHA + (n - 1.0) * (S / n) * BETA);
-    check_powers(Algorithm::Binomial, SCATTER, COST, |n, lg| lg * ALPHA + (n - 1.0) * (S / n) * BETA);
+    check_powers(Algorithm::Binomial, REDUCE, REDUCING, |_, lg| {
+        lg * (ALPHA + S * BETA + S * GAMMA)
+    });
+    check_powers(Algorithm::Binomial, GATHER, COST, |n, lg| {
+        lg * ALPHA + (n - 1.0) * (S / n) * BETA
+    });
+    check_powers(Algorithm::Binomial, SCATTER, COST, |n, lg| {
+        lg * ALPHA + (n - 1.0) * (S / n) * BETA
+    });
 }
 
 #[test]
@@ -97,7 +122,9 @@ fn linear_and_direct_blocks() {
     check(Algorithm::Linear, REDUCE, COST, |n| ALPHA + (n - 1.0) * S * BETA);
     check(Algorithm::Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
     check(Algorithm::Direct, Collective::AllGather, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
-    check(Algorithm::Direct, Collective::ReduceScatter, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    check(Algorithm::Direct, Collective::ReduceScatter, COST, |n| {
+        ALPHA + (n - 1.0) * (S / n) * BETA
+    });
     check(Algorithm::Direct, Collective::AllToAll, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
 }
 
@@ -115,7 +142,10 @@ fn recursive_doubling() {
         };
         let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
         let found = price(Collective::AllReduce, REDUCING);
-        assert!(found <= most && found > most - ALPHA - S * (BETA + GAMMA), "world {world}: {found} of {most}");
+        assert!(
+            found <= most && found > most - ALPHA - S * (BETA + GAMMA),
+            "world {world}: {found} of {most}"
+        );
         let found = price(Collective::AllGather, COST);
         assert!(
             found <= (floor + 2.0) * ALPHA + 2.0 * (n - 1.0) / n * S * BETA + S / n * BETA,
@@ -127,14 +157,27 @@ fn recursive_doubling() {
 #[test]
 fn halving_and_doubling() {
     let half = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
-    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, COST, |n, lg| 2.0 * half(n, lg));
+    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, COST, |n, lg| {
+        2.0 * half(n, lg)
+    });
     check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, COST, half);
     let adds = |n: f64| (n - 1.0) * (S / n) * GAMMA;
-    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, REDUCING, |n, lg| 2.0 * half(n, lg) + adds(n));
-    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, REDUCING, |n, lg| half(n, lg) + adds(n));
+    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, REDUCING, |n, lg| {
+        2.0 * half(n, lg) + adds(n)
+    });
+    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, REDUCING, |n, lg| {
+        half(n, lg) + adds(n)
+    });
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let cost = Cost { ports: Ports::PerLink, ..COST };
-        let found = seconds(Order::Conflict, Algorithm::HalvingDoubling, Collective::AllReduce, world, 1, cost);
+        let found = seconds(
+            Order::Conflict,
+            Algorithm::HalvingDoubling,
+            Collective::AllReduce,
+            world,
+            1,
+            cost,
+        );
         let (m, floor) = (world.next_power_of_two() as f64 / 2.0, f64::from(world.ilog2()));
         let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
         assert!(found <= most && found > 0.8 * most, "world {world}: {found} of {most}");
@@ -148,10 +191,16 @@ fn bruck() {
         let layout = Layout::even(world * 16, world);
         let price = |order| simulate_in(order, &schedules, &layout, 4, 1, COST).unwrap().seconds;
         let rounds = f64::from(world.next_power_of_two().ilog2());
-        assert_eq!(price(Order::List), rounds * ALPHA + (world as f64 - 1.0) * 64.0 * BETA, "world {world}");
+        assert_eq!(
+            price(Order::List),
+            rounds * ALPHA + (world as f64 - 1.0) * 64.0 * BETA,
+            "world {world}"
+        );
         assert!(price(Order::Conflict) <= price(Order::List), "world {world}");
     }
-    check_powers(Algorithm::Bruck, Collective::AllToAll, COST, |_, lg| lg * (ALPHA + S / 2.0 * BETA));
+    check_powers(Algorithm::Bruck, Collective::AllToAll, COST, |_, lg| {
+        lg * (ALPHA + S / 2.0 * BETA)
+    });
 }
 
 #[test]
@@ -167,20 +216,31 @@ fn scans() {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
             let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
-            assert_eq!(found, (n - 2.0 + k) * (ALPHA + S / k * BETA), "{collective:?}, world {world}");
+            assert_eq!(
+                found,
+                (n - 2.0 + k) * (ALPHA + S / k * BETA),
+                "{collective:?}, world {world}"
+            );
         }
     }
     for world in 2..=64_usize {
         let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
         let cost = Cost { ports: Ports::PerLink, ..REDUCING };
-        let price = |collective| seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost);
+        let price = |collective| {
+            seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
+        };
         let unit = ALPHA + S * (BETA + GAMMA);
         let inclusive = rounds(world) * unit;
         let exclusive = ALPHA + S * BETA + rounds(world - 1) * unit;
-        assert!(price(Collective::Scan) <= inclusive && price(Collective::ExclusiveScan) <= exclusive);
+        assert!(
+            price(Collective::Scan) <= inclusive && price(Collective::ExclusiveScan) <= exclusive
+        );
         // Else what comes from rank 0 in the last round comes early.
         assert!(price(Collective::Scan) == inclusive || !world.is_power_of_two(), "world {world}");
-        assert!(price(Collective::ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(), "world {world}");
+        assert!(
+            price(Collective::ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(),
+            "world {world}"
+        );
     }
 }
 
@@ -188,10 +248,13 @@ fn scans() {
 fn pairwise_round_by_round_and_overlapped() {
     for world in [2, 3, 4, 7, 16] {
         let n = world as f64;
-        let price = |order| seconds(order, Algorithm::Pairwise, Collective::ReduceScatter, world, 1, REDUCING);
+        let price = |order| {
+            seconds(order, Algorithm::Pairwise, Collective::ReduceScatter, world, 1, REDUCING)
+        };
         assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
         assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
-        let price = |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
+        let price =
+            |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
         assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * BETA));
         assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
     }
@@ -210,7 +273,14 @@ fn a_barrier_takes_as_many_rounds_as_it_must() {
 fn windows_of_a_tree_overlap_in_conflict_order() {
     let cost = Cost { alpha: 0.0, beta: 64.0 / S, gamma: 0.0, ports: Ports::PerLink };
     let units = |order, windows| {
-        seconds(order, Algorithm::Tree, Collective::AllReduce, 7, windows, Cost { beta: windows as f64 / S, ..cost })
+        seconds(
+            order,
+            Algorithm::Tree,
+            Collective::AllReduce,
+            7,
+            windows,
+            Cost { beta: windows as f64 / S, ..cost },
+        )
     };
     assert_eq!((units(Order::Conflict, 64), units(Order::List, 64)), (67.0, 256.0));
     assert_eq!((units(Order::Conflict, 1), units(Order::List, 1)), (4.0, 4.0));
@@ -221,7 +291,8 @@ fn trees_take_their_height_and_one_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
         let (h, k) = (f64::from(world.ilog2()), 16.0);
-        let price = |collective| seconds(Order::Conflict, Algorithm::Tree, collective, world, 16, cost);
+        let price =
+            |collective| seconds(Order::Conflict, Algorithm::Tree, collective, world, 16, cost);
         let unit = ALPHA + S / k * BETA;
         assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
@@ -242,10 +313,12 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
         let (h, k) = (height(world), 16.0);
-        let price = |collective| seconds(Order::Conflict, Algorithm::DoubleTree, collective, world, 16, cost);
+        let price = |collective| {
+            seconds(Order::Conflict, Algorithm::DoubleTree, collective, world, 16, cost)
+        };
         let unit = ALPHA + S / (2.0 * k) * BETA;
-        // Half of the links go up in one tree and down in the other. The way up is that of the tree without the extra step;
-        // the last window is a little shorter than the others.
+        // Half of the links go up in one tree and down in the other. The way up is that of the tree
+        // without the extra step; the last window is a little shorter than the others.
         let (up, piece) = (f64::from((world - 1).ilog2()) + 1.0, S / (2.0 * k) * BETA);
         let shared = (price(Collective::AllReduce) - (2.0 * h + k - 1.0) * unit) / piece;
         assert!((shared - (k - 2.0 * up + 1.0)).abs() < 0.02, "world {world}: {shared}");
@@ -254,7 +327,8 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     }
 }
 
-/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two need S b, and the fill.
+/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two need S
+/// b, and the fill.
 #[test]
 fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
@@ -263,9 +337,13 @@ fn two_trees_have_more_bandwidth_than_one() {
             seconds(Order::Conflict, algorithm, collective, world, 64, cost)
         };
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
-            let (one, two) = (price(Algorithm::Tree, collective), price(Algorithm::DoubleTree, collective));
+            let (one, two) =
+                (price(Algorithm::Tree, collective), price(Algorithm::DoubleTree, collective));
             assert!(two < 0.7 * one, "{collective:?}, world {world}: {one} and {two}");
-            assert!(two < if collective == Collective::AllReduce { 2.2 } else { 1.12 }, "world {world}: {two}");
+            assert!(
+                two < if collective == Collective::AllReduce { 2.2 } else { 1.12 },
+                "world {world}: {two}"
+            );
         }
     }
 }
@@ -284,7 +362,8 @@ fn sends_to_one_peer_in_a_row_are_one_message() {
 #[test]
 fn stuck_schedules_have_no_price() {
     let wait = Schedule::new(1, vec![Step::Recv { into: output(0), from: 0 }]);
-    let stuck = simulate(&[Schedule::new(1, vec![]), wait], &Layout::even(1, 1), 1, 1, COST).unwrap_err();
+    let stuck =
+        simulate(&[Schedule::new(1, vec![]), wait], &Layout::even(1, 1), 1, 1, COST).unwrap_err();
     assert_eq!(stuck.waiting, [(1, 0)]);
 }
 

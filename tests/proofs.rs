@@ -24,8 +24,14 @@ fn everything(
             for &collective in algorithm.collectives() {
                 for root in roots(collective, world) {
                     let collective = collective.with_root(root);
-                    let schedules = algorithm.schedules(collective, world).expect("it is in the table");
-                    check(algorithm, collective, &schedules, &format!("{algorithm} {collective:?}, world {world}"));
+                    let schedules =
+                        algorithm.schedules(collective, world).expect("it is in the table");
+                    check(
+                        algorithm,
+                        collective,
+                        &schedules,
+                        &format!("{algorithm} {collective:?}, world {world}"),
+                    );
                 }
             }
         }
@@ -36,7 +42,8 @@ fn everything(
 fn what_claims_to_work_in_place_does() {
     everything(WORLDS, |algorithm, collective, schedules, case| {
         if algorithm.works_in_place(collective) {
-            verify(collective, schedules, Placement::InPlace).unwrap_or_else(|flaw| panic!("{case}: {flaw}"));
+            verify(collective, schedules, Placement::InPlace)
+                .unwrap_or_else(|flaw| panic!("{case}: {flaw}"));
         }
     });
 }
@@ -111,13 +118,17 @@ const OWN: Step = Step::Copy { from: input(0), into: output(0) };
 fn each_flaw_has_its_name() {
     let send = Step::Send { from: input(0), to: 1 };
     let receive = Step::Recv { into: output(0), from: 0 };
-    let check = |ranks: &[&[Step]], text: &str| assert_eq!(flaw(BROADCAST, ranks).to_string(), text);
+    let check =
+        |ranks: &[&[Step]], text: &str| assert_eq!(flaw(BROADCAST, ranks).to_string(), text);
     check(&[], "the root is rank 0, but there are only 0 ranks");
     check(
         &[&[OWN], &[OWN]],
         "rank 1, step 0: broadcast gives this rank no in0; use scratch for what is only passed on",
     );
-    check(&[&[OWN, Step::Send { from: input(0), to: 2 }], &[]], "rank 0, step 1: there is no rank 2 in a world of 2");
+    check(
+        &[&[OWN, Step::Send { from: input(0), to: 2 }], &[]],
+        "rank 0, step 1: there is no rank 2 in a world of 2",
+    );
     check(&[&[OWN, send], &[]], "stuck: rank 1 never takes what rank 0 sent");
     check(&[&[OWN], &[receive]], "stuck: rank 1 waits at its step 0 for ever");
     check(&[&[OWN], &[]], "rank 1 never gets chunk 0 of its output");
@@ -151,16 +162,19 @@ fn adding_twice_and_leaving_out_are_named() {
 #[test]
 fn ranks_must_agree_about_chunks() {
     let two = Schedule::new(2, vec![]);
-    let flaw = verify(Collective::AllReduce, &[two, schedule(&[OWN])], Placement::Apart).unwrap_err();
+    let flaw =
+        verify(Collective::AllReduce, &[two, schedule(&[OWN])], Placement::Apart).unwrap_err();
     assert_eq!(flaw, Flaw::Chunks { rank: 1, chunks: 1, expected: 2 });
-    let blocks = verify(Collective::AllGather, &[schedule(&[]), schedule(&[])], Placement::Apart).unwrap_err();
+    let blocks = verify(Collective::AllGather, &[schedule(&[]), schedule(&[])], Placement::Apart)
+        .unwrap_err();
     assert_eq!(blocks, Flaw::Chunks { rank: 0, chunks: 1, expected: 2 });
 }
 
 #[test]
 fn different_chunks_need_not_be_equally_long() {
     let mixed = Schedule::new(2, vec![Step::Copy { from: input(0), into: output(1) }]);
-    let flaw = verify(Collective::AllReduce, &[mixed.clone(), mixed], Placement::Apart).unwrap_err();
+    let flaw =
+        verify(Collective::AllReduce, &[mixed.clone(), mixed], Placement::Apart).unwrap_err();
     assert_eq!(flaw, Flaw::Length { rank: 0, step: 0, from: input(0), into: output(1) });
 }
 
@@ -189,7 +203,15 @@ impl Meaning for Expressions {
         Rc::clone(&self.0[&(rank, from)])
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Rc<str>, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        _: usize,
+        message: Rc<str>,
+        reduce: bool,
+    ) {
         self.put(rank, into, message, reduce);
     }
 
@@ -208,7 +230,9 @@ fn plain_loop(ranks: usize, chunk: usize) -> String {
 fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
     let (world, chunks) = (schedules.len(), schedules[0].chunks);
     let places = (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
-    let own = places.clone().map(|(rank, chunk)| ((rank, input(chunk)), format!("{rank}.{chunk}").into()));
+    let own = places
+        .clone()
+        .map(|(rank, chunk)| ((rank, input(chunk)), format!("{rank}.{chunk}").into()));
     let mut made = Expressions(own.collect());
     walk(schedules, Placement::Apart, &mut made).expect("it is proved");
     let held = places.filter(|(rank, chunk)| collective.output(*rank).contains(*chunk));
@@ -233,7 +257,11 @@ fn what_the_checker_calls_left_to_right_is_the_plain_loop_in_worlds_up_to_64() {
                 let schedules = algorithm.schedules(collective, world).unwrap();
                 let proof = verify(collective, &schedules, Placement::Apart).unwrap();
                 if proof.keeps_rank_order && proof.left_to_right {
-                    assert_eq!(first_other(collective, &schedules), None, "{algorithm}, {collective:?}, {world} ranks");
+                    assert_eq!(
+                        first_other(collective, &schedules),
+                        None,
+                        "{algorithm}, {collective:?}, {world} ranks"
+                    );
                     answers += 1;
                 }
             }
@@ -245,8 +273,9 @@ fn what_the_checker_calls_left_to_right_is_the_plain_loop_in_worlds_up_to_64() {
 /// The property is not one that everything has.
 #[test]
 fn other_algorithms_are_no_plain_loop() {
-    let other =
-        |algorithm: Algorithm, collective| first_other(collective, &algorithm.schedules(collective, 4).unwrap());
+    let other = |algorithm: Algorithm, collective| {
+        first_other(collective, &algorithm.schedules(collective, 4).unwrap())
+    };
     let from_the_right = Some("(0.0+(1.0+(2.0+3.0)))".to_owned());
     assert_eq!(other(Algorithm::Ring, Collective::Reduce { root: 0 }), from_the_right);
     let in_pairs = Some("((0.0+1.0)+(2.0+3.0))".to_owned());

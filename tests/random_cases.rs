@@ -1,9 +1,10 @@
 //! Ten thousand calls drawn by lot, over real processes, against a naive computation, as bits.
 //!
-//! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled; each group runs its cases over shared
-//! memory and TCP in turns, or over both at once between pretended hosts. Whatever fails prints the line that runs it
-//! again alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo test --test random_cases`. `TEST_SEED` draws other
-//! cases, `TEST_CASES` says how many a group runs each way.
+//! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled; each group runs its
+//! cases over shared memory and TCP in turns, or over both at once between pretended hosts.
+//! Whatever fails prints the line that runs it again alone, such as `TEST_CASE="tcp 5
+//! 81985529216486895" cargo test --test random_cases`. `TEST_SEED` draws other cases, `TEST_CASES`
+//! says how many a group runs each way.
 
 #[path = "common/case.rs"]
 mod case;
@@ -40,7 +41,9 @@ fn group(comm: &mut Communicator, first: usize, lot: &mut Lot) -> Communicator {
     let mut shuffled: Vec<usize> = (0..RANKS).collect();
     (1..RANKS).for_each(|last| shuffled.swap(last, lot.below(last + 1)));
     let place = shuffled[comm.rank()];
-    comm.split(Some(u64::from(place < first)), place as i64).unwrap().expect("everybody has a group")
+    comm.split(Some(u64::from(place < first)), place as i64)
+        .unwrap()
+        .expect("everybody has a group")
 }
 
 /// A way of a group, and what its cases are drawn from.
@@ -87,7 +90,8 @@ struct Words<'a> {
 
 impl std::fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Case { collective, kind, op, lengths, in_place, algorithm, deterministic, .. } = self.case;
+        let Case { collective, kind, op, lengths, in_place, algorithm, deterministic, .. } =
+            self.case;
         let form = match lengths {
             Lengths::Even(_) if *in_place => "in-place",
             Lengths::Even(_) => "apart",
@@ -103,7 +107,8 @@ impl std::fmt::Display for Words<'_> {
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
     let Some(role) = role() else { return };
-    let (seed, cases) = (variable("TEST_SEED").unwrap_or(1), variable("TEST_CASES").unwrap_or(CASES));
+    let (seed, cases) =
+        (variable("TEST_SEED").unwrap_or(1), variable("TEST_CASES").unwrap_or(CASES));
     let mut comm = Communicator::from_env().unwrap();
     let mut lot = Lot(seed);
     for first in SPLITS {
@@ -141,8 +146,11 @@ fn ten_thousand_cases() {
 
 /// That nothing was left out.
 fn check_coverage(ended: &[Ended]) {
-    let cases: Vec<Vec<&str>> =
-        ended.iter().flat_map(|ended| ended.said("ran")).map(|words| words.split(' ').collect()).collect();
+    let cases: Vec<Vec<&str>> = ended
+        .iter()
+        .flat_map(|ended| ended.said("ran"))
+        .map(|words| words.split(' ').collect())
+        .collect();
     assert!(cases.len() >= 10_000, "only {} cases", cases.len());
     let drawn = |of: fn(&[&str]) -> String| {
         let mut counts: HashMap<String, usize> = HashMap::new();
@@ -162,7 +170,11 @@ fn check_coverage(ended: &[Ended]) {
     for kind in DataType::ALL {
         let able = ReduceOp::ALL.into_iter().filter(|op| op.supports(kind));
         for op in able.map(ReduceOp::name).chain(["premul-sum"]) {
-            assert!(types.contains_key(&format!("{} {op}", kind.name())), "{op} of {} was never drawn", kind.name());
+            assert!(
+                types.contains_key(&format!("{} {op}", kind.name())),
+                "{op} of {} was never drawn",
+                kind.name()
+            );
         }
     }
     let forms = drawn(|case| format!("{} {}", case[2], case[6]));

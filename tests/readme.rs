@@ -12,7 +12,8 @@ const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 fn holds(name: &str, found: &str) {
     let page = fs::read_to_string(README).unwrap();
     let mark = format!("<!-- {name} -->\n");
-    let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("the README has no mark {name}"));
+    let (before, rest) =
+        page.split_once(&mark).unwrap_or_else(|| panic!("the README has no mark {name}"));
     let (shown, after) = rest.split_once("<!-- end -->").unwrap();
     if std::env::var_os("UPDATE").is_some() {
         fs::write(README, format!("{before}{mark}{found}<!-- end -->{after}")).unwrap();
@@ -32,7 +33,8 @@ fn shows_what_the_code_prints() {
 fn lists_every_algorithm_with_what_it_can_do() {
     let page = fs::read_to_string(README).unwrap();
     for algorithm in Algorithm::ALL {
-        let names: Vec<_> = algorithm.collectives().iter().map(|collective| collective.name()).collect();
+        let names: Vec<_> =
+            algorithm.collectives().iter().map(|collective| collective.name()).collect();
         let row = format!("| `{algorithm}` | {} |", names.join(", "));
         assert!(page.contains(&row), "the README has no row that begins {row}");
     }
@@ -45,7 +47,11 @@ fn names_files_that_are_there() {
     list(root, &mut paths);
     for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(root.join(page)).unwrap();
-        let names = text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") || name.ends_with(".md"));
+        let names = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| name.ends_with(".rs") || name.ends_with(".md"));
         for name in names.filter(|name| !name.ends_with("yours.rs")) {
             assert!(paths.iter().any(|path| path.ends_with(name)), "{page}: `{name}` is not there");
         }

@@ -1,4 +1,5 @@
-//! Requests: calls under way while their caller does something else, between threads and between processes.
+//! Requests: calls under way while their caller does something else, between threads and between
+//! processes.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -22,8 +23,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Boards, streams, and both in one communicator.
 fn mixtures() -> [Local; 4] {
     let streams = Local::new(3).hosts(&[0, 1, 2]).stream_capacity(4096);
-    [Local::new(2), Local::new(4), streams, Local::new(5).hosts(&[0, 0, 1, 1, 1]).stream_capacity(1000)]
-        .map(|local| local.timeout(LIMIT))
+    [
+        Local::new(2),
+        Local::new(4),
+        streams,
+        Local::new(5).hosts(&[0, 0, 1, 1, 1]).stream_capacity(1000),
+    ]
+    .map(|local| local.timeout(LIMIT))
 }
 
 fn start_sum(comm: &mut Communicator, value: u64, count: usize) -> Request<Vec<u64>> {
@@ -38,17 +44,22 @@ fn several_are_in_flight_and_give_their_own_buffers_back() {
             let sizes = [1, 7, 100_000, 3, 20_000, 0, 512];
             let buffers: Vec<Vec<u64>> = sizes.iter().map(|count| vec![rank; *count]).collect();
             let places: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr()).collect();
-            let requests: Vec<_> = buffers.into_iter().map(|it| comm.start_all_reduce(it, ReduceOp::Sum)).collect();
+            let requests: Vec<_> =
+                buffers.into_iter().map(|it| comm.start_all_reduce(it, ReduceOp::Sum)).collect();
             // In no particular order.
             for (at, request) in requests.into_iter().enumerate().rev() {
                 let sum = request.wait().unwrap();
-                assert_eq!((sum.as_ptr(), &sum), (places[at], &vec![world * (world - 1) / 2; sizes[at]]));
+                assert_eq!(
+                    (sum.as_ptr(), &sum),
+                    (places[at], &vec![world * (world - 1) / 2; sizes[at]])
+                );
             }
         });
     }
 }
 
-/// Rank 0 never comes near the communicator until rank 1 has its result, which rank 0 has a part in.
+/// Rank 0 never comes near the communicator until rank 1 has its result, which rank 0 has a part
+/// in.
 fn overlaps(mut comm: Communicator, mut other: Communicator) {
     for _ in 0..3 {
         if comm.rank() == 0 {
@@ -110,7 +121,8 @@ fn a_blocking_call_comes_after_the_requests_before_it() {
         local.run(|mut comm| {
             let world = comm.world() as u64;
             for round in 0..20 {
-                let mut requests: Vec<_> = (0..4).map(|at| start_sum(&mut comm, at, 5000)).collect();
+                let mut requests: Vec<_> =
+                    (0..4).map(|at| start_sum(&mut comm, at, 5000)).collect();
                 let mut data = [round];
                 comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
                 assert_eq!(data, [round * world]);
@@ -189,7 +201,10 @@ fn settings_take_their_turn_without_waiting() {
         for algorithm in [Algorithm::Ring, Algorithm::OneShot, Algorithm::Tree] {
             comm.set_algorithm(Some(algorithm));
             comm.set_timeout(LIMIT);
-            assert_eq!((comm.timeout(), comm.rank() < comm.world(), comm.hosts()), (LIMIT, true, &[0, 0][..]));
+            assert_eq!(
+                (comm.timeout(), comm.rank() < comm.world(), comm.hosts()),
+                (LIMIT, true, &[0, 0][..])
+            );
             requests.push(start_sum(&mut comm, 1, 1000));
         }
         if comm.rank() == 0 {
@@ -200,7 +215,12 @@ fn settings_take_their_turn_without_waiting() {
         // Another algorithm on the other rank would be a mismatch.
         wait_all(requests).unwrap();
         assert_eq!(
-            comm.algorithm(maypole::collective::Collective::AllReduce, 1000, maypole::DataType::U64).unwrap(),
+            comm.algorithm(
+                maypole::collective::Collective::AllReduce,
+                1000,
+                maypole::DataType::U64
+            )
+            .unwrap(),
             Algorithm::Tree
         );
     });
@@ -216,7 +236,8 @@ fn a_world_of_one_needs_no_thread() {
     });
     assert_eq!(request.wait().unwrap(), [2.5]);
     let mut data = [7u8];
-    let sum = comm.scope(|scope| scope.start_all_reduce(&mut data, ReduceOp::Sum).wait().map(|sum| sum[0]));
+    let sum = comm
+        .scope(|scope| scope.start_all_reduce(&mut data, ReduceOp::Sum).wait().map(|sum| sum[0]));
     assert_eq!(sum.unwrap(), 7);
 }
 
@@ -253,15 +274,22 @@ fn random_mixes_of_blocking_calls_and_requests_agree_with_blocking_calls_alone()
                         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
                         assert_eq!(data, expected);
                     }
-                    1 => assert_eq!(comm.start_all_reduce(data, ReduceOp::Sum).wait().unwrap(), expected),
+                    1 => assert_eq!(
+                        comm.start_all_reduce(data, ReduceOp::Sum).wait().unwrap(),
+                        expected
+                    ),
                     2 => drop(comm.start_all_reduce(data, ReduceOp::Sum)),
                     _ => requests.push((comm.start_all_reduce(data, ReduceOp::Sum), expected)),
                 }
                 if mine.below(10) == 0 {
-                    requests.drain(..).for_each(|(request, expected)| assert_eq!(request.wait().unwrap(), expected));
+                    requests.drain(..).for_each(|(request, expected)| {
+                        assert_eq!(request.wait().unwrap(), expected)
+                    });
                 }
             }
-            requests.into_iter().for_each(|(request, expected)| assert_eq!(request.wait().unwrap(), expected));
+            requests
+                .into_iter()
+                .for_each(|(request, expected)| assert_eq!(request.wait().unwrap(), expected));
         });
     }
 }

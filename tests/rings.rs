@@ -1,7 +1,8 @@
-//! The ring search against machines that exist: their matrices, and the rings that other libraries chose on them.
+//! The ring search against machines that exist: their matrices, and the rings that other libraries
+//! chose on them.
 //!
-//! The samples lie beside the project, in `../shared/topologies`, or where `MAYPOLE_TOPOLOGIES` says; without them these
-//! tests say so and pass.
+//! The samples lie beside the project, in `../shared/topologies`, or where `MAYPOLE_TOPOLOGIES`
+//! says; without them these tests say so and pass.
 
 use maypole::topology::Class;
 use maypole::topology::rings::{bottleneck, hops, ring};
@@ -20,7 +21,8 @@ fn samples() -> Vec<(String, Value)> {
     paths.retain(|path| path.to_string_lossy().ends_with(".expect.json"));
     paths.sort();
     let read = |path: PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().trim_end_matches(".expect.json").to_owned();
+        let name =
+            path.file_name().unwrap().to_string_lossy().trim_end_matches(".expect.json").to_owned();
         (name, serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap())
     };
     paths.into_iter().map(read).collect()
@@ -51,14 +53,19 @@ fn links(expectation: &Value) -> Vec<Vec<Class>> {
 fn assert_is_ring(order: &[usize], count: usize) {
     let mut sorted = order.to_vec();
     sorted.sort_unstable();
-    assert!(sorted.iter().copied().eq(0..count), "{order:?} goes through each of {count} devices once");
+    assert!(
+        sorted.iter().copied().eq(0..count),
+        "{order:?} goes through each of {count} devices once"
+    );
 }
 
 #[test]
 fn every_machine_gets_the_ring_that_it_can_have() {
     let samples = samples();
     let mut checked = 0;
-    for (name, expectation) in samples.iter().filter(|(_, expectation)| !links(expectation).is_empty()) {
+    for (name, expectation) in
+        samples.iter().filter(|(_, expectation)| !links(expectation).is_empty())
+    {
         let links = links(expectation);
         let found = ring(&links);
         assert_is_ring(&found.order, links.len());
@@ -67,13 +74,18 @@ fn every_machine_gets_the_ring_that_it_can_have() {
         assert_eq!(found.bottleneck, expected, "{name}: {:?}", found.order);
         assert_eq!(bottleneck(&links, &found.order), expected, "{name}");
         if let Some(example) = expectation["ring_example"].as_array() {
-            let example: Vec<usize> = example.iter().map(|device| device.as_u64().unwrap() as usize).collect();
+            let example: Vec<usize> =
+                example.iter().map(|device| device.as_u64().unwrap() as usize).collect();
             let kinds = |order: &[usize]| {
                 let mut kinds: Vec<Class> = hops(order).map(|(a, b)| links[a][b]).collect();
                 kinds.sort_unstable();
                 kinds
             };
-            assert!(kinds(&found.order) >= kinds(&example), "{name}: {:?} is worse than {example:?}", found.order);
+            assert!(
+                kinds(&found.order) >= kinds(&example),
+                "{name}: {:?} is worse than {example:?}",
+                found.order
+            );
         }
         checked += 1;
     }
@@ -95,14 +107,21 @@ fn channels(log: &str) -> Vec<Vec<usize>> {
 #[test]
 fn rings_that_others_chose_are_matched_or_beaten() {
     let samples = samples();
-    let of = |number: usize| &samples.iter().find(|(name, _)| *name == format!("{number:03}")).expect("the sample").1;
-    for (name, expectation) in samples.iter().filter(|(_, expectation)| expectation["rings"].is_array()) {
+    let of = |number: usize| {
+        &samples.iter().find(|(name, _)| *name == format!("{number:03}")).expect("the sample").1
+    };
+    for (name, expectation) in
+        samples.iter().filter(|(_, expectation)| expectation["rings"].is_array())
+    {
         let theirs = channels(&log(name));
         let listed = expectation["rings"].as_array().unwrap();
         assert_eq!(theirs.len(), listed.len(), "{name}: channels");
         // What the machine is; without a matrix of its own, one GPU on each of two hosts.
         let matrix = expectation["topology_sample"].as_u64().and_then(|machine| {
-            samples.iter().find(|(name, _)| *name == format!("{machine:03}")).map(|(_, sample)| links(sample))
+            samples
+                .iter()
+                .find(|(name, _)| *name == format!("{machine:03}"))
+                .map(|(_, sample)| links(sample))
         });
         for theirs in theirs {
             let count = theirs.len();
@@ -112,7 +131,11 @@ fn rings_that_others_chose_are_matched_or_beaten() {
             );
             let ours = ring(&links);
             assert_is_ring(&ours.order, count);
-            assert!(ours.bottleneck >= bottleneck(&links, &theirs), "{name}: {:?} and {theirs:?}", ours.order);
+            assert!(
+                ours.bottleneck >= bottleneck(&links, &theirs),
+                "{name}: {:?} and {theirs:?}",
+                ours.order
+            );
         }
     }
     if !samples.is_empty() {
@@ -120,11 +143,13 @@ fn rings_that_others_chose_are_matched_or_beaten() {
     }
 }
 
-/// The log shows which pairs talk directly; all other pairs of a host are taken to be farther, as they were to RCCL.
+/// The log shows which pairs talk directly; all other pairs of a host are taken to be farther, as
+/// they were to RCCL.
 fn sixteen_dies_on_each_of_two_hosts(expectation: &Value) {
     let text = log("207");
-    let mut links: Vec<Vec<Class>> =
-        (0..32).map(|a| (0..32).map(|b| if a / 16 == b / 16 { Class::Phb } else { Class::Net }).collect()).collect();
+    let mut links: Vec<Vec<Class>> = (0..32)
+        .map(|a| (0..32).map(|b| if a / 16 == b / 16 { Class::Phb } else { Class::Net }).collect())
+        .collect();
     let mut direct = 0;
     for (a, b) in text.lines().filter_map(direct_pair) {
         (links[a][b], links[b][a]) = (Class::Xgmi(1), Class::Xgmi(1));
@@ -137,7 +162,8 @@ fn sixteen_dies_on_each_of_two_hosts(expectation: &Value) {
         let theirs: Vec<usize> =
             prefix.as_array().unwrap().iter().map(|rank| rank.as_u64().unwrap() as usize).collect();
         assert!(channels(&text).contains(&theirs), "the log's own words");
-        // Only its first twenty ranks were logged: a path, whose bottleneck no ring that contains it beats.
+        // Only its first twenty ranks were logged: a path, whose bottleneck no ring that contains
+        // it beats.
         let worst = theirs.windows(2).map(|pair| links[pair[0]][pair[1]]).min();
         assert!(ours.bottleneck >= worst, "{:?} and {theirs:?}", ours.order);
     }

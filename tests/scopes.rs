@@ -1,4 +1,5 @@
-//! Requests on slices of one flat buffer, groups at work at the same time, and deadlines of single calls.
+//! Requests on slices of one flat buffer, groups at work at the same time, and deadlines of single
+//! calls.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -54,7 +55,10 @@ fn buckets(mut comm: Communicator) {
     let mut twice = [1u8, 2];
     comm.scope(|scope| {
         let copied = scope.start_all_reduce_into(&*left, &mut *right, ReduceOp::Max);
-        assert_eq!(scope.start(&mut twice[..], |comm, it| comm.broadcast(it, 0)).wait().unwrap()[1], 2);
+        assert_eq!(
+            scope.start(&mut twice[..], |comm, it| comm.broadcast(it, 0)).wait().unwrap()[1],
+            2
+        );
         // A slice that was waited for is the caller's again.
         copied.wait().unwrap().1[0] += 1;
     });
@@ -79,7 +83,8 @@ fn slices_of_a_flat_buffer_in_processes() {
     World::new("buckets", 3).hosts(&[0, 1, 1]).start().succeed();
 }
 
-/// The body of rank 0's scope does not return before rank 1 has its result, which rank 0 has a part in.
+/// The body of rank 0's scope does not return before rank 1 has its result, which rank 0 has a part
+/// in.
 #[test]
 fn they_go_on_while_the_scope_computes() {
     for local in mixtures() {
@@ -133,7 +138,10 @@ fn a_panic_whose_requests_nobody_comes_to_fails_the_group() {
         let mut group = comm.duplicate().unwrap();
         if comm.rank() == 1 {
             let error = group.barrier().unwrap_err();
-            assert!(matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")), "{error}");
+            assert!(
+                matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")),
+                "{error}"
+            );
             return;
         }
         let mut data = [1u8; 8];
@@ -159,16 +167,26 @@ fn a_failure_within_a_scope_reaches_its_requests_and_later_calls() {
         }
         let mut data = flat(0);
         let errors: Vec<_> = comm.scope(|scope| {
-            let requests: Vec<_> = data.chunks_mut(5000).map(|it| scope.start_all_reduce(it, ReduceOp::Sum)).collect();
+            let requests: Vec<_> =
+                data.chunks_mut(5000).map(|it| scope.start_all_reduce(it, ReduceOp::Sum)).collect();
             requests.into_iter().map(|request| request.wait().unwrap_err()).collect()
         });
-        assert!(matches!(errors[0], Error::TimedOut { .. } | Error::PeerLost { .. }), "{}", errors[0]);
-        assert!(matches!(&errors[1], Error::Failed { first, .. } if *first == errors[0].to_string()), "{}", errors[1]);
+        assert!(
+            matches!(errors[0], Error::TimedOut { .. } | Error::PeerLost { .. }),
+            "{}",
+            errors[0]
+        );
+        assert!(
+            matches!(&errors[1], Error::Failed { first, .. } if *first == errors[0].to_string()),
+            "{}",
+            errors[1]
+        );
         assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
     });
 }
 
-/// Two groups of a rank, used from two threads; and what one leaves unread does not hold up the other.
+/// Two groups of a rank, used from two threads; and what one leaves unread does not hold up the
+/// other.
 fn groups(mut comm: Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let mut half = comm.split(Some(rank as u64 % 2), 0).unwrap().unwrap();
@@ -221,9 +239,13 @@ fn a_call_within_a_duration_ends_in_time() {
             }
             let short = Duration::from_millis(150);
             let since = Instant::now();
-            let error = comm.within(short).all_reduce(&mut [1.0f32; 5000], ReduceOp::Sum).unwrap_err();
+            let error =
+                comm.within(short).all_reduce(&mut [1.0f32; 5000], ReduceOp::Sum).unwrap_err();
             let took = since.elapsed();
-            assert!(matches!(&error, Error::TimedOut { after, rank: 0, .. } if *after == short), "{error}");
+            assert!(
+                matches!(&error, Error::TimedOut { after, rank: 0, .. } if *after == short),
+                "{error}"
+            );
             assert!(error.is_retryable() && took >= short && took < SOON, "{took:?}");
         });
     }

@@ -1,4 +1,5 @@
-//! Groups of ranks: by colour and key, of groups, at the same time as their parents, over other transports.
+//! Groups of ranks: by colour and key, of groups, at the same time as their parents, over other
+//! transports.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -20,7 +21,8 @@ fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
 fn by_parity(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let mut half = comm.split(Some(rank as u64 % 2), -(rank as i64)).unwrap().unwrap();
-    let members: Vec<u64> = (0..world as u64).rev().filter(|other| other % 2 == rank as u64 % 2).collect();
+    let members: Vec<u64> =
+        (0..world as u64).rev().filter(|other| other % 2 == rank as u64 % 2).collect();
     let me = members.iter().position(|it| *it == rank as u64).unwrap();
     assert_eq!((half.rank(), half.world()), (me, members.len()));
     let mut everybody = vec![0; members.len()];
@@ -34,7 +36,8 @@ fn by_key(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let mut same = comm.split(Some(u64::MAX), 7).unwrap().unwrap();
     assert_eq!((same.rank(), same.world()), (rank, world));
-    let mut last_first = comm.split(Some(0), if rank == 0 { i64::MAX } else { i64::MIN }).unwrap().unwrap();
+    let mut last_first =
+        comm.split(Some(0), if rank == 0 { i64::MAX } else { i64::MIN }).unwrap().unwrap();
     assert_eq!(last_first.rank(), if rank == 0 { world - 1 } else { rank - 1 });
     let mut data = [rank as u64];
     last_first.broadcast(&mut data, world - 1).unwrap();

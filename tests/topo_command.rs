@@ -15,7 +15,12 @@ fn topo(arguments: &[&str]) -> Output {
 fn on(text: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
     let command = command.args(["topo", "--file", "-"]).args(arguments);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -39,7 +44,10 @@ fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(2), &json!(1)));
     assert_eq!(found["links"], json!([["X", "PHB"], ["PHB", "X"]]));
     assert_eq!(found["nvlinks"], json!([[0, 0], [0, 0]]));
-    assert_eq!(found["nearest_nics"], json!([{ "class": "SOC", "nics": [0] }, { "class": "PHB", "nics": [0] }]));
+    assert_eq!(
+        found["nearest_nics"],
+        json!([{ "class": "SOC", "nics": [0] }, { "class": "PHB", "nics": [0] }])
+    );
     assert_eq!(found["ring"], json!({ "bottleneck": "PHB", "order": [0, 1] }));
     assert_eq!(found["rings"], json!([[0, 1]]));
     assert_eq!(found["trees"], json!([{ "parents": [null, 0] }, { "parents": [1, null] }]));
@@ -49,7 +57,8 @@ fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
     assert!(pair["refused"][0]["reason"].as_str().unwrap().contains("no library"));
     let table = text(&on(OLD, &[]));
     assert!(
-        table.contains("GPU0    X       PHB     SOC\n") && table.contains("SOC   the link between sockets"),
+        table.contains("GPU0    X       PHB     SOC\n")
+            && table.contains("SOC   the link between sockets"),
         "{table}"
     );
 }
@@ -58,7 +67,10 @@ fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
 fn a_made_up_cluster_is_predicted_beside_what_others_measured() {
     let found = object(&topo(&["--cluster", "dgx-a100", "--json", "--bytes", "16G"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(8), &json!(8)));
-    assert_eq!((&found["nvlinks"][0][7], &found["ring"]["bottleneck"]), (&json!(12), &json!("NV12")));
+    assert_eq!(
+        (&found["nvlinks"][0][7], &found["ring"]["bottleneck"]),
+        (&json!(12), &json!("NV12"))
+    );
     assert_eq!(found["nearest_nics"][3], json!({ "class": "PIX", "nics": [2, 3] }));
     let predicted = found["predicted"].as_array().unwrap();
     let row = predicted.iter().find(|row| row["collective"] == "all-reduce").unwrap();
@@ -73,13 +85,26 @@ fn hosts_apart_use_tcp_and_say_why() {
     let found = object(&topo(&["--cluster", "2xcpu:2x1", "--json"]));
     assert_eq!((&found["gpus"], &found["links"]), (&json!(0), &json!([])));
     let pairs = found["pairs"].as_array().unwrap();
-    let pair = |a: usize, b: usize| pairs.iter().find(|pair| pair["ranks"] == json!([a, b])).unwrap();
-    assert_eq!((&pair(0, 1)["transport"], &pair(1, 2)["transport"]), (&json!("shm"), &json!("tcp")));
-    let refused: Vec<_> = pair(1, 2)["refused"].as_array().unwrap().iter().map(|it| it["transport"].clone()).collect();
+    let pair =
+        |a: usize, b: usize| pairs.iter().find(|pair| pair["ranks"] == json!([a, b])).unwrap();
+    assert_eq!(
+        (&pair(0, 1)["transport"], &pair(1, 2)["transport"]),
+        (&json!("shm"), &json!("tcp"))
+    );
+    let refused: Vec<_> = pair(1, 2)["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["transport"].clone())
+        .collect();
     assert_eq!(refused, ["cuda", "shm", "ib"]);
     assert_eq!(pair(0, 3)["refused"][1]["reason"], "on another host");
     let table = text(&topo(&["--cluster", "2xcpu:2x1"]));
-    assert!(table.contains("transport shm   ranks 0-1 2-3\n") && table.contains("not shm: on another host"), "{table}");
+    assert!(
+        table.contains("transport shm   ranks 0-1 2-3\n")
+            && table.contains("not shm: on another host"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -95,12 +120,18 @@ fn what_is_not_understood_is_refused_with_the_place() {
     let output = on(&OLD.replace("PHB\tSOC", "PHB\tSEA"), &["--json"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("line 2, column 14") && error.contains("SEA") && error.contains("PHB"), "{error}");
+    assert!(
+        error.contains("line 2, column 14") && error.contains("SEA") && error.contains("PHB"),
+        "{error}"
+    );
     let output = on("<system>\n<cpu>\n<pci/></cpu></system>", &[]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("line 3, column 1") && error.contains("busid"), "{error}");
     let unknown = topo(&["--cluster", "dgx-9"]);
-    assert!(!unknown.status.success() && String::from_utf8(unknown.stderr).unwrap().contains("dgx-a100"));
+    assert!(
+        !unknown.status.success()
+            && String::from_utf8(unknown.stderr).unwrap().contains("dgx-a100")
+    );
 }
 
 #[test]
@@ -127,7 +158,9 @@ fn a_picture_shows_every_device_and_ring() {
         }
         let hops = picture.matches("marker-end").count();
         assert_eq!(hops, rings * 8, "{cluster}");
-        for number in picture.split("=\"").filter_map(|rest| rest.split('"').next()?.parse::<f64>().ok()) {
+        for number in
+            picture.split("=\"").filter_map(|rest| rest.split('"').next()?.parse::<f64>().ok())
+        {
             assert!((-1.0..4000.0).contains(&number), "{cluster}: {number} is out of the picture");
         }
     }
@@ -143,7 +176,8 @@ fn every_sample_has_the_ring_that_is_expected_of_it() {
         eprintln!("SKIPPED: no samples at {}", folder.display());
         return;
     };
-    let is_sample = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "txt" || kind == "xml");
+    let is_sample =
+        |path: &PathBuf| path.extension().is_some_and(|kind| kind == "txt" || kind == "xml");
     let mut samples = 0;
     for path in entries.map(|entry| entry.unwrap().path()).filter(is_sample) {
         let number = path.file_name().unwrap().to_str().unwrap()[..3].to_owned();

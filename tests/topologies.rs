@@ -1,7 +1,8 @@
-//! What is built from a topology is right: every schedule is proved, on every cluster, whatever joins its rails.
+//! What is built from a topology is right: every schedule is proved, on every cluster, whatever
+//! joins its rails.
 //!
-//! Matrices of machines that exist lie beside the project, in `../shared/topologies`, or where `MAYPOLE_TOPOLOGIES` says;
-//! without them their test says so and passes.
+//! Matrices of machines that exist lie beside the project, in `../shared/topologies`, or where
+//! `MAYPOLE_TOPOLOGIES` says; without them their test says so and passes.
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
@@ -19,10 +20,11 @@ use maypole::verify::verify;
 use std::path::PathBuf;
 
 fn shapes() -> Vec<Shape> {
-    let across = [Algorithm::Ring, Algorithm::DoubleTree, Algorithm::HalvingDoubling, Algorithm::TwoShot];
-    let levels = [Algorithm::Ring, Algorithm::Linear]
-        .into_iter()
-        .flat_map(|local| across.into_iter().map(move |across| Shape::Levels(Levels { local, across })));
+    let across =
+        [Algorithm::Ring, Algorithm::DoubleTree, Algorithm::HalvingDoubling, Algorithm::TwoShot];
+    let levels = [Algorithm::Ring, Algorithm::Linear].into_iter().flat_map(|local| {
+        across.into_iter().map(move |across| Shape::Levels(Levels { local, across }))
+    });
     Algorithm::ALL.into_iter().map(Shape::Flat).chain(levels).collect()
 }
 
@@ -32,8 +34,9 @@ fn prove(cluster: &Topology, name: &str) -> usize {
     let mut proved = 0;
     for shape in shapes() {
         for collective in Collective::all(hosts.len() - 1) {
-            let all: Option<Vec<Schedule>> =
-                (0..hosts.len()).map(|rank| schedule(collective, &lanes, &hosts, rank, shape)).collect();
+            let all: Option<Vec<Schedule>> = (0..hosts.len())
+                .map(|rank| schedule(collective, &lanes, &hosts, rank, shape))
+                .collect();
             let Some(all) = all else { continue };
             let proof = verify(collective, &all, Placement::Apart);
             proof.unwrap_or_else(|flaw| panic!("{name}, {shape}, {collective:?}: {flaw}"));
@@ -45,7 +48,16 @@ fn prove(cluster: &Topology, name: &str) -> usize {
 
 #[test]
 fn everything_that_is_built_is_proved() {
-    for name in ["dgx-a100", "mi300x", "pcie-phb", "cpu:3x2", "2xdgx-a100", "3xpcie-phb", "4xcpu:2x1", "3xmi300x"] {
+    for name in [
+        "dgx-a100",
+        "mi300x",
+        "pcie-phb",
+        "cpu:3x2",
+        "2xdgx-a100",
+        "3xpcie-phb",
+        "4xcpu:2x1",
+        "3xmi300x",
+    ] {
         for fabric in [Fabric::Flat, Fabric::IsolatedRails] {
             let cluster = named(name, fabric).unwrap();
             let proved = prove(&cluster, name);
@@ -77,9 +89,14 @@ fn matrices() -> Vec<(String, Vec<Vec<Class>>)> {
     let paths = entries.map(|entry| entry.unwrap().path());
     let expectations = paths.filter(|path| path.to_string_lossy().ends_with(".expect.json"));
     let read = |path: PathBuf| {
-        let sample: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let sample: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let row = |row: &serde_json::Value| {
-            row.as_array().unwrap().iter().map(|class| class.as_str().unwrap().parse().unwrap()).collect()
+            row.as_array()
+                .unwrap()
+                .iter()
+                .map(|class| class.as_str().unwrap().parse().unwrap())
+                .collect()
         };
         let links = sample["links"].as_array().map(|rows| rows.iter().map(row).collect());
         (path.display().to_string(), links.unwrap_or_default())
@@ -97,7 +114,11 @@ fn matrices_become_hosts_with_rings_as_good() {
         let host = host(&devices, &classes, &Rates::of(Generation::Hopper, Processor::Intel));
         for (a, b) in (0..classes.len()).flat_map(|a| (0..classes.len()).map(move |b| (a, b))) {
             let class = host.path(a, b).unwrap().class;
-            assert!(class >= classes[a][b], "{name}: {a} and {b} are {class}, not {}", classes[a][b]);
+            assert!(
+                class >= classes[a][b],
+                "{name}: {a} and {b} are {class}, not {}",
+                classes[a][b]
+            );
             pairs += 1;
             same += usize::from(class == classes[a][b]);
         }
@@ -106,12 +127,19 @@ fn matrices_become_hosts_with_rings_as_good() {
             let worst = rings::bottleneck(&classes, &lane.order);
             // Rings of direct links share them: each has at least one of a bond.
             let direct = worst.is_some_and(|worst| worst > Class::Pix);
-            assert!(worst >= ring(&classes).bottleneck || direct, "{name}: {:?} has {worst:?}", lane.order);
+            assert!(
+                worst >= ring(&classes).bottleneck || direct,
+                "{name}: {:?} has {worst:?}",
+                lane.order
+            );
         }
         let hosts = vec![0; classes.len()];
-        let build = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring));
+        let build = |rank| {
+            schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring))
+        };
         let all: Vec<Schedule> = (0..classes.len()).map(|rank| build(rank).unwrap()).collect();
-        verify(Collective::AllReduce, &all, Placement::InPlace).unwrap_or_else(|flaw| panic!("{name}: {flaw}"));
+        verify(Collective::AllReduce, &all, Placement::InPlace)
+            .unwrap_or_else(|flaw| panic!("{name}: {flaw}"));
     }
     println!("{same} of {pairs} pairs are as near as they were said to be, the others nearer");
     assert!(same * 100 >= pairs * 95);

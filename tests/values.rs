@@ -26,7 +26,9 @@ fn setting(lot: &mut Lot) -> Setting {
         0 => Setting::Off,
         1 => Setting::Rate(lot.draw() as f64),
         2 => Setting::Layers((0..lot.below(300)).map(|_| (lot.draw() as u16, word(lot))).collect()),
-        _ => Setting::Table((0..lot.below(300)).map(|_| (word(lot), Some(lot.draw() as i64))).collect()),
+        _ => Setting::Table(
+            (0..lot.below(300)).map(|_| (word(lot), Some(lot.draw() as i64))).collect(),
+        ),
     }
 }
 
@@ -42,7 +44,9 @@ impl Serialize for Unwritable {
 
 fn bytes(comm: &mut Communicator) {
     let mut lot = Lot(5);
-    for (nth, len) in [0, 1, 39, 40, 41, 64, 65, 1000, 70_000, (3 << 20) + 1].into_iter().enumerate() {
+    for (nth, len) in
+        [0, 1, 39, 40, 41, 64, 65, 1000, 70_000, (3 << 20) + 1].into_iter().enumerate()
+    {
         let root = nth % comm.world();
         let all: Vec<u8> = (0..len).map(|_| lot.draw() as u8).collect();
         // What others have does not matter.
@@ -76,7 +80,11 @@ fn of_type<T>(result: Result<T, Error>) -> Error {
 fn wrong(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
     let error = of_type(comm.broadcast_value::<u8>(None, 0));
-    let why = if rank == 0 { "the root brings no value" } else { "rank 0 brings nothing that could be written down" };
+    let why = if rank == 0 {
+        "the root brings no value"
+    } else {
+        "rank 0 brings nothing that could be written down"
+    };
     assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: {why}"));
 
     let error = of_type(comm.broadcast_value((rank == 0).then_some(Unwritable), 0));
@@ -98,7 +106,10 @@ fn wrong(comm: &mut Communicator) {
         let why = "brings what is no value of the type asked for: 6 of its 7 bytes are left over";
         assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: rank 0 {why}"));
         let error = of_type(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
-        assert!(matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("no value of the type")), "{error}");
+        assert!(
+            matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("no value of the type")),
+            "{error}"
+        );
     }
     comm.barrier().unwrap();
 }

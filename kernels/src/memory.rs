@@ -1,11 +1,12 @@
 //! Handles to bytes that several parties may touch at once.
 //!
-//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered memory: to an executor they
-//! are all *views*. A [`View`] may be read, a [`ViewMut`] may be read and written, both may be copied freely and may
-//! overlap one another, and no reference to the bytes behind them is ever made. So what the type system cannot promise
-//! about shared memory (that nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
-//! behaviour in safe code. The price is that bytes are touched only here, in the folds of this crate, and in the
-//! transports.
+//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered memory:
+//! to an executor they are all *views*. A [`View`] may be read, a [`ViewMut`] may be read and
+//! written, both may be copied freely and may overlap one another, and no reference to the bytes
+//! behind them is ever made. So what the type system cannot promise about shared memory (that
+//! nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
+//! behaviour in safe code. The price is that bytes are touched only here, in the folds of this
+//! crate, and in the transports.
 
 use bytemuck::Pod;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -29,7 +30,8 @@ pub struct View<'a> {
     lives: PhantomData<&'a Cell<u8>>,
 }
 
-/// Bytes that may be read and written while `'a` lasts. Like a slice of [`Cell`]s: copies may overlap.
+/// Bytes that may be read and written while `'a` lasts. Like a slice of [`Cell`]s: copies may
+/// overlap.
 ///
 /// ```
 /// use maypole_kernels::ViewMut;
@@ -44,7 +46,8 @@ pub struct ViewMut<'a>(View<'a>);
 
 impl<'a> View<'a> {
     /// No bytes.
-    pub const EMPTY: View<'static> = View { start: NonNull::dangling(), len: 0, lives: PhantomData };
+    pub const EMPTY: View<'static> =
+        View { start: NonNull::dangling(), len: 0, lives: PhantomData };
 
     /// The bytes of `slice`.
     #[inline]
@@ -55,8 +58,8 @@ impl<'a> View<'a> {
     /// Wraps raw memory.
     ///
     /// # Safety
-    /// `start..start + len` stays mapped and readable while `'a` lasts, and no Rust reference that forbids shared
-    /// access to it is alive meanwhile.
+    /// `start..start + len` stays mapped and readable while `'a` lasts, and no Rust reference that
+    /// forbids shared access to it is alive meanwhile.
     #[inline]
     pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, lives: PhantomData }
@@ -87,7 +90,11 @@ impl<'a> View<'a> {
     #[inline]
     pub fn slice(self, offset: usize, len: usize) -> Self {
         let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len), "bytes {offset}+{len} of a view of {}", self.len);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "bytes {offset}+{len} of a view of {}",
+            self.len
+        );
         // SAFETY: the assertion keeps the result within the allocation that `self` covers.
         Self { start: unsafe { self.start.add(offset) }, len, lives: PhantomData }
     }
@@ -187,8 +194,8 @@ impl<'a> ViewMut<'a> {
     }
 }
 
-/// Copies `len` bytes, which may overlap. Up to 32 go in two overlapping pieces, which is no slower than the C library
-/// is at best; above that its wider registers win.
+/// Copies `len` bytes, which may overlap. Up to 32 go in two overlapping pieces, which is no slower
+/// than the C library is at best; above that its wider registers win.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, `to` as many writable ones.
@@ -203,7 +210,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let last = len - size_of::<T>();
         // SAFETY: both pieces lie within the `len` bytes.
         unsafe {
-            let (low, high) = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
+            let (low, high) =
+                (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
             to.cast::<T>().write_unaligned(low);
             to.add(last).cast::<T>().write_unaligned(high);
         }
@@ -222,8 +230,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]: scratch space, and boards of ranks that are
-/// threads of one process.
+/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]: scratch space, and boards of
+/// ranks that are threads of one process.
 ///
 /// ```
 /// use maypole_kernels::Region;
@@ -238,9 +246,11 @@ pub struct Region {
     len: usize,
 }
 
-// SAFETY: a `Region` owns its bytes and makes no reference to them; views are bounded by a borrow of it.
+// SAFETY: a `Region` owns its bytes and makes no reference to them; views are bounded by a borrow
+// of it.
 unsafe impl Send for Region {}
-// SAFETY: the only access is through views, whose reads and writes assume nothing about other accesses (module docs).
+// SAFETY: the only access is through views, whose reads and writes assume nothing about other
+// accesses (module docs).
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -278,7 +288,8 @@ impl Region {
     /// All bytes.
     #[inline]
     pub fn view(&self) -> ViewMut<'_> {
-        // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to its bytes.
+        // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to its
+        // bytes.
         unsafe { ViewMut::from_raw(self.start, self.len) }
     }
 }
@@ -330,7 +341,9 @@ mod tests {
     #[test]
     fn short_copies_move_every_byte_and_no_other() {
         for len in 0..=130 {
-            for (from, to) in [(100, 300), (100, 101), (101, 100), (100, 108), (110, 100), (100, 100), (133, 100)] {
+            for (from, to) in
+                [(100, 300), (100, 101), (101, 100), (100, 108), (110, 100), (100, 100), (133, 100)]
+            {
                 let before: Vec<u8> = (0..500u32).map(|at| (at * 7 % 251) as u8).collect();
                 let (mut bytes, mut expected) = (before.clone(), before);
                 expected.copy_within(from..from + len, to);

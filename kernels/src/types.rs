@@ -76,9 +76,10 @@ impl DataType {
 
 /// How two elements become one.
 ///
-/// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on floats: a NaN on either
-/// side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in f32 and rounded once (to nearest, ties to
-/// even) per binary step. `And`, `Or` and `Xor` are bitwise, and for integers only.
+/// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on
+/// floats: a NaN on either side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in
+/// f32 and rounded once (to nearest, ties to even) per binary step. `And`, `Or` and `Xor` are
+/// bitwise, and for integers only.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum BinaryOp {
@@ -93,7 +94,8 @@ pub enum BinaryOp {
 
 impl BinaryOp {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 7] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
+    pub const ALL: [Self; 7] =
+        [Self::Sum, Self::Product, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
 
     /// True if elements of `kind` can be combined so.
     ///
@@ -115,8 +117,8 @@ pub struct Scalar {
 }
 
 impl Scalar {
-    /// `value` as an element of `kind`: floats round once, to nearest, ties to even; integers must hold it exactly, else
-    /// there is none.
+    /// `value` as an element of `kind`: floats round once, to nearest, ties to even; integers must
+    /// hold it exactly, else there is none.
     ///
     /// ```
     /// use maypole_kernels::{DataType, Scalar};
@@ -131,7 +133,8 @@ impl Scalar {
         }
         macro_rules! integer {
             ($type:ty) => {{
-                // The cast saturates, and the way back may round up to the first number that is too large.
+                // The cast saturates, and the way back may round up to the first number that is too
+                // large.
                 let whole = value as $type;
                 let exact = whole as f64 == value && whole as i128 == value as i128;
                 exact.then(|| padded(whole.to_ne_bytes()))

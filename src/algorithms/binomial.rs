@@ -1,7 +1,8 @@
 //! Binomial tree: in every round, each rank that has the message gives it to one that has not.
 //!
-//! Counted from the root, rank `v`'s parent is `v` without its lowest set bit, and the subtree of `v` is the range that
-//! begins at `v` and is as long as that bit. Broadcast sends to the biggest subtree first.
+//! Counted from the root, rank `v`'s parent is `v` without its lowest set bit, and the subtree of
+//! `v` is the range that begins at `v` and is as long as that bit. Broadcast sends to the biggest
+//! subtree first.
 //!
 //! ```text
 //! binomial broadcast, n = 4
@@ -11,12 +12,14 @@
 //! 2                                             out0 <-2
 //! ```
 //!
-//! **Cost**: ceil(lg n) steps. Broadcast and reduce lg n (a + S b); the root alone sends, or receives, lg n S bytes.
+//! **Cost**: ceil(lg n) steps. Broadcast and reduce lg n (a + S b); the root alone sends, or
+//! receives, lg n S bytes.
 //!
-//! **Why**: the fewest steps that one message at a time can do. For small vectors; large ones want the chain.
+//! **Why**: the fewest steps that one message at a time can do. For small vectors; large ones want
+//! the chain.
 //!
-//! Reduce is broadcast backwards. A rank adds its children behind its own, the nearest first, so that from root 0 the
-//! ranks meet in their order.
+//! Reduce is broadcast backwards. A rank adds its children behind its own, the nearest first, so
+//! that from root 0 the ranks meet in their order.
 //!
 //! # Gather and scatter
 //!
@@ -34,11 +37,11 @@
 //!
 //! **Cost**: lg n a + (n-1)/n S b.
 //!
-//! **Why**: small blocks; with large ones the root itself ([`Linear`](super::Algorithm::Linear)) saves every inner rank
-//! from carrying others' blocks.
+//! **Why**: small blocks; with large ones the root itself ([`Linear`](super::Algorithm::Linear))
+//! saves every inner rank from carrying others' blocks.
 //!
-//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-//! IJHPCA 2005, section 4.
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+//! operations in MPICH", IJHPCA 2005, section 4.
 
 use super::Collective;
 use crate::schedule::{Schedule, Step, input, output, scratch};
@@ -100,7 +103,8 @@ impl Node {
         } else {
             Step::Recv { into: output(0), from: self.parent() }
         };
-        let sends = self.children().rev().map(|child| Step::Send { from: output(0), to: self.rank(child) });
+        let sends =
+            self.children().rev().map(|child| Step::Send { from: output(0), to: self.rank(child) });
         std::iter::once(first).chain(sends).collect()
     }
 
@@ -110,7 +114,9 @@ impl Node {
         }
         let sum = if self.is_root() { output(0) } else { scratch(0) };
         let mut steps = vec![Step::Copy { from: input(0), into: sum }];
-        steps.extend(self.children().map(|child| Step::RecvReduce { into: sum, from: self.rank(child) }));
+        steps.extend(
+            self.children().map(|child| Step::RecvReduce { into: sum, from: self.rank(child) }),
+        );
         if !self.is_root() {
             steps.push(Step::Send { from: sum, to: self.parent() });
         }
@@ -119,28 +125,44 @@ impl Node {
 
     fn gather(&self) -> Vec<Step> {
         let own = self.rank(self.place);
-        let room = |place| if self.is_root() { output(self.rank(place)) } else { scratch(self.rank(place)) };
-        let children = self.children().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
-        let receives = children.map(|(child, place)| Step::Recv { into: room(place), from: self.rank(child) });
+        let room = |place| {
+            if self.is_root() { output(self.rank(place)) } else { scratch(self.rank(place)) }
+        };
+        let children =
+            self.children().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
+        let receives =
+            children.map(|(child, place)| Step::Recv { into: room(place), from: self.rank(child) });
         if self.is_root() {
-            return std::iter::once(Step::Copy { from: input(own), into: output(own) }).chain(receives).collect();
+            return std::iter::once(Step::Copy { from: input(own), into: output(own) })
+                .chain(receives)
+                .collect();
         }
         let block = |place| if place == self.place { input(own) } else { room(place) };
-        let sends = self.subtree(self.place).map(|place| Step::Send { from: block(place), to: self.parent() });
+        let sends = self
+            .subtree(self.place)
+            .map(|place| Step::Send { from: block(place), to: self.parent() });
         receives.chain(sends).collect()
     }
 
     fn scatter(&self) -> Vec<Step> {
         let own = self.rank(self.place);
-        let block = |place| if self.is_root() { input(self.rank(place)) } else { scratch(self.rank(place)) };
+        let block = |place| {
+            if self.is_root() { input(self.rank(place)) } else { scratch(self.rank(place)) }
+        };
         let mine = |place| if place == self.place { output(own) } else { block(place) };
         let receive = |place| Step::Recv { into: mine(place), from: self.parent() };
         let first: Vec<Step> = match self.is_root() {
             true => Vec::new(),
             false => self.subtree(self.place).map(receive).collect(),
         };
-        let children = self.children().rev().flat_map(|child| self.subtree(child).map(move |place| (child, place)));
-        let send = |(child, place): (usize, usize)| Step::Send { from: block(place), to: self.rank(child) };
+        let children = self
+            .children()
+            .rev()
+            .flat_map(|child| self.subtree(child).map(move |place| (child, place)));
+        let send = |(child, place): (usize, usize)| Step::Send {
+            from: block(place),
+            to: self.rank(child),
+        };
         let last = self.is_root().then_some(Step::Copy { from: input(own), into: output(own) });
         first.into_iter().chain(children.map(send)).chain(last).collect()
     }

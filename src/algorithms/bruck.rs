@@ -9,18 +9,19 @@
 //! 2    out2,3 <-2     out3,0 <-3     out0,1 <-0     out1,2 <-1
 //! ```
 //!
-//! In round `i`, each rank sends all the blocks it has, at most as many as are missing, to the rank 2^i before it, and
-//! so has twice as many: its own and those of the ranks after it.
+//! In round `i`, each rank sends all the blocks it has, at most as many as are missing, to the rank
+//! 2^i before it, and so has twice as many: its own and those of the ranks after it.
 //!
 //! **Cost**: ceil(lg n) a + (n-1)/n S b for every n: blocks that travel together are one message.
 //!
-//! **Why**: the fewest steps and the fewest bytes; small and middle blocks in worlds of any size. Schedules name blocks,
-//! so nothing is rotated in the end, as it is where blocks are counted from the rank that holds them.
+//! **Why**: the fewest steps and the fewest bytes; small and middle blocks in worlds of any size.
+//! Schedules name blocks, so nothing is rotated in the end, as it is where blocks are counted from
+//! the rank that holds them.
 //!
 //! # All-to-all
 //!
-//! A block for the rank `d` after its own travels by the bits of `d`: in round `i` if bit `i` is set, over scratch of the
-//! ranks between.
+//! A block for the rank `d` after its own travels by the bits of `d`: in round `i` if bit `i` is
+//! set, over scratch of the ranks between.
 //!
 //! ```text
 //! bruck all_to_all, n = 4
@@ -36,11 +37,11 @@
 //!
 //! **Cost**: ceil(lg n) a + S/2 lg n b for a power of two (S: all blocks of a rank).
 //!
-//! **Why**: tiny blocks in big worlds: lg n messages instead of n-1, for which each byte travels lg n / 2 times. All
-//! blocks must be equally long, because they share scratch.
+//! **Why**: tiny blocks in big worlds: lg n messages instead of n-1, for which each byte travels lg
+//! n / 2 times. All blocks must be equally long, because they share scratch.
 //!
-//! **Source**: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient algorithms for all-to-all
-//! communications in multiport message-passing systems", IEEE TPDS 1997.
+//! **Source**: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient algorithms for
+//! all-to-all communications in multiport message-passing systems", IEEE TPDS 1997.
 
 use super::{Collective, receive, send};
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
@@ -63,7 +64,8 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 
 /// 1, 2, 4 ... below `world`.
 fn distances(world: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1), |distance| Some(distance * 2)).take_while(move |&distance| distance < world)
+    std::iter::successors(Some(1), |distance| Some(distance * 2))
+        .take_while(move |&distance| distance < world)
 }
 
 fn all_gather(world: usize, rank: usize) -> Schedule {
@@ -82,15 +84,19 @@ fn all_to_all(world: usize, rank: usize) -> Schedule {
     for distance in distances(world) {
         let (to, from) = ((rank + distance) % world, (rank + world - distance) % world);
         let moving = (1..world).filter(|way| way & distance != 0);
-        steps.extend(moving.clone().map(|way| Step::Send { from: place(world, rank, way, way & (distance - 1)), to }));
+        steps.extend(
+            moving
+                .clone()
+                .map(|way| Step::Send { from: place(world, rank, way, way & (distance - 1)), to }),
+        );
         let arrived = |way: usize| place(world, rank, way, way & (2 * distance - 1));
         steps.extend(moving.map(|way| Step::Recv { into: arrived(way), from }));
     }
     Schedule::new(world, steps)
 }
 
-/// Where `rank` keeps the block that has `way` to go in all and has gone `gone`. Two rows of scratch take turns: what is
-/// being sent cannot be overwritten by what arrives in the same round.
+/// Where `rank` keeps the block that has `way` to go in all and has gone `gone`. Two rows of
+/// scratch take turns: what is being sent cannot be overwritten by what arrives in the same round.
 fn place(world: usize, rank: usize, way: usize, gone: usize) -> Span {
     match gone.count_ones() as usize {
         0 => input((rank + way) % world),

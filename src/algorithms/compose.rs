@@ -1,9 +1,10 @@
-//! Schedules made of schedules: one after the other, between some of the ranks, about some of the chunks.
+//! Schedules made of schedules: one after the other, between some of the ranks, about some of the
+//! chunks.
 //!
-//! A [`Part`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its chunk `c` is all of
-//! `chunks[c]`, and its input and output lie in a [`Room`] of the whole. What is proved of a part stays true in a whole
-//! that runs its parts one after the other: sends do not wait, links keep their order, and so everybody's first part
-//! completes, then everybody's second.
+//! A [`Part`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its
+//! chunk `c` is all of `chunks[c]`, and its input and output lie in a [`Room`] of the whole. What
+//! is proved of a part stays true in a whole that runs its parts one after the other: sends do not
+//! wait, links keep their order, and so everybody's first part completes, then everybody's second.
 
 use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
 
@@ -49,7 +50,10 @@ impl Composer {
         let rows = part.schedule.scratch.div_ceil(part.schedule.chunks);
         for &step in &part.schedule.steps {
             let spans = step.reads().chain(step.writes());
-            let chunk = spans.map(|span| span.chunk % part.schedule.chunks).next().expect("a step has a span");
+            let chunk = spans
+                .map(|span| span.chunk % part.schedule.chunks)
+                .next()
+                .expect("a step has a span");
             let steps = (0..part.chunks[chunk].len()).map(|nth| self.translate(part, step, nth));
             let moves = |step: &Step| !matches!(step, Step::Copy { from, into } if from == into);
             let steps: Vec<Step> = steps.filter(moves).collect();
@@ -65,7 +69,9 @@ impl Composer {
         match step {
             Step::Send { from, to } => Step::Send { from: place(from), to: rank(to) },
             Step::Recv { into, from } => Step::Recv { into: place(into), from: rank(from) },
-            Step::RecvReduce { into, from } => Step::RecvReduce { into: place(into), from: rank(from) },
+            Step::RecvReduce { into, from } => {
+                Step::RecvReduce { into: place(into), from: rank(from) }
+            }
             Step::Copy { from, into } => Step::Copy { from: place(from), into: place(into) },
             Step::Reduce { from, into } => Step::Reduce { from: place(from), into: place(into) },
         }

@@ -13,11 +13,13 @@
 //!
 //! **Cost**: one step, (n-1) S bytes a rank: a + (n-1) S b.
 //!
-//! **Why**: nothing waits twice. The fastest for small vectors, and where ranks share memory one publication serves all.
+//! **Why**: nothing waits twice. The fastest for small vectors, and where ranks share memory one
+//! publication serves all.
 //!
 //! # Two shots
 //!
-//! Reduce-scatter, then all-gather: rank `c` combines everybody's chunk `c` in rank order and sends it to everybody.
+//! Reduce-scatter, then all-gather: rank `c` combines everybody's chunk `c` in rank order and sends
+//! it to everybody.
 //!
 //! ```text
 //! two-shot all_reduce, n = 4
@@ -33,7 +35,8 @@
 //!
 //! **Cost**: two steps, 2 (n-1)/n S bytes a rank: 2 a + 2 (n-1)/n S b.
 //!
-//! **Why**: as few bytes as a ring in two steps, wherever all pairs are equally near: a switch, or one host's memory.
+//! **Why**: as few bytes as a ring in two steps, wherever all pairs are equally near: a switch, or
+//! one host's memory.
 //!
 //! # Blocks
 //!
@@ -60,12 +63,13 @@
 //!
 //! **Cost**: n-1 messages and (n-1)/n S bytes a rank, none waiting for another: a + (n-1)/n S b.
 //!
-//! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same time. The result of the
-//! reduce-scatter is the plain loop over the ranks, bit by bit, and blocks may have any lengths.
+//! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same
+//! time. The result of the reduce-scatter is the plain loop over the ranks, bit by bit, and blocks
+//! may have any lengths.
 //!
-//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-//! IJHPCA 2005 (the direct forms as the baseline of each section); one and two shots by these names are what
-//! shared-memory and switched-accelerator libraries call them.
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+//! operations in MPICH", IJHPCA 2005 (the direct forms as the baseline of each section); one and
+//! two shots by these names are what shared-memory and switched-accelerator libraries call them.
 
 use super::{Collective, fold_in_rank_order, others};
 use crate::schedule::{Schedule, Step, input, output};

@@ -1,4 +1,5 @@
-//! Dissemination: in round `i`, tell the rank 2^i after us all we have heard of, and hear the same from 2^i before us.
+//! Dissemination: in round `i`, tell the rank 2^i after us all we have heard of, and hear the same
+//! from 2^i before us.
 //!
 //! ```text
 //! dissemination barrier, n = 4
@@ -12,12 +13,13 @@
 //!
 //! **Why**: the fewest rounds after which everybody can have heard of everybody, without a root.
 //!
-//! The tokens are empty, but they are *data*: what round `i` sends is what round `i - 1` received. Without that thread
-//! through the rounds an executor, which may reorder whatever does not conflict, would be free to send them all at once.
-//! (When n is no power of two a token may count a rank twice, which a barrier does not mind.)
+//! The tokens are empty, but they are *data*: what round `i` sends is what round `i - 1` received.
+//! Without that thread through the rounds an executor, which may reorder whatever does not
+//! conflict, would be free to send them all at once. (When n is no power of two a token may count a
+//! rank twice, which a barrier does not mind.)
 //!
-//! **Source**: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", International Journal of
-//! Parallel Programming 1988.
+//! **Source**: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization",
+//! International Journal of Parallel Programming 1988.
 
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 

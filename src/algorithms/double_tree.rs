@@ -1,4 +1,5 @@
-//! Double binary tree: two trees, half of the vector on each; who is an inner node of one is a leaf of the other.
+//! Double binary tree: two trees, half of the vector on each; who is an inner node of one is a leaf
+//! of the other.
 //!
 //! ```text
 //! double-tree all_reduce, n = 4
@@ -18,10 +19,11 @@
 //! 8                                      out1 <-3
 //! ```
 //!
-//! The root stands above both trees, which hold the other ranks, counted from the root, in order: a left subtree is what
-//! comes before its parent, a right one what comes after it. In the first tree, inner nodes are even and leaves odd. The
-//! second is the first in the mirror if it holds an even number of ranks; else rank 1 stands above the first tree of the
-//! ranks after it. With seven ranks:
+//! The root stands above both trees, which hold the other ranks, counted from the root, in order: a
+//! left subtree is what comes before its parent, a right one what comes after it. In the first
+//! tree, inner nodes are even and leaves odd. The second is the first in the mirror if it holds an
+//! even number of ranks; else rank 1 stands above the first tree of the ranks after it. With seven
+//! ranks:
 //!
 //! ```text
 //!        0                0
@@ -33,19 +35,23 @@
 //!   1   3 5              2 4   6
 //! ```
 //!
-//! Parents add left subtree, own part and right subtree in this order, so from root 0 the ranks meet in their order.
+//! Parents add left subtree, own part and right subtree in this order, so from root 0 the ranks
+//! meet in their order.
 //!
-//! **Cost**, from n = 3: h steps up and h down, where h is floor(lg (n-1)) + 1 for odd n, and floor(lg (n-2)) + 2 for even n. No
-//! rank receives or sends more than S bytes in each direction. In k windows, where every link has its own port,
-//! broadcast or reduce takes (h + k - 1) (a + S/2k b), all-reduce (2 h + k - 1) (a + S/2k b) and up to S/2 b for links that
-//! go up in one tree and down in the other; where a rank's bytes leave one after another, it is near S b a direction.
+//! **Cost**, from n = 3: h steps up and h down, where h is floor(lg (n-1)) + 1 for odd n, and
+//! floor(lg (n-2)) + 2 for even n. No rank receives or sends more than S bytes in each direction.
+//! In k windows, where every link has its own port, broadcast or reduce takes (h + k - 1) (a + S/2k
+//! b), all-reduce (2 h + k - 1) (a + S/2k b) and up to S/2 b for links that go up in one tree and
+//! down in the other; where a rank's bytes leave one after another, it is near S b a direction.
 //!
-//! **Why**: a leaf of a single tree only receives (or only sends), so half of all links idle; here everybody's do not.
-//! As fast as a ring for large vectors and as soon as a tree for small ones: for big worlds.
+//! **Why**: a leaf of a single tree only receives (or only sends), so half of all links idle; here
+//! everybody's do not. As fast as a ring for large vectors and as soon as a tree for small ones:
+//! for big worlds.
 //!
-//! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
-//! Parallel Computing 2009. (There, the second tree of an odd number of ranks is the first one shifted around; that would
-//! save a step and lose the order of the ranks.)
+//! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth
+//! broadcast, reduction and scan", Parallel Computing 2009. (There, the second tree of an odd
+//! number of ranks is the first one shifted around; that would save a step and lose the order of
+//! the ranks.)
 
 use super::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
@@ -57,7 +63,9 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::Reduce { root } => nodes(root).iter().flat_map(Node::up).collect(),
         Collective::AllReduce => {
             let nodes = nodes(0);
-            let down = nodes.iter().flat_map(|node| node.down().into_iter().skip(usize::from(node.parent.is_none())));
+            let down = nodes
+                .iter()
+                .flat_map(|node| node.down().into_iter().skip(usize::from(node.parent.is_none())));
             nodes.iter().flat_map(Node::up).chain(down).collect()
         }
         Collective::Gather { .. }
@@ -85,20 +93,29 @@ impl Node {
     /// Trees count places from the root.
     fn new(chunk: usize, world: usize, rank: usize, root: usize) -> Self {
         let place = (rank + world - root) % world;
-        let (parent, children) = if chunk == 0 { in_order(world - 1, place) } else { second(world - 1, place) };
-        let ranks = |places: Vec<usize>| places.into_iter().map(|place| (place + root) % world).collect();
+        let (parent, children) =
+            if chunk == 0 { in_order(world - 1, place) } else { second(world - 1, place) };
+        let ranks =
+            |places: Vec<usize>| places.into_iter().map(|place| (place + root) % world).collect();
         let (left, right) = children.into_iter().partition(|child| *child < place);
-        Self { chunk, parent: parent.map(|place| (place + root) % world), left: ranks(left), right: ranks(right) }
+        Self {
+            chunk,
+            parent: parent.map(|place| (place + root) % world),
+            left: ranks(left),
+            right: ranks(right),
+        }
     }
 
-    /// My subtree's sum goes to the parent, or stays in the output of the root. A leaf sends its input as it lies.
+    /// My subtree's sum goes to the parent, or stays in the output of the root. A leaf sends its
+    /// input as it lies.
     fn up(&self) -> Vec<Step> {
         let own = input(self.chunk);
         if self.left.is_empty() && self.right.is_empty() {
             return self.parent.map(|to| Step::Send { from: own, to }).into_iter().collect();
         }
         let into = self.parent.map_or(output(self.chunk), |_| scratch(self.chunk));
-        let mut steps: Vec<Step> = self.left.iter().map(|&from| Step::Recv { into, from }).collect();
+        let mut steps: Vec<Step> =
+            self.left.iter().map(|&from| Step::Recv { into, from }).collect();
         steps.push(if self.left.is_empty() {
             Step::Copy { from: own, into }
         } else {
@@ -133,8 +150,9 @@ fn second(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     }
 }
 
-/// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the number of its lowest
-/// bit; where the place above or below is missing, the next one on the way to it stands in.
+/// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the
+/// number of its lowest bit; where the place above or below is missing, the next one on the way to
+/// it stands in.
 fn in_order(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     if at == 0 {
         return (None, len.checked_ilog2().map(|level| 1 << level).into_iter().collect());
@@ -143,7 +161,8 @@ fn in_order(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     let above = (at ^ bit) | (bit << 1);
     let parent = if above > len { at ^ bit } else { above };
     let left = (bit > 1).then(|| at - bit / 2);
-    let offsets = std::iter::successors(Some(bit / 2), |offset| Some(offset / 2)).take_while(|offset| *offset > 0);
+    let offsets = std::iter::successors(Some(bit / 2), |offset| Some(offset / 2))
+        .take_while(|offset| *offset > 0);
     let right = offsets.map(|offset| at + offset).find(|child| *child <= len);
     (Some(parent), left.into_iter().chain(right).collect())
 }

@@ -1,4 +1,5 @@
-//! Recursive doubling: in round `i`, exchange everything with the rank whose number differs in bit `i`.
+//! Recursive doubling: in round `i`, exchange everything with the rank whose number differs in bit
+//! `i`.
 //!
 //! ```text
 //! recursive-doubling all_reduce, n = 4
@@ -8,15 +9,17 @@
 //! 2    out0 =tmp0 +=2     out0 =tmp0 +=3      out0 <-0 +=tmp0    out0 <-1 +=tmp0
 //! ```
 //!
-//! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what they hold and combine
-//! it, in the order of the ranks, in *another* place: a schedule's links hold nothing, so what is being sent cannot be
-//! overwritten before the partner, who waits for us in the same way, has taken it.
+//! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what
+//! they hold and combine it, in the order of the ranks, in *another* place: a schedule's links hold
+//! nothing, so what is being sent cannot be overwritten before the partner, who waits for us in the
+//! same way, has taken it.
 //!
-//! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the [surplus](super::surplus) ranks take two steps
-//! more.
+//! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
+//! [surplus](super::surplus) ranks take two steps more.
 //!
-//! **Why**: half as many steps as up and down a tree, and everybody is busy in each: small vectors in big worlds, where
-//! one shot would be too many messages. The bits are the same on every rank, because all combine in one order.
+//! **Why**: half as many steps as up and down a tree, and everybody is busy in each: small vectors
+//! in big worlds, where one shot would be too many messages. The bits are the same on every rank,
+//! because all combine in one order.
 //!
 //! # All-gather
 //!
@@ -29,13 +32,14 @@
 //! 2    out2,3 <-2     out2,3 <-3     out0,1 <-0     out0,1 <-1
 //! ```
 //!
-//! **Cost**: lg n a + (n-1)/n S b; two steps and, for a guest, another S b more, if n is no power of two.
+//! **Cost**: lg n a + (n-1)/n S b; two steps and, for a guest, another S b more, if n is no power
+//! of two.
 //!
-//! **Why**: the fewest steps with the fewest bytes, between partners that stay partners. [`bruck`](super::bruck) is as
-//! good for every n.
+//! **Why**: the fewest steps with the fewest bytes, between partners that stay partners.
+//! [`bruck`](super::bruck) is as good for every n.
 //!
-//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-//! IJHPCA 2005, sections 4.1 and 4.5.
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+//! operations in MPICH", IJHPCA 2005, sections 4.1 and 4.5.
 
 use super::surplus::{Members, Seat};
 use super::{Collective, combine, receive, scan, send};
@@ -63,7 +67,10 @@ fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
     let (member, guest) = match members.seat(rank) {
         Seat::Member { member, guest } => (member, guest),
         Seat::Guest { host } => {
-            return vec![Step::Send { from: input(0), to: host }, Step::Recv { into: output(0), from: host }];
+            return vec![
+                Step::Send { from: input(0), to: host },
+                Step::Recv { into: output(0), from: host },
+            ];
         }
     };
     let mut steps: Vec<Step> = Vec::new();
@@ -112,8 +119,8 @@ fn all_gather(world: usize, rank: usize) -> Vec<Step> {
         steps.extend(send(members.rank(partner), group(member).map(output)));
         steps.extend(receive(members.rank(partner), group(partner)));
     }
-    steps.extend(
-        guest.into_iter().flat_map(|guest| send(guest, (0..world).filter(move |&block| block != guest).map(output))),
-    );
+    steps.extend(guest.into_iter().flat_map(|guest| {
+        send(guest, (0..world).filter(move |&block| block != guest).map(output))
+    }));
     steps
 }

@@ -1,4 +1,5 @@
-//! Recursive halving and doubling: in round `i`, swap halves with the rank whose number differs in bit `i`; then back.
+//! Recursive halving and doubling: in round `i`, swap halves with the rank whose number differs in
+//! bit `i`; then back.
 //!
 //! ```text
 //! halving-doubling all_reduce, n = 4
@@ -13,13 +14,14 @@
 //! 4    out2,3 <-1          out0,1 <-0          out2,3 <-3           out0,1 <-2
 //! ```
 //!
-//! Each exchange halves what a rank is responsible for: it sends the half that its partner keeps, and combines the other
-//! half with what the partner sends, in the order of the ranks. After lg n rounds every rank has one chunk complete. The
-//! way back is recursive doubling, the last partner first. Nearest ranks are partners in the rounds with most bytes, and
-//! they usually share a host.
+//! Each exchange halves what a rank is responsible for: it sends the half that its partner keeps,
+//! and combines the other half with what the partner sends, in the order of the ranks. After lg n
+//! rounds every rank has one chunk complete. The way back is recursive doubling, the last partner
+//! first. Nearest ranks are partners in the rounds with most bytes, and they usually share a host.
 //!
-//! **Cost**: all-reduce 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g, reduce-scatter half of the first two and all of the last.
-//! If n is no power of two, the [surplus](super::surplus) ranks take a step more at each end, with S bytes each.
+//! **Cost**: all-reduce 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g, reduce-scatter half of the first
+//! two and all of the last. If n is no power of two, the [surplus](super::surplus) ranks take a
+//! step more at each end, with S bytes each.
 //!
 //! **Why**: as few bytes as a ring in lg n steps instead of n: vectors of middle size.
 //!
@@ -37,8 +39,8 @@
 //! 2    out0 =tmp0 +=2     out1 =tmp1 +=3      out2 <-0 +=tmp2  out3 <-1 +=tmp3
 //! ```
 //!
-//! **Source**: R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; here with the nearest
-//! partner first, which keeps the order of the ranks.
+//! **Source**: R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; here
+//! with the nearest partner first, which keeps the order of the ranks.
 
 use super::surplus::{Members, Seat};
 use super::{Collective, combine, receive, send};
@@ -48,7 +50,9 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     let members = Members::new(world);
     match collective {
         Collective::AllReduce => Some(Schedule::new(members.count, all_reduce(members, rank))),
-        Collective::ReduceScatter => Some(Schedule::new(world, reduce_scatter(members, world, rank))),
+        Collective::ReduceScatter => {
+            Some(Schedule::new(world, reduce_scatter(members, world, rank)))
+        }
         Collective::Broadcast { .. }
         | Collective::Reduce { .. }
         | Collective::Gather { .. }
@@ -65,10 +69,14 @@ fn all_reduce(members: Members, rank: usize) -> Vec<Step> {
     let all = 0..members.count;
     let (member, guest) = match members.seat(rank) {
         Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => return send(host, all.clone().map(input)).chain(receive(host, all)).collect(),
+        Seat::Guest { host } => {
+            return send(host, all.clone().map(input)).chain(receive(host, all)).collect();
+        }
     };
     // Numbers read backwards, so that what a rank is responsible for are chunks in a row.
-    let owner = |chunk: usize| (0..members.levels()).fold(0, |read, level| read << 1 | (chunk >> level & 1));
+    let owner = |chunk: usize| {
+        (0..members.levels()).fold(0, |read, level| read << 1 | (chunk >> level & 1))
+    };
     let owners = Vec::from_iter(all.clone().map(owner));
     let halves = Halves { members, rank, member, guest, own: owners[member], owners };
     let mut steps = halves.reduce();
@@ -80,9 +88,12 @@ fn all_reduce(members: Members, rank: usize) -> Vec<Step> {
 fn reduce_scatter(members: Members, world: usize, rank: usize) -> Vec<Step> {
     let (member, guest) = match members.seat(rank) {
         Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => return send(host, (0..world).map(input)).chain(receive(host, [rank])).collect(),
+        Seat::Guest { host } => {
+            return send(host, (0..world).map(input)).chain(receive(host, [rank])).collect();
+        }
     };
-    let owners = (0..members.count).flat_map(|member| members.ranks(member..member + 1).map(move |_| member));
+    let owners = (0..members.count)
+        .flat_map(|member| members.ranks(member..member + 1).map(move |_| member));
     let halves = Halves { members, rank, member, guest, own: rank, owners: owners.collect() };
     let mut steps = halves.reduce();
     steps.extend(guest.map(|to| Step::Send { from: halves.room(to, members.levels() + 1), to }));
@@ -101,14 +112,16 @@ struct Halves {
 }
 
 impl Halves {
-    /// What `member` is responsible for before round `level`, together with all that agree with it in the bits so far.
+    /// What `member` is responsible for before round `level`, together with all that agree with it
+    /// in the bits so far.
     fn shared(&self, member: usize, level: usize) -> impl Iterator<Item = usize> {
         let agrees = move |owner: usize| (owner ^ member) & ((1 << level) - 1) == 0;
         (0..self.owners.len()).filter(move |&chunk| agrees(self.owners[chunk]))
     }
 
-    /// Where a chunk is once `combined` messages were combined with it: two rows of scratch take turns, and what is ours
-    /// ends in the output. In place that is the input, so it must have gone through scratch before.
+    /// Where a chunk is once `combined` messages were combined with it: two rows of scratch take
+    /// turns, and what is ours ends in the output. In place that is the input, so it must have gone
+    /// through scratch before.
     fn room(&self, chunk: usize, combined: usize) -> Span {
         let last = self.members.levels() + usize::from(self.guest.is_some());
         match combined {
@@ -131,8 +144,13 @@ impl Halves {
         for level in 0..self.members.levels() {
             let partner = self.member ^ 1 << level;
             let peer = self.members.rank(partner);
-            steps.extend(send(peer, self.shared(partner, level + 1).map(|c| self.room(c, combined))));
-            steps.extend(self.shared(self.member, level + 1).flat_map(|c| self.join(peer, c, combined)));
+            steps.extend(send(
+                peer,
+                self.shared(partner, level + 1).map(|c| self.room(c, combined)),
+            ));
+            steps.extend(
+                self.shared(self.member, level + 1).flat_map(|c| self.join(peer, c, combined)),
+            );
             combined += 1;
         }
         let (from, into) = (self.room(self.own, combined), output(self.own));

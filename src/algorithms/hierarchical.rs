@@ -1,6 +1,7 @@
 //! Hierarchical: one algorithm among the ranks of each host, another one across hosts.
 //!
-//! Two hosts with two ranks each, [linear](super::linear) within and [two shots](super::direct) across:
+//! Two hosts with two ranks each, [linear](super::linear) within and [two shots](super::direct)
+//! across:
 //!
 //! ```text
 //! hierarchical all_reduce, n = 4
@@ -23,21 +24,25 @@
 //! 5    out2,3 <-1                              out2,3 <-3
 //! ```
 //!
-//! As many ranks of every host as the smallest host has are *leaders*, one for each slice of the vector. The ranks of a
-//! host reduce slice `l` to their `l`-th leader, the `l`-th leaders of all hosts reduce it among themselves, and each
-//! hands it back to its host. With equal hosts that is reduce-scatter, all-reduce, all-gather, and every rank uses the
-//! wires between hosts alike; hosts may have any numbers of ranks, and the ranks any order.
+//! As many ranks of every host as the smallest host has are *leaders*, one for each slice of the
+//! vector. The ranks of a host reduce slice `l` to their `l`-th leader, the `l`-th leaders of all
+//! hosts reduce it among themselves, and each hands it back to its host. With equal hosts that is
+//! reduce-scatter, all-reduce, all-gather, and every rank uses the wires between hosts alike; hosts
+//! may have any numbers of ranks, and the ranks any order.
 //!
-//! The other collectives have one leader a host: the root on its own, the lowest rank elsewhere. Blocks are gathered
-//! there, exchanged host by host, and scattered from there.
+//! The other collectives have one leader a host: the root on its own, the lowest rank elsewhere.
+//! Blocks are gathered there, exchanged host by host, and scattered from there.
 //!
-//! **Cost**: that of the parts, one after the other. With h hosts of m ranks, all-reduce sends 2 (h-1)/h S/m bytes a
-//! rank between hosts, where a flat ring sends up to 2 (n-1)/n S through the one rank at each host's end.
+//! **Cost**: that of the parts, one after the other. With h hosts of m ranks, all-reduce sends 2
+//! (h-1)/h S/m bytes a rank between hosts, where a flat ring sends up to 2 (n-1)/n S through the
+//! one rank at each host's end.
 //!
-//! **Why**: what is far is crossed by as little as possible, and each part can be what is best at its distance.
+//! **Why**: what is far is crossed by as little as possible, and each part can be what is best at
+//! its distance.
 //!
-//! **Source**: N. T. Karonis, B. R. de Supinski, I. Foster, W. Gropp, E. Lusk, J. Bresnahan, "Exploiting hierarchy in
-//! parallel computer networks to optimize collective operation performance", IPDPS 2000.
+//! **Source**: N. T. Karonis, B. R. de Supinski, I. Foster, W. Gropp, E. Lusk, J. Bresnahan,
+//! "Exploiting hierarchy in parallel computer networks to optimize collective operation
+//! performance", IPDPS 2000.
 
 mod blocks;
 mod group;
@@ -50,8 +55,9 @@ use group::Group;
 /// Which algorithms a hierarchical one is made of.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Levels {
-    /// Among the ranks of a host: as far as the collective needs them broadcast, reduce, gather and scatter, all of
-    /// which [`Linear`](Algorithm::Linear) and [`Binomial`](Algorithm::Binomial) can do.
+    /// Among the ranks of a host: as far as the collective needs them broadcast, reduce, gather and
+    /// scatter, all of which [`Linear`](Algorithm::Linear) and [`Binomial`](Algorithm::Binomial)
+    /// can do.
     pub local: Algorithm,
     /// Across hosts: what is asked for itself. A barrier may also be an all-reduce of its token.
     pub across: Algorithm,
@@ -61,8 +67,9 @@ impl Levels {
     /// Hosts up to which everybody talks to everybody across them.
     const FEW: usize = 8;
 
-    /// What is usual for `collective` across `hosts` hosts. Within a host a publication reaches all ranks at once, so one
-    /// step is enough; across hosts messages are few while hosts are, and bytes count then.
+    /// What is usual for `collective` across `hosts` hosts. Within a host a publication reaches all
+    /// ranks at once, so one step is enough; across hosts messages are few while hosts are, and
+    /// bytes count then.
     ///
     /// ```
     /// use maypole::{algorithms::{Algorithm, hierarchical::Levels}, collective::Collective};
@@ -94,11 +101,12 @@ pub(crate) fn nodes(hosts: &[usize]) -> usize {
     hosts.len()
 }
 
-/// What `rank` does if rank `r` is on host `hosts[r]`, or `None` if one of the two algorithms lacks an answer, or if
-/// the collective has no hierarchical form: all-to-all and scans.
+/// What `rank` does if rank `r` is on host `hosts[r]`, or `None` if one of the two algorithms lacks
+/// an answer, or if the collective has no hierarchical form: all-to-all and scans.
 ///
-/// Equal numbers are one host; otherwise their values mean nothing. Its schedules need no more than any others: they are
-/// right on all executors, and for any true or untrue `hosts` that all ranks agree about. All of them work in place.
+/// Equal numbers are one host; otherwise their values mean nothing. Its schedules need no more than
+/// any others: they are right on all executors, and for any true or untrue `hosts` that all ranks
+/// agree about. All of them work in place.
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, hierarchical::{Levels, schedule}};
@@ -112,10 +120,18 @@ pub(crate) fn nodes(hosts: &[usize]) -> usize {
 ///
 /// # Panics
 /// If `rank` or the collective's root is not below the number of hosts given, one for each rank.
-pub fn schedule(collective: Collective, hosts: &[usize], rank: usize, levels: Levels) -> Option<Schedule> {
+pub fn schedule(
+    collective: Collective,
+    hosts: &[usize],
+    rank: usize,
+    levels: Levels,
+) -> Option<Schedule> {
     let world = hosts.len();
     assert!(rank < world, "rank {rank} in a world of {world}");
-    assert!(collective.root().is_none_or(|root| root < world), "{collective:?} in a world of {world}");
+    assert!(
+        collective.root().is_none_or(|root| root < world),
+        "{collective:?} in a world of {world}"
+    );
     let group = Group::new(hosts, rank, levels);
     match collective {
         Collective::AllReduce => group.all_reduce(),

@@ -9,11 +9,11 @@
 //!      out3 <-3
 //! ```
 //!
-//! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root: a + (n-1)/n S b, because nothing waits for
-//! anything; broadcast a + (n-1) S b.
+//! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root: a + (n-1)/n S b,
+//! because nothing waits for anything; broadcast a + (n-1) S b.
 //!
-//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair knows its own. Where
-//! ranks share memory, what is sent to everybody is written once.
+//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair
+//! knows its own. Where ranks share memory, what is sent to everybody is written once.
 //!
 //! # Reduce
 //!
@@ -28,11 +28,11 @@
 //!
 //! **Cost**: a + (n-1) S (b + g), and the root's additions overlap what still arrives.
 //!
-//! **Why**: x0 op x1 op x2 ..., left to right, at every root: the plain loop over the ranks, bit by bit. It is one
-//! combination of n sources, so each element is stored once.
+//! **Why**: x0 op x1 op x2 ..., left to right, at every root: the plain loop over the ranks, bit by
+//! bit. It is one combination of n sources, so each element is stored once.
 //!
-//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-//! IJHPCA 2005 (the baseline of each section).
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+//! operations in MPICH", IJHPCA 2005 (the baseline of each section).
 
 use super::{Collective, fold_in_rank_order, others};
 use crate::schedule::{Schedule, Step, input, output};
@@ -58,7 +58,10 @@ fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
         return Schedule::new(1, vec![Step::Recv { into: output(0), from: root }]);
     }
     let sends = others(world, root).map(|to| Step::Send { from: output(0), to });
-    Schedule::new(1, std::iter::once(Step::Copy { from: input(0), into: output(0) }).chain(sends).collect())
+    Schedule::new(
+        1,
+        std::iter::once(Step::Copy { from: input(0), into: output(0) }).chain(sends).collect(),
+    )
 }
 
 fn reduce(world: usize, rank: usize, root: usize) -> Schedule {

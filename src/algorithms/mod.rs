@@ -1,8 +1,9 @@
 //! The algorithms: pure functions from (collective, world, rank) to a [`Schedule`].
 //!
-//! One file an idea. Each opens with its picture for four ranks, printed by [`draw`](crate::draw), then what it costs,
-//! when to choose it, and where it comes from. Costs are in `a` (seconds a message is under way), `b` (seconds a byte)
-//! and `S` (bytes of the whole); `n` is the world and `lg` the logarithm to base two.
+//! One file an idea. Each opens with its picture for four ranks, printed by [`draw`](crate::draw),
+//! then what it costs, when to choose it, and where it comes from. Costs are in `a` (seconds a
+//! message is under way), `b` (seconds a byte) and `S` (bytes of the whole); `n` is the world and
+//! `lg` the logarithm to base two.
 //!
 //! | algorithm | collectives |
 //! |---|---|
@@ -21,8 +22,9 @@
 //! | [`hierarchical`] | two of them, within hosts and across: all but all-to-all and scans |
 //! | [`reordered`] | any of them with the ranks in another order, or in several at once |
 //!
-//! Where results are combined, the order is part of the algorithm: the contributions of the ranks meet in the order the
-//! steps say, and [`verify`](crate::verify) derives whether that is the order of the ranks.
+//! Where results are combined, the order is part of the algorithm: the contributions of the ranks
+//! meet in the order the steps say, and [`verify`](crate::verify) derives whether that is the order
+//! of the ranks.
 
 pub mod binomial;
 pub mod bruck;
@@ -52,7 +54,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for broadcast, reduce and scans.
+    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for
+    /// broadcast, reduce and scans.
     Ring,
     /// Pipelined binary tree: broadcast, reduce, all-reduce.
     Tree,
@@ -87,8 +90,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm for which all ranks are alike, in the order of the table; the tuner decides ties for the later one.
-    /// [`Hierarchical`](Self::Hierarchical), for which it matters who is on whose host, comes besides.
+    /// Every algorithm for which all ranks are alike, in the order of the table; the tuner decides
+    /// ties for the later one. [`Hierarchical`](Self::Hierarchical), for which it matters who is on
+    /// whose host, comes besides.
     pub const ALL: [Self; 15] = [
         Self::Ring,
         Self::Tree,
@@ -133,13 +137,24 @@ impl Algorithm {
     pub const fn collectives(self) -> &'static [Collective] {
         use Collective::*;
         match self {
-            Self::Ring => {
-                &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce, AllGather, ReduceScatter, Scan, ExclusiveScan]
+            Self::Ring => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                AllReduce,
+                AllGather,
+                ReduceScatter,
+                Scan,
+                ExclusiveScan,
+            ],
+            Self::Tree | Self::DoubleTree => {
+                &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce]
             }
-            Self::Tree | Self::DoubleTree => &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce],
-            Self::Binomial | Self::Linear => {
-                &[Broadcast { root: 0 }, Reduce { root: 0 }, Gather { root: 0 }, Scatter { root: 0 }]
-            }
+            Self::Binomial | Self::Linear => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                Gather { root: 0 },
+                Scatter { root: 0 },
+            ],
             Self::RecursiveDoubling => &[AllReduce, AllGather, Scan, ExclusiveScan],
             Self::HalvingDoubling => &[AllReduce, ReduceScatter],
             Self::Bruck => &[AllGather, AllToAll],
@@ -162,7 +177,8 @@ impl Algorithm {
         }
     }
 
-    /// All that can be asked for by name: [`ALL`](Self::ALL), and [`Hierarchical`](Self::Hierarchical).
+    /// All that can be asked for by name: [`ALL`](Self::ALL), and
+    /// [`Hierarchical`](Self::Hierarchical).
     pub fn named() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().chain([Self::Hierarchical])
     }
@@ -178,10 +194,12 @@ impl Algorithm {
         self.collectives().contains(&collective.with_root(0))
     }
 
-    /// True if its schedules for `collective` are right for every world and root also when input and output are one
-    /// buffer, so that nobody need copy the input aside first. (A barrier has no buffer that could be in place.)
+    /// True if its schedules for `collective` are right for every world and root also when input
+    /// and output are one buffer, so that nobody need copy the input aside first. (A barrier has no
+    /// buffer that could be in place.)
     ///
-    /// What combines left to right begins with rank 0's part, which would overwrite a rank's own; and all-to-all swaps.
+    /// What combines left to right begins with rank 0's part, which would overwrite a rank's own;
+    /// and all-to-all swaps.
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, collective::Collective};
@@ -209,8 +227,8 @@ impl Algorithm {
 
     /// What `rank` of `world` does, or `None` if this algorithm has no answer to `collective`.
     ///
-    /// Every rank computes its own schedule, or anybody's. In a world of one, a copy from input to output is all, if
-    /// there is anything to do.
+    /// Every rank computes its own schedule, or anybody's. In a world of one, a copy from input to
+    /// output is all, if there is anything to do.
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, collective::Collective};
@@ -223,7 +241,10 @@ impl Algorithm {
     /// If `rank` or the collective's root is not below `world`.
     pub fn schedule(self, collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
         assert!(rank < world, "rank {rank} in a world of {world}");
-        assert!(collective.root().is_none_or(|root| root < world), "{collective:?} in a world of {world}");
+        assert!(
+            collective.root().is_none_or(|root| root < world),
+            "{collective:?} in a world of {world}"
+        );
         if !self.supports(collective) {
             return None;
         }
@@ -240,22 +261,29 @@ impl Algorithm {
             Self::RecursiveDoubling => doubling::schedule(collective, world, rank),
             Self::HalvingDoubling => halving::schedule(collective, world, rank),
             Self::Bruck => bruck::schedule(collective, world, rank),
-            Self::ScatterAllGather => collective.root().map(|root| scatter_gather::broadcast(world, rank, root)),
-            Self::ReduceScatterGather => collective.root().map(|root| scatter_gather::reduce(world, rank, root)),
+            Self::ScatterAllGather => {
+                collective.root().map(|root| scatter_gather::broadcast(world, rank, root))
+            }
+            Self::ReduceScatterGather => {
+                collective.root().map(|root| scatter_gather::reduce(world, rank, root))
+            }
             Self::Pairwise => pairwise::schedule(collective, world, rank),
             Self::OneShot => Some(direct::one_shot(world, rank)),
             Self::TwoShot => Some(direct::two_shot(world, rank)),
             Self::Direct => direct::schedule(collective, world, rank),
             Self::Linear => linear::schedule(collective, world, rank),
             Self::Dissemination => Some(dissemination::barrier(world, rank)),
-            Self::Hierarchical => {
-                hierarchical::schedule(collective, &vec![0; world], rank, Levels::usual(collective, 1))
-            }
+            Self::Hierarchical => hierarchical::schedule(
+                collective,
+                &vec![0; world],
+                rank,
+                Levels::usual(collective, 1),
+            ),
         }
     }
 
-    /// [`schedule`](Self::schedule) for ranks that are spread over hosts: rank `r` is on host `hosts[r]`. To all algorithms
-    /// but [`Hierarchical`](Self::Hierarchical) that is all the same.
+    /// [`schedule`](Self::schedule) for ranks that are spread over hosts: rank `r` is on host
+    /// `hosts[r]`. To all algorithms but [`Hierarchical`](Self::Hierarchical) that is all the same.
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, collective::Collective};
@@ -268,8 +296,14 @@ impl Algorithm {
     /// ```
     ///
     /// # Panics
-    /// If `rank` or the collective's root is not below the number of hosts given, one for each rank.
-    pub fn schedule_on(self, collective: Collective, hosts: &[usize], rank: usize) -> Option<Schedule> {
+    /// If `rank` or the collective's root is not below the number of hosts given, one for each
+    /// rank.
+    pub fn schedule_on(
+        self,
+        collective: Collective,
+        hosts: &[usize],
+        rank: usize,
+    ) -> Option<Schedule> {
         match self {
             Self::Hierarchical if hosts.len() > 1 && self.supports(collective) => {
                 let levels = Levels::usual(collective, hierarchical::nodes(hosts));
@@ -334,9 +368,15 @@ fn receive(from: usize, chunks: impl IntoIterator<Item = usize>) -> impl Iterato
     chunks.into_iter().map(move |chunk| Step::Recv { into: output(chunk), from })
 }
 
-/// `into` becomes x0 op x1 op x2 ..., left to right: mine is `mine`, the others' are received.
-/// The same order on every rank, so the same bits on every rank, also where rounding or the operation depends on order.
-fn fold_in_rank_order(world: usize, rank: usize, mine: Span, into: Span) -> impl Iterator<Item = Step> {
+/// `into` becomes x0 op x1 op x2 ..., left to right: mine is `mine`, the others' are received. The
+/// same order on every rank, so the same bits on every rank, also where rounding or the operation
+/// depends on order.
+fn fold_in_rank_order(
+    world: usize,
+    rank: usize,
+    mine: Span,
+    into: Span,
+) -> impl Iterator<Item = Step> {
     (0..world).map(move |peer| match (peer == 0, peer == rank) {
         (true, true) => Step::Copy { from: mine, into },
         (true, false) => Step::Recv { into, from: peer },
@@ -345,8 +385,8 @@ fn fold_in_rank_order(world: usize, rank: usize, mine: Span, into: Span) -> impl
     })
 }
 
-/// `into` becomes `mine` and what `peer` sends, combined in the order of the two ranks. The two spans must differ, in
-/// place too, because the part of a lower peer comes first.
+/// `into` becomes `mine` and what `peer` sends, combined in the order of the two ranks. The two
+/// spans must differ, in place too, because the part of a lower peer comes first.
 fn combine(rank: usize, peer: usize, mine: Span, into: Span) -> [Step; 2] {
     if peer < rank {
         [Step::Recv { into, from: peer }, Step::Reduce { from: mine, into }]
@@ -363,7 +403,10 @@ mod tests {
     fn the_table_says_what_the_functions_do() {
         for algorithm in Algorithm::named() {
             for collective in Collective::all(1) {
-                assert_eq!(algorithm.schedules(collective, 4).is_some(), algorithm.supports(collective));
+                assert_eq!(
+                    algorithm.schedules(collective, 4).is_some(),
+                    algorithm.supports(collective)
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Pairwise exchange: in round `i`, send to the rank `i` after us and receive from the rank `i` before us.
+//! Pairwise exchange: in round `i`, send to the rank `i` after us and receive from the rank `i`
+//! before us.
 //!
 //! ```text
 //! pairwise all_to_all, n = 4
@@ -12,11 +13,12 @@
 //! 3    out1 <-1   out2 <-2   out3 <-3   out0 <-0
 //! ```
 //!
-//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. Taken round by round (n-1) (a + S/n b); the rounds do not depend
-//! on one another, so an executor that overlaps them needs only a + (n-1)/n S b.
+//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. Taken round by round (n-1) (a + S/n b); the
+//! rounds do not depend on one another, so an executor that overlaps them needs only a + (n-1)/n S
+//! b.
 //!
-//! **Why**: every block travels once, straight to its place, and in each round every rank hears from one rank only. For
-//! tiny blocks in big worlds an algorithm with fewer messages wins.
+//! **Why**: every block travels once, straight to its place, and in each round every rank hears
+//! from one rank only. For tiny blocks in big worlds an algorithm with fewer messages wins.
 //!
 //! # Reduce-scatter
 //!
@@ -34,11 +36,12 @@
 //!
 //! **Cost**: the same messages, and (n-1)/n S bytes to add: round by round (n-1) (a + S/n (b + g)).
 //!
-//! **Why**: as few bytes as a ring, but no partial sums travel, so no round waits for the one before. A rank adds the
-//! ranks before it, the nearest first: with operations that do not commute, use [`direct`](super::direct).
+//! **Why**: as few bytes as a ring, but no partial sums travel, so no round waits for the one
+//! before. A rank adds the ranks before it, the nearest first: with operations that do not commute,
+//! use [`direct`](super::direct).
 //!
-//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-//! IJHPCA 2005, section 4.
+//! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+//! operations in MPICH", IJHPCA 2005, section 4.
 
 use super::{Collective, others};
 use crate::schedule::{Schedule, Step, input, output};

@@ -1,12 +1,12 @@
 //! The same algorithm among ranks in another order, and several of them side by side.
 //!
-//! Algorithms put ranks in a row: a ring goes from each to the next number. Which order is good is a matter of what lies
-//! between the ranks, and no algorithm's business. An *order* says who stands where: place `p` is taken by rank
-//! `order[p]`. The schedule of place `p` is that rank's, with places read as ranks, and with blocks renamed likewise where
-//! a block belongs to a rank.
+//! Algorithms put ranks in a row: a ring goes from each to the next number. Which order is good is
+//! a matter of what lies between the ranks, and no algorithm's business. An *order* says who stands
+//! where: place `p` is taken by rank `order[p]`. The schedule of place `p` is that rank's, with
+//! places read as ranks, and with blocks renamed likewise where a block belongs to a rank.
 //!
-//! *Lanes* are orders used at once, each for an equal slice of the vector, so that several rings over different links
-//! share the work.
+//! *Lanes* are orders used at once, each for an equal slice of the vector, so that several rings
+//! over different links share the work.
 //!
 //! **Cost**: that of the algorithm; in lanes, that of the slowest, with a slice each.
 //!
@@ -16,10 +16,12 @@ use super::Collective;
 use super::compose::{Composer, Part, Room};
 use crate::schedule::{Schedule, Span, Step};
 
-/// What `rank` does if ranks stand in `order`, and `make` says what is done at a place: the schedule of an
-/// [`Algorithm`](super::Algorithm), or a [`hierarchical`](super::hierarchical) one over hosts by place.
+/// What `rank` does if ranks stand in `order`, and `make` says what is done at a place: the
+/// schedule of an [`Algorithm`](super::Algorithm), or a [`hierarchical`](super::hierarchical) one
+/// over hosts by place.
 ///
-/// `None` if `make` has no answer, and for scans, whose meaning is the order of ranks, in any other order.
+/// `None` if `make` has no answer, and for scans, whose meaning is the order of ranks, in any other
+/// order.
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, reordered};
@@ -61,7 +63,9 @@ fn placed(
     rank: usize,
     make: impl Fn(Collective, usize) -> Option<Schedule>,
 ) -> Option<Schedule> {
-    let place = |rank: usize| order.iter().position(|&other| other == rank).expect("every rank stands somewhere");
+    let place = |rank: usize| {
+        order.iter().position(|&other| other == rank).expect("every rank stands somewhere")
+    };
     let scans = matches!(collective, Collective::Scan | Collective::ExclusiveScan);
     if scans && !order.is_sorted() {
         return None;
@@ -70,10 +74,12 @@ fn placed(
     make(there, place(rank))
 }
 
-/// What `rank` does if the vector is cut into one slice for each of `orders`, and `make` is done on each slice in that
-/// order. `None` if `make` has no answer, or if there are several orders and the collective's blocks cannot be cut.
+/// What `rank` does if the vector is cut into one slice for each of `orders`, and `make` is done on
+/// each slice in that order. `None` if `make` has no answer, or if there are several orders and the
+/// collective's blocks cannot be cut.
 ///
-/// The lanes stand one after the other in the list; as they touch nothing in common, executors run them side by side.
+/// The lanes stand one after the other in the list; as they touch nothing in common, executors run
+/// them side by side.
 ///
 /// # Panics
 /// As [`schedule`], or if there is no order.
@@ -86,7 +92,10 @@ pub fn lanes(
     if let [order] = orders {
         return schedule(collective, order, rank, make);
     }
-    if !matches!(collective, Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }) {
+    if !matches!(
+        collective,
+        Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
+    ) {
         return None;
     }
     let parts: Vec<Schedule> =
@@ -94,8 +103,15 @@ pub fn lanes(
     let pieces = parts[0].chunks;
     let mut whole = Composer::new(orders.len() * pieces);
     for (lane, (schedule, ranks)) in parts.iter().zip(orders).enumerate() {
-        let chunks: Vec<_> = (lane * pieces..(lane + 1) * pieces).map(|chunk| vec![chunk]).collect();
-        whole.then(&Part { schedule, ranks, chunks: &chunks, input: Room::Input, output: Room::Output });
+        let chunks: Vec<_> =
+            (lane * pieces..(lane + 1) * pieces).map(|chunk| vec![chunk]).collect();
+        whole.then(&Part {
+            schedule,
+            ranks,
+            chunks: &chunks,
+            input: Room::Input,
+            output: Room::Output,
+        });
     }
     Some(whole.end())
 }
@@ -109,7 +125,8 @@ mod tests {
     #[test]
     fn buffers_keep_their_rows() {
         let order = [1, 0];
-        let make = |_, _| Some(Schedule::new(2, vec![Step::Copy { from: scratch(3), into: scratch(0) }]));
+        let make =
+            |_, _| Some(Schedule::new(2, vec![Step::Copy { from: scratch(3), into: scratch(0) }]));
         let schedule = schedule(Collective::AllGather, &order, 0, make).expect("there is one");
         assert_eq!(schedule.steps, [Step::Copy { from: scratch(2), into: scratch(1) }]);
     }

@@ -1,7 +1,8 @@
 //! Ring: every rank sends to its right and receives from its left, and nothing else.
 //!
-//! Chunk `c` starts behind its owner, rank `c`, and goes once around; each rank adds its own part and passes it on.
-//! When it arrives at rank `c` it is complete (reduce-scatter); once more around, and everybody has it (all-gather).
+//! Chunk `c` starts behind its owner, rank `c`, and goes once around; each rank adds its own part
+//! and passes it on. When it arrives at rank `c` it is complete (reduce-scatter); once more around,
+//! and everybody has it (all-gather).
 //!
 //! ```text
 //! ring all_reduce, n = 4
@@ -15,17 +16,20 @@
 //! 6    out1 <-3           out2 <-0           out3 <-1           out0 <-2
 //! ```
 //!
-//! **Cost**: all-reduce 2 (n-1) steps and 2 (n-1)/n S bytes a rank: 2 (n-1) (a + S/n b). Reduce-scatter and all-gather
-//! half of it.
+//! **Cost**: all-reduce 2 (n-1) steps and 2 (n-1)/n S bytes a rank: 2 (n-1) (a + S/n b).
+//! Reduce-scatter and all-gather half of it.
 //!
-//! **Why**: no algorithm sends fewer bytes, every link carries the same, and each rank needs one neighbour on each side
-//! only. Its price is latency, which grows with n: for large vectors in worlds that are not too large.
+//! **Why**: no algorithm sends fewer bytes, every link carries the same, and each rank needs one
+//! neighbour on each side only. Its price is latency, which grows with n: for large vectors in
+//! worlds that are not too large.
 //!
-//! **Source**: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
+//! **Source**: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+//! workstations", JPDC 2009.
 //!
 //! # The chain: broadcast and reduce
 //!
-//! A ring cut open at the root. Cut into `k` windows, a vector flows through it like through a pipe.
+//! A ring cut open at the root. Cut into `k` windows, a vector flows through it like through a
+//! pipe.
 //!
 //! ```text
 //! ring broadcast, n = 4
@@ -36,8 +40,9 @@
 //! 3                                               out0 <-2
 //! ```
 //!
-//! **Cost**: n-1 steps, S bytes a rank; in k windows (n - 2 + k) (a + S/k b). Reduce is broadcast backwards: each rank
-//! adds what comes from its right behind its own, so at root 0 the ranks meet in their order.
+//! **Cost**: n-1 steps, S bytes a rank; in k windows (n - 2 + k) (a + S/k b). Reduce is broadcast
+//! backwards: each rank adds what comes from its right behind its own, so at root 0 the ranks meet
+//! in their order.
 //!
 //! **Why**: the fewest bytes a rank, for large vectors; a tree is sooner there for small ones.
 
@@ -54,7 +59,10 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::ReduceScatter => Some(ring.reduce_scatter()),
         Collective::Scan => Some(scan::chain(world, rank)),
         Collective::ExclusiveScan => Some(scan::exclusive_chain(world, rank)),
-        Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll | Collective::Barrier => None,
+        Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::AllToAll
+        | Collective::Barrier => None,
     }
 }
 
@@ -84,7 +92,10 @@ impl Ring {
 
     fn reduce_scatter(&self) -> Schedule {
         let own = self.rank;
-        Schedule::new(self.world, self.reduce_around(|chunk| if chunk == own { output(chunk) } else { scratch(chunk) }))
+        Schedule::new(
+            self.world,
+            self.reduce_around(|chunk| if chunk == own { output(chunk) } else { scratch(chunk) }),
+        )
     }
 
     fn all_gather(&self) -> Schedule {
@@ -137,8 +148,10 @@ impl Ring {
             return Schedule::new(1, vec![Step::Send { from: input(0), to: self.left() }]);
         }
         let sum = if self.rank == root { output(0) } else { scratch(0) };
-        let mut steps =
-            vec![Step::Copy { from: input(0), into: sum }, Step::RecvReduce { into: sum, from: self.right() }];
+        let mut steps = vec![
+            Step::Copy { from: input(0), into: sum },
+            Step::RecvReduce { into: sum, from: self.right() },
+        ];
         if self.rank != root {
             steps.push(Step::Send { from: sum, to: self.left() });
         }

@@ -1,4 +1,5 @@
-//! Scans: rank `r` gets the sum of the ranks before it, with its own part (scan) or without it (exclusive scan).
+//! Scans: rank `r` gets the sum of the ranks before it, with its own part (scan) or without it
+//! (exclusive scan).
 //!
 //! # The chain
 //!
@@ -22,14 +23,15 @@
 //! 3                                                         out0 <-2
 //! ```
 //!
-//! **Cost**: n-1 steps and S bytes a rank; in k windows (n - 2 + k) (a + S/k (b + g)), where adding is not overlapped.
+//! **Cost**: n-1 steps and S bytes a rank; in k windows (n - 2 + k) (a + S/k (b + g)), where adding
+//! is not overlapped.
 //!
 //! **Why**: no algorithm sends or adds less; x0 op x1 op x2 ..., left to right. For large vectors.
 //!
 //! # Recursive doubling
 //!
-//! In round `i`, each rank sends what it holds to the rank 2^i after it. What it holds is then the sum of twice as many
-//! ranks, itself the last of them, until rank 0 is among them.
+//! In round `i`, each rank sends what it holds to the rank 2^i after it. What it holds is then the
+//! sum of twice as many ranks, itself the last of them, until rank 0 is among them.
 //!
 //! ```text
 //! recursive-doubling scan, n = 4
@@ -103,7 +105,8 @@ pub(super) fn doubling(world: usize, rank: usize) -> Schedule {
 }
 
 pub(super) fn exclusive_doubling(world: usize, rank: usize) -> Schedule {
-    let mut steps: Vec<Step> = right(world, rank).map(|to| Step::Send { from: input(0), to }).into_iter().collect();
+    let mut steps: Vec<Step> =
+        right(world, rank).map(|to| Step::Send { from: input(0), to }).into_iter().collect();
     if let Some(from) = rank.checked_sub(1) {
         let into = if rank == 1 { output(0) } else { scratch(0) };
         steps.push(Step::Recv { into, from });
@@ -113,7 +116,12 @@ pub(super) fn exclusive_doubling(world: usize, rank: usize) -> Schedule {
 }
 
 /// The rounds of a scan of `ranks`, and where its result is. `held` is what we bring.
-fn rounds(ranks: std::ops::Range<usize>, rank: usize, mut held: Span, steps: &mut Vec<Step>) -> Span {
+fn rounds(
+    ranks: std::ops::Range<usize>,
+    rank: usize,
+    mut held: Span,
+    steps: &mut Vec<Step>,
+) -> Span {
     let distances = std::iter::successors(Some(1), |distance| Some(distance * 2));
     for distance in distances.take_while(|distance| *distance < ranks.len()) {
         if rank + distance < ranks.end {

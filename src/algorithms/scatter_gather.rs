@@ -18,13 +18,14 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! The root hands out parts of its vector ([`binomial`](super::binomial)), and everybody gives its part to everybody
-//! ([`bruck`](super::bruck)).
+//! The root hands out parts of its vector ([`binomial`](super::binomial)), and everybody gives its
+//! part to everybody ([`bruck`](super::bruck)).
 //!
 //! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part is there at once.
 //!
-//! **Why**: lg n steps, in which no rank sends its vector more than twice: large vectors without windows; or where many
-//! windows cost too much. The chain and the double tree send half of it, in windows.
+//! **Why**: lg n steps, in which no rank sends its vector more than twice: large vectors without
+//! windows; or where many windows cost too much. The chain and the double tree send half of it, in
+//! windows.
 //!
 //! # Reduce
 //!
@@ -41,16 +42,18 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! Broadcast backwards: everybody combines one part ([`halving`](super::halving); if n is no power of two
-//! [`pairwise`](super::pairwise), which needs no surplus ranks), and the root gathers the parts.
+//! Broadcast backwards: everybody combines one part ([`halving`](super::halving); if n is no power
+//! of two [`pairwise`](super::pairwise), which needs no surplus ranks), and the root gathers the
+//! parts.
 //!
-//! **Cost**: 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g for a power of two; else n-1 + ceil(lg n) steps of the same bytes.
+//! **Cost**: 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g for a power of two; else n-1 + ceil(lg n) steps
+//! of the same bytes.
 //!
 //! **Why**: everybody adds, not the root or the inner nodes of a tree alone.
 //!
-//! **Source**: M. Barnett, S. Gupta, D. Payne, L. Shuler, R. van de Geijn, J. Watts, "Interprocessor collective
-//! communication library (InterCom)", SHPCC 1994; R. Rabenseifner, "Optimization of collective reduction operations",
-//! ICCS 2004.
+//! **Source**: M. Barnett, S. Gupta, D. Payne, L. Shuler, R. van de Geijn, J. Watts,
+//! "Interprocessor collective communication library (InterCom)", SHPCC 1994; R. Rabenseifner,
+//! "Optimization of collective reduction operations", ICCS 2004.
 
 use super::compose::{Composer, Part, Room};
 use super::{Algorithm, Collective};
@@ -65,7 +68,8 @@ pub(super) fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
 
 pub(super) fn reduce(world: usize, rank: usize, root: usize) -> Schedule {
     let mut parts = Parts::new(world, rank);
-    let first = if world.is_power_of_two() { Algorithm::HalvingDoubling } else { Algorithm::Pairwise };
+    let first =
+        if world.is_power_of_two() { Algorithm::HalvingDoubling } else { Algorithm::Pairwise };
     let part = if rank == root { Room::Output } else { parts.whole.row() };
     parts.then(first, Collective::ReduceScatter, Room::Input, part);
     parts.then(Algorithm::Binomial, Collective::Gather { root }, part, Room::Output);
@@ -87,7 +91,9 @@ impl Parts {
     }
 
     fn then(&mut self, algorithm: Algorithm, collective: Collective, input: Room, output: Room) {
-        let schedule = algorithm.schedule(collective, self.ranks.len(), self.rank).expect("it is in the table");
+        let schedule = algorithm
+            .schedule(collective, self.ranks.len(), self.rank)
+            .expect("it is in the table");
         let (ranks, chunks) = (&self.ranks, &self.chunks);
         self.whole.then(&Part { schedule: &schedule, ranks, chunks, input, output });
     }

@@ -1,9 +1,10 @@
-//! Worlds that are no power of two: the ranks that are too many give their part to a neighbour, and get the result.
+//! Worlds that are no power of two: the ranks that are too many give their part to a neighbour, and
+//! get the result.
 //!
-//! Algorithms that double distances want `2^k` *members*. Of `2^k + s` ranks, the first `2 s` form pairs of neighbours;
-//! the lower of a pair is a member and the upper one its *guest*. All other ranks are members without a guest. So the
-//! ranks of consecutive members, with their guests, are consecutive too, and a member and its guest can combine their
-//! parts in the order of the ranks.
+//! Algorithms that double distances want `2^k` *members*. Of `2^k + s` ranks, the first `2 s` form
+//! pairs of neighbours; the lower of a pair is a member and the upper one its *guest*. All other
+//! ranks are members without a guest. So the ranks of consecutive members, with their guests, are
+//! consecutive too, and a member and its guest can combine their parts in the order of the ranks.
 //!
 //! ```text
 //! rank    0   1   2   3   4   5        six ranks: four members and two guests
@@ -12,8 +13,9 @@
 //!
 //! **Cost**: one more step at each end; whole vectors, where the algorithm combines.
 //!
-//! **Source**: R. Rabenseifner, J. L. Traff, "More efficient reduction algorithms for non-power-of-two number of
-//! processors in message-passing parallel systems", EuroPVM/MPI 2004 (as the method that the paper improves on).
+//! **Source**: R. Rabenseifner, J. L. Traff, "More efficient reduction algorithms for
+//! non-power-of-two number of processors in message-passing parallel systems", EuroPVM/MPI 2004 (as
+//! the method that the paper improves on).
 
 use std::ops::Range;
 

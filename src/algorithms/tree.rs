@@ -10,8 +10,8 @@
 //! 4                                                out0 <-1
 //! ```
 //!
-//! Ranks are numbered as one walks the tree: a parent first, then all of its left subtree, then all of its right one.
-//! With seven ranks:
+//! Ranks are numbered as one walks the tree: a parent first, then all of its left subtree, then all
+//! of its right one. With seven ranks:
 //!
 //! ```text
 //!          0
@@ -21,18 +21,21 @@
 //!     2   3 5   6
 //! ```
 //!
-//! So a parent, which adds its left child's sum and then its right child's behind its own, combines ranks in their
-//! order (from root 0), and a subtree is a range of ranks, which usually share a host.
+//! So a parent, which adds its left child's sum and then its right child's behind its own, combines
+//! ranks in their order (from root 0), and a subtree is a range of ranks, which usually share a
+//! host.
 //!
-//! **Cost**: h = ceil(lg (n+1)) - 1 steps up and h down. Every rank receives from at most two children and sends to at
-//! most two; S bytes a link each way. In k windows, where every link has its own port, all-reduce takes 2 h + k - 1 units
-//! of a + S/k b; where a rank's bytes leave one after another about twice as many, because a parent sends all twice.
+//! **Cost**: h = ceil(lg (n+1)) - 1 steps up and h down. Every rank receives from at most two
+//! children and sends to at most two; S bytes a link each way. In k windows, where every link has
+//! its own port, all-reduce takes 2 h + k - 1 units of a + S/k b; where a rank's bytes leave one
+//! after another about twice as many, because a parent sends all twice.
 //!
-//! **Why**: latency grows with lg n only, and in windows the bandwidth does not depend on n: the choice for vectors of
-//! middle size in big worlds.
+//! **Why**: latency grows with lg n only, and in windows the bandwidth does not depend on n: the
+//! choice for vectors of middle size in big worlds.
 //!
-//! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
-//! Parallel Computing 2009, section 2 (one pipelined binary tree; two of them come from the same paper).
+//! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth
+//! broadcast, reduction and scan", Parallel Computing 2009, section 2 (one pipelined binary tree;
+//! two of them come from the same paper).
 
 use super::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
@@ -61,22 +64,29 @@ struct Node {
 }
 
 impl Node {
-    /// Walks down from `root`; at each node the rest of its range is halved, the left half being the longer one.
+    /// Walks down from `root`; at each node the rest of its range is halved, the left half being
+    /// the longer one.
     fn new(world: usize, rank: usize, root: usize) -> Self {
         let me = (rank + world - root) % world;
         let (mut first, mut len, mut parent) = (0, world, None);
         while me != first {
             parent = Some((first + root) % world);
             let left = len / 2;
-            (first, len) = if me <= first + left { (first + 1, left) } else { (first + 1 + left, len - 1 - left) };
+            (first, len) = if me <= first + left {
+                (first + 1, left)
+            } else {
+                (first + 1 + left, len - 1 - left)
+            };
         }
         let left = (len > 1).then_some(first + 1);
         let right = (len > 2).then_some(first + 1 + len / 2);
-        let children = [left, right].into_iter().flatten().map(|child| (child + root) % world).collect();
+        let children =
+            [left, right].into_iter().flatten().map(|child| (child + root) % world).collect();
         Self { parent, children }
     }
 
-    /// Mine and my subtree's, combined in `sum`, goes to the parent. A leaf sends its input as it lies.
+    /// Mine and my subtree's, combined in `sum`, goes to the parent. A leaf sends its input as it
+    /// lies.
     fn up(&self, sum: Span) -> Vec<Step> {
         let mut steps = Vec::new();
         if !self.children.is_empty() {
@@ -91,7 +101,9 @@ impl Node {
     /// The output comes from the parent, except at the root, and goes to the children.
     fn down(&self) -> impl Iterator<Item = Step> {
         let receive = self.parent.map(|from| Step::Recv { into: output(0), from });
-        receive.into_iter().chain(self.children.iter().map(|&to| Step::Send { from: output(0), to }))
+        receive
+            .into_iter()
+            .chain(self.children.iter().map(|&to| Step::Send { from: output(0), to }))
     }
 }
 

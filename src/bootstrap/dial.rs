@@ -12,8 +12,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What a silent place is given at first; it doubles up to [`MOST_PATIENCE`], so that one candidate that never answers
-/// does not keep us from the others.
+/// What a silent place is given at first; it doubles up to [`MOST_PATIENCE`], so that one candidate
+/// that never answers does not keep us from the others.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two rounds of knocking; it doubles up to a quarter of a second.
@@ -26,7 +26,11 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     let (mut stream, mut channel, root) = knock(config, &secret, deadline)?;
     let listener = listen_at(config, stream.local_addr()?.ip())?;
     let hello = Hello::new(config, listener.local_addr()?, random()?)?;
-    let lost = |why: SecureError| JoinError::Lost { rank: config.rank, address: root, why: why.to_string() };
+    let lost = |why: SecureError| JoinError::Lost {
+        rank: config.rank,
+        address: root,
+        why: why.to_string(),
+    };
     let mut out = Vec::new();
     channel.seal(&hello.encode(), &mut out);
     let mut timed = Timed { socket: &mut stream, deadline: deadline + GRACE };
@@ -36,7 +40,11 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     let (session, mut peers) = match decode::<Reply>(&reply) {
         Some(Reply::Welcome { session, peers }) if peers.len() == config.world => (session, peers),
         Some(Reply::OtherVersion(version)) => {
-            return Err(JoinError::Differs(Differences::of_version(config.rank, &version, VERSION)));
+            return Err(JoinError::Differs(Differences::of_version(
+                config.rank,
+                &version,
+                VERSION,
+            )));
         }
         Some(Reply::Refused(refusal)) => return Err(JoinError::refused(refusal, waited)),
         _ => return Err(lost(SecureError::Stranger)),
@@ -47,7 +55,15 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     let door = Doorway::new(listener, Secret { session, ..secret.clone() }, &watch)?;
     let controls = [(0, Control::new(stream, channel)?)].into();
     let secret = Secret { session, ..secret };
-    Ok(Service::start(Start { rank: config.rank, secret, peers, timeout: config.timeout, watch, door, controls })?)
+    Ok(Service::start(Start {
+        rank: config.rank,
+        secret,
+        peers,
+        timeout: config.timeout,
+        watch,
+        door,
+        controls,
+    })?)
 }
 
 /// What the best of all attempts came to: how much it looked like rank 0, and the error to report.
@@ -60,7 +76,8 @@ fn knock(
 ) -> Result<(TcpStream, Channel, SocketAddr), JoinError> {
     let addresses = resolve(config)?;
     let rank = config.rank as u32;
-    let binding = Binding { purpose: Purpose::Join, group: [0; 2], lane: 0, initiator: rank, responder: 0 };
+    let binding =
+        Binding { purpose: Purpose::Join, group: [0; 2], lane: 0, initiator: rank, responder: 0 };
     let (mut patience, mut pause) = (LEAST_PATIENCE, LEAST_PAUSE);
     let mut best: Best = None;
     loop {
@@ -101,8 +118,8 @@ fn attempt(
     Ok((stream, channel))
 }
 
-/// Nothing that an unauthenticated place says ends the search: it may be a stranger on the wrong port. It only tells
-/// what to report in the end.
+/// Nothing that an unauthenticated place says ends the search: it may be a stranger on the wrong
+/// port. It only tells what to report in the end.
 fn keep_best(best: &mut Best, config: &JoinConfig, address: SocketAddr, why: SecureError) {
     let (rank, job) = (config.rank, config.job.clone());
     let likeness = match &why {

@@ -21,7 +21,15 @@ pub(super) fn gather(config: &JoinConfig, deadline: Instant) -> Result<Service, 
     let watch = Watch::new()?;
     let secret = secret(config, session);
     let door = Doorway::new(listener, secret.clone(), &watch)?;
-    let mut gathering = Gathering { config, mine, watch, door, comers: BTreeMap::new(), next: 1, notes: Vec::new() };
+    let mut gathering = Gathering {
+        config,
+        mine,
+        watch,
+        door,
+        comers: BTreeMap::new(),
+        next: 1,
+        notes: Vec::new(),
+    };
     gathering.run(deadline)?;
     gathering.welcome(secret)
 }
@@ -65,7 +73,11 @@ impl Gathering<'_> {
                 return Err(self.give_up());
             }
             self.expire(now);
-            let slow = self.comers.values().filter(|comer| comer.hello.is_none()).map(|comer| comer.since + PATIENCE);
+            let slow = self
+                .comers
+                .values()
+                .filter(|comer| comer.hello.is_none())
+                .map(|comer| comer.since + PATIENCE);
             let until = slow.chain(self.door.deadline()).fold(deadline, Instant::min);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
@@ -88,7 +100,12 @@ impl Gathering<'_> {
     fn expire(&mut self, now: Instant) {
         self.door.expire(now, &self.watch);
         let late = |comer: &Comer| comer.hello.is_none() && comer.since + PATIENCE <= now;
-        let late: Vec<u64> = self.comers.iter().filter(|(_, comer)| late(comer)).map(|(number, _)| *number).collect();
+        let late: Vec<u64> = self
+            .comers
+            .iter()
+            .filter(|(_, comer)| late(comer))
+            .map(|(number, _)| *number)
+            .collect();
         for number in late {
             self.dismiss(number, "said nothing");
         }
@@ -102,7 +119,10 @@ impl Gathering<'_> {
         self.next += 1;
         let tuned = tune(&admitted.stream, crate::service::SILENCE);
         let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
-        let Ok(control) = watched.and_then(|()| Control::new(admitted.stream, admitted.channel)) else { return Ok(()) };
+        let Ok(control) = watched.and_then(|()| Control::new(admitted.stream, admitted.channel))
+        else {
+            return Ok(());
+        };
         self.comers.insert(number, Comer { control, rank, since: Instant::now(), hello: None });
         self.listen(number)
     }
@@ -137,11 +157,18 @@ impl Gathering<'_> {
             return Err(Objection::Fatal(differences));
         }
         if rank == 0 || rank >= world {
-            let refusal = if rank == 0 { duplicate(0, &self.mine) } else { Refusal::OutOfRange { rank, world } };
+            let refusal = if rank == 0 {
+                duplicate(0, &self.mine)
+            } else {
+                Refusal::OutOfRange { rank, world }
+            };
             return Err(Objection::Comer(refusal));
         }
-        let holder = self.comers.iter().find(|(_, comer)| comer.rank == rank && comer.hello.is_some());
-        if let Some((old, holder)) = holder.and_then(|(old, comer)| Some((*old, comer.hello.as_ref()?))) {
+        let holder =
+            self.comers.iter().find(|(_, comer)| comer.rank == rank && comer.hello.is_some());
+        if let Some((old, holder)) =
+            holder.and_then(|(old, comer)| Some((*old, comer.hello.as_ref()?)))
+        {
             if holder.nonce != hello.nonce {
                 return Err(Objection::Comer(duplicate(rank, holder)));
             }
@@ -156,8 +183,12 @@ impl Gathering<'_> {
         let Some(mut comer) = self.comers.remove(&number) else { return Ok(()) };
         self.watch.remove(&comer.control.stream);
         let (reply, differences) = match objection {
-            Objection::Version(differences) => (Reply::OtherVersion(VERSION.to_owned()), Some(differences)),
-            Objection::Fatal(differences) => (Reply::Refused(Refusal::Differs(differences.clone())), Some(differences)),
+            Objection::Version(differences) => {
+                (Reply::OtherVersion(VERSION.to_owned()), Some(differences))
+            }
+            Objection::Fatal(differences) => {
+                (Reply::Refused(Refusal::Differs(differences.clone())), Some(differences))
+            }
             Objection::Comer(refusal) => {
                 self.notes.push(JoinError::refused(refusal.clone(), Duration::ZERO).to_string());
                 (Reply::Refused(refusal), None)
@@ -185,7 +216,9 @@ impl Gathering<'_> {
     }
 
     fn give_up(&mut self) -> JoinError {
-        let here = |rank: &usize| self.comers.values().any(|comer| comer.rank == *rank && comer.hello.is_some());
+        let here = |rank: &usize| {
+            self.comers.values().any(|comer| comer.rank == *rank && comer.hello.is_some())
+        };
         let ranks: Vec<usize> = (1..self.config.world).filter(|rank| !here(rank)).collect();
         let mut notes = std::mem::take(&mut self.notes);
         // The last few say enough.
@@ -206,7 +239,9 @@ impl Gathering<'_> {
         });
         let mut comers: Vec<Comer> = self.comers.into_values().collect();
         comers.sort_by_key(|comer| comer.rank);
-        peers.extend(comers.iter_mut().filter_map(|comer| comer.hello.take()).map(|hello| hello.peer));
+        peers.extend(
+            comers.iter_mut().filter_map(|comer| comer.hello.take()).map(|hello| hello.peer),
+        );
         let welcome = Reply::Welcome { session: secret.session, peers: peers.clone() };
         for mut comer in comers {
             comer.control.push(&welcome);
@@ -226,5 +261,8 @@ impl Gathering<'_> {
 }
 
 fn duplicate(rank: usize, holder: &Hello) -> Refusal {
-    Refusal::Duplicate { rank, holder: format!("process {} at {}", holder.peer.pid, holder.peer.listen.ip()) }
+    Refusal::Duplicate {
+        rank,
+        holder: format!("process {} at {}", holder.peer.pid, holder.peer.listen.ip()),
+    }
 }

@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 /// Ranks of one version understand each other; nothing else is promised.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A joining rank. On the wire the version comes first, alone, so that every version can read at least that.
+/// A joining rank. On the wire the version comes first, alone, so that every version can read at
+/// least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Hello {
     pub(super) world: usize,
@@ -60,10 +61,18 @@ pub struct Differences {
 
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |value: &Option<String>| value.as_ref().map_or("unset".to_owned(), |value| format!("'{value}'"));
+        let shown = |value: &Option<String>| {
+            value.as_ref().map_or("unset".to_owned(), |value| format!("'{value}'"))
+        };
         for (at, (name, root, other)) in self.items.iter().enumerate() {
             let comma = if at == 0 { "" } else { "; " };
-            write!(f, "{comma}{name} is {} on rank 0 and {} on rank {}", shown(root), shown(other), self.rank)?;
+            write!(
+                f,
+                "{comma}{name} is {} on rank 0 and {} on rank {}",
+                shown(root),
+                shown(other),
+                self.rank
+            )?;
         }
         Ok(())
     }
@@ -71,7 +80,8 @@ impl fmt::Display for Differences {
 
 impl Differences {
     pub(super) fn of_version(rank: usize, root: &str, other: &str) -> Self {
-        let item = ("the version of maypole".to_owned(), Some(root.to_owned()), Some(other.to_owned()));
+        let item =
+            ("the version of maypole".to_owned(), Some(root.to_owned()), Some(other.to_owned()));
         Self { rank, items: vec![item] }
     }
 
@@ -79,10 +89,17 @@ impl Differences {
     pub(super) fn between(root: &Hello, rank: usize, other: &Hello) -> Option<Self> {
         let mut items = Vec::new();
         if root.world != other.world {
-            items.push(("the world size".to_owned(), Some(root.world.to_string()), Some(other.world.to_string())));
+            items.push((
+                "the world size".to_owned(),
+                Some(root.world.to_string()),
+                Some(other.world.to_string()),
+            ));
         }
-        let value = |hello: &Hello, name: &str| hello.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        let mut names: Vec<_> = root.equal.iter().chain(&other.equal).map(|(name, _)| name).collect();
+        let value = |hello: &Hello, name: &str| {
+            hello.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+        };
+        let mut names: Vec<_> =
+            root.equal.iter().chain(&other.equal).map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
         for name in names {
@@ -96,7 +113,11 @@ impl Differences {
 }
 
 impl Hello {
-    pub(super) fn new(config: &JoinConfig, listen: SocketAddr, nonce: [u8; 16]) -> io::Result<Self> {
+    pub(super) fn new(
+        config: &JoinConfig,
+        listen: SocketAddr,
+        nonce: [u8; 16],
+    ) -> io::Result<Self> {
         let peer = Peer {
             listen,
             host: host(config.host.as_deref())?,
@@ -118,8 +139,9 @@ impl Hello {
     }
 }
 
-/// Ranks with equal hosts reach one another over abstract Unix sockets as one user: the same boot of the same machine,
-/// the same network namespace (which is what abstract names belong to), the same user.
+/// Ranks with equal hosts reach one another over abstract Unix sockets as one user: the same boot
+/// of the same machine, the same network namespace (which is what abstract names belong to), the
+/// same user.
 fn host(name: Option<&str>) -> io::Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let user = maypole_transports::sockets::user();
@@ -137,15 +159,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello(world: usize, equal: &[(&str, &str)]) -> Hello {
-        let peer =
-            Peer { listen: ([127, 0, 0, 1], 1).into(), host: "h".to_owned(), pid: 1, pid_namespace: "p".to_owned() };
-        let equal = equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let peer = Peer {
+            listen: ([127, 0, 0, 1], 1).into(),
+            host: "h".to_owned(),
+            pid: 1,
+            pid_namespace: "p".to_owned(),
+        };
+        let equal =
+            equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Hello { world, equal, peer, nonce: [0; 16] }
     }
 
     #[test]
     fn differences_are_printed_with_both_sides() {
-        let (root, other) = (hello(4, &[("A", "1"), ("B", "2")]), hello(5, &[("B", "3"), ("C", "4")]));
+        let (root, other) =
+            (hello(4, &[("A", "1"), ("B", "2")]), hello(5, &[("B", "3"), ("C", "4")]));
         let text = Differences::between(&root, 3, &other).unwrap().to_string();
         let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and unset on rank 3; \
                         B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on rank 3";
@@ -160,7 +188,10 @@ mod tests {
         assert_eq!(version, "9.9.9");
         assert!(hello.is_none());
         let text = Differences::of_version(2, VERSION, &version).to_string();
-        assert_eq!(text, format!("the version of maypole is '{VERSION}' on rank 0 and '9.9.9' on rank 2"));
+        assert_eq!(
+            text,
+            format!("the version of maypole is '{VERSION}' on rank 0 and '9.9.9' on rank 2")
+        );
     }
 
     proptest! {

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
 /// The addresses of rank 0, IPv4 first: that is what a name's other users mostly mean.
 pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<IpAddr>, JoinError> {
-    let Some(address) = config.address.as_deref() else { return Ok(vec![Ipv4Addr::LOCALHOST.into()]) };
+    let Some(address) = config.address.as_deref() else {
+        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+    };
     let unresolvable = |source| JoinError::Unresolvable { address: address.to_owned(), source };
     let found = (address, 0).to_socket_addrs().map_err(unresolvable)?;
     let mut found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
@@ -29,7 +31,9 @@ pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<IpAddr>, JoinError> {
 pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinError> {
     let addresses = resolve(config)?;
     let ports = config.ports.iter().copied();
-    let places = addresses.iter().flat_map(|address| ports.clone().map(move |port| SocketAddr::new(*address, port)));
+    let places = addresses
+        .iter()
+        .flat_map(|address| ports.clone().map(move |port| SocketAddr::new(*address, port)));
     first(places).map_err(|source| JoinError::PortsTaken {
         rank: 0,
         address: config.address.clone().unwrap_or_else(|| addresses[0].to_string()),
@@ -42,12 +46,14 @@ pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinErr
 /// Any other rank's listener, on the interface that leads to rank 0.
 pub(super) fn listen_at(config: &JoinConfig, address: IpAddr) -> Result<TcpListener, JoinError> {
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    first(ports.iter().map(|port| SocketAddr::new(address, *port))).map_err(|source| JoinError::PortsTaken {
-        rank: config.rank,
-        address: address.to_string(),
-        ports,
-        source,
-        variable: "MAYPOLE_DATA_PORTS",
+    first(ports.iter().map(|port| SocketAddr::new(address, *port))).map_err(|source| {
+        JoinError::PortsTaken {
+            rank: config.rank,
+            address: address.to_string(),
+            ports,
+            source,
+            variable: "MAYPOLE_DATA_PORTS",
+        }
     })
 }
 

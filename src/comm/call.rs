@@ -71,7 +71,8 @@ impl Reduction {
 }
 
 impl From<ReduceOp> for Reduction {
-    /// Forgets the factor: it is a local fact, and calls that differ in it alone run the same program.
+    /// Forgets the factor: it is a local fact, and calls that differ in it alone run the same
+    /// program.
     #[inline]
     fn from(op: ReduceOp) -> Self {
         match op {
@@ -95,20 +96,30 @@ impl Call {
     /// How the whole is cut for a schedule of `chunks`.
     pub(super) fn layout(&self, world: usize, chunks: usize, given: &Interned) -> Layout {
         match self.count {
-            Count::Even(count) if self.collective.is_blocked() => Layout::even(count * world, world),
+            Count::Even(count) if self.collective.is_blocked() => {
+                Layout::even(count * world, world)
+            }
             Count::Even(count) => Layout::even(count, chunks),
             Count::Given(number) => given.get(number).layout(),
         }
     }
 
-    /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does not look like a call.
+    /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does
+    /// not look like a call.
     pub(super) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
-        let algorithm = plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
+        let algorithm =
+            plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
         self.fingerprint_by(algorithm, plan.window, world, given)
     }
 
     /// The same of a call that runs by what is known as `way`.
-    pub(super) fn fingerprint_by(&self, way: u64, window: usize, world: usize, given: &Interned) -> u64 {
+    pub(super) fn fingerprint_by(
+        &self,
+        way: u64,
+        window: usize,
+        world: usize,
+        given: &Interned,
+    ) -> u64 {
         let root = self.collective.root().map_or(0, |root| root as u64 + 1);
         let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
         let (form, count) = match self.count {
@@ -117,7 +128,8 @@ impl Call {
         };
         let name = self.collective.name().bytes().map(u64::from);
         let (mode, window) = (u64::from(self.deterministic), window as u64);
-        let numbers = [way, root, reduction, mode, self.kind as u64, form, count, window, world as u64];
+        let numbers =
+            [way, root, reduction, mode, self.kind as u64, form, count, window, world as u64];
         name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
@@ -125,7 +137,8 @@ impl Call {
 /// Any start that is not small will do.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every bit of the hash.
+/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every
+/// bit of the hash.
 pub(super) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

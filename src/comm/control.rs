@@ -1,7 +1,7 @@
 //! What a communicator needs besides moving bytes: to agree, to be connected, and to fail together.
 //!
-//! Ranks that are threads of one process have a [`Hub`](super::hub::Hub); ranks that are processes have the service of
-//! their process. Both are off the data path, so a trait object serves.
+//! Ranks that are threads of one process have a [`Hub`](super::hub::Hub); ranks that are processes
+//! have the service of their process. Both are off the data path, so a trait object serves.
 
 use crate::execute::AnyStream;
 use crate::service::{Cause, Pulse};
@@ -24,7 +24,8 @@ pub(super) trait Control: Send + Sync + Debug {
     /// A stream to `peer`; both ends call it.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
-    /// A stream on which we send messages to `peer`, made without its help. Each rank makes it at most once for each peer.
+    /// A stream on which we send messages to `peer`, made without its help. Each rank makes it at
+    /// most once for each peer.
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
     /// The streams that peers made since we last asked, to send messages to us.
@@ -51,8 +52,8 @@ pub(super) trait Control: Send + Sync + Debug {
     /// The first cause known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// The handle of a new group of these ranks of ours, among which this one is. `number` is equal on all of them and
-    /// new in this group.
+    /// The handle of a new group of these ranks of ours, among which this one is. `number` is equal
+    /// on all of them and new in this group.
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control>;
 
     /// Says goodbye: nothing after operation `sequence` comes from this rank.

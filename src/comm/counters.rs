@@ -1,7 +1,7 @@
 //! What a communicator has moved so far.
 //!
-//! A call only counts that its program ran; how many bytes that is follows from the program, and is worked out when
-//! somebody asks.
+//! A call only counts that its program ran; how many bytes that is follows from the program, and is
+//! worked out when somebody asks.
 
 use super::Communicator;
 use super::engine::{Engine, Ready};
@@ -11,17 +11,18 @@ use std::ops::AddAssign;
 
 /// What one rank has called, and what it sent for it, as [`Communicator::counters`] gives it.
 ///
-/// *Payload* is elements on their way from this rank to another, as the schedules have it: what theory counts. An
-/// all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p ranks, over whatever transport. Ranks of
-/// one host read publications where they lie, so what several of them read is *written* once and counts as payload for
-/// each reader. What is written has a head of 16 bytes a message, which is no payload; a long message between two
-/// ranks is announced by one head more. Copies within the rank, what the network adds below the stream, answers of receivers and
-/// the control plane are left out; so are collectives that failed.
+/// *Payload* is elements on their way from this rank to another, as the schedules have it: what
+/// theory counts. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p
+/// ranks, over whatever transport. Ranks of one host read publications where they lie, so what
+/// several of them read is *written* once and counts as payload for each reader. What is written
+/// has a head of 16 bytes a message, which is no payload; a long message between two ranks is
+/// announced by one head more. Copies within the rank, what the network adds below the stream,
+/// answers of receivers and the control plane are left out; so are collectives that failed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Calls that succeeded, by the name of their collective. One that passes variable counts which not all ranks know
-    /// first tells them by an `all_gather`, which counts, too.
+    /// Calls that succeeded, by the name of their collective. One that passes variable counts which
+    /// not all ranks know first tells them by an `all_gather`, which counts, too.
     pub calls: BTreeMap<&'static str, u64>,
     /// Through memory that ranks share: between threads, or processes of one host.
     pub board: Moved,
@@ -98,7 +99,11 @@ impl Counters {
 impl Moved {
     fn less(self, other: Self) -> Self {
         let Self { messages, payload, written } = other;
-        Self { messages: self.messages - messages, payload: self.payload - payload, written: self.written - written }
+        Self {
+            messages: self.messages - messages,
+            payload: self.payload - payload,
+            written: self.written - written,
+        }
     }
 }
 
@@ -111,8 +116,8 @@ impl AddAssign for Moved {
 }
 
 impl Communicator {
-    /// What this rank has called on this communicator, and what it sent for it; groups count their own. Waits for
-    /// requests in flight. Calls pay next to nothing for it.
+    /// What this rank has called on this communicator, and what it sent for it; groups count their
+    /// own. Waits for requests in flight. Calls pay next to nothing for it.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp, algorithms::Algorithm};
@@ -158,7 +163,8 @@ impl Ready {
         for (link, bytes) in self.program.streams.iter().zip(&traffic.to_streams) {
             counters.peers[link.peer as usize].stream += runs * bytes;
         }
-        counters.board += moved(runs, traffic.publications, traffic.to_locals.iter().sum(), traffic.published);
+        counters.board +=
+            moved(runs, traffic.publications, traffic.to_locals.iter().sum(), traffic.published);
         let streamed = traffic.to_streams.iter().sum();
         counters.stream += moved(runs, traffic.messages, streamed, streamed);
     }

@@ -4,11 +4,12 @@ use super::Communicator;
 use crate::error::Result;
 
 impl Communicator {
-    /// Leaves in order: waits for requests in flight, each of which has its deadline, and what was sent still arrives.
+    /// Leaves in order: waits for requests in flight, each of which has its deadline, and what was
+    /// sent still arrives.
     ///
-    /// Dropping does the same, and never panics. A communicator that a panic drops waits no more than 5 s for its
-    /// requests; then it fails on all ranks, because the peers that they need may never come. In a forked child dropping
-    /// does nothing: its parent is the rank.
+    /// Dropping does the same, and never panics. A communicator that a panic drops waits no more
+    /// than 5 s for its requests; then it fails on all ranks, because the peers that they need may
+    /// never come. In a forked child dropping does nothing: its parent is the rank.
     ///
     /// # Errors
     /// None today; a goodbye that nobody takes in time will be one.

@@ -1,4 +1,5 @@
-//! From a call to a program that runs: choose, lower once, connect, execute, and explain what failed.
+//! From a call to a program that runs: choose, lower once, connect, execute, and explain what
+//! failed.
 
 use super::call::{Call, Reduction, held};
 use super::choice::Means;
@@ -57,9 +58,11 @@ pub(super) struct Engine {
     pub(super) given: Interned,
     /// Schedules of the user's own.
     pub(super) own: Own,
-    /// The call made last, by its place among those that are ready; [`NONE`] if the next one must be looked up.
+    /// The call made last, by its place among those that are ready; [`NONE`] if the next one must
+    /// be looked up.
     pub(super) current: usize,
-    /// The same while nobody looks at calls, else [`NONE`]: one comparison tells whether a call may run as it stands.
+    /// The same while nobody looks at calls, else [`NONE`]: one comparison tells whether a call may
+    /// run as it stands.
     quick: usize,
     /// The first failure.
     pub(super) failed: Option<Error>,
@@ -101,7 +104,12 @@ pub(super) struct Ready {
 impl Ready {
     /// What the program works on: the caller's memory, or an input that has been put aside first.
     #[inline(always)]
-    pub(super) fn buffers<'a>(&'a self, factor: Option<Scalar>, input: View<'a>, output: ViewMut<'a>) -> Buffers<'a> {
+    pub(super) fn buffers<'a>(
+        &'a self,
+        factor: Option<Scalar>,
+        input: View<'a>,
+        output: ViewMut<'a>,
+    ) -> Buffers<'a> {
         let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
         if let Some(factor) = factor {
             scale(self.aside.view(), input, factor);
@@ -115,9 +123,15 @@ impl Ready {
 }
 
 impl Engine {
-    pub(super) fn new(rank: usize, hosts: &[usize], control: Arc<dyn Control>, surroundings: Surroundings) -> Self {
+    pub(super) fn new(
+        rank: usize,
+        hosts: &[usize],
+        control: Arc<dyn Control>,
+        surroundings: Surroundings,
+    ) -> Self {
         let (hosts, world, waiting) = (boards_of(hosts), hosts.len(), surroundings.waiting);
-        let locals: Vec<usize> = (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
+        let locals: Vec<usize> =
+            (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
         let alone = Executor::new(rank, waiting, control.alarm(), gone);
@@ -158,7 +172,8 @@ impl Engine {
         self.perform(call, None, input, output)
     }
 
-    /// Runs one call whose input is first multiplied by `factor`. The product lies aside, so nothing is in place.
+    /// Runs one call whose input is first multiplied by `factor`. The product lies aside, so
+    /// nothing is in place.
     pub(super) fn call_scaled(
         &mut self,
         call: Call,
@@ -167,7 +182,11 @@ impl Engine {
         output: ViewMut<'_>,
     ) -> Result<()> {
         let scalar = factor.scalar(call.kind).ok_or_else(|| {
-            let why = format!("the factor {} is no number that {} holds", factor.value(), call.kind.name());
+            let why = format!(
+                "the factor {} is no number that {} holds",
+                factor.value(),
+                call.kind.name()
+            );
             self.invalid(call, why)
         })?;
         self.perform(Call { in_place: false, ..call }, Some(scalar), input, output)
@@ -195,7 +214,13 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn perform(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+    fn perform(
+        &mut self,
+        call: Call,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
         if !self.is_at(self.quick, call) {
             return self.perform_anew(call, factor, input, output);
         }
@@ -204,7 +229,13 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn perform_anew(&mut self, call: Call, factor: Option<Scalar>, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+    fn perform_anew(
+        &mut self,
+        call: Call,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
         self.make_current(call)?;
         match self.watching {
             Some(_) => self.perform_watched(call, factor, input, output),
@@ -252,7 +283,8 @@ impl Engine {
 
     /// The name that a call knows these counts by.
     pub(super) fn name_counts(&mut self, counts: Counts) -> Count {
-        // Counts of every call may be new ones; what was made for old ones is given up now and then.
+        // Counts of every call may be new ones; what was made for old ones is given up now and
+        // then.
         if self.given.len() > MOST_GIVEN {
             self.given = Interned::default();
             self.forget();
@@ -290,7 +322,8 @@ impl Engine {
         if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
             return Ok(());
         }
-        let why = format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+        let why =
+            format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
         Err(self.invalid(call, why))
     }
 
@@ -306,16 +339,26 @@ impl Engine {
     }
 
     /// Lowers `schedules`, which are proved, and connects what they need.
-    pub(super) fn prepare_by(&mut self, call: Call, schedules: &[Schedule], means: Means) -> Result<usize> {
+    pub(super) fn prepare_by(
+        &mut self,
+        call: Call,
+        schedules: &[Schedule],
+        means: Means,
+    ) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
         let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
         let Means { window, fingerprint, .. } = means;
-        let request = Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
+        let request =
+            Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program = lower(&request, self.rank, placement).expect("what is proved completes");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
         let aside = program.aside || call.op.scales();
-        let input = if aside { held(call.collective.input(self.rank), &layout) * call.kind.size() } else { 0 };
+        let input = if aside {
+            held(call.collective.input(self.rank), &layout) * call.kind.size()
+        } else {
+            0
+        };
         self.ready.push(Ready {
             call,
             wanted: self.wanted,
@@ -334,7 +377,9 @@ impl Engine {
     }
 
     pub(super) fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
-        let of = |rank| algorithm.schedule_on(collective, &self.hosts, rank).expect("the tuner knows the table");
+        let of = |rank| {
+            algorithm.schedule_on(collective, &self.hosts, rank).expect("the tuner knows the table")
+        };
         (0..self.world).map(of).collect()
     }
 
@@ -345,14 +390,18 @@ impl Engine {
         (averages && holds).then_some(self.world as u64)
     }
 
-    /// Makes the board at the first call, and the streams that `program` needs and that are not there yet.
+    /// Makes the board at the first call, and the streams that `program` needs and that are not
+    /// there yet.
     fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
         let deadline = self.deadline();
         if !self.connected {
             self.check_memory()?;
             let locals: Vec<usize> =
                 (0..self.world).filter(|peer| self.hosts[*peer] == self.hosts[self.rank]).collect();
-            let me = locals.iter().position(|peer| *peer == self.rank).expect("a rank is on its own host");
+            let me = locals
+                .iter()
+                .position(|peer| *peer == self.rank)
+                .expect("a rank is on its own host");
             let board: Board = self.control.board(&locals, me, deadline)?;
             self.executor.share(board, locals, me);
             self.connected = true;

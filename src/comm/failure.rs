@@ -1,4 +1,5 @@
-//! What becomes of a group when a call fails: everybody is told, all name the same first cause, nothing goes on.
+//! What becomes of a group when a call fails: everybody is told, all name the same first cause,
+//! nothing goes on.
 
 use super::call::Call;
 use super::engine::Engine;
@@ -12,7 +13,9 @@ impl Engine {
     /// Refuses to go on after a failure.
     pub(super) fn check(&self) -> Result<()> {
         match &self.failed {
-            Some(first) => Err(Error::Failed { first: first.to_string(), retryable: first.is_retryable() }),
+            Some(first) => {
+                Err(Error::Failed { first: first.to_string(), retryable: first.is_retryable() })
+            }
             None => Ok(()),
         }
     }
@@ -35,12 +38,18 @@ impl Engine {
             What::Left if self.control.alarm().raised() => (self.aborted(operation), None),
             What::Mismatch(_) => {
                 let theirs = self.control.inquire(peer);
-                (Error::Mismatch { rank, peer, operation, sequence, theirs }, Some(CauseKind::Mismatch))
+                (
+                    Error::Mismatch { rank, peer, operation, sequence, theirs },
+                    Some(CauseKind::Mismatch),
+                )
             }
             What::TimedOut => {
                 let detail = self.control.locate(peer);
                 let after = self.allowed();
-                (Error::TimedOut { rank, peer, operation, sequence, step, after, detail }, Some(CauseKind::Timeout))
+                (
+                    Error::TimedOut { rank, peer, operation, sequence, step, after, detail },
+                    Some(CauseKind::Timeout),
+                )
             }
             What::Left => {
                 let why = "it has left".to_owned();
@@ -52,9 +61,12 @@ impl Engine {
             }
         };
         let error = match kind {
-            Some(kind) => {
-                self.settle(call.to_string(), error, kind, if kind == CauseKind::Death { peer } else { rank })
-            }
+            Some(kind) => self.settle(
+                call.to_string(),
+                error,
+                kind,
+                if kind == CauseKind::Death { peer } else { rank },
+            ),
             None => error,
         };
         self.fail(error)
@@ -69,7 +81,13 @@ impl Engine {
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
-    pub(super) fn settle(&self, operation: String, error: Error, kind: CauseKind, rank: usize) -> Error {
+    pub(super) fn settle(
+        &self,
+        operation: String,
+        error: Error,
+        kind: CauseKind,
+        rank: usize,
+    ) -> Error {
         let sequence = self.sequence;
         let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
         // The end of a failed peer looks like a death of its own.
@@ -80,8 +98,8 @@ impl Engine {
         Error::Aborted { rank: self.rank, operation, sequence, cause: first.text, retryable }
     }
 
-    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that or of what happened
-    /// before it.
+    /// The ranks cannot be connected for `operation`: the communicator has failed, because of that
+    /// or of what happened before it.
     #[cold]
     pub(super) fn unconnected(&mut self, operation: String, why: String) -> Error {
         let (rank, sequence) = (self.rank, self.sequence);
@@ -92,7 +110,12 @@ impl Engine {
             }
             None => {
                 let error = Error::Connect { rank, operation, why };
-                self.control.fail(Cause { sequence, kind: CauseKind::Timeout, rank, text: error.to_string() });
+                self.control.fail(Cause {
+                    sequence,
+                    kind: CauseKind::Timeout,
+                    rank,
+                    text: error.to_string(),
+                });
                 error
             }
         };
@@ -102,10 +125,12 @@ impl Engine {
     /// The system has no thread for requests, on which the other ranks count.
     #[cold]
     pub(super) fn without_thread(&mut self, error: &io::Error) {
-        let _ = self.unconnected("a request".to_owned(), format!("there is no thread for it: {error}"));
+        let _ =
+            self.unconnected("a request".to_owned(), format!("there is no thread for it: {error}"));
     }
 
-    /// Tells everybody that a function of the user's panicked in `what`, unless it panicked because of a failure.
+    /// Tells everybody that a function of the user's panicked in `what`, unless it panicked because
+    /// of a failure.
     #[cold]
     pub(super) fn give_up(&mut self, what: &str, panic: &(dyn Any + Send)) {
         if self.failed.is_some() {
@@ -113,7 +138,9 @@ impl Engine {
         }
         let (rank, sequence) = (self.rank, self.sequence);
         let said = panic.downcast_ref::<&str>().copied();
-        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        let said = said
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
         let text = format!("rank {rank} panicked in {what} (operation {sequence}): {said}");
         let (operation, cause) = (what.to_owned(), text.clone());
         self.fail(Error::Aborted { rank, operation, sequence, cause, retryable: false });

@@ -5,11 +5,12 @@ use super::engine::Engine;
 use crate::error::Result;
 
 impl Communicator {
-    /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those without a color get
-    /// none. Collective: all ranks call it.
+    /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
+    /// without a color get none. Collective: all ranks call it.
     ///
-    /// The new communicator has its own board and streams, made at its first use: it can be used while this one is, in
-    /// another thread, and what one of them leaves unread does not block the other.
+    /// The new communicator has its own board and streams, made at its first use: it can be used
+    /// while this one is, in another thread, and what one of them leaves unread does not block the
+    /// other.
     ///
     /// # Errors
     /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
@@ -26,7 +27,8 @@ impl Communicator {
         let Some(color) = color else { return Ok(None) };
         let mut members = Vec::new();
         for (rank, blob) in blobs.iter().enumerate() {
-            let (theirs, key) = parse_color(blob).ok_or_else(|| refused(format!("rank {rank} did not call split")))?;
+            let (theirs, key) = parse_color(blob)
+                .ok_or_else(|| refused(format!("rank {rank} did not call split")))?;
             if theirs == Some(color) {
                 members.push((key, rank));
             }
@@ -37,8 +39,9 @@ impl Communicator {
         Ok(Some(self.subgroup(&members, &hosts)))
     }
 
-    /// The same ranks again, as a communicator of its own, as [`split`](Self::split) makes them: for two threads of a rank
-    /// that each call collectives, or for calls that must not wait for this one's requests. Collective.
+    /// The same ranks again, as a communicator of its own, as [`split`](Self::split) makes them:
+    /// for two threads of a rank that each call collectives, or for calls that must not wait for
+    /// this one's requests. Collective.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -62,7 +65,8 @@ impl Communicator {
     /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
     pub(super) fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
         let engine = &*self.engine;
-        let rank = members.iter().position(|member| *member == engine.rank).expect("we are a member");
+        let rank =
+            members.iter().position(|member| *member == engine.rank).expect("we are a member");
         let machines = members.iter().map(|member| self.machines[*member]).collect();
         let control = engine.control.subgroup(members, engine.splits);
         let mut surroundings = self.surroundings;

@@ -1,9 +1,10 @@
 //! Where the engine is: at home, or with the thread that runs requests.
 //!
-//! An engine runs one operation at a time. Blocking calls use it on their caller's thread; requests are run by a thread
-//! of the communicator's own, to which the engine is sent, and which sends it back once its queue is empty. The two
-//! never share it, so nothing is locked, and a blocking call pays no more than a look at whether the engine is here.
-//! Whoever needs the engine while it is away waits for it, which is what blocking calls after requests must do anyway.
+//! An engine runs one operation at a time. Blocking calls use it on their caller's thread; requests
+//! are run by a thread of the communicator's own, to which the engine is sent, and which sends it
+//! back once its queue is empty. The two never share it, so nothing is locked, and a blocking call
+//! pays no more than a look at whether the engine is here. Whoever needs the engine while it is
+//! away waits for it, which is what blocking calls after requests must do anyway.
 
 use super::engine::Engine;
 use super::pairs::Pairs;
@@ -32,7 +33,8 @@ pub(super) struct Home {
     pub(super) timeout: Duration,
     /// By which those who wait for requests hurry them.
     pub(super) alarm: Arc<Alarm>,
-    /// Empty while the engine is away. A shared borrow can fill it, so that looking at the engine can wait for it.
+    /// Empty while the engine is away. A shared borrow can fill it, so that looking at the engine
+    /// can wait for it.
     here: OnceCell<Box<Kit>>,
     /// The thread that runs requests, once there was one.
     pub(super) progress: Option<Progress>,
@@ -77,7 +79,8 @@ impl Home {
         self.here = OnceCell::from(kit);
     }
 
-    /// Changes the engine in turn: after the requests in flight, before later ones, without waiting for any.
+    /// Changes the engine in turn: after the requests in flight, before later ones, without waiting
+    /// for any.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
         match self.here.get_mut() {
             Some(kit) => change(&mut kit.engine),
@@ -85,7 +88,8 @@ impl Home {
         }
     }
 
-    /// Ends the thread that runs requests, after those in flight; true if the engine is here then, and ours.
+    /// Ends the thread that runs requests, after those in flight; true if the engine is here then,
+    /// and ours.
     pub(super) fn gather(&mut self) -> bool {
         if self.is_forked() {
             // The thread is in our parent, and so is whoever leaves.
@@ -135,7 +139,10 @@ impl Home {
     /// # Panics
     /// In a forked child, which would wait for ever.
     pub(super) fn away(&self) -> &Progress {
-        assert!(!self.is_forked(), "a communicator with requests was made before this process was forked");
+        assert!(
+            !self.is_forked(),
+            "a communicator with requests was made before this process was forked"
+        );
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
@@ -165,6 +172,10 @@ impl DerefMut for Home {
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rank, world, here, .. } = self;
-        f.debug_struct("Home").field("rank", rank).field("world", world).field("here", here).finish_non_exhaustive()
+        f.debug_struct("Home")
+            .field("rank", rank)
+            .field("world", world)
+            .field("here", here)
+            .finish_non_exhaustive()
     }
 }

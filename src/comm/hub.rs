@@ -43,22 +43,38 @@ struct Exchange {
 
 impl Hub {
     pub(super) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { capacity, alarm: Arc::default(), table: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Self {
+            capacity,
+            alarm: Arc::default(),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     /// The handle of rank `me` of `world`.
     pub(super) fn member(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
-        Arc::new(Member { hub: Arc::clone(self), path: Vec::new(), members, me, rounds: Mutex::new(0) })
+        Arc::new(Member {
+            hub: Arc::clone(self),
+            path: Vec::new(),
+            members,
+            me,
+            rounds: Mutex::new(0),
+        })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // A thread that panicked while it held the lock left the table whole: every change is one insertion or removal.
+        // A thread that panicked while it held the lock left the table whole: every change is one
+        // insertion or removal.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks again after every change until `ready` gives something.
-    fn until<T>(&self, deadline: Instant, mut ready: impl FnMut(&mut Table) -> Option<T>) -> Result<T, String> {
+    fn until<T>(
+        &self,
+        deadline: Instant,
+        mut ready: impl FnMut(&mut Table) -> Option<T>,
+    ) -> Result<T, String> {
         let mut table = self.table();
         loop {
             if let Some(it) = ready(&mut table) {
@@ -71,7 +87,8 @@ impl Hub {
             if left.is_zero() {
                 return Err("not all ranks came in time".to_owned());
             }
-            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table =
+                self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -144,12 +161,18 @@ impl Control for Member {
 
     fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
         let (mine, theirs) = mem::pair(self.hub.capacity);
-        self.hub.table().calls.entry((self.path.clone(), peer)).or_default().push((self.me, theirs));
+        self.hub
+            .table()
+            .calls
+            .entry((self.path.clone(), peer))
+            .or_default()
+            .push((self.me, theirs));
         Ok(AnyStream::Mem(mine))
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let calls = self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
+        let calls =
+            self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
         calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
     }
 
@@ -193,7 +216,13 @@ impl Control for Member {
         // Groups of one split have disjoint members, so the first one tells them apart.
         path.extend([number, world[0] as u64]);
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank is a member");
-        Arc::new(Member { hub: Arc::clone(&self.hub), path, members: world, me, rounds: Mutex::new(0) })
+        Arc::new(Member {
+            hub: Arc::clone(&self.hub),
+            path,
+            members: world,
+            me,
+            rounds: Mutex::new(0),
+        })
     }
 
     fn leave(&self, sequence: u64) {

@@ -51,12 +51,16 @@ impl Control for Joined {
     }
 
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket = self.service.connect(self.group, self.members[peer], COLLECTIVES, deadline).map_err(say)?;
+        let socket = self
+            .service
+            .connect(self.group, self.members[peer], COLLECTIVES, deadline)
+            .map_err(say)?;
         Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
     }
 
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket = self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
+        let socket =
+            self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
         Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
     }
 
@@ -88,7 +92,8 @@ impl Control for Joined {
         let places = self.service.survey(self.group);
         let verdict = Verdict::follow(peer, &places);
         let Verdict::Busy { .. } = verdict else { return Some(verdict.to_string()) };
-        // It waits for somebody, too, but not for so long that it says for whom: who does nothing is to blame.
+        // It waits for somebody, too, but not for so long that it says for whom: who does nothing
+        // is to blame.
         let mut others = self.members.iter().map(|member| Verdict::follow(*member, &places));
         let idle = others.find(|it| matches!(it, Verdict::Silent { .. } | Verdict::Outside { .. }));
         Some(idle.map_or_else(|| verdict.to_string(), |idle| format!("{verdict}; {idle}")))
@@ -98,7 +103,8 @@ impl Control for Joined {
         let rank = self.members[cause.rank];
         let first = self.service.settle(Cause { rank, ..cause }, SETTLING);
         // Who is no member of this group has no rank in it.
-        let rank = self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
+        let rank =
+            self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
         Cause { rank, ..first }
     }
 
@@ -116,7 +122,8 @@ impl Control for Joined {
         Arc::new(Self { service: Arc::clone(&self.service), group, members })
     }
 
-    /// The goodbye is said by whoever lets go of the service last: groups outlive the world they were split from.
+    /// The goodbye is said by whoever lets go of the service last: groups outlive the world they
+    /// were split from.
     fn leave(&self, sequence: u64) {
         if Arc::strong_count(&self.service) == 1
             && let Err(error) = self.service.leave(sequence)
@@ -126,8 +133,8 @@ impl Control for Joined {
     }
 }
 
-/// What tells the groups split from `group` from those of others: two ranks that share a group came to it by the same
-/// splits, so one number for each way is enough.
+/// What tells the groups split from `group` from those of others: two ranks that share a group came
+/// to it by the same splits, so one number for each way is enough.
 fn epoch(group: GroupId) -> u64 {
     super::call::mix(super::call::mix(group.parent_epoch ^ 1) ^ group.counter)
 }

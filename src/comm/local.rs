@@ -37,10 +37,16 @@ impl Local {
     /// If `world` is zero.
     pub fn new(world: usize) -> Self {
         assert!(world > 0, "a world has at least one rank");
-        Self { hosts: vec![0; world], capacity: 64 << 10, timeout: DEFAULT_TIMEOUT, costs: CostTable::BUILT_IN }
+        Self {
+            hosts: vec![0; world],
+            capacity: 64 << 10,
+            timeout: DEFAULT_TIMEOUT,
+            costs: CostTable::BUILT_IN,
+        }
     }
 
-    /// Pretends that ranks with different numbers are on different hosts: streams join them instead of a board.
+    /// Pretends that ranks with different numbers are on different hosts: streams join them instead
+    /// of a board.
     ///
     /// # Panics
     /// If there is not one number for each rank.
@@ -77,7 +83,8 @@ impl Local {
         let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
         let cores = Share::together([&Share::mine()]);
         let waiting = Waiting::new(world, cores, self.timeout);
-        let surroundings = Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
+        let surroundings =
+            Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
         let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), surroundings);
         (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone())).collect()
     }
@@ -89,7 +96,8 @@ impl Local {
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
         let rank = &rank;
         std::thread::scope(|scope| {
-            let threads: Vec<_> = self.build().into_iter().map(|comm| scope.spawn(move || rank(comm))).collect();
+            let threads: Vec<_> =
+                self.build().into_iter().map(|comm| scope.spawn(move || rank(comm))).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, T>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };

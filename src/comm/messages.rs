@@ -9,11 +9,13 @@ use crate::schedule::Schedule;
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
     ///
-    /// Only these two ranks know of it. Messages from one rank to another that have the same tag arrive in the order in
-    /// which they were sent; those with other tags may be received earlier or later. A message of at most 16 KiB does
-    /// not wait for its receiver as long as no more than 64 KiB of such (counting 64 bytes for each) wait there. A longer
-    /// one waits: its bytes go straight to where the receiver wants them. So two ranks must not both send a long message
-    /// first and receive then; [`exchange`](Self::exchange) and [`group`](Self::group) do both at once.
+    /// Only these two ranks know of it. Messages from one rank to another that have the same tag
+    /// arrive in the order in which they were sent; those with other tags may be received earlier
+    /// or later. A message of at most 16 KiB does not wait for its receiver as long as no more than
+    /// 64 KiB of such (counting 64 bytes for each) wait there. A longer one waits: its bytes go
+    /// straight to where the receiver wants them. So two ranks must not both send a long message
+    /// first and receive then; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
+    /// once.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -39,7 +41,8 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Receives the next message of rank `from` with this `tag`, which has the type and the length of `data`.
+    /// Receives the next message of rank `from` with this `tag`, which has the type and the length
+    /// of `data`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`]
@@ -51,8 +54,9 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Receives a message with this `tag` of whichever rank has sent one, at most as long as `data`. Returns whose it was
-    /// and how many elements it has; the rest of `data` stays as it is. Whoever has sent is served in turn.
+    /// Receives a message with this `tag` of whichever rank has sent one, at most as long as
+    /// `data`. Returns whose it was and how many elements it has; the rest of `data` stays as it
+    /// is. Whoever has sent is served in turn.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -76,12 +80,19 @@ impl Communicator {
         Ok(self.run_batch(batch)?[0])
     }
 
-    /// Sends `data` to rank `to` and receives `into` from rank `from`, at once: a ring of ranks that all do this never
-    /// waits for itself, however long the messages.
+    /// Sends `data` to rank `to` and receives `into` from rank `from`, at once: a ring of ranks
+    /// that all do this never waits for itself, however long the messages.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn exchange<T: Element>(&mut self, data: &[T], to: usize, into: &mut [T], from: usize, tag: u32) -> Result<()> {
+    pub fn exchange<T: Element>(
+        &mut self,
+        data: &[T],
+        to: usize,
+        into: &mut [T],
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
         let mut batch = Batch::default();
@@ -90,9 +101,10 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Several sends and receives that run as one [schedule](Group::schedule): all are posted before any is waited for, so
-    /// neither their order nor their sizes can make ranks wait for one another in a circle. Returns once all are done, with
-    /// whose message came and how many elements it has for each receive, in order.
+    /// Several sends and receives that run as one [schedule](Group::schedule): all are posted
+    /// before any is waited for, so neither their order nor their sizes can make ranks wait for one
+    /// another in a circle. Returns once all are done, with whose message came and how many
+    /// elements it has for each receive, in order.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -115,7 +127,10 @@ impl Communicator {
     ///
     /// # Errors
     /// What `fill` returns, and then nothing is posted; else as each of them.
-    pub fn group<'a>(&mut self, fill: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Vec<(usize, usize)>> {
+    pub fn group<'a>(
+        &mut self,
+        fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
+    ) -> Result<Vec<(usize, usize)>> {
         let mut group = Group { rank: self.rank(), world: self.world(), batch: Batch::default() };
         fill(&mut group)?;
         self.run_batch(group.batch)
@@ -148,7 +163,12 @@ impl Communicator {
             None => pairs.run(&mut batch, &scene, None, slow),
             Some(recorder) => {
                 let (title, size) = (batch.title(), (batch.len(), batch.bytes()));
-                recorder.group(title, size, |it| pairs.run(&mut batch, &scene, Some(it), slow), |stop| stop.peer)
+                recorder.group(
+                    title,
+                    size,
+                    |it| pairs.run(&mut batch, &scene, Some(it), slow),
+                    |stop| stop.peer,
+                )
             }
         };
         self.engine.watching = watching;
@@ -166,7 +186,11 @@ fn check_peer(operation: &'static str, rank: usize, world: usize, peer: usize) -
     if peer < world {
         return Ok(());
     }
-    Err(Error::Invalid { rank, operation, why: format!("rank {peer} is not one of the {world} ranks") })
+    Err(Error::Invalid {
+        rank,
+        operation,
+        why: format!("rank {peer} is not one of the {world} ranks"),
+    })
 }
 
 /// Sends and receives that are posted together; see [`Communicator::group`].
@@ -178,14 +202,15 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// What this rank does, as its part of a schedule of one window: first all sends, then all receives. Chunk `c` of the
-    /// input is the data of the `c`-th send, chunk `c` of the output that of the `c`-th receive; no two steps use the same
-    /// chunk, so an executor in conflict order may begin all of them at once, as this one does. The number of chunks is that
-    /// of sends or of receives, whichever is larger.
+    /// What this rank does, as its part of a schedule of one window: first all sends, then all
+    /// receives. Chunk `c` of the input is the data of the `c`-th send, chunk `c` of the output
+    /// that of the `c`-th receive; no two steps use the same chunk, so an executor in conflict
+    /// order may begin all of them at once, as this one does. The number of chunks is that of sends
+    /// or of receives, whichever is larger.
     ///
-    /// The parts of all ranks can be [drawn](crate::draw) and [walked](crate::walk) together. Schedules know no tags: the
-    /// parts say who takes what if the messages of each pair are received in the order in which they are sent. `None` if
-    /// something may come from any rank.
+    /// The parts of all ranks can be [drawn](crate::draw) and [walked](crate::walk) together.
+    /// Schedules know no tags: the parts say who takes what if the messages of each pair are
+    /// received in the order in which they are sent. `None` if something may come from any rank.
     ///
     /// ```
     /// use maypole::{Communicator, draw};
@@ -210,7 +235,8 @@ impl<'a> Group<'a> {
         self.batch.schedule()
     }
 
-    /// As [`Communicator::send`], but whatever its length it waits for nothing; a rank may also send to itself.
+    /// As [`Communicator::send`], but whatever its length it waits for nothing; a rank may also
+    /// send to itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.

@@ -1,4 +1,5 @@
-//! What each rank tells all others right after joining: its share of the cores, and rank 0 the table of costs.
+//! What each rank tells all others right after joining: its share of the cores, and rank 0 the
+//! table of costs.
 
 use crate::tuner::CostTable;
 use maypole_transports::cores::Share;
@@ -38,7 +39,9 @@ impl Crowds {
         for (machine, offer) in machines.iter().zip(offers) {
             shares.entry(*machine).or_default().push(&offer.share);
         }
-        let crowd = |(machine, shares): (usize, Vec<&Share>)| (machine, (shares.len(), Share::together(shares)));
+        let crowd = |(machine, shares): (usize, Vec<&Share>)| {
+            (machine, (shares.len(), Share::together(shares)))
+        };
         Self(shares.into_iter().map(crowd).collect())
     }
 

@@ -55,7 +55,9 @@ impl Transport {
             Self::Shm if hosts.iter().all(|host| *host == hosts[0]) => Ok(hosts.to_vec()),
             Self::Shm => {
                 let other = hosts.iter().position(|host| *host != hosts[0]).expect("not all equal");
-                Err(format!("shm was asked for, but rank {other} is not on rank 0's host; use auto or tcp"))
+                Err(format!(
+                    "shm was asked for, but rank {other} is not on rank 0's host; use auto or tcp"
+                ))
             }
         }
     }
@@ -76,17 +78,21 @@ impl FromStr for Transport {
     type Err = UnknownTransport;
 
     fn from_str(name: &str) -> std::result::Result<Self, UnknownTransport> {
-        Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| UnknownTransport(name.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|it| it.name() == name)
+            .ok_or_else(|| UnknownTransport(name.to_owned()))
     }
 }
 
 impl Communicator {
-    /// Joins the world that this process was started for, as the environment of any launcher describes it (see
-    /// [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes. Without a launcher it is a world of one.
-    /// Collective: returns once all ranks have joined.
+    /// Joins the world that this process was started for, as the environment of any launcher
+    /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
+    /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
     ///
     /// # Errors
-    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another in time.
+    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
+    /// in time.
     ///
     /// ```
     /// // Outside of any launcher:
@@ -102,23 +108,28 @@ impl Communicator {
         let mut comm = Self::join(configuration(launch)?, transport)?;
         comm.engine.preferred = algorithm;
         comm.engine.memory = named("MAYPOLE_MEMORY")?;
-        comm.engine.deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        comm.engine.deterministic =
+            named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
             comm.engine.time();
         }
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
         }
-        if named::<Log>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining()) && comm.rank() == 0 {
+        if named::<Log>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
+            && comm.rank() == 0
+        {
             eprintln!("{}", comm.summary());
         }
         Ok(comm)
     }
 
-    /// Joins the world that `config` describes: for programs that start their ranks themselves. Collective.
+    /// Joins the world that `config` describes: for programs that start their ranks themselves.
+    /// Collective.
     ///
     /// # Errors
-    /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve them.
+    /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
+    /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
         let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
@@ -143,11 +154,12 @@ impl Communicator {
         Ok(Self::new(Engine::new(rank, &hosts, control, surroundings), machines))
     }
 
-    /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split) makes them.
-    /// Collective.
+    /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split)
+    /// makes them. Collective.
     ///
     /// # Errors
-    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks call it in time.
+    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks
+    /// call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         let machines = self.machines.clone();
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
@@ -159,7 +171,9 @@ impl Communicator {
 
 /// A variable's value, parsed.
 fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
-    let Some(value) = std::env::var(variable).ok().filter(|value| !value.is_empty() && value != "auto") else {
+    let Some(value) =
+        std::env::var(variable).ok().filter(|value| !value.is_empty() && value != "auto")
+    else {
         return Ok(None);
     };
     value.parse().map(Some).map_err(|error| Error::Join(format!("{variable}: {error}")))
@@ -212,8 +226,11 @@ impl FromStr for PortRange {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parsed = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-        let range = parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
+        let parsed = text
+            .split_once('-')
+            .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        let range =
+            parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
         range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
     }
 }

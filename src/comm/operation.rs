@@ -13,12 +13,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// A way to combine elements that the user brings.
 ///
-/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op right[i]`; `left` comes from
-/// lower ranks if the operation does not commute. It is called for parts of the vectors and must treat every element
-/// alike. The operation must be associative, up to rounding. If the function panics, the communicator fails on all
-/// ranks, and the panic goes on at the call.
+/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op
+/// right[i]`; `left` comes from lower ranks if the operation does not commute. It is called for
+/// parts of the vectors and must treat every element alike. The operation must be associative, up
+/// to rounding. If the function panics, the communicator fails on all ranks, and the panic goes on
+/// at the call.
 ///
-/// All ranks name the same operation: its name and whether it commutes are part of what calls are compared by.
+/// All ranks name the same operation: its name and whether it commutes are part of what calls are
+/// compared by.
 ///
 /// ```
 /// use maypole::{Communicator, Operation};
@@ -43,8 +45,8 @@ pub struct Operation<T> {
 }
 
 impl<T: Element> Operation<T> {
-    /// The operation `right = left op right`. One that is not `commutative` runs only by algorithms that are proved to
-    /// keep the order of the ranks.
+    /// The operation `right = left op right`. One that is not `commutative` runs only by algorithms
+    /// that are proved to keep the order of the ranks.
     pub fn new(
         name: &'static str,
         commutative: bool,
@@ -74,24 +76,31 @@ impl Communicator {
     /// [`all_reduce`](Self::all_reduce) by an operation of the user's.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `op` does not commute and the algorithm that was named does not keep the order of the
-    /// ranks; else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if `op` does not commute and the algorithm that
+    /// was named does not keep the order of the ranks; else as every call.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let (call, view) = (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        let (call, view) =
+            (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
         self.engine.call_own(call, &op.custom, view.as_view(), view)
     }
 
     /// [`all_reduce_into`](Self::all_reduce_into) by an operation of the user's.
     ///
     /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the lengths differ.
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the lengths differ.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
-    pub fn all_reduce_into_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
+    pub fn all_reduce_into_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
         let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
@@ -100,11 +109,17 @@ impl Communicator {
     /// [`reduce`](Self::reduce) by an operation of the user's.
     ///
     /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if there is no such root.
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if there is no such root.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
-    pub fn reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>, root: usize) -> Result<()> {
+    pub fn reduce_with<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: &Operation<T>,
+        root: usize,
+    ) -> Result<()> {
         self.check_root("reduce", root)?;
         let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
         let output = if at_root { view } else { ViewMut::EMPTY };
@@ -115,7 +130,8 @@ impl Communicator {
     /// [`reduce_into`](Self::reduce_into) by an operation of the user's.
     ///
     /// # Errors
-    /// As [`reduce_with`](Self::reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the root's lengths differ.
+    /// As [`reduce_with`](Self::reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the
+    /// root's lengths differ.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
@@ -135,11 +151,17 @@ impl Communicator {
     /// [`reduce_scatter`](Self::reduce_scatter) by an operation of the user's.
     ///
     /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the input has another length.
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the input has another length.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
-    pub fn reduce_scatter_with<T: Element>(&mut self, input: &[T], output: &mut [T], op: &Operation<T>) -> Result<()> {
+    pub fn reduce_scatter_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
         let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
@@ -148,11 +170,16 @@ impl Communicator {
     /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
     ///
     /// # Errors
-    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world.
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the length is no multiple of the world.
     ///
     /// # Panics
     /// If `op` does; the communicator has failed then.
-    pub fn reduce_scatter_in_place_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
+    pub fn reduce_scatter_in_place_with<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
         let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
         let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
         self.engine.call_own(call, &op.custom, whole.as_view(), mine)
@@ -161,10 +188,17 @@ impl Communicator {
 
 impl Engine {
     /// Runs one call that combines by `custom`.
-    fn call_own(&mut self, call: Call, custom: &Custom, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+    fn call_own(
+        &mut self,
+        call: Call,
+        custom: &Custom,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
         self.make_current(call)?;
         let at = self.current;
-        let before = std::mem::replace(&mut self.ready[at].combine, Combine::Custom(custom.clone()));
+        let before =
+            std::mem::replace(&mut self.ready[at].combine, Combine::Custom(custom.clone()));
         // What a panic leaves half done is not used again: the communicator has failed.
         let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
         // The program outlives the call, the user's function need not.

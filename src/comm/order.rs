@@ -47,20 +47,27 @@ impl Demand {
     }
 }
 
-/// Why schedules of which this is proved do not combine the ranks as `call` demands, if they do not.
+/// Why schedules of which this is proved do not combine the ranks as `call` demands, if they do
+/// not.
 pub(super) fn lack_of_order_in(proof: Proof, call: Call) -> Option<String> {
     let demand = Demand::of(call);
-    if !call.collective.reduces() || demand.is_met_by(proof) { None } else { Some(demand.lack(call)) }
+    if !call.collective.reduces() || demand.is_met_by(proof) {
+        None
+    } else {
+        Some(demand.lack(call))
+    }
 }
 
 impl Communicator {
-    /// Says whether the calls that follow are *deterministic*: each element of a reduction is
-    /// `((x0 op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of elements, the
-    /// transport, the hosts and the version. All ranks must say the same: it is part of what calls are compared by. At
-    /// first `MAYPOLE_DETERMINISTIC`, or false. Groups split off later inherit it.
+    /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0
+    /// op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of
+    /// elements, the transport, the hosts and the version. All ranks must say the same: it is part
+    /// of what calls are compared by. At first `MAYPOLE_DETERMINISTIC`, or false. Groups split off
+    /// later inherit it.
     ///
-    /// Without it, results are the same on every run and on all ranks too, but depend on which algorithm the tuner
-    /// chooses: see [the contract](crate::element#determinism), which also says what this costs.
+    /// Without it, results are the same on every run and on all ranks too, but depend on which
+    /// algorithm the tuner chooses: see [the contract](crate::element#determinism), which also says
+    /// what this costs.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

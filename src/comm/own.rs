@@ -21,17 +21,20 @@ const WINDOW: usize = 32 << 10;
 const MOST: usize = 64;
 
 impl Communicator {
-    /// Runs an algorithm of the user's own: `schedule(rank)` is what each rank does, and together they must do
-    /// `collective`. Takes the place of the call of that name in place: `data` is the vector; of collectives of blocks it
-    /// is the whole on ranks that bring or keep the whole, and a block on others.
+    /// Runs an algorithm of the user's own: `schedule(rank)` is what each rank does, and together
+    /// they must do `collective`. Takes the place of the call of that name in place: `data` is the
+    /// vector; of collectives of blocks it is the whole on ranks that bring or keep the whole, and
+    /// a block on others.
     ///
-    /// `schedule` is called for all ranks, each time, and must give equal answers on all of them. What it gives is proved
-    /// by [`verify`] when it is new; then it is lowered, overlapped and executed like the algorithms of the table.
+    /// `schedule` is called for all ranks, each time, and must give equal answers on all of them.
+    /// What it gives is proved by [`verify`] when it is new; then it is lowered, overlapped and
+    /// executed like the algorithms of the table.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words, on every rank and before anything is sent, if
-    /// the schedules do not do `collective`, or not in the order that a deterministic call needs; [`Error::Mismatch`](crate::Error::Mismatch) if ranks bring different
-    /// schedules; else as the call of that name.
+    /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words, on every rank and before
+    /// anything is sent, if the schedules do not do `collective`, or not in the order that a
+    /// deterministic call needs; [`Error::Mismatch`](crate::Error::Mismatch) if ranks bring
+    /// different schedules; else as the call of that name.
     ///
     /// ```
     /// use maypole::collective::Collective;
@@ -71,14 +74,22 @@ impl Communicator {
             Held::Nothing => ViewMut::EMPTY,
         };
         let in_place = brings != Held::Nothing && keeps != Held::Nothing;
-        self.run_own::<T>(&schedule, collective, op, (count, in_place), part(brings).as_view(), part(keeps))
+        self.run_own::<T>(
+            &schedule,
+            collective,
+            op,
+            (count, in_place),
+            part(brings).as_view(),
+            part(keeps),
+        )
     }
 
-    /// [`run`](Self::run) from `input` to `output`, each as long as this rank's part in `collective` asks; what it has
-    /// no part in is not touched and may be empty.
+    /// [`run`](Self::run) from `input` to `output`, each as long as this rank's part in
+    /// `collective` asks; what it has no part in is not touched and may be empty.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`Error::Invalid`](crate::Error::Invalid) if the lengths contradict one another.
+    /// As [`run`](Self::run), and [`Error::Invalid`](crate::Error::Invalid) if the lengths
+    /// contradict one another.
     pub fn run_into<T: Element>(
         &mut self,
         schedule: impl Fn(usize) -> Schedule,
@@ -88,8 +99,10 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<()> {
         let (brings, keeps) = self.holds(collective);
-        let (held, len) = if keeps == Held::Nothing { (brings, input.len()) } else { (keeps, output.len()) };
-        let blocks = |held| if collective.is_blocked() && held == Held::All { self.world() } else { 1 };
+        let (held, len) =
+            if keeps == Held::Nothing { (brings, input.len()) } else { (keeps, output.len()) };
+        let blocks =
+            |held| if collective.is_blocked() && held == Held::All { self.world() } else { 1 };
         let count = len / blocks(held);
         if brings != Held::Nothing {
             self.check_len("run", "input", input.len(), count * blocks(brings))?;
@@ -121,7 +134,8 @@ impl Communicator {
         }
         let count = if collective == Collective::Barrier { 0 } else { count };
         let in_place = in_place && !matches!(op, ReduceOp::PreMulSum(_));
-        let (kind, count, deterministic) = (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
+        let (kind, count, deterministic) =
+            (T::DATA_TYPE, Count::Even(count), self.engine.deterministic(collective));
         let call = Call { collective, kind, op: op.into(), count, deterministic, in_place };
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         self.engine.make_current_by(call, schedules)?;
@@ -163,8 +177,9 @@ impl Engine {
         }
         let known = self.own.ready.get(&(call, content)).copied();
         // The list is begun anew now and then.
-        let known =
-            known.filter(|at| self.ready.get(*at).is_some_and(|ready| (ready.call, ready.own) == (call, content)));
+        let known = known.filter(|at| {
+            self.ready.get(*at).is_some_and(|ready| (ready.call, ready.own) == (call, content))
+        });
         let at = match known {
             Some(at) => at,
             None => {
@@ -178,7 +193,8 @@ impl Engine {
         };
         self.ready[at].wanted = self.wanted;
         self.set_current(at);
-        self.control.record(self.sequence, format!("{call} by the user's schedule {:08x}", content >> 32));
+        self.control
+            .record(self.sequence, format!("{call} by the user's schedule {:08x}", content >> 32));
         Ok(())
     }
 
@@ -187,9 +203,11 @@ impl Engine {
         if let Some(known) = self.own.proved.get(&key) {
             return Ok(*known);
         }
-        // What is right apart is right in place: lowering puts aside what would be overwritten too early.
-        let proof = verify(call.collective, schedules, Placement::Apart)
-            .map_err(|flaw| self.invalid(call, format!("the schedules do something else: {flaw}")))?;
+        // What is right apart is right in place: lowering puts aside what would be overwritten too
+        // early.
+        let proof = verify(call.collective, schedules, Placement::Apart).map_err(|flaw| {
+            self.invalid(call, format!("the schedules do something else: {flaw}"))
+        })?;
         if self.own.proved.len() >= MOST {
             self.own = Own::default();
         }

@@ -2,32 +2,36 @@
 //!
 //! # The law
 //!
-//! A message goes from one rank to another, with a tag. The messages of a pair keep their order: a receive takes the
-//! *first* message of its pair that has its tag and that no earlier receive took. Tags may be received in any order,
-//! because a receiver keeps what it is not yet asked for, within bounds:
+//! A message goes from one rank to another, with a tag. The messages of a pair keep their order: a
+//! receive takes the *first* message of its pair that has its tag and that no earlier receive took.
+//! Tags may be received in any order, because a receiver keeps what it is not yet asked for, within
+//! bounds:
 //!
-//! * A message of at most 16 KiB is **short**. It leaves at once, and the send is over when it has left, whether or not
-//!   the receiver has asked for it. For each pair at most 64 KiB of short messages wait so, counting 64 bytes for each;
-//!   what is beyond that is treated as long.
-//! * Any other message is **long**. It is announced, and its bytes stay where they are until the receiver asks for them;
-//!   then they go straight to their place. So a long send waits for its receive: two ranks that send to one another
-//!   first and receive then wait for ever (until the deadline), unless they do both in one group.
-//! * A group is one schedule: its sends, then its receives. No two of its steps use the same span, so in conflict order
-//!   all of them may begin at once, and the driver posts them all before it waits for any. So no order within a group and
-//!   no size can make it wait for itself. For each pair about 1000 messages may be announced ahead of their receives.
+//! * A message of at most 16 KiB is **short**. It leaves at once, and the send is over when it has
+//!   left, whether or not the receiver has asked for it. For each pair at most 64 KiB of short
+//!   messages wait so, counting 64 bytes for each; what is beyond that is treated as long.
+//! * Any other message is **long**. It is announced, and its bytes stay where they are until the
+//!   receiver asks for them; then they go straight to their place. So a long send waits for its
+//!   receive: two ranks that send to one another first and receive then wait for ever (until the
+//!   deadline), unless they do both in one group.
+//! * A group is one schedule: its sends, then its receives. No two of its steps use the same span,
+//!   so in conflict order all of them may begin at once, and the driver posts them all before it
+//!   waits for any. So no order within a group and no size can make it wait for itself. For each
+//!   pair about 1000 messages may be announced ahead of their receives.
 //!
 //! So a receiver never keeps more than 128 KiB for each sender, and nobody needs to negotiate.
 //!
 //! # The links
 //!
-//! Every direction of every pair has a stream of its own, apart from those of collectives: what one of them leaves unread
-//! holds up no other, and collectives pay nothing. The *sender* makes it, at its first message, without its receiver's
-//! help; a receiver takes streams as they come. On the way out go messages ([`Frame`]s), on the way back grants and what
-//! was taken of the room above.
+//! Every direction of every pair has a stream of its own, apart from those of collectives: what one
+//! of them leaves unread holds up no other, and collectives pay nothing. The *sender* makes it, at
+//! its first message, without its receiver's help; a receiver takes streams as they come. On the
+//! way out go messages ([`Frame`]s), on the way back grants and what was taken of the room above.
 //!
-//! Between processes of one host a link begins as a connection, too. Its sender says where shared memory may be brought
-//! to, its receiver brings some when it comes to read that, and from then on both go through it ([`door`]). Where that
-//! fails (other network namespaces, no memory left) the connection stays.
+//! Between processes of one host a link begins as a connection, too. Its sender says where shared
+//! memory may be brought to, its receiver brings some when it comes to read that, and from then on
+//! both go through it ([`door`]). Where that fails (other network namespaces, no memory left) the
+//! connection stays.
 
 mod door;
 mod drive;

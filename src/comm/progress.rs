@@ -38,7 +38,9 @@ impl Progress {
         let (orders, told) = channel();
         let (back, kits) = channel();
         let rank = comm.rank();
-        let thread = Builder::new().name(format!("maypole-{rank}-run")).spawn(move || serve(comm, &told, &back))?;
+        let thread = Builder::new()
+            .name(format!("maypole-{rank}-run"))
+            .spawn(move || serve(comm, &told, &back))?;
         Ok(Self { orders, kits, thread, control, rank })
     }
 
@@ -63,15 +65,17 @@ impl Progress {
         self.kits.recv().expect("the thread ends after its communicator alone")
     }
 
-    /// Ends the thread, after all jobs, and gives back what was lent. A rank that is panicking has no patience with
-    /// peers that may never come: it fails the group instead, so that neither they nor it wait for long.
+    /// Ends the thread, after all jobs, and gives back what was lent. A rank that is panicking has
+    /// no patience with peers that may never come: it fails the group instead, so that neither they
+    /// nor it wait for long.
     pub(super) fn end(self, lent: bool) -> Option<Box<Kit>> {
         if !lent {
             self.join();
             return None;
         }
         if self.thread.thread().id() == thread::current().id() {
-            // A request owned its communicator, and is the last that did: nobody else can take the engine.
+            // A request owned its communicator, and is the last that did: nobody else can take the
+            // engine.
             return None;
         }
         self.tell(Order::Give);
@@ -89,9 +93,14 @@ impl Progress {
     }
 }
 
-/// Awaits what comes once all jobs are done. Without patience, fails the group after [`GRACE`], and waits as long again for
-/// what is running then to notice.
-pub(super) fn await_or_fail<T>(done: &Receiver<T>, control: &dyn Control, rank: usize, patient: bool) -> Option<T> {
+/// Awaits what comes once all jobs are done. Without patience, fails the group after [`GRACE`], and
+/// waits as long again for what is running then to notice.
+pub(super) fn await_or_fail<T>(
+    done: &Receiver<T>,
+    control: &dyn Control,
+    rank: usize,
+    patient: bool,
+) -> Option<T> {
     let alarm = control.alarm();
     let _hurry = alarm.hurry();
     if patient {

@@ -18,8 +18,8 @@ type Outcome<B> = thread::Result<Result<B>>;
 
 /// An operation under way, which owns its buffers until it is done.
 ///
-/// Dropping a request detaches it: the operation still runs, because the other ranks count on it, and its buffers are
-/// dropped afterwards. A later call says whether it failed.
+/// Dropping a request detaches it: the operation still runs, because the other ranks count on it,
+/// and its buffers are dropped afterwards. A later call says whether it failed.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
     outcome: Receiver<Outcome<B>>,
@@ -29,7 +29,8 @@ pub struct Request<B> {
 }
 
 impl<B> Request<B> {
-    /// True once the operation is over, well or badly: [`wait`](Self::wait) returns at once then. Does not wait.
+    /// True once the operation is over, well or badly: [`wait`](Self::wait) returns at once then.
+    /// Does not wait.
     pub fn test(&mut self) -> bool {
         if self.done.is_none() {
             self.done = match self.outcome.try_recv() {
@@ -44,14 +45,16 @@ impl<B> Request<B> {
     /// Waits until the operation is over and gives its buffers back.
     ///
     /// # Errors
-    /// Those of the call, its [`Error::Invalid`] among them: arguments are looked at when the operation runs. Its buffers
-    /// are gone then.
+    /// Those of the call, its [`Error::Invalid`] among them: arguments are looked at when the
+    /// operation runs. Its buffers are gone then.
     ///
     /// # Panics
     /// With the panic of a function of the user's that the call ran.
     pub fn wait(self) -> Result<B> {
         let _hurry = self.alarm.hurry();
-        let outcome = self.done.unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));
+        let outcome = self
+            .done
+            .unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
@@ -95,7 +98,8 @@ pub(super) fn task<'a, B: Send + 'a>(
 ) -> (Job<'a>, Request<B>) {
     let (tell, outcome) = sync_channel(1);
     let job = move |comm: &mut Communicator| {
-        // What a panic leaves half done is used no more: the communicator has failed, and the buffers are dropped.
+        // What a panic leaves half done is used no more: the communicator has failed, and the
+        // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {
             comm.engine.give_up("a request", &**panic);
@@ -107,14 +111,16 @@ pub(super) fn task<'a, B: Send + 'a>(
 }
 
 impl Communicator {
-    /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns at once. The named forms
-    /// ([`start_all_reduce`](Self::start_all_reduce) and so on) are this for one collective each; `call` may as well make
-    /// several calls, or one of those that have no name here.
+    /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns at
+    /// once. The named forms ([`start_all_reduce`](Self::start_all_reduce) and so on) are this for
+    /// one collective each; `call` may as well make several calls, or one of those that have no
+    /// name here.
     ///
-    /// Requests run one after the other, in the order in which they were started, on a thread that the communicator
-    /// starts at the first one; all ranks start them in the same order. A blocking call first waits until the queue is
-    /// empty, then runs on its caller's thread. A request that fails fails the communicator, and so those behind it. In a
-    /// world of one rank, `call` runs at once.
+    /// Requests run one after the other, in the order in which they were started, on a thread that
+    /// the communicator starts at the first one; all ranks start them in the same order. A blocking
+    /// call first waits until the queue is empty, then runs on its caller's thread. A request that
+    /// fails fails the communicator, and so those behind it. In a world of one rank, `call` runs at
+    /// once.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

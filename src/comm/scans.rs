@@ -7,11 +7,12 @@ use crate::error::Result;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// The `data` of ranks 0 to this one combined, in rank order, in this rank's `data`; all of one length.
+    /// The `data` of ranks 0 to this one combined, in rank order, in this rank's `data`; all of one
+    /// length.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average, whose divisor would differ from rank to rank;
-    /// else as every call.
+    /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average, whose divisor would differ
+    /// from rank to rank; else as every call.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -31,15 +32,28 @@ impl Communicator {
     /// [`scan`](Self::scan) from `input` to `output`, which is as long.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or `op` is an average; else as every call.
-    pub fn scan_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or `op` is an average; else
+    /// as every call.
+    pub fn scan_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
         self.check_scan("scan", op)?;
         self.check_len("scan", "output", output.len(), input.len())?;
-        self.issue::<T>(Collective::Scan, op, input.len(), false, View::of(input), ViewMut::of(output))
+        self.issue::<T>(
+            Collective::Scan,
+            op,
+            input.len(),
+            false,
+            View::of(input),
+            ViewMut::of(output),
+        )
     }
 
-    /// The `data` of the ranks before this one combined, in rank order, in this rank's `data`; all of one length. That
-    /// of rank 0 stays as it is.
+    /// The `data` of the ranks before this one combined, in rank order, in this rank's `data`; all
+    /// of one length. That of rank 0 stays as it is.
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
@@ -47,15 +61,27 @@ impl Communicator {
         self.check_scan("exclusive_scan", op)?;
         let (count, view) = (data.len(), ViewMut::of(data));
         let output = if self.rank() == 0 { ViewMut::EMPTY } else { view };
-        self.issue::<T>(Collective::ExclusiveScan, op, count, self.rank() > 0, view.as_view(), output)
+        self.issue::<T>(
+            Collective::ExclusiveScan,
+            op,
+            count,
+            self.rank() > 0,
+            view.as_view(),
+            output,
+        )
     }
 
-    /// [`exclusive_scan`](Self::exclusive_scan) from `input` to `output`, which is as long. Rank 0's output is not
-    /// touched and may be empty.
+    /// [`exclusive_scan`](Self::exclusive_scan) from `input` to `output`, which is as long. Rank
+    /// 0's output is not touched and may be empty.
     ///
     /// # Errors
     /// As [`scan_into`](Self::scan_into).
-    pub fn exclusive_scan_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+    pub fn exclusive_scan_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
         self.check_scan("exclusive_scan", op)?;
         if self.rank() > 0 {
             self.check_len("exclusive_scan", "output", output.len(), input.len())?;
@@ -68,6 +94,9 @@ impl Communicator {
         if op != ReduceOp::Avg {
             return Ok(());
         }
-        Err(self.invalid(operation, "an average of running totals means nothing; take the sum".to_owned()))
+        Err(self.invalid(
+            operation,
+            "an average of running totals means nothing; take the sum".to_owned(),
+        ))
     }
 }

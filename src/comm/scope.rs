@@ -13,8 +13,8 @@ use std::thread::{self, Builder};
 
 /// Starts requests on buffers that outlive the scope: see [`Communicator::scope`].
 ///
-/// Has the same `start` methods as [`Communicator`]. `'scope` is how long borrows must last, `'env` what they may come
-/// from: everything around the scope.
+/// Has the same `start` methods as [`Communicator`]. `'scope` is how long borrows must last, `'env`
+/// what they may come from: everything around the scope.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     way: Way<'scope>,
@@ -49,13 +49,13 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl Communicator {
-    /// Runs `body`, which may start requests on borrowed slices, of one flat buffer for instance; waits for all of them
-    /// before it returns, whether or not they were waited for. Their buffers come back from [`Request::wait`] as the
-    /// slices that they are.
+    /// Runs `body`, which may start requests on borrowed slices, of one flat buffer for instance;
+    /// waits for all of them before it returns, whether or not they were waited for. Their buffers
+    /// come back from [`Request::wait`] as the slices that they are.
     ///
-    /// Within the scope requests run in the order in which they were started, on a thread of the scope's own: it costs
-    /// some ten microseconds, so a scope should hold more than one small request. Everything said of
-    /// [`start`](Self::start) holds.
+    /// Within the scope requests run in the order in which they were started, on a thread of the
+    /// scope's own: it costs some ten microseconds, so a scope should hold more than one small
+    /// request. Everything said of [`start`](Self::start) holds.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -75,12 +75,16 @@ impl Communicator {
     /// ```
     ///
     /// # Panics
-    /// If `body` does, once the requests are over. Those that are not after 5 s, because peers do not come to them, are
-    /// ended by failing the communicator on all ranks.
-    pub fn scope<'env, R>(&mut self, body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R) -> R {
+    /// If `body` does, once the requests are over. Those that are not after 5 s, because peers do
+    /// not come to them, are ended by failing the communicator on all ranks.
+    pub fn scope<'env, R>(
+        &mut self,
+        body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
+    ) -> R {
         let mut lent = Box::new(self.without_engine());
         lent.engine.put(self.engine.take());
-        let (mut lent, result) = if self.world() == 1 { now(lent, body) } else { later(lent, body) };
+        let (mut lent, result) =
+            if self.world() == 1 { now(lent, body) } else { later(lent, body) };
         self.engine.put(lent.engine.take());
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -105,27 +109,36 @@ fn later<'env, R>(
     mut comm: Box<Communicator>,
     body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let (rank, control, alarm) = (comm.rank(), comm.engine.control.clone(), Arc::clone(&comm.engine.alarm));
+    let (rank, control, alarm) =
+        (comm.rank(), comm.engine.control.clone(), Arc::clone(&comm.engine.alarm));
     thread::scope(|threads| {
         let (jobs, told) = channel();
         let (lend, lent) = channel();
         let (give, done) = channel();
         let name = format!("maypole-{rank}-run");
-        if let Err(error) = Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, told, &give)) {
+        if let Err(error) =
+            Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, told, &give))
+        {
             comm.engine.without_thread(&error);
             return now(comm, body);
         }
         lend.send(comm).expect("the thread begins by taking it");
-        let mut scope = Scope { way: Way::Later(jobs), alarm, scope: PhantomData, env: PhantomData };
+        let mut scope =
+            Scope { way: Way::Later(jobs), alarm, scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
         // Nothing comes after this.
         drop(scope);
-        let comm = await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| done.recv().ok());
+        let comm =
+            await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| done.recv().ok());
         (comm.expect("the thread ends by giving it back"), result)
     })
 }
 
-fn serve(lent: &Receiver<Box<Communicator>>, jobs: Receiver<Job<'_>>, give: &Sender<Box<Communicator>>) {
+fn serve(
+    lent: &Receiver<Box<Communicator>>,
+    jobs: Receiver<Job<'_>>,
+    give: &Sender<Box<Communicator>>,
+) {
     let Ok(mut comm) = lent.recv() else { return };
     comm.engine.set_beside(true);
     jobs.into_iter().for_each(|job| job(&mut comm));

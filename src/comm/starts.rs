@@ -1,15 +1,16 @@
-//! Every collective as a request: the same names for a communicator, which takes buffers that own their elements, and for
-//! a scope, which takes borrowed ones as well.
+//! Every collective as a request: the same names for a communicator, which takes buffers that own
+//! their elements, and for a scope, which takes borrowed ones as well.
 //!
-//! A buffer is whatever lends its elements: a `Vec`, a boxed slice, an array, within a scope a slice, or a type of the
-//! user's with [`AsMut`] (what is only read: [`AsRef`]).
+//! A buffer is whatever lends its elements: a `Vec`, a boxed slice, an array, within a scope a
+//! slice, or a type of the user's with [`AsMut`] (what is only read: [`AsRef`]).
 
 use super::{Communicator, Operation, Request, Scope};
 use crate::element::{Element, ReduceOp};
 
 macro_rules! starts {
     ($life:lifetime) => {
-        /// [`barrier`](Communicator::barrier): the request is over once every rank's has had its turn.
+        /// [`barrier`](Communicator::barrier): the request is over once every rank's has had its
+        /// turn.
         pub fn start_barrier(&mut self) -> Request<()> {
             self.start((), |comm, ()| comm.barrier())
         }
@@ -45,7 +46,11 @@ macro_rules! starts {
         }
 
         /// [`reduce_into`](Communicator::reduce_into) as a request.
-        pub fn start_reduce_into<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_reduce_into<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -77,7 +82,11 @@ macro_rules! starts {
         }
 
         /// [`all_reduce_into`](Communicator::all_reduce_into) as a request.
-        pub fn start_all_reduce_into<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_all_reduce_into<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -89,13 +98,19 @@ macro_rules! starts {
         }
 
         /// [`gather`](Communicator::gather) as a request.
-        pub fn start_gather<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_gather<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
             root: usize,
         ) -> Request<(A, B)> {
-            self.start((input, output), move |comm, (input, output)| comm.gather(input.as_ref(), output.as_mut(), root))
+            self.start((input, output), move |comm, (input, output)| {
+                comm.gather(input.as_ref(), output.as_mut(), root)
+            })
         }
 
         /// [`gather_in_place`](Communicator::gather_in_place) as a request.
@@ -108,21 +123,34 @@ macro_rules! starts {
         }
 
         /// [`all_gather`](Communicator::all_gather) as a request.
-        pub fn start_all_gather<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_all_gather<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
         ) -> Request<(A, B)> {
-            self.start((input, output), move |comm, (input, output)| comm.all_gather(input.as_ref(), output.as_mut()))
+            self.start((input, output), move |comm, (input, output)| {
+                comm.all_gather(input.as_ref(), output.as_mut())
+            })
         }
 
         /// [`all_gather_in_place`](Communicator::all_gather_in_place) as a request.
-        pub fn start_all_gather_in_place<T: Element, B: AsMut<[T]> + Send + $life>(&mut self, data: B) -> Request<B> {
+        pub fn start_all_gather_in_place<T: Element, B: AsMut<[T]> + Send + $life>(
+            &mut self,
+            data: B,
+        ) -> Request<B> {
             self.start(data, move |comm, data| comm.all_gather_in_place(data.as_mut()))
         }
 
         /// [`scatter`](Communicator::scatter) as a request.
-        pub fn start_scatter<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_scatter<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -143,7 +171,11 @@ macro_rules! starts {
         }
 
         /// [`reduce_scatter`](Communicator::reduce_scatter) as a request.
-        pub fn start_reduce_scatter<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_reduce_scatter<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -155,7 +187,11 @@ macro_rules! starts {
         }
 
         /// [`reduce_scatter_with`](Communicator::reduce_scatter_with) as a request.
-        pub fn start_reduce_scatter_with<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_reduce_scatter_with<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -177,21 +213,34 @@ macro_rules! starts {
         }
 
         /// [`all_to_all`](Communicator::all_to_all) as a request.
-        pub fn start_all_to_all<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_all_to_all<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
         ) -> Request<(A, B)> {
-            self.start((input, output), move |comm, (input, output)| comm.all_to_all(input.as_ref(), output.as_mut()))
+            self.start((input, output), move |comm, (input, output)| {
+                comm.all_to_all(input.as_ref(), output.as_mut())
+            })
         }
 
         /// [`all_to_all_in_place`](Communicator::all_to_all_in_place) as a request.
-        pub fn start_all_to_all_in_place<T: Element, B: AsMut<[T]> + Send + $life>(&mut self, data: B) -> Request<B> {
+        pub fn start_all_to_all_in_place<T: Element, B: AsMut<[T]> + Send + $life>(
+            &mut self,
+            data: B,
+        ) -> Request<B> {
             self.start(data, move |comm, data| comm.all_to_all_in_place(data.as_mut()))
         }
 
         /// [`scan`](Communicator::scan) as a request.
-        pub fn start_scan<T: Element, B: AsMut<[T]> + Send + $life>(&mut self, data: B, op: ReduceOp) -> Request<B> {
+        pub fn start_scan<T: Element, B: AsMut<[T]> + Send + $life>(
+            &mut self,
+            data: B,
+            op: ReduceOp,
+        ) -> Request<B> {
             self.start(data, move |comm, data| comm.scan(data.as_mut(), op))
         }
 
@@ -205,7 +254,11 @@ macro_rules! starts {
         }
 
         /// [`all_gather_v`](Communicator::all_gather_v) as a request.
-        pub fn start_all_gather_v<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_all_gather_v<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -218,7 +271,11 @@ macro_rules! starts {
         }
 
         /// [`reduce_scatter_v`](Communicator::reduce_scatter_v) as a request.
-        pub fn start_reduce_scatter_v<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_reduce_scatter_v<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -232,7 +289,11 @@ macro_rules! starts {
         }
 
         /// [`gather_v`](Communicator::gather_v) as a request.
-        pub fn start_gather_v<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_gather_v<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -246,7 +307,11 @@ macro_rules! starts {
         }
 
         /// [`scatter_v`](Communicator::scatter_v) as a request.
-        pub fn start_scatter_v<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_scatter_v<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -260,7 +325,11 @@ macro_rules! starts {
         }
 
         /// [`all_to_all_v`](Communicator::all_to_all_v) as a request.
-        pub fn start_all_to_all_v<T: Element, A: AsRef<[T]> + Send + $life, B: AsMut<[T]> + Send + $life>(
+        pub fn start_all_to_all_v<
+            T: Element,
+            A: AsRef<[T]> + Send + $life,
+            B: AsMut<[T]> + Send + $life,
+        >(
             &mut self,
             input: A,
             output: B,
@@ -277,8 +346,9 @@ macro_rules! starts {
 
 /// # Requests
 ///
-/// Each of these is the call of its name, queued: see [`start`](Communicator::start) for what is common to all, and
-/// [`Request::wait`] for errors. Buffers come back as they were given; two of them as a pair.
+/// Each of these is the call of its name, queued: see [`start`](Communicator::start) for what is
+/// common to all, and [`Request::wait`] for errors. Buffers come back as they were given; two of
+/// them as a pair.
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp};

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::str::FromStr;
 
 impl Communicator {
-    /// How many ranks there are, on how many hosts, and what joins each pair of them, with the reason why nothing better
-    /// does: the same on every rank. With `MAYPOLE_LOG=info` rank 0 prints it when a program joins.
+    /// How many ranks there are, on how many hosts, and what joins each pair of them, with the
+    /// reason why nothing better does: the same on every rank. With `MAYPOLE_LOG=info` rank 0
+    /// prints it when a program joins.
     ///
     /// ```
     /// let said = maypole::Communicator::run_local(2, |comm| comm.summary());
@@ -18,7 +19,10 @@ impl Communicator {
     pub fn summary(&self) -> String {
         let hosts = self.machines.iter().collect::<BTreeSet<_>>().len();
         let (ranks, some) = (self.world(), if hosts == 1 { "host" } else { "hosts" });
-        let mut text = format!("maypole: {ranks} ranks on {hosts} {some}, at most {} to a core", self.crowding());
+        let mut text = format!(
+            "maypole: {ranks} ranks on {hosts} {some}, at most {} to a core",
+            self.crowding()
+        );
         for edges in edges(self.hosts(), &self.machines) {
             write!(text, "\nmaypole: {edges}").expect("a string takes all");
         }

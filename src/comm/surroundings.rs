@@ -8,7 +8,8 @@ use std::collections::HashMap;
 /// Where a group of ranks runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings {
-    /// How this rank waits: a matter of its machine's cores and of all ranks there, whatever group they are in.
+    /// How this rank waits: a matter of its machine's cores and of all ranks there, whatever group
+    /// they are in.
     pub(super) waiting: Waiting,
     /// How many ranks share a core where they are most crowded, rounded up.
     pub(super) crowding: usize,

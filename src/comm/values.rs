@@ -1,7 +1,7 @@
 //! Bytes and values whose length not every rank knows beforehand.
 //!
-//! Values travel as [postcard](https://docs.rs/postcard) writes them: compact, little-endian, without names, so all ranks
-//! must mean the same type.
+//! Values travel as [postcard](https://docs.rs/postcard) writes them: compact, little-endian,
+//! without names, so all ranks must mean the same type.
 
 use super::Communicator;
 use super::counts::Counts;
@@ -19,7 +19,8 @@ const LENGTH: usize = 8;
 const NONE: u64 = u64::MAX;
 
 impl Communicator {
-    /// The root's `bytes` to everybody. Other ranks' `bytes` do not matter, and need not be as many.
+    /// The root's `bytes` to everybody. Other ranks' `bytes` do not matter, and need not be as
+    /// many.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -50,13 +51,19 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the root's value cannot be
-    /// written down, or what came is no value of type `T`; else as every call.
-    pub fn broadcast_value<T: Serialize + DeserializeOwned>(&mut self, value: Option<T>, root: usize) -> Result<T> {
+    /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the
+    /// root's value cannot be written down, or what came is no value of type `T`; else as every
+    /// call.
+    pub fn broadcast_value<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: Option<T>,
+        root: usize,
+    ) -> Result<T> {
         let operation = "broadcast_value";
         self.check_root(operation, root)?;
         if self.rank() != root {
-            let bytes = self.broadcast_some(None, root)?.ok_or_else(|| self.unwritten(operation, root))?;
+            let bytes =
+                self.broadcast_some(None, root)?.ok_or_else(|| self.unwritten(operation, root))?;
             return self.read_value(operation, root, &bytes);
         }
         // The others are told in any case, so that nobody waits.
@@ -75,15 +82,24 @@ impl Communicator {
     /// Everybody's `value`, by rank, at the root; `None` at others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] (on every rank) if some value cannot be written
-    /// down, and (at the root) if what came is no value of type `T`; else as every call.
-    pub fn gather_values<T: Serialize + DeserializeOwned>(&mut self, value: &T, root: usize) -> Result<Option<Vec<T>>> {
+    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] (on every rank) if some value
+    /// cannot be written down, and (at the root) if what came is no value of type `T`; else as
+    /// every call.
+    pub fn gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &T,
+        root: usize,
+    ) -> Result<Option<Vec<T>>> {
         let operation = "gather_values";
         self.check_root(operation, root)?;
         let (mine, lengths) = self.tell_lengths(operation, value)?;
         let mut all = vec![0; if self.rank() == root { places(&lengths).1 } else { 0 }];
         self.run_bytes(Collective::Gather { root }, &lengths, &mine, &mut all)?;
-        if self.rank() == root { self.read_values(operation, &lengths, &all).map(Some) } else { Ok(None) }
+        if self.rank() == root {
+            self.read_values(operation, &lengths, &all).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Everybody's `value`, by rank, at everybody.
@@ -97,9 +113,12 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Value`] if some value cannot be written down (on every rank), or what came is no value of type `T`; else
-    /// as every call.
-    pub fn all_gather_values<T: Serialize + DeserializeOwned>(&mut self, value: &T) -> Result<Vec<T>> {
+    /// [`Error::Value`] if some value cannot be written down (on every rank), or what came is no
+    /// value of type `T`; else as every call.
+    pub fn all_gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &T,
+    ) -> Result<Vec<T>> {
         let operation = "all_gather_values";
         let (mine, lengths) = self.tell_lengths(operation, value)?;
         let mut all = vec![0; places(&lengths).1];
@@ -133,10 +152,17 @@ impl Communicator {
     }
 
     /// This rank's value, written down and padded, and everybody's lengths.
-    fn tell_lengths<T: Serialize>(&mut self, operation: &'static str, value: &T) -> Result<(Vec<u8>, Vec<usize>)> {
+    fn tell_lengths<T: Serialize>(
+        &mut self,
+        operation: &'static str,
+        value: &T,
+    ) -> Result<(Vec<u8>, Vec<usize>)> {
         let written = self.write_value(operation, value);
         let mut lengths = vec![0; self.world()];
-        self.all_gather(&[written.as_ref().map_or(NONE, |bytes| bytes.len() as u64)], &mut lengths)?;
+        self.all_gather(
+            &[written.as_ref().map_or(NONE, |bytes| bytes.len() as u64)],
+            &mut lengths,
+        )?;
         let mut mine = written?;
         if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
             return Err(self.unwritten(operation, rank));
@@ -145,26 +171,47 @@ impl Communicator {
         Ok((mine, lengths.into_iter().map(|length| length as usize).collect()))
     }
 
-    fn run_bytes(&mut self, collective: Collective, lengths: &[usize], mine: &[u8], all: &mut [u8]) -> Result<()> {
+    fn run_bytes(
+        &mut self,
+        collective: Collective,
+        lengths: &[usize],
+        mine: &[u8],
+        all: &mut [u8],
+    ) -> Result<()> {
         let counts = Counts::Blocks(lengths.iter().map(|length| padded(*length)).collect());
-        self.run_v(collective, ReduceOp::Sum, counts, View::of(mine), ViewMut::of(all), DataType::U8)
+        self.run_v(
+            collective,
+            ReduceOp::Sum,
+            counts,
+            View::of(mine),
+            ViewMut::of(all),
+            DataType::U8,
+        )
     }
 
     fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {
         postcard::to_stdvec(value).map_err(|error| {
-            let (rank, why) = (self.rank(), format!("brings a value that cannot be written down: {error}"));
+            let (rank, why) =
+                (self.rank(), format!("brings a value that cannot be written down: {error}"));
             Error::Value { rank, operation, peer: rank, why }
         })
     }
 
-    fn read_value<T: DeserializeOwned>(&self, operation: &'static str, peer: usize, bytes: &[u8]) -> Result<T> {
+    fn read_value<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        peer: usize,
+        bytes: &[u8],
+    ) -> Result<T> {
         let wrong = |why: String| {
             let why = format!("brings what is no value of the type asked for: {why}");
             Error::Value { rank: self.rank(), operation, peer, why }
         };
         match postcard::take_from_bytes(bytes) {
             Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(wrong(format!("{} of its {} bytes are left over", rest.len(), bytes.len()))),
+            Ok((_, rest)) => {
+                Err(wrong(format!("{} of its {} bytes are left over", rest.len(), bytes.len())))
+            }
             Err(error) => Err(wrong(error.to_string())),
         }
     }
@@ -176,15 +223,25 @@ impl Communicator {
         all: &[u8],
     ) -> Result<Vec<T>> {
         let starts = places(lengths).0.into_iter().zip(lengths).enumerate();
-        starts.map(|(peer, (start, length))| self.read_value(operation, peer, &all[start..start + length])).collect()
+        starts
+            .map(|(peer, (start, length))| {
+                self.read_value(operation, peer, &all[start..start + length])
+            })
+            .collect()
     }
 
     fn unwritten(&self, operation: &'static str, peer: usize) -> Error {
-        Error::Value { rank: self.rank(), operation, peer, why: "brings nothing that could be written down".to_owned() }
+        Error::Value {
+            rank: self.rank(),
+            operation,
+            peer,
+            why: "brings nothing that could be written down".to_owned(),
+        }
     }
 }
 
-/// How many bytes are sent for `length`: up to a quarter more, so that calls of many lengths share few programs.
+/// How many bytes are sent for `length`: up to a quarter more, so that calls of many lengths share
+/// few programs.
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
     length.next_multiple_of(step)
@@ -209,7 +266,10 @@ mod tests {
     fn few_lengths_are_sent_and_none_is_much_longer() {
         let lengths: BTreeSet<usize> = (0..1 << 20).map(padded).collect();
         assert!(lengths.len() < 150, "{}", lengths.len());
-        assert!((0..1 << 20).all(|length| (length..=length + 63 + length / 4).contains(&padded(length))));
+        assert!(
+            (0..1 << 20)
+                .all(|length| (length..=length + 63 + length / 4).contains(&padded(length)))
+        );
         assert_eq!(padded(0), 0);
     }
 }

@@ -25,16 +25,19 @@ struct Hello {
 }
 
 impl Communicator {
-    /// Records what the calls that follow do, step by step and wait by wait, of this communicator and of those that are
-    /// [split](Self::split) from it, in `file`, which <https://ui.perfetto.dev> and `chrome://tracing` open. Collective.
-    /// `MAYPOLE_TRACE=FILE` does the same from the beginning.
+    /// Records what the calls that follow do, step by step and wait by wait, of this communicator
+    /// and of those that are [split](Self::split) from it, in `file`, which
+    /// <https://ui.perfetto.dev> and `chrome://tracing` open. Collective. `MAYPOLE_TRACE=FILE` does
+    /// the same from the beginning.
     ///
-    /// All ranks of a host write into one file, which is made anew; with `{rank}` in its name, each writes into its own.
-    /// They do so between calls, now and then, and when they are dropped; what was written is whole at any time. See
-    /// [`record`](crate::record) for what is recorded, what it costs and where it ends. Times of different hosts are only
-    /// as comparable as it took them to come to this call at the same time.
+    /// All ranks of a host write into one file, which is made anew; with `{rank}` in its name, each
+    /// writes into its own. They do so between calls, now and then, and when they are dropped; what
+    /// was written is whole at any time. See [`record`](crate::record) for what is recorded, what
+    /// it costs and where it ends. Times of different hosts are only as comparable as it took them
+    /// to come to this call at the same time.
     ///
-    /// A file that cannot be written is no error: it is complained of on standard error, and nothing is recorded.
+    /// A file that cannot be written is no error: it is complained of on standard error, and
+    /// nothing is recorded.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -62,28 +65,38 @@ impl Communicator {
         }
         let hellos = self.greet(made.is_ok())?;
         // Nobody complains of a file that another rank could not make.
-        let unmade = |(other, hello): (usize, &Option<Hello>)| hello.is_none() && self.machines[other] == machine;
+        let unmade = |(other, hello): (usize, &Option<Hello>)| {
+            hello.is_none() && self.machines[other] == machine
+        };
         let mine = &hellos[rank];
-        if let Some(mine) = mine.as_ref().filter(|_| own || !hellos.iter().enumerate().any(unmade)) {
+        if let Some(mine) = mine.as_ref().filter(|_| own || !hellos.iter().enumerate().any(unmade))
+        {
             let known = |hello: &&Hello| hello.boot == mine.boot;
-            let origin = hellos.iter().flatten().find(known).expect("it is ours, or came before it").now;
-            let file = TraceFile::new(path, origin, machine, format!("host {}", super::open::host_name()));
+            let origin =
+                hellos.iter().flatten().find(known).expect("it is ours, or came before it").now;
+            let file =
+                TraceFile::new(path, origin, machine, format!("host {}", super::open::host_name()));
             self.engine.record(Recorder::new(rank, Arc::new(file)));
         }
         Ok(())
     }
 
-    /// Tells all ranks what this one's clock shows, unless it cannot record. Files are made before and written after.
+    /// Tells all ranks what this one's clock shows, unless it cannot record. Files are made before
+    /// and written after.
     fn greet(&mut self, records: bool) -> Result<Vec<Option<Hello>>> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut blob = monotonic_ns().to_le_bytes().to_vec();
         blob.extend(boot.as_bytes());
         let deadline = self.engine.deadline();
-        let exchanged = self.engine.control.exchange(if records { blob } else { Vec::new() }, deadline);
+        let exchanged =
+            self.engine.control.exchange(if records { blob } else { Vec::new() }, deadline);
         let blobs = exchanged.map_err(|why| self.engine.unconnected("trace".to_owned(), why))?;
         let hello = |blob: &Vec<u8>| {
             let (now, boot) = blob.split_first_chunk()?;
-            Some(Hello { now: u64::from_le_bytes(*now), boot: String::from_utf8_lossy(boot).into_owned() })
+            Some(Hello {
+                now: u64::from_le_bytes(*now),
+                boot: String::from_utf8_lossy(boot).into_owned(),
+            })
         };
         Ok(blobs.iter().map(hello).collect())
     }
@@ -111,8 +124,8 @@ impl Engine {
         self.forget();
     }
 
-    /// Has the calls of a group that was split off looked at as those of its `parent` are. `members` are ranks of the
-    /// parent, and `number` is that of the split.
+    /// Has the calls of a group that was split off looked at as those of its `parent` are.
+    /// `members` are ranks of the parent, and `number` is that of the split.
     pub(super) fn watch_like(&mut self, parent: &Self, members: &[usize], number: u64) {
         let Some(Watching { timed, recorder }) = parent.watching.as_deref() else { return };
         let of_group = |recorder: &Recorder| {
@@ -123,7 +136,8 @@ impl Engine {
             // Groups of one split have disjoint members, so the first one tells them apart.
             recorder.of_group((number << 32) ^ members[0] as u64, &name)
         };
-        self.watching = Some(Box::new(Watching { timed: *timed, recorder: recorder.as_ref().map(of_group) }));
+        self.watching =
+            Some(Box::new(Watching { timed: *timed, recorder: recorder.as_ref().map(of_group) }));
     }
 
     /// Performs the current call while it is looked at.
@@ -144,7 +158,9 @@ impl Engine {
         let recorder = self.watching.as_mut().and_then(|watching| watching.recorder.as_mut());
         let done = match (recorder, &ready.notes) {
             (Some(recorder), Some(notes)) if recorder.is_recording() => {
-                recorder.call(sequence, notes, |it| executor.run_watched(&ready.program, &ready.combine, &buffers, it))
+                recorder.call(sequence, notes, |it| {
+                    executor.run_watched(&ready.program, &ready.combine, &buffers, it)
+                })
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
         };
@@ -167,6 +183,13 @@ impl Engine {
         self.watching.as_ref()?.recorder.as_ref()?;
         let (rank, hosts) = (self.rank, &self.hosts);
         let locals = (0..self.world).filter(|peer| hosts[*peer] == hosts[rank]).collect();
-        Some(Arc::new(Notes { operation: call.to_string(), algorithm, bytes, rank, locals, program: program.clone() }))
+        Some(Arc::new(Notes {
+            operation: call.to_string(),
+            algorithm,
+            bytes,
+            rank,
+            locals,
+            program: program.clone(),
+        }))
     }
 }

@@ -14,12 +14,14 @@ const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub struct Within<'a>(&'a mut Communicator);
 
 impl Communicator {
-    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or 300 s.
+    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or
+    /// 300 s.
     pub fn timeout(&self) -> Duration {
         self.engine.timeout
     }
 
-    /// Changes [`timeout`](Self::timeout) for the calls and requests that follow. A local matter: other ranks keep theirs.
+    /// Changes [`timeout`](Self::timeout) for the calls and requests that follow. A local matter:
+    /// other ranks keep theirs.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.engine.timeout = timeout;
         self.engine.change(move |engine| {
@@ -28,10 +30,12 @@ impl Communicator {
         });
     }
 
-    /// Gives what is called through it a deadline of its own: all of it must be done `duration` from now, however many
-    /// waits that takes, whatever [`timeout`](Self::timeout) says. A request's time begins when its turn comes.
+    /// Gives what is called through it a deadline of its own: all of it must be done `duration`
+    /// from now, however many waits that takes, whatever [`timeout`](Self::timeout) says. A
+    /// request's time begins when its turn comes.
     ///
-    /// Like every call that does not end in time, one that misses this deadline fails the communicator on all ranks.
+    /// Like every call that does not end in time, one that misses this deadline fails the
+    /// communicator on all ranks.
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};
@@ -91,11 +95,16 @@ impl Engine {
     /// How this rank waits now.
     pub(super) fn waiting(&self) -> Waiting {
         let deadline = self.limits.last().map(|(deadline, _)| *deadline);
-        let waiting = if self.beside { self.surroundings.waiting.beside_work() } else { self.surroundings.waiting };
+        let waiting = if self.beside {
+            self.surroundings.waiting.beside_work()
+        } else {
+            self.surroundings.waiting
+        };
         waiting.with_timeout(self.timeout).with_deadline(deadline)
     }
 
-    /// From now on it is used, or not any more, by a thread beside the one that its rank computes on.
+    /// From now on it is used, or not any more, by a thread beside the one that its rank computes
+    /// on.
     pub(super) fn set_beside(&mut self, beside: bool) {
         self.beside = beside;
         self.set_waits();

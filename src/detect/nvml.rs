@@ -25,12 +25,14 @@ impl Nvml {
 
 impl Accelerators for Nvml {
     fn gpus(&self) -> Vec<Accelerator> {
-        let devices = (0..self.0.device_count().unwrap_or(0)).filter_map(|number| self.0.device_by_index(number).ok());
+        let devices = (0..self.0.device_count().unwrap_or(0))
+            .filter_map(|number| self.0.device_by_index(number).ok());
         devices.filter_map(|device| accelerator(&device)).collect()
     }
 
     fn peer(&self, a: usize, b: usize) -> Peer {
-        let device = |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
+        let device =
+            |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
         match device(a).and_then(|a| a.p2p_status(&device(b)?, P2pCapabilitiesIndex::Read)) {
             Ok(P2pStatus::Ok) => Peer::Yes,
             Ok(P2pStatus::Unknown) => Peer::Unknown,
@@ -72,5 +74,8 @@ fn links(device: &Device) -> Vec<DirectLink> {
             *counts.entry(remote.bus_id.to_lowercase()).or_default() += 1;
         }
     }
-    counts.into_iter().map(|(target, count)| DirectLink { xgmi: false, target, count, class: None }).collect()
+    counts
+        .into_iter()
+        .map(|(target, count)| DirectLink { xgmi: false, target, count, class: None })
+        .collect()
 }

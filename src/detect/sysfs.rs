@@ -1,5 +1,5 @@
-//! What the kernel tells in files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`, `/sys/devices/system/node`,
-//! `/proc/cpuinfo`.
+//! What the kernel tells in files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`,
+//! `/sys/devices/system/node`, `/proc/cpuinfo`.
 
 mod cards;
 
@@ -16,7 +16,8 @@ pub(super) struct Found {
     pub(super) notes: Vec<String>,
 }
 
-/// `gpus`: those that a driver knows, by address; others of the usual vendors are found by their class.
+/// `gpus`: those that a driver knows, by address; others of the usual vendors are found by their
+/// class.
 pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> Found {
     let (mut cpus, processor) = cpus(root);
     let (cards, notes) = cards::read(root);
@@ -37,7 +38,12 @@ pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> Found {
     }
     // A driver may know a GPU that a sandbox hides from the files.
     for (bus, gpu) in gpus {
-        cpus[0].devices.push(Pci { bus, class: Some(super::GPU), gpus: vec![gpu], ..Pci::default() });
+        cpus[0].devices.push(Pci {
+            bus,
+            class: Some(super::GPU),
+            gpus: vec![gpu],
+            ..Pci::default()
+        });
     }
     Found { system: System { cpus, ..System::default() }, processor, notes }
 }
@@ -52,7 +58,10 @@ fn cpus(root: &Path) -> (Vec<Cpu>, Option<String>) {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let value = |name: &str| {
         let values = info.lines().filter_map(|line| line.split_once(':'));
-        values.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+        values
+            .into_iter()
+            .find(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim().to_owned())
     };
     let (vendor, arm, power) = (value("vendor_id"), value("CPU implementer"), value("cpu"));
     let architecture = match (&vendor, arm, &power) {
@@ -92,7 +101,8 @@ fn pci_devices(root: &Path) -> BTreeMap<String, PathBuf> {
     found.collect()
 }
 
-/// GPUs of those vendors whose other devices of this class are none: server boards have a display, too.
+/// GPUs of those vendors whose other devices of this class are none: server boards have a display,
+/// too.
 fn is_gpu(path: &Path) -> bool {
     const NVIDIA: u32 = 0x10de;
     const AMD: u32 = 0x1002;
@@ -108,7 +118,9 @@ fn is_gpu(path: &Path) -> bool {
 fn plug(cpus: &mut [Cpu], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
     let above = above(path);
     let near = std::iter::once(path).chain(above.iter().rev().map(PathBuf::as_path));
-    let numa = near.filter_map(|path| text(path, "numa_node")?.parse::<i64>().ok()).find(|numa| *numa >= 0);
+    let numa = near
+        .filter_map(|path| text(path, "numa_node")?.parse::<i64>().ok())
+        .find(|numa| *numa >= 0);
     let cpu = cpus.iter().position(|cpu| cpu.numa == numa).unwrap_or(0);
     let root = above.first().unwrap_or(&path.to_owned()).parent().and_then(name_of);
     let mut devices = &mut cpus[cpu].devices;
@@ -128,13 +140,14 @@ fn plug(cpus: &mut [Cpu], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
 /// The PCI devices above one, from the top.
 fn above(path: &Path) -> Vec<PathBuf> {
     let is_device = |path: &&Path| name_of(path).is_some_and(|name| is_bus(&name));
-    let mut above: Vec<PathBuf> = path.ancestors().skip(1).take_while(is_device).map(Path::to_owned).collect();
+    let mut above: Vec<PathBuf> =
+        path.ancestors().skip(1).take_while(is_device).map(Path::to_owned).collect();
     above.reverse();
     above
 }
 
-/// Every link of the tree shows as two devices: the port above, and the device or switch below. Only switches count, so
-/// of each pair the lower one: every other device from here up.
+/// Every link of the tree shows as two devices: the port above, and the device or switch below.
+/// Only switches count, so of each pair the lower one: every other device from here up.
 fn crossed(above: &[PathBuf]) -> Vec<&PathBuf> {
     let mut crossed: Vec<_> = above.iter().rev().skip(1).step_by(2).collect();
     crossed.reverse();
@@ -159,7 +172,8 @@ fn device(path: &Path) -> Pci {
 /// `0000:3b:00.0`.
 fn is_bus(name: &str) -> bool {
     let parts: Vec<&str> = name.split([':', '.']).collect();
-    let is_hexadecimal = |part: &&str| !part.is_empty() && part.chars().all(|char| char.is_ascii_hexdigit());
+    let is_hexadecimal =
+        |part: &&str| !part.is_empty() && part.chars().all(|char| char.is_ascii_hexdigit());
     parts.len() == 4 && parts.iter().all(is_hexadecimal)
 }
 
@@ -170,7 +184,8 @@ fn name_of(path: &Path) -> Option<String> {
 /// The names in a folder, ascending; none if there is no such folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     names
 }

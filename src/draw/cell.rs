@@ -56,11 +56,16 @@ fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
         Step::Send { from, to } => (from, Sign::Sends, With::Ranks(vec![to])),
         Step::Recv { into, from } => (into, Sign::Takes, With::Ranks(vec![from])),
         Step::RecvReduce { into, from } => (into, Sign::Adds, With::Ranks(vec![from])),
-        Step::Copy { from, into } => (into, Sign::Copies, With::Chunks(from.buffer, vec![from.chunk])),
-        Step::Reduce { from, into } => (into, Sign::AddsOwn, With::Chunks(from.buffer, vec![from.chunk])),
+        Step::Copy { from, into } => {
+            (into, Sign::Copies, With::Chunks(from.buffer, vec![from.chunk]))
+        }
+        Step::Reduce { from, into } => {
+            (into, Sign::AddsOwn, With::Chunks(from.buffer, vec![from.chunk]))
+        }
     };
     let verb = Verb { sign, with };
-    let same = |last: &&mut Cell| last.round.is_some() == round.is_some() && last.buffer == span.buffer;
+    let same =
+        |last: &&mut Cell| last.round.is_some() == round.is_some() && last.buffer == span.buffer;
     if let Some(last) = cells.last_mut().filter(same)
         && last.joins(span.chunk, &verb)
     {
@@ -127,9 +132,16 @@ impl Cell {
         if cells.iter().any(|cell| shape(cell) != (buffer, round, verbs.len(), 1)) {
             return None;
         }
-        let nth = |nth: usize| cells.iter().map(|cell| (cell.chunks[0], &cell.verbs[nth])).collect::<Vec<_>>();
+        let nth = |nth: usize| {
+            cells.iter().map(|cell| (cell.chunks[0], &cell.verbs[nth])).collect::<Vec<_>>()
+        };
         let verbs = (0..verbs.len()).map(|verb| Verb::of_all(&nth(verb))).collect::<Option<_>>()?;
-        Some(Self { buffer, chunks: cells.iter().map(|cell| cell.chunks[0]).collect(), verbs, round })
+        Some(Self {
+            buffer,
+            chunks: cells.iter().map(|cell| cell.chunks[0]).collect(),
+            verbs,
+            round,
+        })
     }
 
     pub(super) fn reduces(&self) -> bool {
@@ -151,7 +163,8 @@ impl Cell {
     }
 }
 
-/// Writes one more word: behind the last one, else on a line of its own, else on as many as it needs.
+/// Writes one more word: behind the last one, else on a line of its own, else on as many as it
+/// needs.
 fn put(lines: &mut Vec<String>, word: &str, limit: usize) {
     let mut glue = if lines == &[""] { "" } else { " " };
     let fits = |line: &str, glue: &str, part: &str| line.len() + glue.len() + part.len() <= limit;
@@ -175,7 +188,9 @@ impl Verb {
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
         if each.iter().all(|(_, verb)| verb.sign == first.sign) {
-            let with = With::of_all(&each.iter().map(|(chunk, verb)| (*chunk, &verb.with)).collect::<Vec<_>>())?;
+            let with = With::of_all(
+                &each.iter().map(|(chunk, verb)| (*chunk, &verb.with)).collect::<Vec<_>>(),
+            )?;
             return Some(Self { sign: first.sign, with });
         }
         None
@@ -183,7 +198,9 @@ impl Verb {
 
     /// Many that are combined one after another are one list.
     fn one_after_another(verbs: &[Self]) -> Option<Self> {
-        let ranks = |verb: &Self| if let With::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None };
+        let ranks = |verb: &Self| {
+            if let With::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None }
+        };
         let all = verbs.iter().map(ranks).collect::<Option<Vec<_>>>()?;
         (verbs.len() >= MANY).then(|| Self { sign: verbs[0].sign, with: With::Ranks(all.concat()) })
     }
@@ -196,7 +213,9 @@ impl Verb {
             Sign::Copies => "=",
         };
         match &self.with {
-            With::Ranks(peers) if self.sign == Sign::Sends && world > 2 && peers.len() == world - 1 => {
+            With::Ranks(peers)
+                if self.sign == Sign::Sends && world > 2 && peers.len() == world - 1 =>
+            {
                 "->all".to_owned()
             }
             With::Ranks(peers) => format!("{sign}{}", Ranges(peers)),
@@ -210,7 +229,9 @@ impl With {
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
         let chunks = |with: &Self| match (with, first) {
-            (Self::Chunks(buffer, chunks), Self::Chunks(same, _)) if buffer == same => Some(chunks.clone()),
+            (Self::Chunks(buffer, chunks), Self::Chunks(same, _)) if buffer == same => {
+                Some(chunks.clone())
+            }
             _ => None,
         };
         if let (Self::Chunks(buffer, _), Some(all)) =
@@ -241,7 +262,8 @@ impl fmt::Display for Ranges<'_> {
         let mut rest = self.0;
         while let [first, others @ ..] = rest {
             let step = others.first().map_or(0, |second| second.abs_diff(*first));
-            let run = 1 + rest.windows(2).take_while(|pair| step_of(pair) == step_of(&rest[..2])).count();
+            let run =
+                1 + rest.windows(2).take_while(|pair| step_of(pair) == step_of(&rest[..2])).count();
             let comma = if rest.len() == self.0.len() { "" } else { "," };
             write!(f, "{comma}{first}")?;
             let len = if step > 0 && run >= 3 + usize::from(step > 1) { run } else { 1 };

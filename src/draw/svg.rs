@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 /// Colours of chunks 0, 1, 2 ...; after the last one they start again.
 const COLOURS: [&str; 12] = [
-    "#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#5f6b73", "#8a8a0f", "#0f8f9c",
-    "#3949ab", "#00695c",
+    "#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#5f6b73",
+    "#8a8a0f", "#0f8f9c", "#3949ab", "#00695c",
 ];
 
 const MARGIN: usize = 84;
@@ -17,13 +17,16 @@ const GAP: usize = 42;
 const BOX_HEIGHT: usize = 20;
 /// No column is wider in a world of more than four.
 const WIDEST: usize = 124;
-/// Up to so many ranks, arrows say what they carry; in larger worlds, only where the boxes do not say it.
+/// Up to so many ranks, arrows say what they carry; in larger worlds, only where the boxes do not
+/// say it.
 const LABELLED: usize = 8;
 const LONGEST_LABEL: usize = 7;
-/// Where the ranks send more than so many messages each in one round, only rank 0's are drawn in full.
+/// Where the ranks send more than so many messages each in one round, only rank 0's are drawn in
+/// full.
 const CROWD: usize = 4;
 
-/// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message, coloured by chunk.
+/// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message,
+/// coloured by chunk.
 ///
 /// The result stands alone: no script, no font to load, white background.
 ///
@@ -39,7 +42,8 @@ const CROWD: usize = 4;
 pub fn svg(schedules: &[Schedule]) -> String {
     let picture = Picture::new(schedules);
     let page = Page::new(&picture);
-    let body = [page.bands(), page.lifelines(), page.arrows(), page.boxes(), page.legend()].concat();
+    let body =
+        [page.bands(), page.lifelines(), page.arrows(), page.boxes(), page.legend()].concat();
     let (width, height) = (page.width(), page.height());
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
@@ -97,8 +101,10 @@ impl<'a> Page<'a> {
         for (height, crowded) in heights.iter().zip(&crowded) {
             tops.push(tops[tops.len() - 1] + height * SLOT + if *crowded { 3 * GAP } else { GAP });
         }
-        let longest = picture.cells.iter().flatten().map(|cell| name(cell).len()).max().unwrap_or(0);
-        let column = if world <= 4 { 170 } else { (1100 / world).max(72).max(longest * 8 + 26).min(WIDEST) };
+        let longest =
+            picture.cells.iter().flatten().map(|cell| name(cell).len()).max().unwrap_or(0);
+        let column =
+            if world <= 4 { 170 } else { (1100 / world).max(72).max(longest * 8 + 26).min(WIDEST) };
         Self { picture, world, column, crowded, tops, slots }
     }
 
@@ -169,7 +175,8 @@ impl<'a> Page<'a> {
 
     /// The faint ones first, so that none of them covers another.
     fn arrows(&self) -> String {
-        let (faint, full): (Vec<_>, Vec<_>) = self.picture.messages.iter().partition(|message| self.is_faint(message));
+        let (faint, full): (Vec<_>, Vec<_>) =
+            self.picture.messages.iter().partition(|message| self.is_faint(message));
         let mut of_cell = std::collections::HashMap::new();
         let mut nth = |message: &Message| {
             let nth = of_cell.entry(message.from).or_insert(0_usize);
@@ -186,7 +193,9 @@ impl<'a> Page<'a> {
     }
 
     fn has_label(&self, message: &Message) -> bool {
-        let told = [message.from, message.to].iter().any(|place| self.cell(*place).chunks == message.chunks);
+        let told = [message.from, message.to]
+            .iter()
+            .any(|place| self.cell(*place).chunks == message.chunks);
         let crowded = self.crowded[self.round(message.from)];
         let short = Ranges(&message.chunks).to_string().len() <= LONGEST_LABEL;
         self.picture.chunks > 1 && !crowded && short && (self.world <= LABELLED || !told)
@@ -204,7 +213,8 @@ impl<'a> Page<'a> {
 
     fn line(&self, message: &Message) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
-        let (hue, neighbours) = (self.hue(message.chunks[0]), message.from.0.abs_diff(message.to.0) == 1);
+        let (hue, neighbours) =
+            (self.hue(message.chunks[0]), message.from.0.abs_diff(message.to.0) == 1);
         // Long arrows cross other columns: thinner there.
         let weight = if neighbours { "1.8" } else { "1.1" };
         let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
@@ -215,8 +225,8 @@ impl<'a> Page<'a> {
         )
     }
 
-    /// Near the sender, where arrows that meet are still apart; those of one box one behind the other. Where two cross on
-    /// a short way, one label is higher and the other lower.
+    /// Near the sender, where arrows that meet are still apart; those of one box one behind the
+    /// other. Where two cross on a short way, one label is higher and the other lower.
     fn label(&self, message: &Message, nth: usize) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
         let most = if message.from.0 < message.to.0 { 0.35 } else { 0.6 };
@@ -240,10 +250,17 @@ impl<'a> Page<'a> {
         for (rank, cells) in self.picture.cells.iter().enumerate() {
             for (nth, cell) in cells.iter().enumerate() {
                 let words = cell.lines(self.world, usize::MAX).concat();
-                let title = format!("<title>rank {rank}: {}</title>", words.replace('>', "&gt;").replace('<', "&lt;"));
+                let title = format!(
+                    "<title>rank {rank}: {}</title>",
+                    words.replace('>', "&gt;").replace('<', "&lt;")
+                );
                 let (x, y, hue) = (self.x(rank), self.y((rank, nth)), self.hue(cell.chunks[0]));
                 let shape = chunk_box(x, y, self.half_width(cell), cell.buffer, hue);
-                let _ = writeln!(out, "<g>{title}{shape}{}</g>", word(x, y, ink(cell.buffer, hue), &name(cell)));
+                let _ = writeln!(
+                    out,
+                    "<g>{title}{shape}{}</g>",
+                    word(x, y, ink(cell.buffer, hue), &name(cell))
+                );
             }
         }
         out
@@ -261,7 +278,12 @@ impl<'a> Page<'a> {
         ] {
             out += &chunk_box(x, y, 16, buffer, 0);
             out += &word(x, y, ink(buffer, 0), name);
-            let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" fill=\"#263238\">{text}</text>", x + 22, y + 4);
+            let _ = writeln!(
+                out,
+                "<text x=\"{}\" y=\"{}\" fill=\"#263238\">{text}</text>",
+                x + 22,
+                y + 4
+            );
             x += 22 + text.len() * 7 + 30;
         }
         let _ = write!(
@@ -273,16 +295,25 @@ impl<'a> Page<'a> {
             x + 36,
             y + 4
         );
-        let colours = (self.picture.chunks > 1).then_some("one colour a chunk; of several, that of the first");
-        let crowd =
-            self.crowded.contains(&true).then_some("where there are many messages, those of rank 0 are drawn in full");
+        let colours = (self.picture.chunks > 1)
+            .then_some("one colour a chunk; of several, that of the first");
+        let crowd = self
+            .crowded
+            .contains(&true)
+            .then_some("where there are many messages, those of rank 0 are drawn in full");
         let notes: Vec<_> = colours.into_iter().chain(crowd).collect();
-        let _ = writeln!(out, "<text x=\"24\" y=\"{}\" fill=\"#5f6b73\">{}</text>", y + 24, notes.join("; "));
+        let _ = writeln!(
+            out,
+            "<text x=\"24\" y=\"{}\" fill=\"#5f6b73\">{}</text>",
+            y + 24,
+            notes.join("; ")
+        );
         out
     }
 }
 
-/// What a box says: its chunks, or how many if that is too long, and a plus if something was combined.
+/// What a box says: its chunks, or how many if that is too long, and a plus if something was
+/// combined.
 fn name(cell: &Cell) -> String {
     let plus = if cell.reduces() { "+ " } else { "" };
     let list = format!("{plus}{}", Ranges(&cell.chunks));

@@ -1,8 +1,8 @@
 //! The streams of one rank: what was posted and not yet sent, what is expected and not yet here.
 //!
-//! Streams keep no pointers, so what is posted is remembered here as a place in the call's buffers and offered again
-//! until it has left. Whoever waits for anything moves bytes in both directions on all links, so that no rank's progress
-//! depends on which peer it happens to wait for.
+//! Streams keep no pointers, so what is posted is remembered here as a place in the call's buffers
+//! and offered again until it has left. Whoever waits for anything moves bytes in both directions
+//! on all links, so that no rank's progress depends on which peer it happens to wait for.
 
 use super::Buffers;
 use crate::lower::Program;
@@ -26,7 +26,8 @@ pub enum AnyStream {
 }
 
 impl AnyStream {
-    /// Bytes that were taken and of which it is not known whether they have arrived where they outlive this end.
+    /// Bytes that were taken and of which it is not known whether they have arrived where they
+    /// outlive this end.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
@@ -44,7 +45,12 @@ impl Stream for AnyStream {
         }
     }
 
-    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         match self {
             Self::Tcp(stream) => stream.receive(head, body, skip),
             Self::Mem(stream) => stream.receive(head, body, skip),
@@ -212,8 +218,11 @@ impl Links {
         self.active.clear();
         self.active.extend(program.streams.iter().map(|link| link.peer as usize));
         for rank in &self.active {
-            let link =
-                self.links.get_mut(*rank).and_then(Option::as_mut).expect("streams are made before programs run");
+            let link = self
+                .links
+                .get_mut(*rank)
+                .and_then(Option::as_mut)
+                .expect("streams are made before programs run");
             link.flushed = 0;
             if link.inbox.len() < program.longest_staged {
                 link.inbox = Region::new(program.longest_staged);
@@ -244,8 +253,8 @@ impl Links {
         link.here = 0;
     }
 
-    /// Once the expected message is here: whether it lies in its place rather than in the inbox. An error is the
-    /// fingerprint of another one.
+    /// Once the expected message is here: whether it lies in its place rather than in the inbox. An
+    /// error is the fingerprint of another one.
     pub(super) fn arrived(&mut self, stream: usize, fingerprint: u64) -> Result<Option<bool>, u64> {
         let link = self.link(stream);
         let expected = link.expected.expect("only what is expected is awaited");
@@ -301,8 +310,8 @@ impl Links {
         active.copied().find_map(|rank| Some((rank, self.links[rank].as_mut()?.fault.take()?)))
     }
 
-    /// Sleeps, and wakes up early if a stream can go on and no work is beside; not at all while bytes are on the move, because
-    /// two ends that sleep in turn would move one buffer a nap.
+    /// Sleeps, and wakes up early if a stream can go on and no work is beside; not at all while
+    /// bytes are on the move, because two ends that sleep in turn would move one buffer a nap.
     pub(super) fn nap(&mut self, nap: Nap<'_>) {
         if !std::mem::take(&mut self.moved) {
             let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());

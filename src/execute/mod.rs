@@ -1,7 +1,8 @@
-//! Walks one lowered program and moves real bytes. The same loop for every algorithm, size and transport.
+//! Walks one lowered program and moves real bytes. The same loop for every algorithm, size and
+//! transport.
 //!
-//! Local ranks are reached over a board, everybody else over streams; one program mixes both. Nothing here knows a
-//! collective or an algorithm.
+//! Local ranks are reached over a board, everybody else over streams; one program mixes both.
+//! Nothing here knows a collective or an algorithm.
 
 mod links;
 mod run;
@@ -17,7 +18,8 @@ use run::{Run, wanted};
 use std::sync::Arc;
 pub use watch::{Awaited, Nobody, Watch};
 
-/// The three buffers of one call. Input and output may be the same memory, or overlap as the collective allows.
+/// The three buffers of one call. Input and output may be the same memory, or overlap as the
+/// collective allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers<'a> {
     /// What the rank brings.
@@ -109,7 +111,17 @@ impl Executor {
     /// For a rank that shares no board yet.
     pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
         let (locals, positions) = (vec![rank], vec![0]);
-        Self { board: None, locals, me: 0, positions, links: Links::default(), waiting, alarm, gone, silent: None }
+        Self {
+            board: None,
+            locals,
+            me: 0,
+            positions,
+            links: Links::default(),
+            waiting,
+            alarm,
+            gone,
+            silent: None,
+        }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
@@ -141,7 +153,12 @@ impl Executor {
     /// # Panics
     /// If a buffer is shorter than the program needs, or a link that it names is missing.
     #[inline]
-    pub fn run(&mut self, program: &Program, fold: &Combine, buffers: &Buffers<'_>) -> Result<(), Box<Failure>> {
+    pub fn run(
+        &mut self,
+        program: &Program,
+        fold: &Combine,
+        buffers: &Buffers<'_>,
+    ) -> Result<(), Box<Failure>> {
         self.run_watched(program, fold, buffers, Nobody)
     }
 
@@ -200,7 +217,8 @@ impl Executor {
         run.flush_all()
     }
 
-    /// Writes the counters that self-crediting programs leave alone, because another program's writers look at them.
+    /// Writes the counters that self-crediting programs leave alone, because another program's
+    /// writers look at them.
     #[cold]
     fn say_consumed(&mut self) {
         let Some(board) = &self.board else { return };
@@ -218,7 +236,13 @@ impl Executor {
 
     /// A publication that is known to be there.
     #[inline(always)]
-    fn lent<const SIMPLE: bool>(&self, program: &Program, source: &Source, k: u32, len: usize) -> View<'_> {
+    fn lent<const SIMPLE: bool>(
+        &self,
+        program: &Program,
+        source: &Source,
+        k: u32,
+        len: usize,
+    ) -> View<'_> {
         self.board().lent(wanted::<SIMPLE>(program, &self.positions, source, k, len))
     }
 

@@ -24,7 +24,11 @@ pub(super) struct Run<'a, 'b, W> {
 impl<W: Watch> Run<'_, '_, W> {
     /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
     #[inline(always)]
-    pub(super) fn step<const SIMPLE: bool>(&mut self, at: usize, k: u32) -> Result<(), Box<Failure>> {
+    pub(super) fn step<const SIMPLE: bool>(
+        &mut self,
+        at: usize,
+        k: u32,
+    ) -> Result<(), Box<Failure>> {
         let program = self.program;
         let op = &program.ops[at];
         let place = op.extent.window(k);
@@ -93,7 +97,9 @@ impl<W: Watch> Run<'_, '_, W> {
             From::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
             From::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
             // What came straight to its place is its own source.
-            From::Stream if in_place => self.buffers.read(op.into.expect("came to its place"), place),
+            From::Stream if in_place => {
+                self.buffers.read(op.into.expect("came to its place"), place)
+            }
             From::Stream => executor.links.lent(source.peer as usize, place.1),
         };
         let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(lent).collect();
@@ -135,7 +141,11 @@ impl<W: Watch> Run<'_, '_, W> {
                 if polls.is_multiple_of(OFTEN) {
                     links.borrow_mut().drive(buffers);
                 }
-                if polls.is_multiple_of(SELDOM) { hopeless(board, wanted, base, || gone(rank)).map(Err) } else { None }
+                if polls.is_multiple_of(SELDOM) {
+                    hopeless(board, wanted, base, || gone(rank)).map(Err)
+                } else {
+                    None
+                }
             }
             Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
@@ -157,7 +167,13 @@ impl<W: Watch> Run<'_, '_, W> {
         let board = executor.board.as_ref().expect("a program with an audience has a board");
         let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
         let (gone, locals) = (&executor.gone, &executor.locals);
-        let readers = || locals.iter().enumerate().filter(|(at, _)| out.audience >> at & 1 == 1).map(|(_, rank)| *rank);
+        let readers = || {
+            locals
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| out.audience >> at & 1 == 1)
+                .map(|(_, rank)| *rank)
+        };
         let mut polls = 0u32;
         let ready = || {
             let room = board.writable(out);
@@ -179,7 +195,9 @@ impl<W: Watch> Run<'_, '_, W> {
             }
             // Who has left never reads what we have not even written.
             Ok(Err(rank)) => Err(fail(at, rank, What::Left)),
-            Err(interrupted) => Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted)),
+            Err(interrupted) => {
+                Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted))
+            }
         }
     }
 
@@ -196,10 +214,11 @@ impl<W: Watch> Run<'_, '_, W> {
     fn await_stream(&mut self, at: usize, source: &Source) -> Result<bool, Box<Failure>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
-        let in_place = self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
-            Ok(arrived) => arrived.map(Ok),
-            Err(theirs) => Some(Err(What::Mismatch(theirs))),
-        })?;
+        let in_place =
+            self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
+                Ok(arrived) => arrived.map(Ok),
+                Err(theirs) => Some(Err(What::Mismatch(theirs))),
+            })?;
         self.watch.awaited(|| Awaited::Arrival { from: self.executor.links.peer(stream) });
         Ok(in_place)
     }
@@ -215,7 +234,9 @@ impl<W: Watch> Run<'_, '_, W> {
     /// The buffers are the caller's again only when nothing is left to send from them.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<Failure>> {
         for stream in 0..self.program.streams.len() {
-            self.await_links(self.program.ops.len(), stream, |links| links.is_flushed(stream).then_some(Ok(())))?;
+            self.await_links(self.program.ops.len(), stream, |links| {
+                links.is_flushed(stream).then_some(Ok(()))
+            })?;
             self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
         }
         Ok(())
@@ -252,7 +273,8 @@ impl<W: Watch> Run<'_, '_, W> {
     fn consumed<const SIMPLE: bool>(&mut self, sources: &[Source], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| source.from == From::Board) {
-            let position = wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
+            let position =
+                wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
             executor.board().consume(source.peer as usize, position + 1);
         }
     }
@@ -269,8 +291,8 @@ const OFTEN: u32 = 64;
 /// Polls of a board between two looks at whether what is awaited can still come.
 const SELDOM: u32 = 1024;
 
-/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications may be fewer than the
-/// one we await, or it has left.
+/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications
+/// may be fewer than the one we await, or it has left.
 #[cold]
 fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -> Option<What> {
     let other = board.glance(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);

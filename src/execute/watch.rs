@@ -1,7 +1,7 @@
 //! Who is told what an executor does.
 
-/// Told what an executor does, as it does it. The executor is compiled for [`Nobody`] and for whoever else there is, so
-/// a run that nobody watches costs nothing for it.
+/// Told what an executor does, as it does it. The executor is compiled for [`Nobody`] and for
+/// whoever else there is, so a run that nobody watches costs nothing for it.
 pub trait Watch {
     /// What had to be awaited is there; `what` says what it was.
     fn awaited(&mut self, what: impl FnOnce() -> Awaited);
@@ -20,7 +20,8 @@ pub enum Awaited {
     },
     /// Room on the board for a publication: its readers must have read older ones.
     Room,
-    /// That what was posted to a rank has left, because its place is to be written or is the caller's again.
+    /// That what was posted to a rank has left, because its place is to be written or is the
+    /// caller's again.
     Departure {
         /// Which rank.
         to: usize,

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use super::{KeyError, PmiError};
 
-/// The environment does not say, or says two things about, who this process is. The launcher or whoever set the
-/// variable is at fault; the message names the variable and what to do.
+/// The environment does not say, or says two things about, who this process is. The launcher or
+/// whoever set the variable is at fault; the message names the variable and what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {

@@ -26,7 +26,8 @@ fn first_number(ranges: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-/// How many tasks `2(x3),1` gives to the node of this index; `None` where the list is malformed or too short.
+/// How many tasks `2(x3),1` gives to the node of this index; `None` where the list is malformed or
+/// too short.
 pub(super) fn tasks_of_node(counts: &str, node: usize) -> Option<usize> {
     let mut before = 0_usize;
     for part in counts.split(',') {
@@ -49,7 +50,9 @@ mod tests {
 
     #[test]
     fn the_first_host_of_a_list() {
-        let check = |list: &str, first: Option<&str>| assert_eq!(first_host(list).as_deref(), first, "{list}");
+        let check = |list: &str, first: Option<&str>| {
+            assert_eq!(first_host(list).as_deref(), first, "{list}")
+        };
         check("node[003-005,9],other", Some("node003"));
         check("a[1-2]b[3-4]", Some("a1b3"));
         check("gpu-7.cluster,gpu-8.cluster", Some("gpu-7.cluster"));
@@ -64,7 +67,10 @@ mod tests {
     #[test]
     fn tasks_on_each_node() {
         let tasks = |node| tasks_of_node("2(x3),1,4(x2)", node);
-        assert_eq!([0, 2, 3, 4, 5, 6].map(tasks), [Some(2), Some(2), Some(1), Some(4), Some(4), None]);
+        assert_eq!(
+            [0, 2, 3, 4, 5, 6].map(tasks),
+            [Some(2), Some(2), Some(1), Some(4), Some(4), None]
+        );
         for malformed in ["", "x", "2(x", "2(x)", "(x2)", "2x3", "0", "-1"] {
             assert_eq!(tasks_of_node(malformed, 0), None, "{malformed}");
         }

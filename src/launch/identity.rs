@@ -112,7 +112,13 @@ impl Identity {
         let Some(local_world) = self.local_world else { return Ok(self) };
         let here = names.local_world_name();
         if local_world > self.world {
-            return too_large(here, local_world, names.world, self.world, "no host holds more ranks than there are");
+            return too_large(
+                here,
+                local_world,
+                names.world,
+                self.world,
+                "no host holds more ranks than there are",
+            );
         }
         match self.local_rank {
             Some(local_rank) if local_rank >= local_world => {
@@ -127,8 +133,9 @@ impl Identity {
 impl Names {
     fn speaks(&self, vars: Vars) -> bool {
         match self.launcher {
-            // A batch script is told SLURM_PROCID and the size of the allocation, but it is one process: only a step
-            // that srun started has this one, and in it nobody needs to wait for tasks that never come.
+            // A batch script is told SLURM_PROCID and the size of the allocation, but it is one
+            // process: only a step that srun started has this one, and in it nobody needs to wait
+            // for tasks that never come.
             Launcher::Slurm => vars.text(self.world).is_some(),
             _ => vars.text(self.rank).is_some() || vars.text(self.world).is_some(),
         }
@@ -168,14 +175,20 @@ impl Names {
             }
             return Ok(local_world);
         }
-        let (Some(counts), Some(node)) = (vars.text(self.local_world_name()), vars.number("SLURM_NODEID")?) else {
+        let (Some(counts), Some(node)) =
+            (vars.text(self.local_world_name()), vars.number("SLURM_NODEID")?)
+        else {
             return Ok(None);
         };
         Ok(hosts::tasks_of_node(&counts, node))
     }
 
     fn local_world_name(&self) -> &'static str {
-        if self.launcher == Launcher::Slurm { "SLURM_STEP_TASKS_PER_NODE" } else { self.local_world }
+        if self.launcher == Launcher::Slurm {
+            "SLURM_STEP_TASKS_PER_NODE"
+        } else {
+            self.local_world
+        }
     }
 }
 

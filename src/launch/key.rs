@@ -17,13 +17,14 @@ use super::{KeySource, LaunchError};
 /// The most that a file or descriptor with a key may hold: the digits and some white space.
 const LIMIT: usize = 256;
 
-/// Keys that were read from a descriptor, which can be done once: by its number, so that the environment can be read
-/// again.
+/// Keys that were read from a descriptor, which can be done once: by its number, so that the
+/// environment can be read again.
 static INHERITED: Mutex<Vec<(i32, JobKey)>> = Mutex::new(Vec::new());
 
 /// The 32 bytes that all ranks of a job share and nobody else knows.
 ///
-/// It is never printed, by `Debug` or in an error, and its memory is overwritten when it is dropped.
+/// It is never printed, by `Debug` or in an error, and its memory is overwritten when it is
+/// dropped.
 ///
 /// # Examples
 ///
@@ -54,7 +55,8 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::NotAKey`] for anything else: a passphrase is guessed far faster than 32 random bytes.
+    /// [`KeyError::NotAKey`] for anything else: a passphrase is guessed far faster than 32 random
+    /// bytes.
     pub fn parse(text: &str) -> Result<JobKey, KeyError> {
         let digits = text.trim().as_bytes();
         let mut key = JobKey([0; 32]);
@@ -73,8 +75,8 @@ impl JobKey {
         &self.0
     }
 
-    /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline: for a file or a descriptor, never for a
-    /// message.
+    /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline: for a file or a
+    /// descriptor, never for a message.
     pub fn to_digits(&self) -> String {
         let mut digits = String::with_capacity(65);
         for byte in self.0 {
@@ -113,7 +115,8 @@ impl Drop for JobKey {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// It is not a key. What was there instead is not shown: it may be a secret with a typing error.
+    /// It is not a key. What was there instead is not shown: it may be a secret with a typing
+    /// error.
     #[error(
         "the job key must be 64 hexadecimal digits, and this is {length} characters{}; passphrases are refused: make a \
          key with `maypole key new FILE`", if *.length == 64 { " that are not all such digits" } else { "" }
@@ -155,7 +158,9 @@ fn remedy(path: &Path, wrong: &NotPrivate) -> String {
     let path = path.display();
     match wrong {
         NotPrivate::Open { .. } => format!(": run `chmod 600 {path}`"),
-        NotPrivate::NotMine { me, .. } => format!(": run `chown {me} {path}`, or copy it to a file of your own"),
+        NotPrivate::NotMine { me, .. } => {
+            format!(": run `chown {me} {path}`, or copy it to a file of your own")
+        }
         NotPrivate::Link => ": name the file that it points to".to_owned(),
         NotPrivate::NotRegular => ": make one with `maypole key new FILE`".to_owned(),
         _ => String::new(),
@@ -171,9 +176,9 @@ pub(super) fn source(vars: Vars) -> Result<KeySource, LaunchError> {
         return Ok(KeySource::File(path.into()));
     }
     match vars.text("MAYPOLE_JOB_KEY") {
-        Some(digits) => {
-            Ok(KeySource::Value(JobKey::parse(&digits).map_err(|bad| bad.at("MAYPOLE_JOB_KEY".to_owned()))?))
-        }
+        Some(digits) => Ok(KeySource::Value(
+            JobKey::parse(&digits).map_err(|bad| bad.at("MAYPOLE_JOB_KEY".to_owned()))?,
+        )),
         None => Ok(KeySource::None),
     }
 }
@@ -205,7 +210,8 @@ fn inherit(number: i32) -> Result<JobKey, KeyError> {
     if let Some((_, key)) = known.iter().find(|(of, _)| *of == number) {
         return Ok(key.clone());
     }
-    let bytes = descriptor::read_inherited(number, LIMIT).map_err(|source| KeyError::Descriptor { number, source })?;
+    let bytes = descriptor::read_inherited(number, LIMIT)
+        .map_err(|source| KeyError::Descriptor { number, source })?;
     let key = parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FD={number}")))?;
     known.push((number, key.clone()));
     Ok(key)
@@ -215,7 +221,9 @@ fn load(path: &Path) -> Result<JobKey, KeyError> {
     let wrong = |source| KeyError::File { path: path.to_owned(), source };
     let file = descriptor::open_private(path).map_err(wrong)?;
     let mut bytes = Vec::with_capacity(LIMIT);
-    file.take(LIMIT as u64).read_to_end(&mut bytes).map_err(|error| wrong(NotPrivate::Unreadable(error)))?;
+    file.take(LIMIT as u64)
+        .read_to_end(&mut bytes)
+        .map_err(|error| wrong(NotPrivate::Unreadable(error)))?;
     parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FILE={}", path.display())))
 }
 
@@ -257,7 +265,10 @@ mod tests {
         let path = folder.path().join("key");
         JobKey::generate().unwrap().save(&path).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        assert!(message(&path).contains("0640") && message(&path).contains(&format!("chmod 600 {}", path.display())));
+        assert!(
+            message(&path).contains("0640")
+                && message(&path).contains(&format!("chmod 600 {}", path.display()))
+        );
 
         let link = folder.path().join("link");
         symlink(&path, &link).unwrap();

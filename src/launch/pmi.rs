@@ -1,4 +1,5 @@
-//! PMI-1: the text protocol by which processes under hydra (MPICH, Intel MPI) tell each other a few short strings.
+//! PMI-1: the text protocol by which processes under hydra (MPICH, Intel MPI) tell each other a few
+//! short strings.
 //!
 //! ```text
 //! cmd=init pmi_version=1 pmi_subversion=1            cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
@@ -72,7 +73,9 @@ pub enum PmiError {
         waits: Duration,
     },
     /// It answered something else than the protocol says, or refused.
-    #[error("the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS to do without it")]
+    #[error(
+        "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS to do without it"
+    )]
     Unexpected {
         /// What was asked.
         request: String,
@@ -80,7 +83,9 @@ pub enum PmiError {
         answer: String,
     },
     /// A key or value cannot be told by this protocol.
-    #[error("{text:?} cannot be told over PMI: at most {longest} characters, without white space or `=`")]
+    #[error(
+        "{text:?} cannot be told over PMI: at most {longest} characters, without white space or `=`"
+    )]
     Unfit {
         /// The key or value.
         text: String,
@@ -92,15 +97,18 @@ pub enum PmiError {
 impl Pmi {
     /// Takes the descriptor that the launcher left open under `number` and introduces this process.
     pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
-        let socket = descriptor::take(number).map_err(|source| PmiError::Descriptor { number, source })?;
-        descriptor::bound_waits(&socket, waits).map_err(|source| PmiError::Descriptor { number, source })?;
+        let socket =
+            descriptor::take(number).map_err(|source| PmiError::Descriptor { number, source })?;
+        descriptor::bound_waits(&socket, waits)
+            .map_err(|source| PmiError::Descriptor { number, source })?;
         Pmi::begin(socket.into(), waits)
     }
 
     /// Introduces this process on a socket whose waits are bounded.
     fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
         let (job, ahead) = (String::new(), Vec::new());
-        let mut pmi = Pmi { socket, ahead, job, longest_key: 0, longest_value: 0, waits, sound: true };
+        let mut pmi =
+            Pmi { socket, ahead, job, longest_key: 0, longest_value: 0, waits, sound: true };
         pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let maxes = pmi.ask("cmd=get_maxes", "maxes")?;
         pmi.longest_key = maxes.number("keylen_max").unwrap_or(32);
@@ -118,8 +126,8 @@ impl Pmi {
         &self.job
     }
 
-    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's. Collective: it
-    /// returns once every rank has called it.
+    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's.
+    /// Collective: it returns once every rank has called it.
     ///
     /// # Errors
     ///
@@ -149,7 +157,8 @@ impl Pmi {
 
     /// Sends one line and reads its answer, which must be of the kind `expected` and no refusal.
     fn ask(&mut self, request: &str, expected: &str) -> Result<Answer, PmiError> {
-        // Until the answer is known to be one: a conversation that failed in the middle is not continued.
+        // Until the answer is known to be one: a conversation that failed in the middle is not
+        // continued.
         self.sound = false;
         let lost = |source: io::Error| self.failed(request, source);
         (&self.socket).write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
@@ -166,7 +175,9 @@ impl Pmi {
     fn failed(&self, request: &str, source: io::Error) -> PmiError {
         let request = request.to_owned();
         match source.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => PmiError::Silent { request, waits: self.waits },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                PmiError::Silent { request, waits: self.waits }
+            }
             _ => PmiError::Lost { request, source },
         }
     }
@@ -201,9 +212,14 @@ impl Drop for Pmi {
 }
 
 fn fit(text: &str, longest: usize) -> Result<(), PmiError> {
-    let fits =
-        !text.is_empty() && text.len() < longest && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=');
-    if fits { Ok(()) } else { Err(PmiError::Unfit { text: text.to_owned(), longest: longest.saturating_sub(1) }) }
+    let fits = !text.is_empty()
+        && text.len() < longest
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=');
+    if fits {
+        Ok(())
+    } else {
+        Err(PmiError::Unfit { text: text.to_owned(), longest: longest.saturating_sub(1) })
+    }
 }
 
 /// One line of `name=value` fields, and what it answers.
@@ -214,7 +230,9 @@ struct Answer {
 
 impl Answer {
     fn field(&self, name: &str) -> Option<&str> {
-        self.line.split_ascii_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        self.line
+            .split_ascii_whitespace()
+            .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
     }
 
     fn number(&self, name: &str) -> Option<usize> {
@@ -249,8 +267,12 @@ mod tests {
         (ours, theirs)
     }
 
-    /// A server for one process: gives back what was put, or `stored`. Returns the lines that it was sent.
-    fn serve(mut socket: UnixStream, stored: Option<&'static str>) -> thread::JoinHandle<Vec<String>> {
+    /// A server for one process: gives back what was put, or `stored`. Returns the lines that it
+    /// was sent.
+    fn serve(
+        mut socket: UnixStream,
+        stored: Option<&'static str>,
+    ) -> thread::JoinHandle<Vec<String>> {
         thread::spawn(move || {
             let mut value = stored.map(str::to_owned);
             let lines = BufReader::new(socket.try_clone().unwrap()).lines().map_while(Result::ok);
@@ -260,14 +282,20 @@ mod tests {
                         value = Some(put.to_owned());
                     }
                     let answer = match line.split(' ').next().unwrap() {
-                        "cmd=init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned(),
-                        "cmd=get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned(),
+                        "cmd=init" => {
+                            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned()
+                        }
+                        "cmd=get_maxes" => {
+                            "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned()
+                        }
                         "cmd=get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_1_0_host".to_owned(),
                         "cmd=put" => "cmd=put_result rc=0 msg=success".to_owned(),
                         "cmd=barrier_in" => "cmd=barrier_out".to_owned(),
                         "cmd=get" => match &value {
                             Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
-                            None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned(),
+                            None => {
+                                "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned()
+                            }
                         },
                         "cmd=finalize" => "cmd=finalize_ack".to_owned(),
                         other => panic!("{other}"),
@@ -292,7 +320,10 @@ mod tests {
 
         let (ours, theirs) = pair();
         let server = serve(theirs, Some("[fe80::1]:7"));
-        assert_eq!(Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap(), "[fe80::1]:7");
+        assert_eq!(
+            Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap(),
+            "[fe80::1]:7"
+        );
         assert!(!server.join().unwrap().iter().any(|line| line.starts_with("cmd=put")));
     }
 
@@ -300,7 +331,8 @@ mod tests {
     fn a_missing_key_is_a_refusal_with_both_lines() {
         let (ours, theirs) = pair();
         let server = serve(theirs, None);
-        let error = Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap_err().to_string();
+        let error =
+            Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap_err().to_string();
         assert!(error.contains("key_not_found") && error.contains("key=maypole"), "{error}");
         server.join().unwrap();
     }
@@ -311,7 +343,10 @@ mod tests {
         let server = serve(theirs, None);
         let mut pmi = Pmi::begin(ours, SOON).unwrap();
         for unfit in ["", "a b", "a\nb", "a=b", "é", &"x".repeat(1024)] {
-            assert!(matches!(pmi.exchange("maypole", Some(unfit)), Err(PmiError::Unfit { .. })), "{unfit}");
+            assert!(
+                matches!(pmi.exchange("maypole", Some(unfit)), Err(PmiError::Unfit { .. })),
+                "{unfit}"
+            );
         }
         assert_eq!(pmi.exchange("maypole", Some("still-sound")).unwrap(), "still-sound");
         drop(pmi);

@@ -66,7 +66,8 @@ fn first_slurm_host(vars: Vars) -> Result<Option<String>, LaunchError> {
     Ok(None)
 }
 
-/// The ports that a variable names. `MASTER_PORT` itself is where torchrun's own store listens, so those after it.
+/// The ports that a variable names. `MASTER_PORT` itself is where torchrun's own store listens, so
+/// those after it.
 fn named_ports(vars: Vars) -> Result<Option<Vec<u16>>, LaunchError> {
     if let Some(port) = vars.port("MAYPOLE_PORT")? {
         return Ok(Some(vec![port]));
@@ -75,8 +76,8 @@ fn named_ports(vars: Vars) -> Result<Option<Vec<u16>>, LaunchError> {
     Ok(vars.port("MASTER_PORT")?.map(after).filter(|ports| !ports.is_empty()))
 }
 
-/// The ports that ranks of a job try when no variable names one: below those that the system gives to outgoing
-/// connections, and rarely those of another job.
+/// The ports that ranks of a job try when no variable names one: below those that the system gives
+/// to outgoing connections, and rarely those of another job.
 pub(super) fn ports_of(job: &str) -> Vec<u16> {
     let base = 20_000 + (fnv1a(job) % 12_000) as u16;
     (0..16).map(|step| base + step).collect()
@@ -84,16 +85,21 @@ pub(super) fn ports_of(job: &str) -> Vec<u16> {
 
 /// A hash that is the same in every build on every host, which `std`'s does not promise.
 fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
-/// What the launcher calls this job: equal on all ranks, and another after a restart where that can be told.
+/// What the launcher calls this job: equal on all ranks, and another after a restart where that can
+/// be told.
 fn job(vars: Vars, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;
     }
     let (prefix, parts): (&str, &[&str]) = match launcher {
-        Launcher::Torchrun => ("torchrun", &["TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"]),
+        Launcher::Torchrun => {
+            ("torchrun", &["TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"])
+        }
         Launcher::OpenMpi => ("openmpi", &["PMIX_NAMESPACE"]),
         Launcher::Mpich => ("mpich", &["PMI_JOBID"]),
         Launcher::Slurm => ("slurm", &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]),

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 
 /// Reads `NAME=value` words.
 fn read(words: &str) -> Result<Described, LaunchError> {
-    let vars = words.split_whitespace().map(|word| word.split_once('=').unwrap()).collect::<Vec<_>>();
+    let vars =
+        words.split_whitespace().map(|word| word.split_once('=').unwrap()).collect::<Vec<_>>();
     from_vars(&|name| vars.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned()))
 }
 
@@ -13,7 +14,10 @@ fn launch(words: &str) -> Launch {
 
 /// Asserts the launcher, rank, world, local rank and world, and address.
 #[track_caller]
-fn check(words: &str, expected: (Launcher, usize, usize, Option<usize>, Option<usize>, Option<&str>)) {
+fn check(
+    words: &str,
+    expected: (Launcher, usize, usize, Option<usize>, Option<usize>, Option<&str>),
+) {
     let l = launch(words);
     let found = (l.launcher, l.rank, l.world, l.local_rank, l.local_world, l.address.as_deref());
     assert_eq!(found, expected, "{words}");
@@ -35,10 +39,10 @@ fn every_launcher_is_understood() {
     check("", (Launcher::Alone, 0, 1, Some(0), Some(1), HERE));
     let own = "MAYPOLE_RANK=1 MAYPOLE_WORLD=4 MAYPOLE_LOCAL_RANK=1 MAYPOLE_LOCAL_WORLD=4";
     check(own, (Launcher::Maypole, 1, 4, Some(1), Some(4), HERE));
-    let torchrun = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=head MASTER_PORT=29500";
+    let torchrun =
+        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=head MASTER_PORT=29500";
     check(torchrun, (Launcher::Torchrun, 5, 8, Some(1), Some(4), Some("head")));
-    let open_mpi =
-        "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2";
+    let open_mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2";
     check(open_mpi, (Launcher::OpenMpi, 1, 2, Some(1), Some(2), HERE));
     let hydra = "PMI_RANK=0 PMI_SIZE=2 PMI_FD=6 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2";
     check(hydra, (Launcher::Mpich, 0, 2, Some(0), Some(2), None));
@@ -61,7 +65,10 @@ fn earlier_launchers_overrule_later_ones() {
 
 #[test]
 fn a_batch_script_is_alone() {
-    check("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=16", (Launcher::Alone, 0, 1, Some(0), Some(1), HERE));
+    check(
+        "SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=16",
+        (Launcher::Alone, 0, 1, Some(0), Some(1), HERE),
+    );
 }
 
 #[test]
@@ -79,18 +86,30 @@ fn contradictions_name_the_variable_its_value_and_the_remedy() {
     refused("RANK=one WORLD_SIZE=4", &["RANK", "\"one\"", "whole number"]);
     refused("RANK=-1 WORLD_SIZE=4", &["RANK", "\"-1\""]);
     refused("RANK=0 WORLD_SIZE=0", &["WORLD_SIZE", "\"0\"", "at least 1"]);
-    refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", &["LOCAL_RANK is 2", "LOCAL_WORLD_SIZE is 2"]);
-    refused("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", &["LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 2"]);
+    refused(
+        "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
+        &["LOCAL_RANK is 2", "LOCAL_WORLD_SIZE is 2"],
+    );
+    refused(
+        "RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3",
+        &["LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 2"],
+    );
     refused("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=0", &["LOCAL_WORLD_SIZE", "\"0\""]);
     refused("MAYPOLE_WORLD=3 RANK=0 WORLD_SIZE=2", &["MAYPOLE_WORLD is 3", "WORLD_SIZE is 2"]);
     refused("JOB_COMPLETION_INDEX=0", &["MAYPOLE_WORLD is not set", "completions"]);
     refused("SLURM_STEP_NUM_TASKS=2", &["SLURM_PROCID is not set", "srun"]);
-    refused("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=n[", &["SLURM_STEP_NODELIST", "\"n[\""]);
+    refused(
+        "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=n[",
+        &["SLURM_STEP_NODELIST", "\"n[\""],
+    );
     refused("MAYPOLE_PORT=0", &["MAYPOLE_PORT", "65535"]);
     refused("MASTER_PORT=70000", &["MASTER_PORT", "\"70000\""]);
     refused("MAYPOLE_TIMEOUT=NaN", &["MAYPOLE_TIMEOUT", "seconds"]);
     refused("MAYPOLE_JOB_KEY_FD=2", &["MAYPOLE_JOB_KEY_FD", "inherited"]);
-    refused("MAYPOLE_JOB_KEY=hunter2", &["MAYPOLE_JOB_KEY", "64 hexadecimal digits", "maypole key new"]);
+    refused(
+        "MAYPOLE_JOB_KEY=hunter2",
+        &["MAYPOLE_JOB_KEY", "64 hexadecimal digits", "maypole key new"],
+    );
     refused("RANK=1 WORLD_SIZE=2", &["rank 1 of 2", "MAYPOLE_ADDRESS"]);
     refused("RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1", &["MAYPOLE_ADDRESS"]);
 }
@@ -98,7 +117,10 @@ fn contradictions_name_the_variable_its_value_and_the_remedy() {
 #[test]
 fn ports_are_given_or_follow_the_store_or_the_job() {
     assert_eq!(launch("MAYPOLE_PORT=7 MASTER_PORT=9").ports, [7]);
-    assert_eq!(launch("MASTER_PORT=29500").ports, [29501, 29502, 29503, 29504, 29505, 29506, 29507, 29508]);
+    assert_eq!(
+        launch("MASTER_PORT=29500").ports,
+        [29501, 29502, 29503, 29504, 29505, 29506, 29507, 29508]
+    );
     assert_eq!(launch("MASTER_PORT=65533").ports, [65534, 65535]);
     assert_eq!(launch("MASTER_PORT=65535").ports.len(), 16);
     let ports = launch("MAYPOLE_JOB=training").ports;
@@ -126,14 +148,21 @@ fn the_most_private_key_is_taken() {
     assert_eq!(read(&in_value).unwrap().open().unwrap().key.unwrap().bytes(), &[0xab; 32]);
     let in_file = format!("{in_value} MAYPOLE_JOB_KEY_FILE=/etc/key");
     assert!(matches!(read(&in_file).unwrap().key, KeySource::File(_)));
-    assert!(matches!(read(&format!("{in_file} MAYPOLE_JOB_KEY_FD=9")).unwrap().key, KeySource::Descriptor(9)));
+    assert!(matches!(
+        read(&format!("{in_file} MAYPOLE_JOB_KEY_FD=9")).unwrap().key,
+        KeySource::Descriptor(9)
+    ));
 }
 
 #[test]
 fn a_closed_descriptor_names_its_variable() {
     let error = read("MAYPOLE_JOB_KEY_FD=987654").unwrap().open().unwrap_err().to_string();
-    assert!(error.contains("MAYPOLE_JOB_KEY_FD is 987654") && error.contains("MAYPOLE_JOB_KEY_FILE"), "{error}");
-    let error = read("PMI_RANK=0 PMI_SIZE=2 PMI_FD=987654").unwrap().open().unwrap_err().to_string();
+    assert!(
+        error.contains("MAYPOLE_JOB_KEY_FD is 987654") && error.contains("MAYPOLE_JOB_KEY_FILE"),
+        "{error}"
+    );
+    let error =
+        read("PMI_RANK=0 PMI_SIZE=2 PMI_FD=987654").unwrap().open().unwrap_err().to_string();
     assert!(error.contains("PMI_FD is 987654") && error.contains("MAYPOLE_ADDRESS"), "{error}");
 }
 
@@ -150,8 +179,16 @@ fn the_table_lists_each_variable_once() {
 #[test]
 fn nothing_is_read_that_the_table_does_not_list() {
     let listed = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);
-    for launcher in ["", "RANK=0 WORLD_SIZE=1", "PMI_RANK=0 PMI_SIZE=1", "JOB_COMPLETION_INDEX=0 MAYPOLE_WORLD=1"] {
-        let vars = launcher.split_whitespace().map(|word| word.split_once('=').unwrap()).collect::<Vec<_>>();
+    for launcher in [
+        "",
+        "RANK=0 WORLD_SIZE=1",
+        "PMI_RANK=0 PMI_SIZE=1",
+        "JOB_COMPLETION_INDEX=0 MAYPOLE_WORLD=1",
+    ] {
+        let vars = launcher
+            .split_whitespace()
+            .map(|word| word.split_once('=').unwrap())
+            .collect::<Vec<_>>();
         from_vars(&|name: &str| {
             assert!(!name.starts_with("MAYPOLE_") || listed(name), "{name} is not in VARIABLES");
             vars.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned())
@@ -164,7 +201,8 @@ fn nothing_is_read_that_the_table_does_not_list() {
 const VALUE: &str = "[0-9]{0,3}|.{0,12}|n\\[[0-9,-]{0,5}\\]?";
 
 proptest! {
-    /// Every variable holds something arbitrary or nothing: no panic, and what is accepted is consistent.
+    /// Every variable holds something arbitrary or nothing: no panic, and what is accepted is
+    /// consistent.
     #[test]
     fn no_environment_makes_it_panic(seed: u64, values in proptest::collection::vec(VALUE, 1..8)) {
         let value = |name: &str| {

@@ -1,7 +1,8 @@
 //! From steps to folds, for one window: the peepholes.
 //!
-//! Sends of one span to several peers become one publication. A first write and the reductions after it become one
-//! fold. A fold whose result is sent becomes a fold that publishes. A result that is only sent on is not stored.
+//! Sends of one span to several peers become one publication. A first write and the reductions
+//! after it become one fold. A fold whose result is sent becomes a fold that publishes. A result
+//! that is only sent on is not stored.
 
 use super::program::MAX_SOURCES;
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
@@ -36,7 +37,8 @@ impl Fold {
         Self { into: None, sources: vec![Origin::Local(from)], to: vec![to], shape: from }
     }
 
-    /// What the fold sends, as a span that holds it: its result, or the one local source that it passes on.
+    /// What the fold sends, as a span that holds it: its result, or the one local source that it
+    /// passes on.
     pub(super) fn sent(&self) -> Option<Span> {
         match (self.into, &self.sources[..]) {
             (Some(into), _) => Some(into),
@@ -46,7 +48,9 @@ impl Fold {
     }
 
     pub(super) fn reads(&self, span: Span, placement: Placement) -> bool {
-        self.sources.iter().any(|source| matches!(source, Origin::Local(s) if s.overlaps(span, placement)))
+        self.sources
+            .iter()
+            .any(|source| matches!(source, Origin::Local(s) if s.overlaps(span, placement)))
     }
 
     pub(super) fn remotes(&self) -> impl Iterator<Item = usize> {
@@ -57,19 +61,23 @@ impl Fold {
     }
 }
 
-/// Fuses the steps of one rank. `by_stream(peer)` says which peers take what we send from where it lies, so that it must
-/// lie somewhere.
+/// Fuses the steps of one rank. `by_stream(peer)` says which peers take what we send from where it
+/// lies, so that it must lie somewhere.
 pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Vec<Fold> {
     let mut folds: Vec<Fold> = Vec::new();
     for step in &schedule.steps {
         match *step {
             Step::Send { from, to } => match folds.last_mut() {
                 // A publication is read once by each of its readers.
-                Some(last) if last.sent() == Some(from) && !last.to.contains(&to) => last.to.push(to),
+                Some(last) if last.sent() == Some(from) && !last.to.contains(&to) => {
+                    last.to.push(to)
+                }
                 _ => folds.push(Fold::sending(from, to)),
             },
             Step::Copy { from, into } => folds.push(Fold::storing(into, vec![Origin::Local(from)])),
-            Step::Recv { into, from } => folds.push(Fold::storing(into, vec![Origin::Remote(from)])),
+            Step::Recv { into, from } => {
+                folds.push(Fold::storing(into, vec![Origin::Remote(from)]))
+            }
             Step::Reduce { from, into } => reduce(&mut folds, into, Origin::Local(from)),
             Step::RecvReduce { into, from } => reduce(&mut folds, into, Origin::Remote(from)),
         }
@@ -80,8 +88,8 @@ pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Ve
 
 fn reduce(folds: &mut Vec<Fold>, into: Span, source: Origin) {
     match folds.last_mut() {
-        // A fold reads all its sources before it writes, so none of them may be what an earlier one of them made; and a
-        // stream lends one message at a time.
+        // A fold reads all its sources before it writes, so none of them may be what an earlier one
+        // of them made; and a stream lends one message at a time.
         Some(last)
             if last.into == Some(into)
                 && last.to.is_empty()
@@ -108,8 +116,8 @@ fn forget_dead_stores(folds: &mut [Fold], by_stream: impl Fn(usize) -> bool) {
     }
 }
 
-/// The proof order itself, as folds: nothing fused, and every send where its receiver takes it. Completes with one slot
-/// and with links that hold nothing, whatever the schedule.
+/// The proof order itself, as folds: nothing fused, and every send where its receiver takes it.
+/// Completes with one slot and with links that hold nothing, whatever the schedule.
 pub(super) fn linear(schedules: &[Schedule]) -> Result<Vec<Vec<Fold>>, Stuck> {
     let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
     walk(schedules, Placement::Apart, &mut order)?;
@@ -125,7 +133,15 @@ impl Meaning for ProofOrder {
         from
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, from: usize, message: Span, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        from: usize,
+        message: Span,
+        reduce: bool,
+    ) {
         self.0[from].push(Fold::sending(message, rank));
         let mut sources = vec![Origin::Remote(from)];
         if reduce {

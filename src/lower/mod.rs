@@ -1,16 +1,19 @@
 //! Lowering: all ranks' schedules become one rank's [`Program`] of folds. Pure.
 //!
-//! Because schedules are pure functions, every rank can read those of all ranks. So which publication a receive means,
-//! how many hops lie before a fold, what a publication proves about its writer's reading, and how many slots a ring
-//! needs are all constants that are settled here, before anything runs; the executor matches and negotiates nothing.
+//! Because schedules are pure functions, every rank can read those of all ranks. So which
+//! publication a receive means, how many hops lie before a fold, what a publication proves about
+//! its writer's reading, and how many slots a ring needs are all constants that are settled here,
+//! before anything runs; the executor matches and negotiates nothing.
 //!
-//! After fusing there is *one* operation at run time: combine k sources, in order, into a buffer of ours, a publication,
-//! or both. Windows are a software pipeline: window `k` of a fold runs at clock `k + stage`, where the stage counts the
-//! hops before it. The program holds each fold once, whatever the number of windows; its prologue, body and epilogue are
-//! which stages are active at a clock.
+//! After fusing there is *one* operation at run time: combine k sources, in order, into a buffer of
+//! ours, a publication, or both. Windows are a software pipeline: window `k` of a fold runs at
+//! clock `k + stage`, where the stage counts the hops before it. The program holds each fold once,
+//! whatever the number of windows; its prologue, body and epilogue are which stages are active at a
+//! clock.
 //!
-//! Three ways are tried, and the first that provably completes is taken: fused folds with windows overlapped; fused
-//! folds with windows one after another; and the proof order itself, which always completes.
+//! Three ways are tried, and the first that provably completes is taken: fused folds with windows
+//! overlapped; fused folds with windows one after another; and the proof order itself, which always
+//! completes.
 
 mod fuse;
 mod order;
@@ -55,11 +58,16 @@ pub struct Request<'a> {
 /// # Panics
 /// If there is not one schedule and one host for each rank, or the element size is zero.
 pub fn lower(request: &Request<'_>, me: usize, placement: Placement) -> Result<Program, Stuck> {
-    assert_eq!(request.schedules.len(), request.hosts.len(), "one schedule and one host for each rank");
+    assert_eq!(
+        request.schedules.len(),
+        request.hosts.len(),
+        "one schedule and one host for each rank"
+    );
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request);
     let way = choose(request, windows)?;
-    let aside = placement == Placement::InPlace && (!way.in_place || reads_what_it_wrote(&way.all[me]));
+    let aside =
+        placement == Placement::InPlace && (!way.in_place || reads_what_it_wrote(&way.all[me]));
     let placement = if aside { Placement::Apart } else { placement };
     Ok(Emitter::new(request, &way, me, windows, placement).emit(aside))
 }
@@ -69,7 +77,8 @@ fn windows(request: &Request<'_>) -> u32 {
     let boards = has_boards(request.hosts);
     let limit = if boards { request.window.min(CHUNK) } else { request.window };
     let elements = (limit / request.element).max(1);
-    u32::try_from(request.layout.longest().div_ceil(elements).max(1)).expect("fewer than 2^32 windows")
+    u32::try_from(request.layout.longest().div_ceil(elements).max(1))
+        .expect("fewer than 2^32 windows")
 }
 
 fn has_boards(hosts: &[usize]) -> bool {
@@ -90,7 +99,8 @@ struct Way {
 
 fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
     let hosts = request.hosts;
-    let fused = |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| hosts[peer] != hosts[rank]);
+    let fused =
+        |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| hosts[peer] != hosts[rank]);
     let all: Vec<_> = request.schedules.iter().enumerate().map(fused).collect();
     if let Some(matching) = Matching::new(&all) {
         let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
@@ -104,7 +114,8 @@ fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
     let all = linear(request.schedules)?;
     let matching = Matching::new(&all).expect("the proof order has a send for each receive");
     let stages = all.iter().map(|folds| vec![0; folds.len()]).collect();
-    Ok(attempt(request, windows, &all, &matching, stages).expect("the proof order completes with any slots"))
+    Ok(attempt(request, windows, &all, &matching, stages)
+        .expect("the proof order completes with any slots"))
 }
 
 fn attempt(
@@ -119,12 +130,21 @@ fn attempt(
     let smallest = Class::holding(bytes).unwrap_or(Class::Chunk);
     let completes = |class: Class, placement| {
         let depth = class.slots(ranks) as u64;
-        Trial { all, matching, stages: &stages, hosts: request.hosts, placement, windows, depth }.completes()
+        Trial { all, matching, stages: &stages, hosts: request.hosts, placement, windows, depth }
+            .completes()
     };
-    let class = [smallest, Class::Chunk].into_iter().find(|class| completes(*class, Placement::Apart))?;
+    let class =
+        [smallest, Class::Chunk].into_iter().find(|class| completes(*class, Placement::Apart))?;
     let in_place = completes(class, Placement::InPlace);
     let depth = class.slots(ranks);
-    Some(Way { all: all.to_vec(), matching: Matching::clone(matching), stages, class, depth, in_place })
+    Some(Way {
+        all: all.to_vec(),
+        matching: Matching::clone(matching),
+        stages,
+        class,
+        depth,
+        in_place,
+    })
 }
 
 /// Ranks of the smallest board: it has the fewest slots.
@@ -137,9 +157,12 @@ fn ranks_of_a_host(hosts: &[usize]) -> usize {
 fn reads_what_it_wrote(folds: &[Fold]) -> bool {
     let is_self_copy = |fold: &Fold, into: Span| matches!(fold.sources[..], [Origin::Local(from)] if from.overlaps(into, Placement::InPlace));
     folds.iter().enumerate().any(|(at, fold)| {
-        let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else { return false };
+        let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else {
+            return false;
+        };
         let input = Span { buffer: Buffer::Input, chunk: into.chunk };
-        !is_self_copy(fold, into) && folds[at + 1..].iter().any(|later| later.reads(input, Placement::Apart))
+        !is_self_copy(fold, into)
+            && folds[at + 1..].iter().any(|later| later.reads(input, Placement::Apart))
     })
 }
 
@@ -159,14 +182,21 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(request: &'a Request<'a>, way: &'a Way, me: usize, windows: u32, placement: Placement) -> Self {
+    fn new(
+        request: &'a Request<'a>,
+        way: &'a Way,
+        me: usize,
+        windows: u32,
+        placement: Placement,
+    ) -> Self {
         let sorted = |stages: &Vec<u32>| {
             let mut order: Vec<usize> = (0..stages.len()).collect();
             order.sort_by_key(|at| stages[*at]);
             order
         };
         let hosts = request.hosts;
-        let peers = way.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
+        let peers =
+            way.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
         let remotes: BTreeSet<usize> = peers.filter(|peer| hosts[*peer] != hosts[me]).collect();
         Self {
             request,
@@ -183,13 +213,20 @@ impl<'a> Emitter<'a> {
     fn emit(&self, aside: bool) -> Program {
         let numberings: Vec<_> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
         let links = self.remotes.iter().map(|peer| {
-            let posts = Numbering::new(&self.stages_of(self.me, |fold| fold.to.contains(peer)), self.windows);
+            let posts = Numbering::new(
+                &self.stages_of(self.me, |fold| fold.to.contains(peer)),
+                self.windows,
+            );
             Link { peer: *peer as u32, posts }
         });
         let totals: Vec<u64> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
         let self_crediting = self.is_self_crediting(most);
-        let depth = if self_crediting { (2 * most as usize).next_power_of_two().max(2) } else { self.way.depth };
+        let depth = if self_crediting {
+            (2 * most as usize).next_power_of_two().max(2)
+        } else {
+            self.way.depth
+        };
         let mut program = Program {
             windows: self.windows,
             ops: Vec::new(),
@@ -216,7 +253,8 @@ impl<'a> Emitter<'a> {
 
     /// `first_of[s]`: the first fold of stage `s` or later.
     fn first_of(&self) -> Vec<u32> {
-        let stages: Vec<u32> = self.order[self.me].iter().map(|at| self.way.stages[self.me][*at]).collect();
+        let stages: Vec<u32> =
+            self.order[self.me].iter().map(|at| self.way.stages[self.me][*at]).collect();
         let deepest = stages.last().copied().unwrap_or(0);
         (0..=deepest + 1).map(|stage| stages.partition_point(|s| *s < stage) as u32).collect()
     }
@@ -235,9 +273,15 @@ impl<'a> Emitter<'a> {
             });
         }
         let extent = self.extent(fold.shape);
-        program.scratch = fold.into.into_iter().map(|span| self.scratch_up_to(span)).fold(program.scratch, usize::max);
+        program.scratch = fold
+            .into
+            .into_iter()
+            .map(|span| self.scratch_up_to(span))
+            .fold(program.scratch, usize::max);
         let stored_as_it_comes = fold.sources.len() == 1 && fold.into.is_some();
-        if !stored_as_it_comes && program.sources[first as usize..].iter().any(|s| s.from == From::Stream) {
+        if !stored_as_it_comes
+            && program.sources[first as usize..].iter().any(|s| s.from == From::Stream)
+        {
             program.longest_staged = program.longest_staged.max(extent.window(0).1);
         }
         let posts = program.posts.len() as u32;
@@ -248,7 +292,10 @@ impl<'a> Emitter<'a> {
         program.ops.push(Op {
             extent,
             into: fold.into.map(|span| span.buffer),
-            posted: fold.sent().filter(|_| program.posts.len() as u32 > posts).map(|span| span.buffer),
+            posted: fold
+                .sent()
+                .filter(|_| program.posts.len() as u32 > posts)
+                .map(|span| span.buffer),
             audience: self.audience(self.me, fold),
             stage: self.way.stages[self.me][at],
             first,
@@ -273,9 +320,17 @@ impl<'a> Emitter<'a> {
         let extent = Extent::default();
         let stage = self.way.stages[peer][sent];
         if let Some(stream) = self.remotes.iter().position(|rank| *rank == peer) {
-            return Source { from: From::Stream, peer: stream as u32, extent, publication: 0, stage, implied: 0 };
+            return Source {
+                from: From::Stream,
+                peer: stream as u32,
+                extent,
+                publication: 0,
+                stage,
+                implied: 0,
+            };
         }
-        let local = self.locals.iter().position(|rank| *rank == peer).expect("a peer is local or remote");
+        let local =
+            self.locals.iter().position(|rank| *rank == peer).expect("a peer is local or remote");
         Source {
             from: From::Board,
             peer: local as u32,
@@ -286,8 +341,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// How many of our publications `peer` has surely consumed, in this call, once its fold `sent` is published. With
-    /// windows overlapped it is the counters that say so.
+    /// How many of our publications `peer` has surely consumed, in this call, once its fold `sent`
+    /// is published. With windows overlapped it is the counters that say so.
     fn implied(&self, peer: usize, sent: usize) -> u32 {
         if self.windows > 1 {
             return 0;
@@ -295,7 +350,9 @@ impl<'a> Emitter<'a> {
         let done = self.order[peer].iter().take_while(|at| **at != sent).chain([&sent]);
         let read = done.flat_map(|at| self.way.matching.senders(&self.way.all, peer, *at));
         let ours = read.filter(|(rank, _)| *rank == self.me);
-        ours.map(|(_, at)| 1 + self.nth_of(self.me, at, |fold| self.audience(self.me, fold) != 0)).max().unwrap_or(0)
+        ours.map(|(_, at)| 1 + self.nth_of(self.me, at, |fold| self.audience(self.me, fold) != 0))
+            .max()
+            .unwrap_or(0)
     }
 
     /// The place of fold `at` of `rank` among those that `counts`.
@@ -318,7 +375,9 @@ impl<'a> Emitter<'a> {
     fn audience(&self, rank: usize, fold: &Fold) -> u64 {
         let hosts = self.request.hosts;
         let local = fold.to.iter().filter(|to| hosts[**to] == hosts[rank]);
-        local.map(|to| 1 << self.locals.iter().position(|rank| rank == to).expect("of our host")).sum()
+        local
+            .map(|to| 1 << self.locals.iter().position(|rank| rank == to).expect("of our host"))
+            .sum()
     }
 
     fn flushes(&self, at: usize) -> Vec<Flush> {
@@ -333,8 +392,9 @@ impl<'a> Emitter<'a> {
         posts.into_iter().map(flush).collect()
     }
 
-    /// True if no writer of our host ever needs a counter: all its readers publish to it in every call, so that seeing
-    /// anything of theirs in one call proves that they finished the call before; and its slots last for two calls.
+    /// True if no writer of our host ever needs a counter: all its readers publish to it in every
+    /// call, so that seeing anything of theirs in one call proves that they finished the call
+    /// before; and its slots last for two calls.
     fn is_self_crediting(&self, most: u64) -> bool {
         let answers = |writer: usize, reader: usize| {
             let folds = &self.way.all[reader];
@@ -347,7 +407,10 @@ impl<'a> Emitter<'a> {
         self.windows == 1
             && most > 0
             && 2 * most <= self.way.depth as u64
-            && self.locals.iter().all(|writer| readers(*writer).all(|reader| answers(*writer, reader)))
+            && self
+                .locals
+                .iter()
+                .all(|writer| readers(*writer).all(|reader| answers(*writer, reader)))
     }
 
     /// Bytes of scratch that storing `span` needs.

@@ -1,5 +1,5 @@
-//! In which order folds run: which message is which, how many hops lie before each fold, and whether all programs
-//! together complete with so many slots.
+//! In which order folds run: which message is which, how many hops lie before each fold, and
+//! whether all programs together complete with so many slots.
 
 use super::fuse::{Fold, Origin};
 use crate::schedule::{Placement, Span};
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 pub(super) struct Matching(Vec<Vec<Vec<usize>>>);
 
 impl Matching {
-    /// Counts along the links: the n-th receive from a peer is the n-th send of that peer to us. `None` if a receive has
-    /// no send or a send no receive.
+    /// Counts along the links: the n-th receive from a peer is the n-th send of that peer to us.
+    /// `None` if a receive has no send or a send no receive.
     pub(super) fn new(all: &[Vec<Fold>]) -> Option<Self> {
         let mut links: HashMap<(usize, usize), VecDeque<usize>> = HashMap::new();
         for (rank, folds) in all.iter().enumerate() {
@@ -44,8 +44,9 @@ impl Matching {
     }
 }
 
-/// How many hops lie before each fold of each rank: the skew of the software pipeline. `None` if windows overlapped so
-/// would overtake one another on some link; then they must follow one another.
+/// How many hops lie before each fold of each rank: the skew of the software pipeline. `None` if
+/// windows overlapped so would overtake one another on some link; then they must follow one
+/// another.
 pub(super) fn stages(all: &[Vec<Fold>], matching: &Matching) -> Option<Vec<Vec<u32>>> {
     let mut ranks: Vec<Staging> = all.iter().map(|_| Staging::default()).collect();
     let mut moved = true;
@@ -53,9 +54,10 @@ pub(super) fn stages(all: &[Vec<Fold>], matching: &Matching) -> Option<Vec<Vec<u
         for rank in 0..all.len() {
             while let Some(fold) = all[rank].get(ranks[rank].stages.len()) {
                 let at = ranks[rank].stages.len();
-                let arrives = matching.senders(all, rank, at).try_fold(0, |latest, (peer, sent)| {
-                    ranks[peer].stages.get(sent).map(|stage: &u32| latest.max(stage + 1))
-                });
+                let arrives =
+                    matching.senders(all, rank, at).try_fold(0, |latest, (peer, sent)| {
+                        ranks[peer].stages.get(sent).map(|stage: &u32| latest.max(stage + 1))
+                    });
                 let Some(arrives) = arrives else { break };
                 ranks[rank].push(fold, arrives);
                 moved = true;
@@ -78,7 +80,8 @@ struct Staging {
 }
 
 impl Staging {
-    /// Conflicts are those of the in-place call, which has the most: what is published must not depend on placement.
+    /// Conflicts are those of the in-place call, which has the most: what is published must not
+    /// depend on placement.
     fn push(&mut self, fold: &Fold, arrives: u32) {
         let place = |span: Span| span.in_place(Placement::InPlace);
         let spans = fold.sources.iter().filter_map(|source| match source {
@@ -92,7 +95,8 @@ impl Staging {
         into.iter().for_each(|span| after(self.read.get(span)));
         fold.to.iter().for_each(|peer| after(self.sent.get(peer)));
         fold.remotes().for_each(|peer| after(self.taken.get(&peer)));
-        // A later fold that reads may have a lower stage than an earlier one; who writes waits for all of them.
+        // A later fold that reads may have a lower stage than an earlier one; who writes waits for
+        // all of them.
         spans.for_each(|span| {
             let read = self.read.entry(span).or_default();
             *read = stage.max(*read);
@@ -104,7 +108,8 @@ impl Staging {
     }
 }
 
-/// True if both ends of every link see its messages in one order, windows overlapped: each link has one delay.
+/// True if both ends of every link see its messages in one order, windows overlapped: each link has
+/// one delay.
 fn keeps_link_order(all: &[Vec<Fold>], matching: &Matching, stages: &[Vec<u32>]) -> bool {
     let mut delays: HashMap<(usize, usize), u32> = HashMap::new();
     for (rank, folds) in all.iter().enumerate() {
@@ -133,8 +138,9 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Runs all programs on counters: true if no order of events can leave them waiting for one another. Enough windows
-    /// are tried for every ring to go round while all stages are busy; after that nothing new can happen.
+    /// Runs all programs on counters: true if no order of events can leave them waiting for one
+    /// another. Enough windows are tried for every ring to go round while all stages are busy;
+    /// after that nothing new can happen.
     pub(super) fn completes(&self) -> bool {
         let deepest = self.stages.iter().flatten().max().copied().unwrap_or(0);
         let windows = self.windows.min(deepest + self.depth as u32 + 2);
@@ -172,12 +178,15 @@ fn clock_order(stages: &[u32], windows: u32, deepest: u32) -> Vec<(usize, u32)> 
     let mut sorted: Vec<usize> = (0..stages.len()).collect();
     sorted.sort_by_key(|at| stages[*at]);
     let active = |clock: u32| {
-        sorted.iter().filter_map(move |at| clock.checked_sub(stages[*at]).filter(|k| *k < windows).map(|k| (*at, k)))
+        sorted.iter().filter_map(move |at| {
+            clock.checked_sub(stages[*at]).filter(|k| *k < windows).map(|k| (*at, k))
+        })
     };
     (0..windows + deepest).flat_map(active).collect()
 }
 
-/// What one rank has published and not yet got back: (readers still to come) by publication, oldest first.
+/// What one rank has published and not yet got back: (readers still to come) by publication, oldest
+/// first.
 #[derive(Clone, Default)]
 struct Ring {
     made: u64,
@@ -224,11 +233,13 @@ impl<'a> Run<'a> {
         let senders: Vec<_> = trial.matching.senders(trial.all, rank, at).collect();
         let here = senders.iter().all(|(peer, sent)| self.done.contains_key(&(*peer, *sent, k)));
         let audience = fold.to.iter().filter(|to| self.shares_board(rank, **to)).count() as u64;
-        let flushed = self.flushes[rank][at]
-            .iter()
-            .all(|(to, post)| self.posted.get(&(rank, *to)).is_none_or(|link| !link.contains(&(*post, k))));
+        let flushed = self.flushes[rank][at].iter().all(|(to, post)| {
+            self.posted.get(&(rank, *to)).is_none_or(|link| !link.contains(&(*post, k)))
+        });
         let ring = &self.boards[rank];
-        let room = audience == 0 || ring.made < trial.depth || !ring.unread.contains_key(&(ring.made - trial.depth));
+        let room = audience == 0
+            || ring.made < trial.depth
+            || !ring.unread.contains_key(&(ring.made - trial.depth));
         if !(here && flushed && room) {
             return false;
         }
@@ -268,8 +279,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The posts that must have left before fold `at` may write, because streams may still send from where it writes: of
-/// each stream the last such post, as (peer, fold).
+/// The posts that must have left before fold `at` may write, because streams may still send from
+/// where it writes: of each stream the last such post, as (peer, fold).
 pub(super) fn flushes(
     folds: &[Fold],
     at: usize,

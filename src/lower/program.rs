@@ -6,7 +6,8 @@ use maypole_transports::board::Class;
 /// Most sources of one fold; longer reductions go on in a second fold.
 pub const MAX_SOURCES: usize = 16;
 
-/// A chunk of one of the rank's buffers, in bytes, and how windows cut it: window `k` takes an equal fraction.
+/// A chunk of one of the rank's buffers, in bytes, and how windows cut it: window `k` takes an
+/// equal fraction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Extent {
     start: usize,
@@ -18,17 +19,23 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The chunk that starts `start` elements into its buffer and has `len`, for `windows` windows of elements of
-    /// `element` bytes.
+    /// The chunk that starts `start` elements into its buffer and has `len`, for `windows` windows
+    /// of elements of `element` bytes.
     pub(super) fn new(start: usize, len: usize, windows: u32, element: usize) -> Self {
         let whole = windows as usize;
         debug_assert!(part(len, whole, 0).len() >= len / whole);
-        Self { start: start * element, quotient: len / whole, remainder: (len % whole) as u32, element: element as u32 }
+        Self {
+            start: start * element,
+            quotient: len / whole,
+            remainder: (len % whole) as u32,
+            element: element as u32,
+        }
     }
 
     /// Bytes of all `windows` windows together.
     pub(super) fn bytes(&self, windows: u32) -> u64 {
-        (self.quotient as u64 * u64::from(windows) + u64::from(self.remainder)) * u64::from(self.element)
+        (self.quotient as u64 * u64::from(windows) + u64::from(self.remainder))
+            * u64::from(self.element)
     }
 
     /// Where window `k` lies in the buffer: offset and length in bytes.
@@ -64,7 +71,8 @@ pub struct Source {
     pub publication: u32,
     /// That operation's stage.
     pub stage: u32,
-    /// Having seen this, the peer has consumed this many of our publications of this call, and all of earlier calls.
+    /// Having seen this, the peer has consumed this many of our publications of this call, and all
+    /// of earlier calls.
     pub implied: u32,
 }
 
@@ -111,7 +119,8 @@ pub struct Link {
     pub posts: Numbering,
 }
 
-/// Numbers the publications of one rank without listing them: in clock order, window after window overlapped.
+/// Numbers the publications of one rank without listing them: in clock order, window after window
+/// overlapped.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Numbering {
     /// `before[s]`: publishing operations of a stage below `s`.
@@ -125,7 +134,8 @@ impl Numbering {
     /// For publishing operations of these stages, ascending, over `windows` windows.
     pub(super) fn new(stages: &[u32], windows: u32) -> Self {
         let deepest = stages.last().copied().unwrap_or(0);
-        let before: Vec<u32> = (0..=deepest + 1).map(|s| stages.partition_point(|x| *x < s) as u32).collect();
+        let before: Vec<u32> =
+            (0..=deepest + 1).map(|s| stages.partition_point(|x| *x < s) as u32).collect();
         let mut sum = vec![0];
         for clock in 0..=deepest {
             sum.push(sum[clock as usize] + u64::from(before[clock as usize + 1]));
@@ -133,7 +143,8 @@ impl Numbering {
         Self { before, sum, windows }
     }
 
-    /// The place, among the rank's publications of this call, of window `k` of publishing operation `nth`.
+    /// The place, among the rank's publications of this call, of window `k` of publishing operation
+    /// `nth`.
     #[inline(always)]
     pub fn position(&self, nth: u32, stage: u32, k: u32) -> u64 {
         if self.windows == 1 {
@@ -141,7 +152,8 @@ impl Numbering {
         }
         let clock = k + stage;
         let ended = (clock + 1).saturating_sub(self.windows);
-        self.until(clock) - self.until(clock.saturating_sub(self.windows)) + u64::from(nth - self.below(ended))
+        self.until(clock) - self.until(clock.saturating_sub(self.windows))
+            + u64::from(nth - self.below(ended))
     }
 
     /// Publications of one call.
@@ -157,7 +169,10 @@ impl Numbering {
         let last = self.sum.len() - 1;
         match self.sum.get(clock as usize) {
             Some(sum) => *sum,
-            None => self.sum[last] + (clock as usize - last) as u64 * u64::from(self.before[self.before.len() - 1]),
+            None => {
+                self.sum[last]
+                    + (clock as usize - last) as u64 * u64::from(self.before[self.before.len() - 1])
+            }
         }
     }
 }
@@ -185,7 +200,8 @@ pub struct Program {
     pub class: Class,
     /// Data slots in use, less one.
     pub mask: u64,
-    /// Repeated, this program never has to be told what readers have consumed: what they publish says so.
+    /// Repeated, this program never has to be told what readers have consumed: what they publish
+    /// says so.
     pub self_crediting: bool,
     /// The input must be copied aside first if it is part of the output's memory.
     pub aside: bool,

@@ -32,7 +32,8 @@ impl Program {
         if op.audience != 0 {
             traffic.publications += windows;
             traffic.published += bytes;
-            let readers = (0..traffic.to_locals.len()).filter(|local| op.audience >> local & 1 == 1);
+            let readers =
+                (0..traffic.to_locals.len()).filter(|local| op.audience >> local & 1 == 1);
             readers.for_each(|local| traffic.to_locals[local] += bytes);
         }
         if op.posted.is_some() {

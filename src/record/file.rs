@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(1);
 
-/// A file that is a whole trace whenever nobody is writing to it: whoever has something to add puts it before the end,
-/// while it holds a lock. So what was written is there also if ranks die, and one file serves all ranks of a host.
+/// A file that is a whole trace whenever nobody is writing to it: whoever has something to add puts
+/// it before the end, while it holds a lock. So what was written is there also if ranks die, and
+/// one file serves all ranks of a host.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -32,8 +33,8 @@ impl TraceFile {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
 
-    /// For the file at `path`, which somebody makes before anything is added. Times are counted from `origin`
-    /// nanoseconds on, and lanes belong to a process of this number and name.
+    /// For the file at `path`, which somebody makes before anything is added. Times are counted
+    /// from `origin` nanoseconds on, and lanes belong to a process of this number and name.
     pub fn new(path: PathBuf, origin: u64, process: usize, process_name: String) -> Self {
         Self { path, origin, process, process_name, complained: AtomicBool::new(false) }
     }
@@ -85,7 +86,10 @@ fn lock(file: &File) -> io::Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process does not let go of it"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process does not let go of it",
+                ));
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(NAP),
         }
@@ -96,7 +100,10 @@ fn lock(file: &File) -> io::Result<()> {
 fn ending(file: &mut File) -> io::Result<u64> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is no trace, or is damaged");
     let length = file.seek(SeekFrom::End(0))?;
-    let end = length.checked_sub(TAIL.len() as u64).filter(|end| *end >= HEAD.len() as u64).ok_or_else(damaged)?;
+    let end = length
+        .checked_sub(TAIL.len() as u64)
+        .filter(|end| *end >= HEAD.len() as u64)
+        .ok_or_else(damaged)?;
     file.seek(SeekFrom::Start(end))?;
     let mut tail = [0; TAIL.len()];
     file.read_exact(&mut tail)?;
@@ -118,7 +125,8 @@ mod tests {
         TraceFile::create(&path).unwrap();
         let file = TraceFile::new(path.clone(), 0, 0, "host".to_owned());
         for events in 0..3 {
-            let read: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let read: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             assert_eq!(read["traceEvents"].as_array().unwrap().len(), 2 * events);
             file.append("{\"a\":1},\n{\"b\":2}").unwrap();
         }
@@ -135,7 +143,8 @@ mod tests {
                 scope.spawn(|| (0..20).for_each(|_| file.append("{}").unwrap()));
             }
         });
-        let read: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let read: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(read["traceEvents"].as_array().unwrap().len(), 80);
     }
 
@@ -145,7 +154,8 @@ mod tests {
         let path = folder.path().join("notes.txt");
         let file = TraceFile::new(path.clone(), 0, 0, "host".to_owned());
         assert_eq!(file.append("{}").unwrap_err().kind(), io::ErrorKind::NotFound);
-        let text = "a long text that is somebody's diary and must not be written to, whatever it takes";
+        let text =
+            "a long text that is somebody's diary and must not be written to, whatever it takes";
         std::fs::write(&path, text).unwrap();
         assert!(file.append("{}").unwrap_err().to_string().contains("no trace"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -37,8 +37,8 @@ pub(super) struct Group {
 const UNNUMBERED: u64 = u64::MAX;
 
 impl Recorder {
-    /// Records `messages` messages of `bytes` bytes in all that are posted together, which is what `run` does. What made
-    /// it fail may name a rank.
+    /// Records `messages` messages of `bytes` bytes in all that are posted together, which is what
+    /// `run` does. What made it fail may name a rank.
     ///
     /// # Errors
     /// Those of `run`.
@@ -62,7 +62,9 @@ impl Recorder {
     /// A message is done, by what has moved since [`about_to_move`](Self::about_to_move).
     pub fn message(&mut self, message: Message) {
         let Message { from, to, comes, .. } = message;
-        self.note_wait(|| if comes { Awaited::Arrival { from } } else { Awaited::Departure { to } });
+        self.note_wait(
+            || if comes { Awaited::Arrival { from } } else { Awaited::Departure { to } },
+        );
         let (start, end, since) = (self.last, self.now(), self.since);
         self.note(start, end, What::Message { message, since });
     }
@@ -70,13 +72,23 @@ impl Recorder {
 
 /// The slice of all that was posted together.
 pub(super) fn group(event: &Event, group: &Group) -> Slice {
-    let facts = vec![("bytes", Fact::Number(group.bytes as u64)), ("messages", Fact::Number(group.messages as u64))];
+    let facts = vec![
+        ("bytes", Fact::Number(group.bytes as u64)),
+        ("messages", Fact::Number(group.messages as u64)),
+    ];
     slice(event, Kind::Call, group.operation.clone(), facts)
 }
 
-/// Adds one message. Its arrow leaves before its last byte can have come, and arrives when that is here; a message to
-/// oneself has none.
-pub(super) fn add(trace: &mut Trace, event: &Event, it: Message, since: u64, group: u64, whole: bool) {
+/// Adds one message. Its arrow leaves before its last byte can have come, and arrives when that is
+/// here; a message to oneself has none.
+pub(super) fn add(
+    trace: &mut Trace,
+    event: &Event,
+    it: Message,
+    since: u64,
+    group: u64,
+    whole: bool,
+) {
     let Message { from, to, comes, bytes, tag, number, step } = it;
     let (kind, peer, name, ranks) = if comes {
         (Kind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))

@@ -47,12 +47,18 @@ impl Notes {
 
     fn readers(&self, op: &Op) -> impl Iterator<Item = usize> {
         let audience = op.audience;
-        self.locals.iter().enumerate().filter(move |(at, _)| audience >> at & 1 == 1).map(|(_, rank)| *rank)
+        self.locals
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| audience >> at & 1 == 1)
+            .map(|(_, rank)| *rank)
     }
 
     /// The streams that an operation posts to.
     fn streams(&self, op: &Op) -> impl Iterator<Item = usize> {
-        self.program.posts[op.posts.0 as usize..op.posts.1 as usize].iter().map(|stream| *stream as usize)
+        self.program.posts[op.posts.0 as usize..op.posts.1 as usize]
+            .iter()
+            .map(|stream| *stream as usize)
     }
 
     fn far(&self, stream: usize) -> usize {
@@ -87,8 +93,15 @@ pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
                     }
                 }
             }
-            What::Writing => trace.slices.push(slice(event, Kind::Call, "write the trace".to_owned(), Vec::new())),
-            What::Fold { .. } | What::Message { .. } | What::Wait(_) | What::InVain { .. } => continue,
+            What::Writing => trace.slices.push(slice(
+                event,
+                Kind::Call,
+                "write the trace".to_owned(),
+                Vec::new(),
+            )),
+            What::Fold { .. } | What::Message { .. } | What::Wait(_) | What::InVain { .. } => {
+                continue;
+            }
         }
         within = at + 1;
     }
@@ -161,7 +174,11 @@ impl<'a> Call<'a> {
             let Some(peer) = notes.peer(source) else { continue };
             let nth = match source.from {
                 From::Stream => next(&mut self.taken[source.peer as usize]),
-                _ => notes.program.numberings[source.peer as usize].position(source.publication, source.stage, window),
+                _ => notes.program.numberings[source.peer as usize].position(
+                    source.publication,
+                    source.stage,
+                    window,
+                ),
             };
             self.end((peer, me, nth), since, true);
         }
@@ -195,7 +212,12 @@ pub(super) fn numbers(ranks: &[usize]) -> Fact {
     Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
 }
 
-pub(super) fn slice(event: &Event, kind: Kind, name: String, facts: Vec<(&'static str, Fact)>) -> Slice {
+pub(super) fn slice(
+    event: &Event,
+    kind: Kind,
+    name: String,
+    facts: Vec<(&'static str, Fact)>,
+) -> Slice {
     Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
 }
 

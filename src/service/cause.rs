@@ -19,7 +19,8 @@ pub enum CauseKind {
 /// A failure as it is told to all ranks; the least one is the first cause.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Cause {
-    /// The operation it happened in. A death that the control plane noticed precedes everything: zero.
+    /// The operation it happened in. A death that the control plane noticed precedes everything:
+    /// zero.
     pub sequence: u64,
     /// What kind of failure.
     pub kind: CauseKind,
@@ -44,7 +45,9 @@ impl fmt::Display for Cause {
 }
 
 /// Which group of ranks: equal on all its members, and new for every group.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
 pub struct GroupId {
     /// Tells the parents apart; the maker of a group chooses it, equally on all members.
     pub parent_epoch: u64,

@@ -87,7 +87,8 @@ impl Control {
                 Ok(read) => self.channel.receive(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A process that is killed with bytes unread resets its connections; that is no other news than an end.
+                // A process that is killed with bytes unread resets its connections; that is no
+                // other news than an end.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     return Err(Ended("its connection ended without a goodbye".to_owned()));
                 }

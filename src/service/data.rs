@@ -1,4 +1,5 @@
-//! Data connections between two ranks: the lower one connects, the higher one accepts; or one calls the other.
+//! Data connections between two ranks: the lower one connects, the higher one accepts; or one calls
+//! the other.
 
 use super::{GroupId, Service, ServiceError, Timed};
 use maypole_transports::secure::{Binding, Purpose, SecureError, initiate};
@@ -6,14 +7,16 @@ use maypole_transports::sockets::tune;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What one attempt may take: a peer's service thread answers at once unless its machine is very busy.
+/// What one attempt may take: a peer's service thread answers at once unless its machine is very
+/// busy.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group` and `lane`, once. Both
-    /// have proved the job's key on it; what follows is plain bytes. Non-blocking, sends small writes at once, and is
-    /// given up when the other host is silent for [`JoinConfig::timeout`](crate::bootstrap::JoinConfig).
+    /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group` and
+    /// `lane`, once. Both have proved the job's key on it; what follows is plain bytes.
+    /// Non-blocking, sends small writes at once, and is given up when the other host is silent for
+    /// [`JoinConfig::timeout`](crate::bootstrap::JoinConfig).
     ///
     /// The lower rank need not wait for the higher one to call.
     ///
@@ -35,12 +38,19 @@ impl Service {
         without_blocking(stream)
     }
 
-    /// A data connection that this rank alone makes; rank `peer` finds it among its [`callers`](Self::callers). Else as
-    /// [`connect`](Self::connect), which must not be used for the same lane.
+    /// A data connection that this rank alone makes; rank `peer` finds it among its
+    /// [`callers`](Self::callers). Else as [`connect`](Self::connect), which must not be used for
+    /// the same lane.
     ///
     /// # Errors
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
-    pub fn dial(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
+    pub fn dial(
+        &self,
+        group: GroupId,
+        peer: usize,
+        lane: u32,
+        deadline: Instant,
+    ) -> Result<TcpStream, ServiceError> {
         self.check_peer(peer)?;
         without_blocking(self.reach(group, peer, lane, deadline)?)
     }
@@ -65,18 +75,33 @@ impl Service {
         Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")))
     }
 
-    fn await_peer(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
-        let arrived = self.shared.wait_or_fail(deadline, |state| match state.arrived.remove(&(group, peer, lane)) {
-            None if state.left.contains_key(&peer) => Some(None),
-            stream => stream.map(Some),
+    fn await_peer(
+        &self,
+        group: GroupId,
+        peer: usize,
+        lane: u32,
+        deadline: Instant,
+    ) -> Result<TcpStream, ServiceError> {
+        let arrived = self.shared.wait_or_fail(deadline, |state| {
+            match state.arrived.remove(&(group, peer, lane)) {
+                None if state.left.contains_key(&peer) => Some(None),
+                stream => stream.map(Some),
+            }
         });
         let late = || ServiceError::TimedOut { what: "a data connection", missing: vec![peer] };
         arrived.ok_or_else(late)??.ok_or_else(|| self.why_gone(peer))
     }
 
-    fn reach(&self, group: GroupId, peer: usize, lane: u32, deadline: Instant) -> Result<TcpStream, ServiceError> {
+    fn reach(
+        &self,
+        group: GroupId,
+        peer: usize,
+        lane: u32,
+        deadline: Instant,
+    ) -> Result<TcpStream, ServiceError> {
         let (initiator, responder) = (self.rank() as u32, peer as u32);
-        let binding = Binding { purpose: Purpose::Data, group: group.words(), lane, initiator, responder };
+        let binding =
+            Binding { purpose: Purpose::Data, group: group.words(), lane, initiator, responder };
         loop {
             let until = deadline.min(Instant::now() + ATTEMPT);
             match self.attempt(peer, &binding, until) {
@@ -84,29 +109,46 @@ impl Service {
                 Err(error) => tracing::debug!(peer, %error, "a data connection is tried again"),
             }
             let again = deadline.min(Instant::now() + BETWEEN_ATTEMPTS);
-            let gone = self.shared.wait_or_fail(again, |state| state.left.contains_key(&peer).then_some(()));
+            let gone = self
+                .shared
+                .wait_or_fail(again, |state| state.left.contains_key(&peer).then_some(()));
             match gone {
                 Some(Ok(())) => return Err(self.why_gone(peer)),
                 Some(Err(error)) => return Err(error),
                 None if again == deadline => {
-                    return Err(ServiceError::TimedOut { what: "a data connection", missing: vec![peer] });
+                    return Err(ServiceError::TimedOut {
+                        what: "a data connection",
+                        missing: vec![peer],
+                    });
                 }
                 None => {}
             }
         }
     }
 
-    fn attempt(&self, peer: usize, binding: &Binding, until: Instant) -> Result<TcpStream, SecureError> {
+    fn attempt(
+        &self,
+        peer: usize,
+        binding: &Binding,
+        until: Instant,
+    ) -> Result<TcpStream, SecureError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut stream = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
         tune(&stream, self.shared.timeout)?;
-        initiate(&mut Timed { socket: &mut stream, deadline: until }, &self.shared.secret, binding)?;
+        initiate(
+            &mut Timed { socket: &mut stream, deadline: until },
+            &self.shared.secret,
+            binding,
+        )?;
         Ok(stream)
     }
 }
 
 fn without_blocking(stream: TcpStream) -> Result<TcpStream, ServiceError> {
-    let failed = |error: std::io::Error| ServiceError::Failed { what: "a data connection", why: error.to_string() };
+    let failed = |error: std::io::Error| ServiceError::Failed {
+        what: "a data connection",
+        why: error.to_string(),
+    };
     stream.set_nonblocking(true).map_err(failed)?;
     Ok(stream)
 }

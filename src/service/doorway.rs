@@ -1,6 +1,8 @@
 //! The one listening port of a process: who connects is a stranger until its handshake is over.
 
-use maypole_transports::secure::{Binding, Channel, Progress, Responder, Secret, SecureError, refuse};
+use maypole_transports::secure::{
+    Binding, Channel, Progress, Responder, Secret, SecureError, refuse,
+};
 use maypole_transports::watch::Watch;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -54,7 +56,15 @@ impl Doorway {
     pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, DOOR, false)?;
-        Ok(Self { listener, secret, half_open: VecDeque::new(), next: DOOR, full: None, strangers: 0, told: None })
+        Ok(Self {
+            listener,
+            secret,
+            half_open: VecDeque::new(),
+            next: DOOR,
+            full: None,
+            strangers: 0,
+            told: None,
+        })
     }
 
     pub(crate) fn close(&self, watch: &Watch) {
@@ -65,7 +75,8 @@ impl Doorway {
         self.half_open.len()
     }
 
-    /// Says how many connections came to nothing, and why one of them did; nothing if there were none.
+    /// Says how many connections came to nothing, and why one of them did; nothing if there were
+    /// none.
     pub(crate) fn complaint(&self) -> Option<String> {
         let (_, why) = self.told.as_ref()?;
         Some(format!("{} connections were turned away, one of them from {why}", self.strangers))
@@ -114,11 +125,18 @@ impl Doorway {
             }
             let _ = stream.set_nodelay(true);
             let until = Instant::now() + PATIENCE;
-            self.half_open.push_back(Stranger { number, stream, from, responder: Responder::new(&self.secret), until });
+            self.half_open.push_back(Stranger {
+                number,
+                stream,
+                from,
+                responder: Responder::new(&self.secret),
+                until,
+            });
         }
     }
 
-    /// Without descriptors the watch would report the same caller for ever; so it is not asked for a while.
+    /// Without descriptors the watch would report the same caller for ever; so it is not asked for
+    /// a while.
     fn pause_unless_harmless(&mut self, error: &io::Error, watch: &Watch) {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {

@@ -80,9 +80,15 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let round = Round { group: GroupId { parent_epoch: 1, counter: 2 }, members: vec![0, 3], number: 9 };
+        let round = Round {
+            group: GroupId { parent_epoch: 1, counter: 2 },
+            members: vec![0, 3],
+            number: 9,
+        };
         let sent = Notice::Gathered { round: round.clone(), payloads: vec![vec![1], vec![]] };
-        let Some(Notice::Gathered { round: got, payloads }) = decode(&encode(&sent)) else { panic!("another message") };
+        let Some(Notice::Gathered { round: got, payloads }) = decode(&encode(&sent)) else {
+            panic!("another message")
+        };
         assert_eq!((got, payloads), (round, vec![vec![1], vec![]]));
         assert!(decode::<Notice>(&[&encode(&sent)[..], &[0]].concat()).is_none());
     }

@@ -1,4 +1,5 @@
-//! Where every rank is: what an executor notes once it has become slow, and what follows from everybody's notes.
+//! Where every rank is: what an executor notes once it has become slow, and what follows from
+//! everybody's notes.
 
 use super::GroupId;
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,8 @@ pub struct Place {
     pub awaits: Option<usize>,
 }
 
-/// Where a rank is within its calls, in one word that costs a call next to nothing: zero before the first one, odd inside
-/// and even after an operation.
+/// Where a rank is within its calls, in one word that costs a call next to nothing: zero before the
+/// first one, odd inside and even after an operation.
 #[derive(Debug, Default)]
 pub struct Pulse(AtomicU64);
 
@@ -50,7 +51,8 @@ impl Pulse {
     }
 }
 
-/// One rank's notes, a place for each group. Written on cold paths, read by the service thread when another rank asks.
+/// One rank's notes, a place for each group. Written on cold paths, read by the service thread when
+/// another rank asks.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<HashMap<GroupId, Notes>>);
 
@@ -63,7 +65,9 @@ struct Notes {
 impl Progress {
     /// Notes that `operation`, number `sequence`, has begun, and that those after it are like it.
     pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
-        self.change(group, |place| *place = Place { inside: true, sequence, operation, awaits: None });
+        self.change(group, |place| {
+            *place = Place { inside: true, sequence, operation, awaits: None }
+        });
     }
 
     /// Notes whom the current operation waits for (a world rank).
@@ -131,8 +135,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Follows "whom do you await" from `peer` on, to the rank that holds up everybody. `places` has a place per world
-    /// rank, `None` of those that did not answer.
+    /// Follows "whom do you await" from `peer` on, to the rank that holds up everybody. `places`
+    /// has a place per world rank, `None` of those that did not answer.
     pub fn follow(peer: usize, places: &[Option<Place>]) -> Self {
         let mut path: Vec<(usize, Place)> = Vec::new();
         let mut rank = peer;
@@ -157,7 +161,11 @@ impl fmt::Display for Place {
             (_, "") => f.write_str("has called nothing yet"),
             (true, operation) => write!(f, "is in {operation} (operation {})", self.sequence),
             (false, operation) => {
-                write!(f, "is outside the library; its last call was {operation} (operation {})", self.sequence)
+                write!(
+                    f,
+                    "is outside the library; its last call was {operation} (operation {})",
+                    self.sequence
+                )
             }
         }
     }
@@ -167,9 +175,14 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent { rank } => {
-                write!(f, "rank {rank} does not answer: its process is stopped, or has no processor")
+                write!(
+                    f,
+                    "rank {rank} does not answer: its process is stopped, or has no processor"
+                )
             }
-            Self::Outside { rank, place } | Self::Busy { rank, place } => write!(f, "rank {rank} {place}"),
+            Self::Outside { rank, place } | Self::Busy { rank, place } => {
+                write!(f, "rank {rank} {place}")
+            }
             Self::Cycle { ranks } => {
                 f.write_str("ranks wait for one another:")?;
                 for (rank, place) in ranks {
@@ -192,10 +205,18 @@ mod tests {
 
     #[test]
     fn the_path_ends_at_the_straggler() {
-        let outside = Some(Place { inside: false, sequence: 6, operation: "barrier".to_owned(), awaits: None });
+        let outside = Some(Place {
+            inside: false,
+            sequence: 6,
+            operation: "barrier".to_owned(),
+            awaits: None,
+        });
         let places = [inside(Some(1)), inside(Some(2)), outside, inside(None), None];
         let said = |peer| Verdict::follow(peer, &places).to_string();
-        assert_eq!(said(1), "rank 2 is outside the library; its last call was barrier (operation 6)");
+        assert_eq!(
+            said(1),
+            "rank 2 is outside the library; its last call was barrier (operation 6)"
+        );
         assert_eq!(said(3), "rank 3 is in barrier (operation 7)");
         assert_eq!(said(4), "rank 4 does not answer: its process is stopped, or has no processor");
         assert_eq!(said(9), "rank 9 does not answer: its process is stopped, or has no processor");
@@ -206,7 +227,10 @@ mod tests {
         let progress = Progress::default();
         let pulse = progress.pulse(GroupId::WORLD);
         progress.enter(GroupId::WORLD, 3, "barrier".to_owned());
-        assert_eq!(progress.place(GroupId::WORLD), inside(None).map(|place| Place { sequence: 3, ..place }).unwrap());
+        assert_eq!(
+            progress.place(GroupId::WORLD),
+            inside(None).map(|place| Place { sequence: 3, ..place }).unwrap()
+        );
         pulse.enter(5);
         assert_eq!(progress.place(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
         pulse.exit(5);

@@ -1,5 +1,5 @@
-//! What rank 0 knows beyond the others: who takes part in what, who asked, who is gone. Pure: requests go in, notices
-//! come out, time is an argument.
+//! What rank 0 knows beyond the others: who takes part in what, who asked, who is gone. Pure:
+//! requests go in, notices come out, time is an argument.
 
 use super::message::{Notice, Request, Round};
 use super::{Cause, CauseKind, Place};
@@ -75,10 +75,15 @@ impl Root {
             Request::Survey { id, group } => {
                 let survey = self.next_survey;
                 self.next_survey += 1;
-                let awaited: BTreeSet<usize> = (0..self.world).filter(|rank| !self.is_gone(*rank)).collect();
-                let asked = awaited.iter().map(|rank| (*rank, Notice::Ask { survey, group })).collect();
+                let awaited: BTreeSet<usize> =
+                    (0..self.world).filter(|rank| !self.is_gone(*rank)).collect();
+                let asked =
+                    awaited.iter().map(|rank| (*rank, Notice::Ask { survey, group })).collect();
                 let places = vec![None; self.world];
-                self.surveys.insert(survey, Survey { asker: from, id, places, awaited, until: now + SURVEY });
+                self.surveys.insert(
+                    survey,
+                    Survey { asker: from, id, places, awaited, until: now + SURVEY },
+                );
                 asked
             }
             Request::Answer { survey, place } => self.answer(from, survey, place),
@@ -99,7 +104,8 @@ impl Root {
     fn abort(&mut self, cause: Cause) -> Outgoing {
         let news = match &self.told {
             None => true,
-            // A failed rank soon ends, and then it looks dead to its peers: a consequence, not a cause.
+            // A failed rank soon ends, and then it looks dead to its peers: a consequence, not a
+            // cause.
             Some(_) if cause.kind == CauseKind::Death => false,
             Some(told) => cause < *told,
         };
@@ -119,18 +125,25 @@ impl Root {
         given.insert(from, payload);
         if members.iter().all(|member| given.contains_key(member)) {
             let given = self.rounds.remove(&round).expect("just filled");
-            let payloads: Vec<Vec<u8>> = members.iter().map(|member| given[member].clone()).collect();
+            let payloads: Vec<Vec<u8>> =
+                members.iter().map(|member| given[member].clone()).collect();
             let notice = || Notice::Gathered { round: round.clone(), payloads: payloads.clone() };
             return members.iter().map(|member| (*member, notice())).collect();
         }
-        let gone = members.iter().copied().find(|member| !given.contains_key(member) && self.left.contains_key(member));
+        let gone = members
+            .iter()
+            .copied()
+            .find(|member| !given.contains_key(member) && self.left.contains_key(member));
         gone.map(|rank| self.unmet(&round, rank)).unwrap_or_default()
     }
 
     /// Tells those who gave their part that the round never completes.
     fn unmet(&mut self, round: &Round, rank: usize) -> Outgoing {
         let given = self.rounds.get_mut(round).map(std::mem::take).unwrap_or_default();
-        given.into_keys().map(|member| (member, Notice::Unmet { round: round.clone(), rank })).collect()
+        given
+            .into_keys()
+            .map(|member| (member, Notice::Unmet { round: round.clone(), rank }))
+            .collect()
     }
 
     fn answer(&mut self, from: usize, number: u64, place: Place) -> Outgoing {
@@ -155,8 +168,12 @@ impl Root {
         let waits = |round: &Round, given: &BTreeMap<usize, Vec<u8>>| {
             round.members.contains(&from) && !given.contains_key(&from)
         };
-        let hopeless: Vec<Round> =
-            self.rounds.iter().filter(|(round, given)| waits(round, given)).map(|(round, _)| round.clone()).collect();
+        let hopeless: Vec<Round> = self
+            .rounds
+            .iter()
+            .filter(|(round, given)| waits(round, given))
+            .map(|(round, _)| round.clone())
+            .collect();
         for round in hopeless {
             out.extend(self.unmet(&round, from));
         }
@@ -180,8 +197,12 @@ impl Root {
 
     /// Does what is due.
     pub(super) fn pass(&mut self, now: Instant) -> Outgoing {
-        let due: Vec<u64> =
-            self.surveys.iter().filter(|(_, survey)| survey.until <= now).map(|(number, _)| *number).collect();
+        let due: Vec<u64> = self
+            .surveys
+            .iter()
+            .filter(|(_, survey)| survey.until <= now)
+            .map(|(number, _)| *number)
+            .collect();
         let mut out: Outgoing = due.into_iter().flat_map(|number| self.conclude(number)).collect();
         let doomed: Vec<usize> =
             self.doomed.iter().filter(|(_, until)| **until <= now).map(|(rank, _)| *rank).collect();
@@ -208,8 +229,13 @@ mod tests {
     #[test]
     fn a_round_completes_in_the_order_of_its_members() {
         let (mut root, now) = (Root::new(4), Instant::now());
-        let mut offer =
-            |from: usize| root.request(from, Request::Offer { round: round(&[3, 1]), payload: vec![from as u8] }, now);
+        let mut offer = |from: usize| {
+            root.request(
+                from,
+                Request::Offer { round: round(&[3, 1]), payload: vec![from as u8] },
+                now,
+            )
+        };
         assert!(offer(1).is_empty());
         assert!(offer(0).is_empty());
         let out = offer(3);
@@ -225,7 +251,10 @@ mod tests {
         let mut say = |(from, request)| root.request(from, request, now);
         say(offer(0));
         let told = say((2, Request::Goodbye { last: 5 }));
-        assert!(told.iter().any(|(to, notice)| *to == 0 && matches!(notice, Notice::Unmet { rank: 2, .. })));
+        assert!(
+            told.iter()
+                .any(|(to, notice)| *to == 0 && matches!(notice, Notice::Unmet { rank: 2, .. }))
+        );
         assert!(told.iter().any(|(to, notice)| *to == 2 && matches!(notice, Notice::Farewell)));
         assert!(matches!(say(offer(1))[..], [(1, Notice::Unmet { rank: 2, .. })]));
     }
@@ -251,7 +280,10 @@ mod tests {
         root.request(1, Request::Ended { rank: 2 }, now);
         assert!(root.pass(now).is_empty());
         let out = root.pass(root.deadline().unwrap());
-        assert!(matches!(&out[..], [(0, Notice::Abort(Cause { kind: CauseKind::Death, rank: 2, .. }))]));
+        assert!(matches!(
+            &out[..],
+            [(0, Notice::Abort(Cause { kind: CauseKind::Death, rank: 2, .. }))]
+        ));
     }
 
     #[test]
@@ -259,7 +291,10 @@ mod tests {
         let (mut root, now) = (Root::new(3), Instant::now());
         assert_eq!(root.request(1, Request::Survey { id: 7, group: GroupId::WORLD }, now).len(), 3);
         for from in 0..2 {
-            assert!(root.request(from, Request::Answer { survey: 0, place: Place::default() }, now).is_empty());
+            assert!(
+                root.request(from, Request::Answer { survey: 0, place: Place::default() }, now)
+                    .is_empty()
+            );
         }
         let out = root.pass(root.deadline().unwrap());
         let [(1, Notice::Surveyed { id: 7, places })] = &out[..] else { panic!("something else") };

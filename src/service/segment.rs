@@ -1,4 +1,5 @@
-//! Shared memory between the ranks of one host: one makes it, and hands it to the others over a Unix socket.
+//! Shared memory between the ranks of one host: one makes it, and hands it to the others over a
+//! Unix socket.
 
 use super::{GroupId, Service, ServiceError, Timed};
 use maypole_transports::secure::{Binding, Purpose, initiate, respond};
@@ -22,15 +23,16 @@ fn failed(why: impl ToString) -> ServiceError {
 }
 
 impl Service {
-    /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one among them) share. All
-    /// of them call it, with equal arguments, in the same order; the lowest rank makes it.
+    /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one
+    /// among them) share. All of them call it, with equal arguments, in the same order; the lowest
+    /// rank makes it.
     ///
-    /// It is passed over a nameless socket that is announced over control, to processes of our own user that prove the
-    /// job's key.
+    /// It is passed over a nameless socket that is announced over control, to processes of our own
+    /// user that prove the job's key.
     ///
     /// # Errors
-    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile or has failed, or the
-    /// system has no memory.
+    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
+    /// or has failed, or the system has no memory.
     pub fn share(
         &self,
         group: GroupId,
@@ -45,11 +47,15 @@ impl Service {
         }
         if maker != self.rank() {
             let announced = self.exchange(group, local_members, Vec::new(), deadline)?;
-            let at = local_members.iter().position(|member| *member == maker).expect("it is the least of them");
+            let at = local_members
+                .iter()
+                .position(|member| *member == maker)
+                .expect("it is the least of them");
             return self.receive(group, maker, &announced[at], bytes, deadline);
         }
         // Whatever cannot be made is said with an empty name, so that nobody waits for it.
-        let made = Segment::create(bytes).and_then(|segment| Ok((segment, listen_unnamed(local_members.len())?)));
+        let made = Segment::create(bytes)
+            .and_then(|segment| Ok((segment, listen_unnamed(local_members.len())?)));
         let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
         self.exchange(group, local_members, name, deadline)?;
         let (segment, (listener, _)) = made.map_err(failed)?;
@@ -82,7 +88,9 @@ impl Service {
             let Ok((socket, _)) = listener.accept() else { continue };
             match self.serve(group, segment, socket, deadline.min(Instant::now() + ONE)) {
                 Ok(receiver) => drop(awaited.remove(&receiver)),
-                Err(error) => tracing::debug!(%error, "a connection to a segment's socket was turned away"),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to a segment's socket was turned away")
+                }
             }
         }
         Ok(())
@@ -119,7 +127,9 @@ impl Service {
         deadline: Instant,
     ) -> Result<Segment, ServiceError> {
         if name.is_empty() {
-            return Err(failed(format!("rank {maker} could not make {bytes} bytes of shared memory")));
+            return Err(failed(format!(
+                "rank {maker} could not make {bytes} bytes of shared memory"
+            )));
         }
         let receive = || -> io::Result<Segment> {
             let mut socket = connect_abstract(name)?;

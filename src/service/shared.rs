@@ -1,4 +1,5 @@
-//! What a rank's callers and its service thread share: a state behind a lock, a bell one way, a condition the other.
+//! What a rank's callers and its service thread share: a state behind a lock, a bell one way, a
+//! condition the other.
 
 use super::message::{Request, Round};
 use super::{Cause, GroupId, Place, Progress, ServiceError};
@@ -72,7 +73,12 @@ impl State {
 }
 
 impl Shared {
-    pub(crate) fn new(rank: usize, secret: Secret, peers: Vec<Peer>, timeout: Duration) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        rank: usize,
+        secret: Secret,
+        peers: Vec<Peer>,
+        timeout: Duration,
+    ) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             rank,
             secret,
@@ -88,11 +94,13 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked with the lock held left the state whole: every change to it is one assignment or insertion.
+        // Whoever panicked with the lock held left the state whole: every change to it is one
+        // assignment or insertion.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This is a forked child's copy: it has no service thread, and its descriptors are its parent's.
+    /// This is a forked child's copy: it has no service thread, and its descriptors are its
+    /// parent's.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
@@ -117,7 +125,11 @@ impl Shared {
     }
 
     /// Sleeps until `ready` gives something, but no longer than `deadline`; `None` if it passed.
-    pub(crate) fn wait<T>(&self, deadline: Instant, mut ready: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+    pub(crate) fn wait<T>(
+        &self,
+        deadline: Instant,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
         let mut state = self.state();
         loop {
             if let Some(it) = ready(&mut state) {
@@ -127,11 +139,13 @@ impl Shared {
             if left.is_zero() {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// As [`wait`](Self::wait), and gives up as soon as the world has failed or the service is over.
+    /// As [`wait`](Self::wait), and gives up as soon as the world has failed or the service is
+    /// over.
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,

@@ -1,4 +1,5 @@
-//! A blocking socket whose every read and write ends by one deadline, however slowly the other end drips.
+//! A blocking socket whose every read and write ends by one deadline, however slowly the other end
+//! drips.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

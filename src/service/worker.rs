@@ -61,7 +61,9 @@ impl Worker {
             let now = Instant::now();
             self.pass(now);
             self.flush();
-            if let Err(error) = self.watch.wait(&mut numbers, self.until().saturating_duration_since(now)) {
+            if let Err(error) =
+                self.watch.wait(&mut numbers, self.until().saturating_duration_since(now))
+            {
                 tracing::error!(%error, "the service thread cannot go on");
                 break;
             }
@@ -84,7 +86,8 @@ impl Worker {
             DOOR.. => {
                 let admitted = self.door.ready(number, &self.watch);
                 self.shared.update(|state| {
-                    (state.strangers, state.half_open) = (self.door.strangers, self.door.half_open());
+                    (state.strangers, state.half_open) =
+                        (self.door.strangers, self.door.half_open());
                 });
                 if let Some(admitted) = admitted {
                     self.admit(admitted);
@@ -197,7 +200,8 @@ impl Worker {
         }
     }
 
-    /// Rank 0 is gone, and with it the control plane. It leaves last, unless it dies or tires of waiting.
+    /// Rank 0 is gone, and with it the control plane. It leaves last, unless it dies or tires of
+    /// waiting.
     fn root_is_gone(&mut self, how: &str) {
         let died = self.shared.update(|state| {
             let left = state.left.contains_key(&0) || state.leaving;
@@ -226,11 +230,14 @@ impl Worker {
     }
 
     fn admit(&mut self, admitted: Admitted) {
-        let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } = admitted.binding;
-        let (rank, world, initiator) = (self.shared.rank, self.shared.peers.len(), initiator as usize);
+        let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
+            admitted.binding;
+        let (rank, world, initiator) =
+            (self.shared.rank, self.shared.peers.len(), initiator as usize);
         let fits = responder as usize == rank && initiator < world && initiator != rank;
         // A rank that joins twice finds the table full; it ends by its own timeout.
-        if purpose != Purpose::Data || !fits || tune(&admitted.stream, self.shared.timeout).is_err() {
+        if purpose != Purpose::Data || !fits || tune(&admitted.stream, self.shared.timeout).is_err()
+        {
             return;
         }
         let key = (GroupId { parent_epoch, counter }, initiator, lane);
@@ -249,11 +256,13 @@ impl Worker {
         }
         self.next_beat = now + BEAT;
         let root = self.root.is_some();
-        // Who takes nothing needs no more signs of life; so the queue of a stopped process does not grow.
+        // Who takes nothing needs no more signs of life; so the queue of a stopped process does not
+        // grow.
         for control in self.controls.values_mut().filter(|control| control.is_idle()) {
             if root { control.push(&Notice::Beat) } else { control.push(&Request::Beat) }
         }
-        let silent = self.controls.iter().filter(|(_, control)| now.duration_since(control.heard) > SILENCE);
+        let silent =
+            self.controls.iter().filter(|(_, control)| now.duration_since(control.heard) > SILENCE);
         let silent = silent.map(|(rank, _)| *rank).collect();
         self.shared.update(|state| state.silent = silent);
     }
@@ -279,7 +288,8 @@ impl Worker {
     }
 }
 
-/// The processes of our host's other ranks, where their numbers mean something here and are not our own.
+/// The processes of our host's other ranks, where their numbers mean something here and are not our
+/// own.
 fn neighbours(shared: &Shared, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
     let mine = &shared.peers[shared.rank];
     let mut processes = BTreeMap::new();

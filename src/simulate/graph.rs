@@ -43,7 +43,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are there.
+    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are
+    /// there.
     fn works(self) -> bool {
         matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
     }
@@ -89,7 +90,8 @@ pub(super) struct Graph {
 
 impl Graph {
     pub(super) fn new(order: Order, schedules: &[Schedule]) -> Result<Self, Stuck> {
-        let mut matches = Matches { takes: schedules.iter().map(|s| vec![None; s.steps.len()]).collect() };
+        let mut matches =
+            Matches { takes: schedules.iter().map(|s| vec![None; s.steps.len()]).collect() };
         walk(schedules, Placement::Apart, &mut matches)?;
         let mut builder = Builder::new(schedules);
         for (rank, schedule) in schedules.iter().enumerate() {
@@ -168,7 +170,8 @@ struct Builder {
 impl Builder {
     /// The nodes, without what they wait for.
     fn new(schedules: &[Schedule]) -> Self {
-        let mut builder = Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
+        let mut builder =
+            Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
             let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
@@ -181,7 +184,13 @@ impl Builder {
         builder
     }
 
-    fn node(&mut self, (rank, nth): (usize, usize), step: Step, chunks: usize, before: Option<Step>) {
+    fn node(
+        &mut self,
+        (rank, nth): (usize, usize),
+        step: Step,
+        chunks: usize,
+        before: Option<Step>,
+    ) {
         let (kind, span) = match step {
             Step::Send { from, to } => (Kind::Message { to }, from),
             Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
@@ -195,7 +204,9 @@ impl Builder {
         };
         let chunk = span.chunk % chunks;
         match (step, before, self.nodes.last_mut()) {
-            (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message)) if to == same => {
+            (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message))
+                if to == same =>
+            {
                 message.chunks.push(chunk);
             }
             _ => {
@@ -217,8 +228,15 @@ impl Builder {
         }
     }
 
-    /// `step` waits for earlier ones on its link, and for those whose span overlaps, one of the two writing.
-    fn conflicts(&mut self, tracks: &mut Tracks, (rank, nth): (usize, usize), step: Step, matches: &Matches) {
+    /// `step` waits for earlier ones on its link, and for those whose span overlaps, one of the two
+    /// writing.
+    fn conflicts(
+        &mut self,
+        tracks: &mut Tracks,
+        (rank, nth): (usize, usize),
+        step: Step,
+        matches: &Matches,
+    ) {
         let node = self.of[rank][nth];
         let taken = matches.takes[rank][nth].map(|(peer, step)| self.of[peer][step]);
         if let Some(taken) = taken {
@@ -226,7 +244,9 @@ impl Builder {
         }
         let link = match step {
             Step::Send { to, .. } => Some(&mut tracks.sent[to]),
-            Step::Recv { from, .. } | Step::RecvReduce { from, .. } => Some(&mut tracks.received[from]),
+            Step::Recv { from, .. } | Step::RecvReduce { from, .. } => {
+                Some(&mut tracks.received[from])
+            }
             Step::Copy { .. } | Step::Reduce { .. } => None,
         };
         let before = link.and_then(|link| link.replace(node));
@@ -245,12 +265,14 @@ impl Builder {
         if let Some(span) = step.writes() {
             let span = tracks.index(span);
             self.within.extend(tracks.written[span].replace(node).map(|writer| (writer, node)));
-            self.within.extend(tracks.read[span].drain(..).filter(|&reader| reader != node).map(|r| (r, node)));
+            self.within.extend(
+                tracks.read[span].drain(..).filter(|&reader| reader != node).map(|r| (r, node)),
+            );
         }
     }
 
-    /// A step waits for the last step before it that is no send, because sends do not wait; the first ones wait for the
-    /// last one of the window before.
+    /// A step waits for the last step before it that is no send, because sends do not wait; the
+    /// first ones wait for the last one of the window before.
     fn list(&mut self, rank: usize, schedule: &Schedule) {
         let waits = |step: &Step| !matches!(step, Step::Send { .. });
         let last = schedule.steps.iter().rposition(waits).map(|nth| self.of[rank][nth]);
@@ -278,6 +300,10 @@ impl Builder {
             self.nodes[node].waits_across += 1;
         }
         let count = self.nodes.len();
-        Graph { within: Edges::new(count, &self.within), across: Edges::new(count, &self.across), nodes: self.nodes }
+        Graph {
+            within: Edges::new(count, &self.within),
+            across: Edges::new(count, &self.across),
+            nodes: self.nodes,
+        }
     }
 }

@@ -1,17 +1,19 @@
-//! The machine: ranks move and combine every byte with cores of their own, or with cores that they share.
+//! The machine: ranks move and combine every byte with cores of their own, or with cores that they
+//! share.
 //!
-//! * Publishing takes the sender's core, taking takes the receiver's; in between a message is under way for
-//!   [`Link::latency`], which costs nobody anything.
+//! * Publishing takes the sender's core, taking takes the receiver's; in between a message is under
+//!   way for [`Link::latency`], which costs nobody anything.
 //! * The same span for several ranks that share memory is published once.
-//! * A core that has read a publication reads it again, for another of its ranks, from its own cache.
-//! * A core runs one rank until that rank has to wait, then the next of its ranks, in turn; every turn is a
-//!   [`Machine::switch`], whether or not there was something to do.
+//! * A core that has read a publication reads it again, for another of its ranks, from its own
+//!   cache.
+//! * A core runs one rank until that rank has to wait, then the next of its ranks, in turn; every
+//!   turn is a [`Machine::switch`], whether or not there was something to do.
 //! * A board holds so many messages of a rank; the next one waits until all have read one of them.
 //! * A rank begins a call when it is done with the one before, so ranks that only send run ahead.
 //! * A rank with more than a few streams looks at all of them while it waits for one.
 //!
-//! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the earlier step: equal
-//! arguments give equal numbers on every host, whatever its arithmetic.
+//! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the
+//! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
 
 use super::Order;
 use super::graph::Graph;
@@ -75,20 +77,29 @@ impl Rehearsal {
         self.graph.nodes.len()
     }
 
-    /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of `bytes` bytes: a rank
-    /// begins a call when it is done with the one before, whatever other ranks are at.
+    /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of
+    /// `bytes` bytes: a rank begins a call when it is done with the one before, whatever other
+    /// ranks are at.
     ///
     /// # Panics
     /// If there is not one host for each rank.
     pub fn run(&self, machine: &Machine<'_>, calls: usize, windows: usize, bytes: usize) -> Took {
         assert_eq!(machine.hosts.len(), self.world, "one host for each rank");
-        Turns::new(&self.graph, machine, Length { world: self.world, calls, windows, bytes: bytes as u64 }).run()
+        Turns::new(
+            &self.graph,
+            machine,
+            Length { world: self.world, calls, windows, bytes: bytes as u64 },
+        )
+        .run()
     }
 }
 
 impl std::fmt::Debug for Rehearsal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rehearsal").field("world", &self.world).field("events", &self.events()).finish()
+        f.debug_struct("Rehearsal")
+            .field("world", &self.world)
+            .field("events", &self.events())
+            .finish()
     }
 }
 
@@ -118,31 +129,55 @@ mod tests {
     use crate::algorithms::Algorithm;
     use crate::collective::Collective;
 
-    const LINK: Link =
-        Link { post: 10, latency: 100, take: 5, look: 0, post_kib: 1024, copy_kib: 2048, fold_kib: 3072 };
+    const LINK: Link = Link {
+        post: 10,
+        latency: 100,
+        take: 5,
+        look: 0,
+        post_kib: 1024,
+        copy_kib: 2048,
+        fold_kib: 3072,
+    };
 
-    fn time(algorithm: Algorithm, collective: Collective, hosts: &[usize], crowding: usize, bytes: usize) -> u64 {
+    fn time(
+        algorithm: Algorithm,
+        collective: Collective,
+        hosts: &[usize],
+        crowding: usize,
+        bytes: usize,
+    ) -> u64 {
         let schedules = algorithm.schedules(collective, hosts.len()).unwrap();
-        let machine = Machine { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
+        let machine =
+            Machine { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
         Rehearsal::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
     }
 
     #[test]
     fn a_pair_exchanges_in_one_hop() {
         assert_eq!(time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 0), 10 + 100 + 5);
-        assert_eq!(time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 8), 10 + 8 + 100 + 5 + 24);
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 8),
+            10 + 8 + 100 + 5 + 24
+        );
     }
 
     #[test]
     fn a_board_publishes_once_and_streams_send_to_each() {
         let broadcast = Collective::Broadcast { root: 0 };
         assert_eq!(time(Algorithm::Linear, broadcast, &[0, 0, 0], 1, 8), 10 + 8 + 100 + 5 + 16);
-        assert_eq!(time(Algorithm::Linear, broadcast, &[0, 1, 2], 1, 8), 2 * (10 + 8) + 100 + 5 + 16);
+        assert_eq!(
+            time(Algorithm::Linear, broadcast, &[0, 1, 2], 1, 8),
+            2 * (10 + 8) + 100 + 5 + 16
+        );
     }
 
     #[test]
     fn ranks_of_one_core_take_turns() {
-        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back, once that can be seen.
-        assert_eq!(time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0), 10 + 1000 + 10 + 100 + 1000 + 5);
+        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back, once
+        // that can be seen.
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0),
+            10 + 1000 + 10 + 100 + 1000 + 5
+        );
     }
 }

@@ -49,9 +49,10 @@ impl Part {
     }
 }
 
-/// [`simulate`](super::simulate), and what happened when. A rank has a lane for what it sends, one for what it receives
-/// and one for what it combines, because it does these at the same time; and more of them where messages share nothing.
-/// A message is a slice where it leaves, as long as it takes the sender's port, and one where it arrives.
+/// [`simulate`](super::simulate), and what happened when. A rank has a lane for what it sends, one
+/// for what it receives and one for what it combines, because it does these at the same time; and
+/// more of them where messages share nothing. A message is a slice where it leaves, as long as it
+/// takes the sender's port, and one where it arrives.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, collective::Collective, schedule::Layout};
@@ -130,7 +131,11 @@ fn traced(mut moments: Vec<Moment>) -> Trace {
             process_name: "simulated".to_owned(),
             thread: lane as u64 + 1,
             owner: format!("rank {rank}"),
-            part: if level == 0 { part.name().to_owned() } else { format!("{} {}", part.name(), level + 1) },
+            part: if level == 0 {
+                part.name().to_owned()
+            } else {
+                format!("{} {}", part.name(), level + 1)
+            },
         });
         trace.slices.extend(moments.iter().map(|moment| moment.slice(lane)));
         trace.ends.extend(moments.iter().filter_map(|moment| moment.arrow(lane)));
@@ -147,8 +152,12 @@ impl Moment {
             Part::Combines => ("combine".to_owned(), '+'),
         };
         let number = |number: usize| Fact::Number(number as u64);
-        let facts =
-            vec![("bytes", number(bytes)), ("peer", number(peer)), ("step", number(step)), ("window", number(window))];
+        let facts = vec![
+            ("bytes", number(bytes)),
+            ("peer", number(peer)),
+            ("step", number(step)),
+            ("window", number(window)),
+        ];
         let (start, end) = (nanoseconds(self.start), nanoseconds(self.end));
         Slice { lane, kind: part.kind(), name, start, end, mark, facts }
     }
@@ -156,7 +165,12 @@ impl Moment {
     fn arrow(&self, lane: usize) -> Option<End> {
         let points_here = self.part == Part::Receives;
         let at = nanoseconds(self.start);
-        (self.part != Part::Combines).then_some(End { message: self.id as u64, lane, at, points_here })
+        (self.part != Part::Combines).then_some(End {
+            message: self.id as u64,
+            lane,
+            at,
+            points_here,
+        })
     }
 }
 

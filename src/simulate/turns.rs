@@ -56,10 +56,12 @@ pub(super) struct Turns<'a> {
     could: Vec<BinaryHeap<Reverse<usize>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
-    /// By call and rank: what is left of it, and nodes of the next call that could run but for that.
+    /// By call and rank: what is left of it, and nodes of the next call that could run but for
+    /// that.
     left: Vec<usize>,
     held: Vec<Vec<usize>>,
-    /// By window and rank: receives that have not yet read what the rank published, and messages that wait for a slot.
+    /// By window and rank: receives that have not yet read what the rank published, and messages
+    /// that wait for a slot.
     unread: Vec<usize>,
     full: Vec<Vec<usize>>,
     /// By rank: of how many windows the board holds the messages.
@@ -95,7 +97,9 @@ impl<'a> Turns<'a> {
             published: vec![false; waits.len()],
             warm: vec![0; waits.len()],
             waits,
-            cores: (0..count).map(|core| Core { ranks: ranks_of(core), current: 0, busy: false, worked: 0 }).collect(),
+            cores: (0..count)
+                .map(|core| Core { ranks: ranks_of(core), current: 0, busy: false, worked: 0 })
+                .collect(),
             could: vec![BinaryHeap::new(); world],
             looks: looks(graph, machine, world),
             events: BinaryHeap::new(),
@@ -109,8 +113,11 @@ impl<'a> Turns<'a> {
         }
         while let Some(Reverse((now, what))) = self.events.pop() {
             match what {
-                // What is done with input and output alone is free, because executors fuse it with what comes or goes.
-                Happens::Ready(id) if matches!(self.node(id).kind, Kind::Local { scratch: false, .. }) => {
+                // What is done with input and output alone is free, because executors fuse it with
+                // what comes or goes.
+                Happens::Ready(id)
+                    if matches!(self.node(id).kind, Kind::Local { scratch: false, .. }) =>
+                {
                     self.done(id, now)
                 }
                 Happens::Ready(id) => {
@@ -124,14 +131,18 @@ impl<'a> Turns<'a> {
                 Happens::Free(core) => self.turn(core, now),
             }
         }
-        Took { end: self.end, busiest: self.cores.iter().map(|core| core.worked).max().unwrap_or(0) }
+        Took {
+            end: self.end,
+            busiest: self.cores.iter().map(|core| core.worked).max().unwrap_or(0),
+        }
     }
 
     /// Lets `core` go on with its rank, or with the next one that could.
     fn turn(&mut self, at: usize, now: u64) {
         let core = &mut self.cores[at];
         let turns = core.ranks.len();
-        let could = |turn: &usize| !self.could[core.ranks[(core.current + turn) % turns]].is_empty();
+        let could =
+            |turn: &usize| !self.could[core.ranks[(core.current + turn) % turns]].is_empty();
         let next = (0..turns).find(could);
         core.busy = next.is_some();
         let Some(turn) = next else { return };
@@ -150,13 +161,20 @@ impl<'a> Turns<'a> {
         match node.kind {
             Kind::Message { to } => {
                 let publication = self.publication(id);
-                if self.machine.near(node.rank, to) && std::mem::replace(&mut self.published[publication], true) {
+                if self.machine.near(node.rank, to)
+                    && std::mem::replace(&mut self.published[publication], true)
+                {
                     return 0;
                 }
                 let link = self.machine.link(node.rank, to);
-                // What has just been received or combined is published while it is in the core's registers.
+                // What has just been received or combined is published while it is in the core's
+                // registers.
                 let relayed = node.relays && self.machine.near(node.rank, to);
-                link.post + kib(bytes, if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib })
+                link.post
+                    + kib(
+                        bytes,
+                        if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib },
+                    )
             }
             Kind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
@@ -202,7 +220,8 @@ impl<'a> Turns<'a> {
         };
         let graph = self.graph;
         for &next in graph.within.of(at) {
-            let taken = graph.nodes[next].takes == at && matches!(graph.nodes[next].kind, Kind::Receive { .. });
+            let taken = graph.nodes[next].takes == at
+                && matches!(graph.nodes[next].kind, Kind::Receive { .. });
             self.tell(window * nodes + next, if taken { seen } else { time });
         }
         if let Kind::Receive { from, .. } = node.kind
@@ -242,7 +261,10 @@ impl<'a> Turns<'a> {
         let Node { rank, kind, .. } = *self.node(id);
         let near = matches!(kind, Kind::Message { to } if self.machine.near(rank, to));
         let before = (id / self.graph.nodes.len()).checked_sub(self.room[rank]).filter(|_| near);
-        match before.map(|window| window * self.length.world + rank).filter(|&before| self.unread[before] > 0) {
+        match before
+            .map(|window| window * self.length.world + rank)
+            .filter(|&before| self.unread[before] > 0)
+        {
             Some(before) => self.full[before].push(id),
             None => self.events.push(Reverse((self.since[id], Happens::Ready(id)))),
         }
@@ -280,7 +302,8 @@ fn bit(core: usize) -> u64 {
     1 << (core % 64)
 }
 
-/// Nothing takes longer than a few minutes, so that sums of many stay far from the end of the integers.
+/// Nothing takes longer than a few minutes, so that sums of many stay far from the end of the
+/// integers.
 const LONGEST: u128 = 1 << 48;
 
 fn kib(bytes: u64, rate: u64) -> u64 {
@@ -309,7 +332,8 @@ fn unread(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
     unread
 }
 
-/// For each rank, of how many windows the board holds all messages; at least one, as lowering sees to.
+/// For each rank, of how many windows the board holds all messages; at least one, as lowering sees
+/// to.
 fn room(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
     let mut messages = vec![0; world];
     for node in &graph.nodes {

@@ -2,7 +2,8 @@
 
 use super::printed::Printed;
 
-/// The answers of one description. What it cannot know is `None`; what it knows to be nothing is empty.
+/// The answers of one description. What it cannot know is `None`; what it knows to be nothing is
+/// empty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answers {
     /// How many GPUs.
@@ -11,7 +12,8 @@ pub struct Answers {
     pub nics: Option<usize>,
     /// `links[i][j]`: the class between GPUs `i` and `j`.
     pub links: Vec<Vec<Printed>>,
-    /// `nvlinks[i][j]`: bonded direct links between GPUs `i` and `j`, if the description counts them.
+    /// `nvlinks[i][j]`: bonded direct links between GPUs `i` and `j`, if the description counts
+    /// them.
     pub nvlinks: Option<Vec<Vec<u32>>>,
     /// For each GPU the network cards nearest to it; `None` if there are none.
     pub nearest_nics: Option<Vec<Nearest>>,
@@ -30,7 +32,8 @@ impl Nearest {
     /// The least distance in `classes` and who has it; `None` without any.
     pub fn of(classes: &[Printed]) -> Option<Nearest> {
         let class = *classes.iter().rev().max_by_key(|class| class.class())?;
-        let nics = (0..classes.len()).filter(|nic| classes[*nic].class() == class.class()).collect();
+        let nics =
+            (0..classes.len()).filter(|nic| classes[*nic].class() == class.class()).collect();
         Some(Nearest { class, nics })
     }
 }

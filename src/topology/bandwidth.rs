@@ -1,7 +1,9 @@
-//! What links carry, by kind and generation, in GB/s one way: figures to begin with, until somebody measures.
+//! What links carry, by kind and generation, in GB/s one way: figures to begin with, until somebody
+//! measures.
 //!
-//! They are not what is printed on the box but what arrives: NCCL's, from its `src/graph/topo.h` and `topo.cc`, which
-//! its own search divides among its rings. Nothing here belongs to one machine; a machine is a number of links.
+//! They are not what is printed on the box but what arrives: NCCL's, from its `src/graph/topo.h`
+//! and `topo.cc`, which its own search divides among its rings. Nothing here belongs to one
+//! machine; a machine is a number of links.
 
 /// A generation of GPUs, by what its links carry.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -27,7 +29,8 @@ pub enum Generation {
     Mi300,
 }
 
-/// What arrives of what an NVLink's wire carries: 20 of 25 GB/s (SM80), 20.6 of 25 (SM90), 40.1 of 50 (SM100).
+/// What arrives of what an NVLink's wire carries: 20 of 25 GB/s (SM80), 20.6 of 25 (SM90), 40.1 of
+/// 50 (SM100).
 ///
 /// The rule for links of which only the wire is known.
 pub const EFFICIENCY: f64 = 0.8;
@@ -35,8 +38,8 @@ pub const EFFICIENCY: f64 = 0.8;
 impl Generation {
     /// Of one NVLink or XGMI link.
     ///
-    /// NVLink: NCCL's `topo.h`. XGMI: Vega and MI200 from RCCL's `topo.h`; MI300X by [`EFFICIENCY`] from the 64 GB/s of
-    /// its data sheet (RCCL says 48).
+    /// NVLink: NCCL's `topo.h`. XGMI: Vega and MI200 from RCCL's `topo.h`; MI300X by [`EFFICIENCY`]
+    /// from the 64 GB/s of its data sheet (RCCL says 48).
     pub const fn link(self) -> f64 {
         match self {
             Self::Pascal => 18.0,
@@ -60,8 +63,8 @@ impl Generation {
     }
 }
 
-/// A PCI link of `lanes` lanes: 12 GB/s for sixteen of generation 3, twice that with each generation. Zero for no such
-/// generation.
+/// A PCI link of `lanes` lanes: 12 GB/s for sixteen of generation 3, twice that with each
+/// generation. Zero for no such generation.
 ///
 /// NCCL: width x rate / 80, the rates being 15, 30, 60, 120, 240 and 480.
 pub const fn pci(generation: u32, lanes: u32) -> f64 {
@@ -113,17 +116,20 @@ impl Processor {
         }
     }
 
-    /// Through a host bridge, of a PCI link that carries `pci`: Intel's cut what passes between cards into packets of 64
-    /// bytes, which costs a sixth (NCCL's `INTEL_P2P_OVERHEAD`).
+    /// Through a host bridge, of a PCI link that carries `pci`: Intel's cut what passes between
+    /// cards into packets of 64 bytes, which costs a sixth (NCCL's `INTEL_P2P_OVERHEAD`).
     pub const fn bridge(self, pci: f64) -> f64 {
         match self {
-            Self::IntelOld | Self::Intel | Self::IntelSapphireRapids | Self::IntelEmeraldRapids => pci * 5.0 / 6.0,
+            Self::IntelOld | Self::Intel | Self::IntelSapphireRapids | Self::IntelEmeraldRapids => {
+                pci * 5.0 / 6.0
+            }
             Self::Amd | Self::Arm | Self::Power9 | Self::Zhaoxin => pci,
         }
     }
 }
 
-/// What the parts of a host carry, in GB/s one way. Built in by [`Rates::of`]; any field may be measured instead.
+/// What the parts of a host carry, in GB/s one way. Built in by [`Rates::of`]; any field may be
+/// measured instead.
 ///
 /// ```
 /// use maypole::topology::bandwidth::{Generation, Processor, Rates};
@@ -151,8 +157,9 @@ pub struct Rates {
 impl Rates {
     /// Cards of `generation` in a host of `processor`s, on a network of 100 Gbit/s.
     ///
-    /// Core and memory are what a copy through shared memory takes of a server of these days: 10 GB/s by one core, 100
-    /// GB/s by all that share eight channels of DDR4-3200 (204.8 GB/s, of which a copy reads and writes half each).
+    /// Core and memory are what a copy through shared memory takes of a server of these days: 10
+    /// GB/s by one core, 100 GB/s by all that share eight channels of DDR4-3200 (204.8 GB/s, of
+    /// which a copy reads and writes half each).
     pub const fn of(generation: Generation, processor: Processor) -> Self {
         let pci = generation.pci();
         Self {

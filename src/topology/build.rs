@@ -10,11 +10,11 @@ use std::fmt;
 /// What is done along the lanes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Shape {
-    /// One algorithm among all ranks. A ring uses every lane where the vector can be cut; all else stands in the order of
-    /// the first.
+    /// One algorithm among all ranks. A ring uses every lane where the vector can be cut; all else
+    /// stands in the order of the first.
     Flat(Algorithm),
-    /// One among the ranks of each host, another across hosts, in the order of the first lane. Every rank of a host
-    /// leads a slice, and so every rail is used.
+    /// One among the ranks of each host, another across hosts, in the order of the first lane.
+    /// Every rank of a host leads a slice, and so every rail is used.
     Levels(Levels),
 }
 
@@ -30,8 +30,10 @@ impl fmt::Display for Shape {
 impl Shape {
     /// The lanes that it uses for `collective`.
     pub fn lanes(self, collective: Collective, lanes: &[Lane]) -> &[Lane] {
-        let cut =
-            matches!(collective, Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. });
+        let cut = matches!(
+            collective,
+            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
+        );
         match self {
             Self::Flat(Algorithm::Ring) if cut => lanes,
             _ => &lanes[..lanes.len().min(1)],
@@ -73,5 +75,7 @@ pub fn schedule(
     let used = shape.lanes(collective, lanes);
     let orders: Vec<Vec<usize>> = used.iter().map(|lane| lane.order.clone()).collect();
     let by_place: Vec<usize> = orders[0].iter().map(|&rank| hosts[rank]).collect();
-    reordered::lanes(collective, &orders, rank, |collective, place| shape.at(collective, &by_place, place))
+    reordered::lanes(collective, &orders, rank, |collective, place| {
+        shape.at(collective, &by_place, place)
+    })
 }

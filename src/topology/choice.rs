@@ -1,7 +1,8 @@
 //! Which transport two ranks use, from what both of them offer, and why no better one.
 //!
-//! Best first: the GPUs read each other's memory, shared memory, InfiniBand, TCP. Every refusal has a reason that says
-//! at which end it lies and what would lift it, so that the choice can be explained and argued with.
+//! Best first: the GPUs read each other's memory, shared memory, InfiniBand, TCP. Every refusal has
+//! a reason that says at which end it lies and what would lift it, so that the choice can be
+//! explained and argued with.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -162,7 +163,8 @@ pub struct Impossible {
 /// `no cuda (on another host), no shm (on another host)`.
 impl fmt::Display for Impossible {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        let refusals: Vec<String> = self.refused.iter().map(|(way, why)| format!("no {way} ({why})")).collect();
+        let refusals: Vec<String> =
+            self.refused.iter().map(|(way, why)| format!("no {way} ({why})")).collect();
         out.write_str(&refusals.join(", "))
     }
 }
@@ -233,22 +235,31 @@ mod tests {
 
     #[test]
     fn the_best_way_that_both_can_go() {
-        assert_eq!(choose(&gpu("a", "0"), &gpu("a", "1")), Ok(Choice { way: Way::CudaPeer, refused: vec![] }));
+        assert_eq!(
+            choose(&gpu("a", "0"), &gpu("a", "1")),
+            Ok(Choice { way: Way::CudaPeer, refused: vec![] })
+        );
         let far = choose(&gpu("a", "0"), &gpu("b", "0")).unwrap();
         assert_eq!(far.way, Way::InfiniBand);
-        assert_eq!(far.refused, [(Way::CudaPeer, Reason::OtherHost), (Way::SharedMemory, Reason::OtherHost)]);
+        assert_eq!(
+            far.refused,
+            [(Way::CudaPeer, Reason::OtherHost), (Way::SharedMemory, Reason::OtherHost)]
+        );
         let host_memory = choose(&Offer::new("a", &[]), &gpu("a", "0")).unwrap();
         assert_eq!((host_memory.way, host_memory.refused.len()), (Way::SharedMemory, 1));
     }
 
     #[test]
     fn it_is_the_same_from_either_end() {
-        let closed = Offer { no_peers: [("1".to_owned(), "ACS".to_owned())].into(), ..gpu("a", "0") };
-        let no_memory = Offer { cannot: [(Way::SharedMemory, Reason::Forbidden)].into(), ..gpu("a", "1") };
+        let closed =
+            Offer { no_peers: [("1".to_owned(), "ACS".to_owned())].into(), ..gpu("a", "0") };
+        let no_memory =
+            Offer { cannot: [(Way::SharedMemory, Reason::Forbidden)].into(), ..gpu("a", "1") };
         let choice = choose(&closed, &no_memory).unwrap();
         assert_eq!(Ok(&choice), choose(&no_memory, &closed).as_ref());
         assert_eq!(choice.way, Way::InfiniBand);
-        let reasons: Vec<String> = choice.refused.iter().map(|(_, reason)| reason.to_string()).collect();
+        let reasons: Vec<String> =
+            choice.refused.iter().map(|(_, reason)| reason.to_string()).collect();
         assert_eq!(reasons, ["no access from GPU to GPU: ACS", "forbidden by the job"]);
     }
 

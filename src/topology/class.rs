@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the way between two devices crosses. The better one is the greater one: `NV4 > NV2 > PIX > PXB > PHB > NODE > SYS
-/// > NET`.
+/// What the way between two devices crosses. The better one is the greater one: `NV4 > NV2 > PIX >
+/// PXB > PHB > NODE > SYS > NET`.
 ///
 /// ```
 /// use maypole::topology::Class;
@@ -36,7 +36,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// A number for it, the greater the better; equal for NVLink and XGMI of as many links, which no machine has both of.
+    /// A number for it, the greater the better; equal for NVLink and XGMI of as many links, which
+    /// no machine has both of.
     pub const fn rank(self) -> u32 {
         match self {
             Self::Same => u32::MAX,
@@ -82,7 +83,9 @@ impl fmt::Display for Class {
 
 /// No class has this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no class of path is called {name:?}; there are X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) and NET")]
+#[error(
+    "no class of path is called {name:?}; there are X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) and NET"
+)]
 pub struct UnknownClass {
     /// What was asked for.
     pub name: String,
@@ -91,9 +94,12 @@ pub struct UnknownClass {
 impl FromStr for Class {
     type Err = UnknownClass;
 
-    /// Reads what [`Display`](fmt::Display) writes, `SOC` for `SYS` as old drivers do, and `XGMI` for one link.
+    /// Reads what [`Display`](fmt::Display) writes, `SOC` for `SYS` as old drivers do, and `XGMI`
+    /// for one link.
     fn from_str(name: &str) -> Result<Self, UnknownClass> {
-        let links = |prefix: &str| name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links));
+        let links = |prefix: &str| {
+            name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links))
+        };
         match name {
             "X" => Ok(Self::Same),
             "PIX" => Ok(Self::Pix),

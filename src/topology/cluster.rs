@@ -21,7 +21,8 @@ pub enum Fabric {
     /// One switch that carries whatever its cards bring.
     #[default]
     Flat,
-    /// A switch for the n-th cards of all hosts each, and one above that carries whatever they bring.
+    /// A switch for the n-th cards of all hosts each, and one above that carries whatever they
+    /// bring.
     Rails,
     /// A switch for the n-th cards of all hosts each, and nothing between them.
     IsolatedRails,
@@ -82,8 +83,13 @@ fn single(name: &str) -> Option<(Topology, f64)> {
         }
         "dgx-h100" | "dgx-h200" => four_hundred(eight, Rates::of(Generation::Hopper, xeon)),
         "hgx-b200" => four_hundred(eight, Rates::of(Generation::Blackwell, xeon)),
-        "mi300x" => four_hundred(Host { links: Links::Mesh(1), ..eight }, Rates::of(Generation::Mi300, epyc)),
-        "pcie-phb" => Some((pci(4, &Rates::of(Generation::AmpereCard, Processor::Intel)), network(100.0))),
+        "mi300x" => four_hundred(
+            Host { links: Links::Mesh(1), ..eight },
+            Rates::of(Generation::Mi300, epyc),
+        ),
+        "pcie-phb" => {
+            Some((pci(4, &Rates::of(Generation::AmpereCard, Processor::Intel)), network(100.0)))
+        }
         _ => {
             let shape = name.strip_prefix("cpu:")?;
             let (ranks, nodes) = shape.split_once('x').unwrap_or((shape, "1"));
@@ -113,8 +119,10 @@ enum Links {
 impl Host {
     fn build(self, rates: &Rates) -> Topology {
         let mut host = Topology::new();
-        let gpus: Vec<_> = (0..self.gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
-        let cards: Vec<_> = (0..self.gpus).map(|nth| host.add(Kind::Nic, Some(0), format!("NIC{nth}"))).collect();
+        let gpus: Vec<_> =
+            (0..self.gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
+        let cards: Vec<_> =
+            (0..self.gpus).map(|nth| host.add(Kind::Nic, Some(0), format!("NIC{nth}"))).collect();
         let sockets = sockets(&mut host, self.sockets, rates);
         let switches = self.gpus / self.per_switch;
         for nth in 0..switches {
@@ -139,12 +147,15 @@ impl Links {
             Self::Switch(links) => {
                 let switch = host.add(Kind::GpuSwitch, Some(0), "NVSwitch");
                 let bandwidth = f64::from(links) * rates.link;
-                gpus.iter().for_each(|&gpu| host.join(gpu, switch, LinkKind::NvLink(links), bandwidth));
+                gpus.iter()
+                    .for_each(|&gpu| host.join(gpu, switch, LinkKind::NvLink(links), bandwidth));
             }
             Self::Mesh(links) => {
                 for (nth, &gpu) in gpus.iter().enumerate() {
                     let bandwidth = f64::from(links) * rates.link;
-                    gpus[..nth].iter().for_each(|&other| host.join(gpu, other, LinkKind::Xgmi(links), bandwidth));
+                    gpus[..nth]
+                        .iter()
+                        .for_each(|&other| host.join(gpu, other, LinkKind::Xgmi(links), bandwidth));
                 }
             }
         }
@@ -152,9 +163,12 @@ impl Links {
 }
 
 fn sockets(host: &mut Topology, count: usize, rates: &Rates) -> Vec<usize> {
-    let sockets: Vec<_> = (0..count).map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}"))).collect();
+    let sockets: Vec<_> =
+        (0..count).map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}"))).collect();
     for (nth, &numa) in sockets.iter().enumerate() {
-        sockets[..nth].iter().for_each(|&other| host.join(numa, other, LinkKind::Sockets, rates.sockets));
+        sockets[..nth]
+            .iter()
+            .for_each(|&other| host.join(numa, other, LinkKind::Sockets, rates.sockets));
     }
     sockets
 }
@@ -162,7 +176,8 @@ fn sockets(host: &mut Topology, count: usize, rates: &Rates) -> Vec<usize> {
 /// Cards without any direct links, on one host bridge.
 fn pci(gpus: usize, rates: &Rates) -> Topology {
     let mut host = Topology::new();
-    let gpus: Vec<_> = (0..gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
+    let gpus: Vec<_> =
+        (0..gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
     let bridge = host.add(Kind::HostBridge, Some(0), "bridge0");
     gpus.iter().for_each(|&gpu| host.join(gpu, bridge, LinkKind::Pci, rates.bridge));
     let card = host.add(Kind::Nic, Some(0), "NIC0");
@@ -170,16 +185,19 @@ fn pci(gpus: usize, rates: &Rates) -> Topology {
     host
 }
 
-/// Ranks on cores. What one hands to another is written by the one and read by the other, and crosses the memory of its
-/// NUMA node in between: a link of its own, because all of the node share it.
+/// Ranks on cores. What one hands to another is written by the one and read by the other, and
+/// crosses the memory of its NUMA node in between: a link of its own, because all of the node share
+/// it.
 fn cpu(ranks: usize, nodes: usize) -> Topology {
     let rates = Rates::of(Generation::Ampere, Processor::Intel);
     let mut host = Topology::new();
-    let cores: Vec<_> = (0..ranks * nodes).map(|nth| host.add(Kind::Core, Some(0), format!("CPU{nth}"))).collect();
+    let cores: Vec<_> =
+        (0..ranks * nodes).map(|nth| host.add(Kind::Core, Some(0), format!("CPU{nth}"))).collect();
     let card = host.add(Kind::Nic, Some(0), "NIC0");
     let mut memories: Vec<(usize, usize)> = Vec::new();
     for nth in 0..nodes {
-        let [written, read] = ["in", "out"].map(|side| host.add(Kind::Numa, Some(0), format!("memory{nth}/{side}")));
+        let [written, read] =
+            ["in", "out"].map(|side| host.add(Kind::Numa, Some(0), format!("memory{nth}/{side}")));
         host.arc(written, read, LinkKind::Local, rates.memory);
         for &core in &cores[nth * ranks..(nth + 1) * ranks] {
             host.arc(core, written, LinkKind::Local, rates.core);
@@ -198,8 +216,9 @@ fn cpu(ranks: usize, nodes: usize) -> Topology {
     host
 }
 
-/// `hosts` hosts alike, their network cards joined by `fabric`. `speeds` is what each card of a host carries on the
-/// network, in GB/s, in the order of [`Topology::of`]; the n-th cards of all hosts are rail n.
+/// `hosts` hosts alike, their network cards joined by `fabric`. `speeds` is what each card of a
+/// host carries on the network, in GB/s, in the order of [`Topology::of`]; the n-th cards of all
+/// hosts are rail n.
 ///
 /// # Panics
 /// If there is not one speed for each card.
@@ -212,8 +231,11 @@ pub fn several_of(host: &Topology, hosts: usize, speeds: &[f64], fabric: Fabric)
     let flat = (fabric == Fabric::Flat).then(|| shared(&mut cluster, "network"));
     let spine = (fabric == Fabric::Rails).then(|| shared(&mut cluster, "spine"));
     for (rail, (&card, &speed)) in cards.iter().zip(speeds).enumerate() {
-        let switch = flat.unwrap_or_else(|| cluster.add(Kind::NetworkSwitch, None, format!("rail{rail}")));
-        grown.iter().for_each(|&grown| cluster.join(card + grown, switch, LinkKind::Network, speed));
+        let switch =
+            flat.unwrap_or_else(|| cluster.add(Kind::NetworkSwitch, None, format!("rail{rail}")));
+        grown
+            .iter()
+            .for_each(|&grown| cluster.join(card + grown, switch, LinkKind::Network, speed));
         if let Some(spine) = spine {
             cluster.join(switch, spine, LinkKind::Network, speed * hosts as f64);
         }
@@ -252,13 +274,25 @@ mod tests {
         };
         assert_eq!((reach(Fabric::Flat, 0), reach(Fabric::Flat, 1)), (Some(2), Some(2)));
         assert_eq!((reach(Fabric::Rails, 0), reach(Fabric::Rails, 1)), (Some(2), Some(4)));
-        assert_eq!((reach(Fabric::IsolatedRails, 0), reach(Fabric::IsolatedRails, 1)), (Some(2), None));
+        assert_eq!(
+            (reach(Fabric::IsolatedRails, 0), reach(Fabric::IsolatedRails, 1)),
+            (Some(2), None)
+        );
     }
 
     #[test]
     fn names_that_mean_nothing_are_refused() {
-        for name in ["", "dgx", "0xdgx-h100", "99999xdgx-h100", "2x2xdgx-h100", "cpu:", "cpu:0x2", "cpu:9999x9999", "x"]
-        {
+        for name in [
+            "",
+            "dgx",
+            "0xdgx-h100",
+            "99999xdgx-h100",
+            "2x2xdgx-h100",
+            "cpu:",
+            "cpu:0x2",
+            "cpu:9999x9999",
+            "x",
+        ] {
             assert!(named(name, Fabric::Flat).is_err(), "{name}");
         }
     }

@@ -1,7 +1,8 @@
 //! From what was read to the graph.
 //!
-//! What a text does not say is taken from [`bandwidth`](super::bandwidth): the generation of the GPUs and of the CPU,
-//! guessed by what the text does say, stand for the rest. [`Description::assumed`] says what was guessed.
+//! What a text does not say is taken from [`bandwidth`](super::bandwidth): the generation of the
+//! GPUs and of the CPU, guessed by what the text does say, stand for the rest.
+//! [`Description::assumed`] says what was guessed.
 
 use super::bandwidth::{Generation, Processor, Rates, pci};
 use super::matrix::Matrix;
@@ -19,8 +20,8 @@ impl Description {
         self.topology_of(generation, processor)
     }
 
-    /// The graph of a machine with GPUs of `generation` and CPUs of `processor`. What the text says goes first: the
-    /// speeds in a topology file.
+    /// The graph of a machine with GPUs of `generation` and CPUs of `processor`. What the text says
+    /// goes first: the speeds in a topology file.
     pub fn topology_of(&self, generation: Generation, processor: Processor) -> Topology {
         let rates = Rates::of(generation, processor);
         match self {
@@ -32,9 +33,9 @@ impl Description {
 
     /// Of which generation the GPUs and the CPUs are taken to be.
     ///
-    /// A matrix shows only how many NVLinks: 18 are taken as Hopper's (Blackwell has as many), 12 or 4 as Ampere's,
-    /// fewer as Volta's. Without any it is Ampere, for its PCI slot. AMD's tables count nothing: eight GPUs that are all
-    /// joined are MI300's, others MI200's.
+    /// A matrix shows only how many NVLinks: 18 are taken as Hopper's (Blackwell has as many), 12
+    /// or 4 as Ampere's, fewer as Volta's. Without any it is Ampere, for its PCI slot. AMD's tables
+    /// count nothing: eight GPUs that are all joined are MI300's, others MI200's.
     pub fn assumed(&self) -> (Generation, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
@@ -54,8 +55,14 @@ fn most_links(matrix: &Matrix) -> u32 {
 }
 
 fn by_mesh(tables: &Tables) -> Generation {
-    let joined = |row: &Vec<Printed>| row.iter().all(|cell| matches!(cell, Printed::Same | Printed::Xgmi(_)));
-    if tables.gpus.len() == 8 && tables.links.iter().all(joined) { Generation::Mi300 } else { Generation::Mi200 }
+    let joined = |row: &Vec<Printed>| {
+        row.iter().all(|cell| matches!(cell, Printed::Same | Printed::Xgmi(_)))
+    };
+    if tables.gpus.len() == 8 && tables.links.iter().all(joined) {
+        Generation::Mi300
+    } else {
+        Generation::Mi200
+    }
 }
 
 const fn by_nvlinks(most: u32) -> Generation {
@@ -92,7 +99,9 @@ fn processor_of(cpu: &Cpu) -> Processor {
         (_, "GenuineIntel", 207..) => Processor::IntelEmeraldRapids,
         (_, "GenuineIntel", 143..) => Processor::IntelSapphireRapids,
         (_, "GenuineIntel", 1..85) => Processor::IntelOld,
-        (_, vendor, _) if vendor.contains("Shanghai") || vendor == "CentaurHauls" => Processor::Zhaoxin,
+        (_, vendor, _) if vendor.contains("Shanghai") || vendor == "CentaurHauls" => {
+            Processor::Zhaoxin
+        }
         _ => Processor::Intel,
     }
 }
@@ -100,15 +109,21 @@ fn processor_of(cpu: &Cpu) -> Processor {
 fn of_matrix(matrix: &Matrix, rates: &Rates) -> Topology {
     // Two cards of which nothing is known are far from each other.
     let class = |cell: &Option<Printed>| cell.map_or(Class::Sys, Printed::class);
-    let classes: Vec<Vec<Class>> = matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();
+    let classes: Vec<Vec<Class>> =
+        matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();
     let numas = numa_nodes(matrix, &classes);
-    let gpus = matrix.gpus.iter().zip(numas).map(|(name, numa)| Device { kind: Kind::Gpu, name: name.clone(), numa });
+    let gpus = matrix.gpus.iter().zip(numas).map(|(name, numa)| Device {
+        kind: Kind::Gpu,
+        name: name.clone(),
+        numa,
+    });
     let nics = (0..matrix.nics.len()).map(|nic| matrix.nic_name(nic).to_owned());
     let nics = nics.map(|name| Device { kind: Kind::Nic, name, numa: None });
     host(&gpus.chain(nics).collect::<Vec<_>>(), &classes, rates)
 }
 
-/// The NUMA node of each GPU; of none if the classes contradict them, as on hosts that call everything SYS.
+/// The NUMA node of each GPU; of none if the classes contradict them, as on hosts that call
+/// everything SYS.
 fn numa_nodes(matrix: &Matrix, classes: &[Vec<Class>]) -> Vec<Option<usize>> {
     let number = |text: &Option<String>| text.as_ref()?.parse().ok();
     let numas: Vec<Option<usize>> = matrix.numa_affinity.iter().map(number).collect();
@@ -146,14 +161,25 @@ fn of_system(system: &System, generation: Generation, processor: Processor) -> T
     let gpus: Vec<usize> = (0..devices.gpus.len())
         .map(|gpu| host.add(Kind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}")))
         .collect();
-    let cards: Vec<usize> =
-        devices.cards.iter().map(|card| host.add(Kind::Nic, Some(hosts[card.cpu]), card.device.name())).collect();
+    let cards: Vec<usize> = devices
+        .cards
+        .iter()
+        .map(|card| host.add(Kind::Nic, Some(hosts[card.cpu]), card.device.name()))
+        .collect();
     let numa = |cpu: usize| (cpu, system.cpus[cpu].numa.unwrap_or(cpu as i64));
     let numas: Vec<usize> = (0..system.cpus.len())
         .map(numa)
         .map(|(cpu, number)| host.add(Kind::Numa, Some(hosts[cpu]), format!("NUMA{number}")))
         .collect();
-    let mut builder = Builder { devices, host, generation, processor, numas, roots: Vec::new(), switches: Vec::new() };
+    let mut builder = Builder {
+        devices,
+        host,
+        generation,
+        processor,
+        numas,
+        roots: Vec::new(),
+        switches: Vec::new(),
+    };
     builder.sockets(&hosts);
     for (at, node) in gpus.iter().enumerate() {
         builder.gpu(at, *node);
@@ -183,24 +209,35 @@ fn host_numbers(cpus: &[Cpu]) -> Vec<usize> {
 
 impl<'a> Builder<'a> {
     fn sockets(&mut self, hosts: &[usize]) {
-        for (a, b) in (0..hosts.len()).flat_map(|a| (0..a).map(move |b| (a, b))).filter(|(a, b)| hosts[*a] == hosts[*b])
+        for (a, b) in (0..hosts.len())
+            .flat_map(|a| (0..a).map(move |b| (a, b)))
+            .filter(|(a, b)| hosts[*a] == hosts[*b])
         {
             self.host.join(self.numas[a], self.numas[b], LinkKind::Sockets, self.processor.link());
         }
     }
 
     fn gpu(&mut self, at: usize, node: usize) {
-        let Placed { cpu, bridges, root, device: Accelerator { pci, .. } } = self.devices.gpus[at].clone();
+        let Placed { cpu, bridges, root, device: Accelerator { pci, .. } } =
+            self.devices.gpus[at].clone();
         self.hang(node, Some(pci), cpu, &bridges, root);
     }
 
     fn card(&mut self, at: usize, node: usize) {
-        let Placed { cpu, bridges, root, device: Card { pci, .. } } = self.devices.cards[at].clone();
+        let Placed { cpu, bridges, root, device: Card { pci, .. } } =
+            self.devices.cards[at].clone();
         self.hang(node, pci, cpu, &bridges, root);
     }
 
     /// Joins a device to the lowest bridge above it, and that to the next, up to the host bridge.
-    fn hang(&mut self, node: usize, pci: Option<&'a Pci>, cpu: usize, bridges: &[&'a Pci], root: Option<&'a str>) {
+    fn hang(
+        &mut self,
+        node: usize,
+        pci: Option<&'a Pci>,
+        cpu: usize,
+        bridges: &[&'a Pci],
+        root: Option<&'a str>,
+    ) {
         match bridges.split_last() {
             Some((bridge, above)) => {
                 let switch = self.switch(bridge, cpu, above, root);
@@ -214,8 +251,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn switch(&mut self, pci: &'a Pci, cpu: usize, above: &[&'a Pci], root: Option<&'a str>) -> usize {
-        if let Some((_, switch)) = self.switches.iter().find(|(known, _)| std::ptr::eq(*known, pci)) {
+    fn switch(
+        &mut self,
+        pci: &'a Pci,
+        cpu: usize,
+        above: &[&'a Pci],
+        root: Option<&'a str>,
+    ) -> usize {
+        if let Some((_, switch)) = self.switches.iter().find(|(known, _)| std::ptr::eq(*known, pci))
+        {
             return *switch;
         }
         let host = self.host.nodes()[self.numas[cpu]].host;
@@ -232,7 +276,12 @@ impl<'a> Builder<'a> {
         let host = self.host.nodes()[self.numas[cpu]].host;
         let name = root.map_or_else(|| format!("bridge{cpu}"), str::to_owned);
         let bridge = self.host.add(Kind::HostBridge, host, name);
-        self.host.join(bridge, self.numas[cpu], LinkKind::Local, self.processor.bridge(self.generation.pci()));
+        self.host.join(
+            bridge,
+            self.numas[cpu],
+            LinkKind::Local,
+            self.processor.bridge(self.generation.pci()),
+        );
         self.roots.push(((cpu, root), bridge));
         bridge
     }
@@ -241,9 +290,12 @@ impl<'a> Builder<'a> {
     fn slot(&self, pci_device: Option<&Pci>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
         let of = |device: &Pci| {
-            let generation = 1 + rates.iter().position(|rate| Some(*rate) == device.gigatransfers)? as u32;
-            let lanes =
-                device.lanes.and_then(|lanes| u32::try_from(lanes).ok()).filter(|lanes| (1..=32).contains(lanes))?;
+            let generation =
+                1 + rates.iter().position(|rate| Some(*rate) == device.gigatransfers)? as u32;
+            let lanes = device
+                .lanes
+                .and_then(|lanes| u32::try_from(lanes).ok())
+                .filter(|lanes| (1..=32).contains(lanes))?;
             Some(pci(generation, lanes))
         };
         pci_device.and_then(of).unwrap_or_else(|| self.generation.pci())
@@ -251,9 +303,11 @@ impl<'a> Builder<'a> {
 
     fn direct(&mut self, gpus: &[usize]) {
         let rate = self.generation.link();
-        let to_switches: Vec<u32> = (0..gpus.len()).map(|gpu| self.devices.to_switches(gpu)).collect();
+        let to_switches: Vec<u32> =
+            (0..gpus.len()).map(|gpu| self.devices.to_switches(gpu)).collect();
         if to_switches.iter().any(|links| *links > 0) {
-            let switch = self.host.add(Kind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
+            let switch =
+                self.host.add(Kind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
             for (gpu, &links) in gpus.iter().zip(&to_switches).filter(|(_, links)| **links > 0) {
                 self.host.join(*gpu, switch, LinkKind::NvLink(links), f64::from(links) * rate);
             }
@@ -261,7 +315,11 @@ impl<'a> Builder<'a> {
         for (a, b) in (0..gpus.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
             let links = self.devices.straight(a, b).max(self.devices.straight(b, a));
             if links > 0 {
-                let kind = if self.devices.links(a).any(|link| link.xgmi) { LinkKind::Xgmi } else { LinkKind::NvLink };
+                let kind = if self.devices.links(a).any(|link| link.xgmi) {
+                    LinkKind::Xgmi
+                } else {
+                    LinkKind::NvLink
+                };
                 self.host.join(gpus[a], gpus[b], kind(links), f64::from(links) * rate);
             }
         }

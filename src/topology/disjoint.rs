@@ -1,16 +1,17 @@
 //! As many rings as direct links allow, no link used by more rings than it has members.
 //!
-//! A mesh of direct links is used up only by several rings: eight MI300X have seven links each, and seven rings use all of
-//! them. The search follows one ring after the other, tries the link with most left first, and goes back when it is stuck;
-//! first with every ring followed by its reverse, which halves the work where links are many, then without. It counts its
-//! steps and ends with the best it has, so it is exact only where it reaches the bound: no device has more rings than
+//! A mesh of direct links is used up only by several rings: eight MI300X have seven links each, and
+//! seven rings use all of them. The search follows one ring after the other, tries the link with
+//! most left first, and goes back when it is stuck; first with every ring followed by its reverse,
+//! which halves the work where links are many, then without. It counts its steps and ends with the
+//! best it has, so it is exact only where it reaches the bound: no device has more rings than
 //! links.
 
 /// After so many steps the search ends with what it has.
 const PATIENCE: usize = 1 << 18;
 
-/// Rings through all devices, each from device 0 on; `links[a][b]` rings may go from `a` to `b`. None if there is no
-/// ring, as for a single device.
+/// Rings through all devices, each from device 0 on; `links[a][b]` rings may go from `a` to `b`.
+/// None if there is no ring, as for a single device.
 ///
 /// ```
 /// use maypole::topology::disjoint::rings;
@@ -22,17 +23,23 @@ const PATIENCE: usize = 1 << 18;
 /// If `links` is not square.
 pub fn rings(links: &[Vec<u32>]) -> Vec<Vec<usize>> {
     let count = links.len();
-    assert!(links.iter().all(|row| row.len() == count), "one number for each pair of {count} devices");
+    assert!(
+        links.iter().all(|row| row.len() == count),
+        "one number for each pair of {count} devices"
+    );
     if count < 2 {
         return Vec::new();
     }
-    let out =
-        |device: usize| (0..count).filter(|&other| other != device).map(|other| links[device][other]).sum::<u32>();
-    let into =
-        |device: usize| (0..count).filter(|&other| other != device).map(|other| links[other][device]).sum::<u32>();
+    let out = |device: usize| {
+        (0..count).filter(|&other| other != device).map(|other| links[device][other]).sum::<u32>()
+    };
+    let into = |device: usize| {
+        (0..count).filter(|&other| other != device).map(|other| links[other][device]).sum::<u32>()
+    };
     let bound = (0..count).map(|device| out(device).min(into(device))).min().unwrap_or(0) as usize;
     let search = |reverses| {
-        let mut search = Search { left: links.to_vec(), bound, reverses, steps: 0, rings: vec![], best: vec![] };
+        let mut search =
+            Search { left: links.to_vec(), bound, reverses, steps: 0, rings: vec![], best: vec![] };
         search.next_ring();
         search.best
     };
@@ -73,8 +80,9 @@ impl Search {
         if path.len() == self.left.len() {
             return self.left[at][0] > 0 && self.close(path);
         }
-        let mut next: Vec<usize> =
-            (1..self.left.len()).filter(|&to| self.left[at][to] > 0 && !path.contains(&to)).collect();
+        let mut next: Vec<usize> = (1..self.left.len())
+            .filter(|&to| self.left[at][to] > 0 && !path.contains(&to))
+            .collect();
         next.sort_by_key(|&to| std::cmp::Reverse(self.left[at][to]));
         for to in next {
             path.push(to);

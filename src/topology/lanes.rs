@@ -1,11 +1,12 @@
 //! Rings to be used at once, over all ranks of all hosts, each with the way of every hop.
 //!
-//! Within one host there is one ring, the [best](super::rings); or, over direct links, [as many](super::disjoint) as
-//! there are links for. Over several hosts there is one for each rail: it enters every host by a card, goes through all
-//! of the host's ranks along the host's ring, from the rank whose card that is, and leaves. It leaves by the card that it
-//! came by if the last rank reaches that one well, straight or through the GPU beside it; else by the last rank's own,
-//! which isolated rails refuse. Of the first one, two, three ... such rings, as many are taken as move most bytes a second,
-//! equal parts on each, with what they share divided among them.
+//! Within one host there is one ring, the [best](super::rings); or, over direct links, [as
+//! many](super::disjoint) as there are links for. Over several hosts there is one for each rail: it
+//! enters every host by a card, goes through all of the host's ranks along the host's ring, from
+//! the rank whose card that is, and leaves. It leaves by the card that it came by if the last rank
+//! reaches that one well, straight or through the GPU beside it; else by the last rank's own, which
+//! isolated rails refuse. Of the first one, two, three ... such rings, as many are taken as move
+//! most bytes a second, equal parts on each, with what they share divided among them.
 
 use super::rails::{Routes, Unreachable};
 use super::{Class, Path, Topology, disjoint, rings};
@@ -37,12 +38,18 @@ pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     let routes = Routes::new(topology);
     let hosts = by_host(&routes.hosts());
     let mut known = Known::default();
-    let bases: Vec<Vec<Vec<usize>>> = hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
+    let bases: Vec<Vec<Vec<usize>>> =
+        hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
     let lanes: Vec<Lane> = match &bases[..] {
         [] => Vec::new(),
         [alone] => alone.iter().map(|order| within(&routes, order)).collect::<Result<_, _>>()?,
         several => {
-            let rails = several.iter().map(|bases| entries(&routes, &bases[0]).len()).min().unwrap_or(0).max(1);
+            let rails = several
+                .iter()
+                .map(|bases| entries(&routes, &bases[0]).len())
+                .min()
+                .unwrap_or(0)
+                .max(1);
             let lane = |rail: usize| {
                 let base = |bases: &Vec<Vec<usize>>| bases[rail % bases.len()].clone();
                 across(&routes, &several.iter().map(base).collect::<Vec<_>>(), rail)
@@ -53,8 +60,8 @@ pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     Ok(widest(topology, lanes))
 }
 
-/// What `lanes` move together, in GB/s, if each moves as much as any other: as many times what the one moves that shares
-/// its narrowest link with most.
+/// What `lanes` move together, in GB/s, if each moves as much as any other: as many times what the
+/// one moves that shares its narrowest link with most.
 pub fn bandwidth(topology: &Topology, lanes: &[Lane]) -> f64 {
     let mut users = vec![0_u32; topology.links().len()];
     for link in lanes.iter().flat_map(|lane| &lane.hops).flat_map(|path| &path.links) {
@@ -146,13 +153,15 @@ fn within(routes: &Routes<'_>, order: &[usize]) -> Result<Lane, Unreachable> {
 
 /// The ranks of a host by which rings may enter: the first one of each card, by card.
 fn entries(routes: &Routes<'_>, ranks: &[usize]) -> Vec<usize> {
-    let mut cards: Vec<(usize, usize)> = ranks.iter().filter_map(|&rank| Some((routes.card(rank)?.0, rank))).collect();
+    let mut cards: Vec<(usize, usize)> =
+        ranks.iter().filter_map(|&rank| Some((routes.card(rank)?.0, rank))).collect();
     cards.sort_unstable();
     cards.dedup_by_key(|(card, _)| *card);
     cards.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// A way through one host: its ranks from the one entered by, and the cards by which it is entered and left.
+/// A way through one host: its ranks from the one entered by, and the cards by which it is entered
+/// and left.
 struct Passage {
     order: Vec<usize>,
     enter: usize,
@@ -161,7 +170,10 @@ struct Passage {
 
 /// A lane over several hosts.
 fn across(routes: &Routes<'_>, bases: &[Vec<usize>], rail: usize) -> Result<Lane, Unreachable> {
-    let missing = |ranks: &Vec<usize>| Unreachable { from: format!("rank {}", ranks[0]), to: "any network".to_owned() };
+    let missing = |ranks: &Vec<usize>| Unreachable {
+        from: format!("rank {}", ranks[0]),
+        to: "any network".to_owned(),
+    };
     let passages: Vec<Passage> = bases
         .iter()
         .map(|ranks| passage(routes, ranks, rail).ok_or_else(|| missing(ranks)))
@@ -179,8 +191,8 @@ fn across(routes: &Routes<'_>, bases: &[Vec<usize>], rail: usize) -> Result<Lane
     Ok(lane)
 }
 
-/// The way of rail `rail` through the host whose ring is `ranks`: around it from the rank of that card, this way or the
-/// other, whichever leaves better.
+/// The way of rail `rail` through the host whose ring is `ranks`: around it from the rank of that
+/// card, this way or the other, whichever leaves better.
 fn passage(routes: &Routes<'_>, ranks: &[usize], rail: usize) -> Option<Passage> {
     let entries = entries(routes, ranks);
     let first = *entries.get(rail % entries.len().max(1))?;
@@ -196,8 +208,8 @@ fn passage(routes: &Routes<'_>, ranks: &[usize], rail: usize) -> Option<Passage>
     let order = if straight(&back) > straight(&forth) { back } else { forth };
     let last = order[order.len() - 1];
     let own = routes.card(last)?.0;
-    let same =
-        routes.out(last, enter).is_some_and(|path| path.class >= Class::Pxb) || routes.cables(own, enter).is_err();
+    let same = routes.out(last, enter).is_some_and(|path| path.class >= Class::Pxb)
+        || routes.cables(own, enter).is_err();
     Some(Passage { order, enter, leave: if same { enter } else { own } })
 }
 
@@ -215,7 +227,10 @@ mod tests {
             assert!(sorted.into_iter().eq(0..cluster.devices().len()), "{name}");
             let devices = cluster.devices();
             for ((from, to), path) in rings::hops(&lane.order).zip(&lane.hops) {
-                let ends = (cluster.links()[path.links[0]].from, cluster.links()[path.links[path.links.len() - 1]].to);
+                let ends = (
+                    cluster.links()[path.links[0]].from,
+                    cluster.links()[path.links[path.links.len() - 1]].to,
+                );
                 assert_eq!(ends, (devices[from], devices[to]), "{name}");
             }
         }
@@ -225,7 +240,11 @@ mod tests {
     fn check(name: &str, fabric: Fabric, count: usize, expected: f64) {
         let (cluster, lanes) = found(name, fabric);
         let moved = bandwidth(&cluster, &lanes);
-        assert!((moved / expected - 1.0).abs() < 1e-9, "{name}: {moved} GB/s on {} lanes", lanes.len());
+        assert!(
+            (moved / expected - 1.0).abs() < 1e-9,
+            "{name}: {moved} GB/s on {} lanes",
+            lanes.len()
+        );
         assert_eq!(lanes.len(), count, "{name}");
     }
 
@@ -241,7 +260,8 @@ mod tests {
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             check("2xdgx-a100", fabric, 8, 192.0);
             check("4xhgx-b200", fabric, 8, 384.0);
-            // The last hop inside goes through the GPU beside the card, and so over NVLink once more.
+            // The last hop inside goes through the GPU beside the card, and so over NVLink once
+            // more.
             check("4xdgx-h100", fabric, 8, 18.0 * 20.6);
         }
         check("3xpcie-phb", Fabric::Flat, 1, 12.5);

@@ -1,8 +1,9 @@
 //! How much crosses which link, and when: one walk over schedules.
 //!
-//! Consecutive sends to one rank are one message. Messages are sorted into *rounds*: a message is in the round after the
-//! last one that it waits for, in conflict order. Counted are, round by round, the bytes that cross each link, and along
-//! the longest chain of messages that wait for one another the seconds that they are under way.
+//! Consecutive sends to one rank are one message. Messages are sorted into *rounds*: a message is
+//! in the round after the last one that it waits for, in conflict order. Counted are, round by
+//! round, the bytes that cross each link, and along the longest chain of messages that wait for one
+//! another the seconds that they are under way.
 
 use super::protocol::{MOST, Protocol};
 use super::{Path, Topology};
@@ -10,8 +11,8 @@ use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 use crate::walk::{Meaning, Stuck, walk};
 use std::collections::HashMap;
 
-/// The part of the whole that crosses each link in a round, and for each protocol the longest time that one of its
-/// messages is under way.
+/// The part of the whole that crosses each link in a round, and for each protocol the longest time
+/// that one of its messages is under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     pub(super) crossing: Vec<f64>,
@@ -23,7 +24,8 @@ pub(super) struct Round {
 pub(super) enum Pace {
     /// At once: best where each has a link of its own.
     AtOnce,
-    /// One a round, in the order of its list: best where all share one, and the first to be served goes on meanwhile.
+    /// One a round, in the order of its list: best where all share one, and the first to be served
+    /// goes on meanwhile.
     InTurn,
 }
 
@@ -48,8 +50,8 @@ impl<'a> Load<'a> {
         Self { rounds: Vec::new(), latency: [0.0; MOST], topology, protocols, pace }
     }
 
-    /// Adds what `schedules` move, all at the same time as what was added before, if chunks are equal parts of `share` of
-    /// the whole and `path` says what lies between two places.
+    /// Adds what `schedules` move, all at the same time as what was added before, if chunks are
+    /// equal parts of `share` of the whole and `path` says what lies between two places.
     pub(super) fn add<E: From<Stuck>>(
         &mut self,
         schedules: &[Schedule],
@@ -69,7 +71,10 @@ impl<'a> Load<'a> {
             hops: HashMap::new(),
             sent: vec![0; world * world],
             last: vec![None; world],
-            spans: schedules.iter().map(|s| vec![Spans::default(); 2 * chunks + s.scratch]).collect(),
+            spans: schedules
+                .iter()
+                .map(|s| vec![Spans::default(); 2 * chunks + s.scratch])
+                .collect(),
         };
         let walked = walk(schedules, Placement::Apart, &mut pass);
         pass.failed.map_or(Ok(()), Err)?;
@@ -116,7 +121,8 @@ struct Pass<'a, 'b, P, E> {
     path: P,
     failed: Option<E>,
     hops: HashMap<(usize, usize), Hop>,
-    /// By link between two places: the round of the last message, which the next one does not overtake.
+    /// By link between two places: the round of the last message, which the next one does not
+    /// overtake.
     sent: Vec<usize>,
     /// By place: when its last message left.
     last: Vec<Option<Moment>>,
@@ -163,7 +169,8 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Pass<'_, '_, P, E> {
         let (path, failed, protocols) = (&mut self.path, &mut self.failed, self.load.protocols);
         self.hops.entry((from, to)).or_insert_with(|| match path(from, to) {
             Ok(path) => {
-                let latency = |nth: usize| protocols.get(nth).map_or(0.0, |protocol| protocol.latency(&path));
+                let latency =
+                    |nth: usize| protocols.get(nth).map_or(0.0, |protocol| protocol.latency(&path));
                 Hop { latency: std::array::from_fn(latency), links: path.links }
             }
             Err(error) => {
@@ -200,7 +207,15 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for Pass<'_, '_, P, E
         (moment, from)
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, from: usize, (left, sent): Self::Message, _: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        from: usize,
+        (left, sent): Self::Message,
+        _: bool,
+    ) {
         let chunk = self.chunk;
         self.hop(from, rank);
         let hop = &self.hops[&(from, rank)];

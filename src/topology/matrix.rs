@@ -18,9 +18,10 @@
 //! assert_eq!(matrix.cpu_affinity[1].as_deref(), Some("16-31"));
 //! ```
 //!
-//! What terminals, editors and issue trackers do to it is undone: codes for underlining, tabs turned into blanks, labels
-//! and cells grown together, lines wrapped at the window's edge, a prefix before every line. What is still not
-//! understood is an error with its place; what was mended by the report's own symmetry is in [`notes`](Matrix::notes).
+//! What terminals, editors and issue trackers do to it is undone: codes for underlining, tabs
+//! turned into blanks, labels and cells grown together, lines wrapped at the window's edge, a
+//! prefix before every line. What is still not understood is an error with its place; what was
+//! mended by the report's own symmetry is in [`notes`](Matrix::notes).
 
 mod affinity;
 mod cells;
@@ -31,7 +32,8 @@ use super::answers::{Answers, Nearest, direct_links};
 use super::printed::Printed;
 use super::text::{ReadError, lines};
 
-/// What the report says. Devices keep the order of its columns: GPUs first, network cards after them.
+/// What the report says. Devices keep the order of its columns: GPUs first, network cards after
+/// them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Matrix {
@@ -39,7 +41,8 @@ pub struct Matrix {
     pub gpus: Vec<String>,
     /// The labels of the network cards: `NIC0`, `mlx5_0` ...
     pub nics: Vec<String>,
-    /// `links[i][j]`, over GPUs and then network cards. `None` only between two cards whose rows are missing.
+    /// `links[i][j]`, over GPUs and then network cards. `None` only between two cards whose rows
+    /// are missing.
     pub links: Vec<Vec<Option<Printed>>>,
     /// The CPUs near each GPU, as printed: `0-15,32-47`.
     pub cpu_affinity: Vec<Option<String>>,
@@ -79,7 +82,9 @@ impl Matrix {
 
     /// The classes between GPUs, and from each GPU to the network cards.
     fn of_gpus(&self) -> impl Iterator<Item = (Vec<Printed>, Vec<Printed>)> {
-        let known = |cells: &[Option<Printed>]| cells.iter().map(|class| class.unwrap_or(Printed::Sys)).collect();
+        let known = |cells: &[Option<Printed>]| {
+            cells.iter().map(|class| class.unwrap_or(Printed::Sys)).collect()
+        };
         let gpus = self.gpus.len();
         self.links[..gpus].iter().map(move |row| (known(&row[..gpus]), known(&row[gpus..])))
     }

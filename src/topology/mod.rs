@@ -1,8 +1,10 @@
-//! What lies between the ranks: devices, the links that join them, and what follows from their bandwidths.
+//! What lies between the ranks: devices, the links that join them, and what follows from their
+//! bandwidths.
 //!
-//! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them (switches, host bridges,
-//! NUMA nodes) and of directed links with a bandwidth. It is data: it may be read from a machine, from what a tool
-//! printed about one, or be made up. A path is as wide as its narrowest link, and its [`Class`] is that of its worst hop.
+//! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them
+//! (switches, host bridges, NUMA nodes) and of directed links with a bandwidth. It is data: it may
+//! be read from a machine, from what a tool printed about one, or be made up. A path is as wide as
+//! its narrowest link, and its [`Class`] is that of its worst hop.
 //!
 //! | module | what it is |
 //! |---|---|

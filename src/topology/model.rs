@@ -1,4 +1,5 @@
-//! The graph: devices, what stands between them, and directed links; built by hand, asked for paths.
+//! The graph: devices, what stands between them, and directed links; built by hand, asked for
+//! paths.
 
 use super::Class;
 use std::cmp::Reverse;
@@ -56,7 +57,8 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// What a path pays to cross it: more for one that is farther than for any number of nearer ones.
+    /// What a path pays to cross it: more for one that is farther than for any number of nearer
+    /// ones.
     const fn price(self) -> u64 {
         match self {
             Self::NvLink(_) | Self::Xgmi(_) => 1,
@@ -104,7 +106,8 @@ pub struct Path {
     pub bandwidth: f64,
 }
 
-/// Devices and the links that join them. Nodes and links are named by their numbers, in the order of adding.
+/// Devices and the links that join them. Nodes and links are named by their numbers, in the order
+/// of adding.
 ///
 /// ```
 /// use maypole::topology::{Class, Kind, LinkKind, Topology};
@@ -159,7 +162,8 @@ impl Topology {
         self.arc(other, one, kind, bandwidth);
     }
 
-    /// Adds all of `other`, its hosts numbered from the first free number; what its nodes' numbers have grown by.
+    /// Adds all of `other`, its hosts numbered from the first free number; what its nodes' numbers
+    /// have grown by.
     pub fn append(&mut self, other: &Self) -> usize {
         let (grown, hosts) = (self.nodes.len(), self.hosts());
         for node in &other.nodes {
@@ -221,9 +225,11 @@ impl Topology {
         }
     }
 
-    /// The path that crosses as few far links as can be, then as few links; `None` if there is none.
+    /// The path that crosses as few far links as can be, then as few links; `None` if there is
+    /// none.
     ///
-    /// Nothing passes through a GPU or a core, and through a network card only what comes from its network or goes there.
+    /// Nothing passes through a GPU or a core, and through a network card only what comes from its
+    /// network or goes there.
     ///
     /// # Panics
     /// If there is no such node.
@@ -256,7 +262,8 @@ impl Topology {
             for &link in &self.leaving[node] {
                 let Link { to, kind, .. } = self.links[link];
                 let cost = cost + kind.price();
-                if cost < costs[to] && self.may_turn(node, arrived, kind) && may(&self.links[link]) {
+                if cost < costs[to] && self.may_turn(node, arrived, kind) && may(&self.links[link])
+                {
                     costs[to] = cost;
                     paths.reached[to] = Some(link);
                     open.push(Reverse((cost, to)));
@@ -271,10 +278,12 @@ impl Topology {
         !matches!(self.nodes[node].kind, Kind::Gpu | Kind::Core)
     }
 
-    /// A network card passes on between its network and its host, never between two links of either.
+    /// A network card passes on between its network and its host, never between two links of
+    /// either.
     fn may_turn(&self, node: usize, arrived: Option<LinkKind>, leaves: LinkKind) -> bool {
         let network = |kind| matches!(kind, LinkKind::Network);
-        self.nodes[node].kind != Kind::Nic || arrived.is_none_or(|arrived| network(arrived) != network(leaves))
+        self.nodes[node].kind != Kind::Nic
+            || arrived.is_none_or(|arrived| network(arrived) != network(leaves))
     }
 
     /// The path over `links`, which follow one another.
@@ -284,7 +293,8 @@ impl Topology {
     pub fn along(&self, links: Vec<usize>) -> Path {
         let follows = |pair: &[usize]| self.links[pair[0]].to == self.links[pair[1]].from;
         assert!(links.windows(2).all(follows), "the links of a path follow one another");
-        let bandwidth = links.iter().map(|&link| self.links[link].bandwidth).fold(f64::INFINITY, f64::min);
+        let bandwidth =
+            links.iter().map(|&link| self.links[link].bandwidth).fold(f64::INFINITY, f64::min);
         Path { class: self.worst(&links), bandwidth, links }
     }
 
@@ -346,7 +356,8 @@ impl Paths<'_> {
 mod tests {
     use super::*;
 
-    /// Two sockets, each with two host bridges; below the first of each two switches, one below the other.
+    /// Two sockets, each with two host bridges; below the first of each two switches, one below the
+    /// other.
     fn host() -> (Topology, Vec<usize>) {
         let mut host = Topology::new();
         let numa = [0, 1].map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}")));

@@ -1,10 +1,11 @@
 //! A host made up from what is known of each pair of its devices.
 //!
-//! `nvidia-smi topo -m` says how far apart two devices are, not what stands between them. The least that explains it is
-//! built: devices that are PIX of one another hang on one switch, those and PXB on one above, PHB on one host bridge,
-//! NODE on one NUMA node. Where pairs contradict each other, the nearer class is believed: PIX with the same third device
-//! is PIX. What lies on the PCI side of an NVLink is not said, and so every such card gets a bridge of its own unless
-//! other pairs of it, or its NUMA node, tell.
+//! `nvidia-smi topo -m` says how far apart two devices are, not what stands between them. The least
+//! that explains it is built: devices that are PIX of one another hang on one switch, those and PXB
+//! on one above, PHB on one host bridge, NODE on one NUMA node. Where pairs contradict each other,
+//! the nearer class is believed: PIX with the same third device is PIX. What lies on the PCI side
+//! of an NVLink is not said, and so every such card gets a bridge of its own unless other pairs of
+//! it, or its NUMA node, tell.
 
 use super::bandwidth::Rates;
 use super::{Class, Kind, LinkKind, Topology};
@@ -23,7 +24,8 @@ pub struct Device {
 /// No GPU has more NVLinks: with more to all others together, they go to a switch.
 const MOST_LINKS: u32 = 18;
 
-/// The host whose devices are `devices`, in their order and so with their numbers, `classes[a][b]` apart.
+/// The host whose devices are `devices`, in their order and so with their numbers, `classes[a][b]`
+/// apart.
 ///
 /// ```
 /// use maypole::topology::bandwidth::{Generation, Processor, Rates};
@@ -41,14 +43,16 @@ const MOST_LINKS: u32 = 18;
 /// # Panics
 /// If there is not one class for each pair of devices.
 pub fn host(devices: &[Device], classes: &[Vec<Class>], rates: &Rates) -> Topology {
-    let square = classes.len() == devices.len() && classes.iter().all(|row| row.len() == devices.len());
+    let square =
+        classes.len() == devices.len() && classes.iter().all(|row| row.len() == devices.len());
     assert!(square, "one class for each pair of {} devices", devices.len());
     let mut host = Topology::new();
     for device in devices {
         host.add(device.kind, Some(0), device.name.clone());
     }
     direct(&mut host, classes, rates);
-    let same_numa = |a: usize, b: usize| devices[a].numa.is_some() && devices[a].numa == devices[b].numa;
+    let same_numa =
+        |a: usize, b: usize| devices[a].numa.is_some() && devices[a].numa == devices[b].numa;
     let within = |class| move |a: usize, b: usize| is_pci(classes[a][b]) && classes[a][b] >= class;
     let all: Vec<usize> = (0..devices.len()).collect();
     let mut sockets = Vec::new();
@@ -64,7 +68,9 @@ pub fn host(devices: &[Device], classes: &[Vec<Class>], rates: &Rates) -> Topolo
         }
     }
     for (nth, &numa) in sockets.iter().enumerate() {
-        sockets[..nth].iter().for_each(|&other| host.join(numa, other, LinkKind::Sockets, rates.sockets));
+        sockets[..nth]
+            .iter()
+            .for_each(|&other| host.join(numa, other, LinkKind::Sockets, rates.sockets));
     }
     host
 }
@@ -73,8 +79,8 @@ const fn is_pci(class: Class) -> bool {
     matches!(class, Class::Pix | Class::Pxb | Class::Phb | Class::Node | Class::Sys)
 }
 
-/// Groups of devices that are PIX of one another, PXB between groups, below one root port. Between two groups there are
-/// two switches at least; a device with none beside it needs no switch at all.
+/// Groups of devices that are PIX of one another, PXB between groups, below one root port. Between
+/// two groups there are two switches at least; a device with none beside it needs no switch at all.
 fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &Rates) {
     let several = groups.len() > 1;
     let mut above = bridge;
@@ -89,14 +95,21 @@ fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &Rates
             host.join(parent, above, LinkKind::Pci, if several { rates.pci } else { rates.bridge });
         }
         for &device in group {
-            host.join(device, parent, LinkKind::Pci, if parent == bridge { rates.bridge } else { rates.pci });
+            host.join(
+                device,
+                parent,
+                LinkKind::Pci,
+                if parent == bridge { rates.bridge } else { rates.pci },
+            );
         }
     }
 }
 
-/// NVLinks and XGMI links: from pair to pair, or, where a GPU would need more than there are, to a switch.
+/// NVLinks and XGMI links: from pair to pair, or, where a GPU would need more than there are, to a
+/// switch.
 fn direct(host: &mut Topology, classes: &[Vec<Class>], rates: &Rates) {
-    let nvlinks = |row: &Vec<Class>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
+    let nvlinks =
+        |row: &Vec<Class>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
     let switched = classes.iter().any(|row| nvlinks(row).iter().sum::<u32>() > MOST_LINKS);
     let switch = switched.then(|| host.nodes().len()).inspect(|_| {
         host.add(Kind::GpuSwitch, Some(0), "NVSwitch");
@@ -110,7 +123,9 @@ fn direct(host: &mut Topology, classes: &[Vec<Class>], rates: &Rates) {
                 Class::NvLink(links) if switch.is_none() => {
                     host.join(a, b, LinkKind::NvLink(links), f64::from(links) * rates.link);
                 }
-                Class::Xgmi(links) => host.join(a, b, LinkKind::Xgmi(links), f64::from(links) * rates.link),
+                Class::Xgmi(links) => {
+                    host.join(a, b, LinkKind::Xgmi(links), f64::from(links) * rates.link)
+                }
                 _ => {}
             }
         }
@@ -179,6 +194,9 @@ mod tests {
         let (_, four) = built("X NV6 NV6 NV6\nNV6 X NV6 NV6\nNV6 NV6 X NV6\nNV6 NV6 NV6 X");
         assert_eq!((four.of(Kind::GpuSwitch).len(), four.path(0, 3).unwrap().links.len()), (0, 1));
         let (_, three) = built("X NV12 NV12\nNV12 X NV12\nNV12 NV12 X");
-        assert_eq!((three.of(Kind::GpuSwitch).len(), three.path(0, 2).unwrap().links.len()), (1, 2));
+        assert_eq!(
+            (three.of(Kind::GpuSwitch).len(), three.path(0, 2).unwrap().links.len()),
+            (1, 2)
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! A machine and its rings, as SVG.
 //!
-//! Above, what is plugged into what, from the NUMA nodes down to GPUs and network cards, with GB/s at every link. Below
-//! them the links that GPUs have among themselves. Underneath, every ring that is used at once, each hop drawn in the
-//! manner of what it crosses.
+//! Above, what is plugged into what, from the NUMA nodes down to GPUs and network cards, with GB/s
+//! at every link. Below them the links that GPUs have among themselves. Underneath, every ring that
+//! is used at once, each hop drawn in the manner of what it crosses.
 
 mod layout;
 mod rings;
@@ -25,7 +25,13 @@ use std::fmt::Write as _;
 pub fn svg(topology: &Topology, title: &str) -> String {
     let layout = Layout::new(topology);
     let (rings, height) = rings::draw(topology, layout.height, layout.width);
-    let body = [heading(title, &layout), hosts(&layout), wires(topology, &layout), boxes(topology, &layout), rings];
+    let body = [
+        heading(title, &layout),
+        hosts(&layout),
+        wires(topology, &layout),
+        boxes(topology, &layout),
+        rings,
+    ];
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
          height=\"{height:.0}\" font-family=\"'DejaVu Sans', Verdana, sans-serif\" font-size=\"12\">\n\
@@ -80,12 +86,16 @@ fn wires(topology: &Topology, layout: &Layout) -> String {
     let joins = |link: &Link, a: usize, b: usize| link.from == a && link.to == b;
     for (at, link) in topology.links().iter().enumerate() {
         let back = topology.links()[..at].iter().any(|other| joins(other, link.to, link.from));
-        let (Some(from), Some(to)) = (layout.places[link.from], layout.places[link.to]) else { continue };
+        let (Some(from), Some(to)) = (layout.places[link.from], layout.places[link.to]) else {
+            continue;
+        };
         if back {
             continue;
         }
         text += &match link.kind {
-            LinkKind::NvLink(count) | LinkKind::Xgmi(count) if from.y == to.y => arc(from, to, link, count),
+            LinkKind::NvLink(count) | LinkKind::Xgmi(count) if from.y == to.y => {
+                arc(from, to, link, count)
+            }
             _ => wire(from, to, link),
         };
     }

@@ -2,31 +2,34 @@
 //!
 //! # The model
 //!
-//! Ranks go in step. In a *round* travel the messages that wait for equally many others; a round ends when its busiest
-//! link has carried all that crosses it, whoever it is for. With `B` bytes, `D` seconds along the longest chain of
-//! messages that wait for one another, and `c` seconds a byte on the busiest link of each round,
+//! Ranks go in step. In a *round* travel the messages that wait for equally many others; a round
+//! ends when its busiest link has carried all that crosses it, whoever it is for. With `B` bytes,
+//! `D` seconds along the longest chain of messages that wait for one another, and `c` seconds a
+//! byte on the busiest link of each round,
 //!
 //! ```text
 //! time = base + D + sum of c B
 //! ```
 //!
-//! which is the formula of the literature for each algorithm alone on a network that shares nothing. What a rank could
-//! send to several others in one round it sends at once or in turn, one a round: whichever is faster. In `W` windows the
-//! first takes that with `B/W`, and each of the others follows the one before it
+//! which is the formula of the literature for each algorithm alone on a network that shares
+//! nothing. What a rank could send to several others in one round it sends at once or in turn, one
+//! a round: whichever is faster. In `W` windows the first takes that with `B/W`, and each of the
+//! others follows the one before it
 //!
 //! ```text
 //! max(C B/W, the longest round of a window by itself)
 //! ```
 //!
-//! later, `C` being the seconds a byte of the link that is busiest over all rounds: the *bottleneck*. No link is ever asked
-//! for more than it carries, so `C B` is a lower bound for any order of messages; that ranks go in step makes the sum
-//! an upper one where rounds are uneven.
+//! later, `C` being the seconds a byte of the link that is busiest over all rounds: the
+//! *bottleneck*. No link is ever asked for more than it carries, so `C B` is a lower bound for any
+//! order of messages; that ranks go in step makes the sum an upper one where rounds are uneven.
 //!
 //! # What it assumes
 //!
-//! Combining is as fast as the links; nothing is lost to other traffic; switches carry whatever their links bring; a
-//! path is as the topology says, and does not change. Latencies and what a protocol costs are [those](super::protocol) of
-//! a library with every protocol, the best of which is taken.
+//! Combining is as fast as the links; nothing is lost to other traffic; switches carry whatever
+//! their links bring; a path is as the topology says, and does not change. Latencies and what a
+//! protocol costs are [those](super::protocol) of a library with every protocol, the best of which
+//! is taken.
 
 use super::build::Shape;
 use super::lanes::{Lane, lanes};
@@ -52,8 +55,9 @@ pub struct Prediction {
     pub protocol: &'static str,
 }
 
-/// What algorithm bandwidth is multiplied with, so that the product can be compared with what a link carries: the part
-/// of the whole that each rank must send or receive. These are the factors of nccl-tests.
+/// What algorithm bandwidth is multiplied with, so that the product can be compared with what a
+/// link carries: the part of the whole that each rank must send or receive. These are the factors
+/// of nccl-tests.
 ///
 /// # Panics
 /// If the world is empty.
@@ -92,7 +96,8 @@ pub struct Demand {
     rounds: [Vec<Busy>; 2],
 }
 
-/// The busiest link of a round, in seconds a byte of the whole, and the longest time one of its messages is under way.
+/// The busiest link of a round, in seconds a byte of the whole, and the longest time one of its
+/// messages is under way.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
     seconds: f64,
@@ -134,14 +139,16 @@ impl<'a> Laboratory<'a> {
         &self.lanes
     }
 
-    /// Everything worth asking about: every algorithm that has an answer, and on several hosts the hierarchical ones with
-    /// chains, trees and direct exchanges within.
+    /// Everything worth asking about: every algorithm that has an answer, and on several hosts the
+    /// hierarchical ones with chains, trees and direct exchanges within.
     pub fn shapes(&self, collective: Collective) -> Vec<Shape> {
-        let flat = Algorithm::ALL.into_iter().filter(|one| one.supports(collective)).map(Shape::Flat);
+        let flat =
+            Algorithm::ALL.into_iter().filter(|one| one.supports(collective)).map(Shape::Flat);
         let several = self.hosts.iter().any(|host| *host != self.hosts[0]);
         let across = Algorithm::ALL.into_iter().filter(|one| several && one.supports(collective));
         let locals = [Algorithm::Ring, Algorithm::Linear, Algorithm::Binomial];
-        let levels = across.flat_map(|across| locals.map(|local| Shape::Levels(Levels { local, across })));
+        let levels =
+            across.flat_map(|across| locals.map(|local| Shape::Levels(Levels { local, across })));
         let answers = |shape: &Shape| {
             let Shape::Levels(_) = shape else { return true };
             shape.at(collective, &self.by_place(), 0).is_some()
@@ -151,11 +158,13 @@ impl<'a> Laboratory<'a> {
 
     /// The host of each place of the first lane.
     fn by_place(&self) -> Vec<usize> {
-        self.lanes.first().map_or(Vec::new(), |lane| lane.order.iter().map(|&rank| self.hosts[rank]).collect())
+        self.lanes
+            .first()
+            .map_or(Vec::new(), |lane| lane.order.iter().map(|&rank| self.hosts[rank]).collect())
     }
 
-    /// What `collective` in `shape` asks of the topology; `None` if the shape has no answer. Takes longest: some hundred
-    /// nanoseconds a message and link.
+    /// What `collective` in `shape` asks of the topology; `None` if the shape has no answer. Takes
+    /// longest: some hundred nanoseconds a message and link.
     ///
     /// ```
     /// use maypole::topology::cluster::{Fabric, named};
@@ -175,9 +184,14 @@ impl<'a> Laboratory<'a> {
     ///
     /// # Panics
     /// If the collective's root is no rank.
-    pub fn demand(&self, collective: Collective, shape: Shape) -> Result<Option<Demand>, Impossible> {
+    pub fn demand(
+        &self,
+        collective: Collective,
+        shape: Shape,
+    ) -> Result<Option<Demand>, Impossible> {
         let used = shape.lanes(collective, &self.lanes);
-        let Some(first) = used.first().and_then(|lane| self.schedules(collective, lane, shape)) else {
+        let Some(first) = used.first().and_then(|lane| self.schedules(collective, lane, shape))
+        else {
             return Ok(None);
         };
         let mut demand = Demand {
@@ -205,8 +219,14 @@ impl<'a> Laboratory<'a> {
     }
 
     /// What is done at each place of a lane.
-    fn schedules(&self, collective: Collective, lane: &Lane, shape: Shape) -> Option<Vec<Schedule>> {
-        let place = |rank| lane.order.iter().position(|&other| other == rank).expect("a root is a rank");
+    fn schedules(
+        &self,
+        collective: Collective,
+        lane: &Lane,
+        shape: Shape,
+    ) -> Option<Vec<Schedule>> {
+        let place =
+            |rank| lane.order.iter().position(|&other| other == rank).expect("a root is a rank");
         let there = collective.root().map_or(collective, |root| collective.with_root(place(root)));
         let hosts: Vec<usize> = lane.order.iter().map(|&rank| self.hosts[rank]).collect();
         (0..hosts.len()).map(|place| shape.at(there, &hosts, place)).collect()
@@ -238,7 +258,8 @@ impl<'a> Laboratory<'a> {
     }
 
     fn busy(&self, round: &Round) -> Busy {
-        let seconds = round.crossing.iter().enumerate().map(|(link, crossing)| crossing * self.cost(link));
+        let seconds =
+            round.crossing.iter().enumerate().map(|(link, crossing)| crossing * self.cost(link));
         Busy { seconds: seconds.fold(0.0, f64::max), latency: round.latency }
     }
 
@@ -256,11 +277,13 @@ impl<'a> Laboratory<'a> {
 }
 
 impl Demand {
-    /// How long `bytes` take, in the windows and by the protocol that are fastest; of equals the fewest, and the first.
+    /// How long `bytes` take, in the windows and by the protocol that are fastest; of equals the
+    /// fewest, and the first.
     ///
     /// `bytes` is the whole: of the vector, or of all blocks together.
     pub fn predict(&self, bytes: f64) -> Prediction {
-        let windows = std::iter::successors(Some(1), |windows| Some(windows * 2)).take_while(|&w| w <= MOST_WINDOWS);
+        let windows = std::iter::successors(Some(1), |windows| Some(windows * 2))
+            .take_while(|&w| w <= MOST_WINDOWS);
         fastest(windows.map(|windows| self.predict_in(windows, bytes)))
     }
 

@@ -3,7 +3,8 @@
 use super::Class;
 use std::fmt;
 
-/// A cell as `nvidia-smi topo -m`, `rocm-smi --showtopo` and the like print it: a [`Class`], in the word of the tool.
+/// A cell as `nvidia-smi topo -m`, `rocm-smi --showtopo` and the like print it: a [`Class`], in the
+/// word of the tool.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Printed {
@@ -13,7 +14,8 @@ pub enum Printed {
     NvLink(u32),
     /// `XGMI`: AMD's links between GPUs; how many, where the source counts them.
     Xgmi(Option<u32>),
-    /// `PSB`: one PCIe switch, on the board that both share. Drivers before 384 print it for cards with two GPUs.
+    /// `PSB`: one PCIe switch, on the board that both share. Drivers before 384 print it for cards
+    /// with two GPUs.
     Psb,
     /// `PIX`: at most one PCIe bridge.
     Pix,
@@ -44,7 +46,8 @@ impl Printed {
         ("SOC", Printed::Soc),
     ];
 
-    /// What it means. Where the tool does not say, the worst that it can be: who plans with it must not hope.
+    /// What it means. Where the tool does not say, the worst that it can be: who plans with it must
+    /// not hope.
     ///
     /// ```
     /// use maypole::topology::{Class, printed::Printed};
@@ -66,7 +69,8 @@ impl Printed {
         }
     }
 
-    /// Links between the two that no other device shares, where they are counted: NVLinks or XGMI links.
+    /// Links between the two that no other device shares, where they are counted: NVLinks or XGMI
+    /// links.
     pub const fn direct_links(self) -> u32 {
         match self {
             Printed::NvLink(links) | Printed::Xgmi(Some(links)) => links,

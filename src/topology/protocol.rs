@@ -1,8 +1,9 @@
 //! What a message costs besides its bytes, for each way in which libraries move them.
 //!
-//! On GPUs these are NCCL's three protocols with the figures of its tuner (`src/graph/tuning.cc`, version 2.30, rows of
-//! the ring): a flag with every 4 bytes, with every 120 bytes, or none, and fences instead. On CPUs it is a flag in shared
-//! memory (0.13 us a hop on the machine that this library was measured on) and a TCP connection between hosts.
+//! On GPUs these are NCCL's three protocols with the figures of its tuner (`src/graph/tuning.cc`,
+//! version 2.30, rows of the ring): a flag with every 4 bytes, with every 120 bytes, or none, and
+//! fences instead. On CPUs it is a flag in shared memory (0.13 us a hop on the machine that this
+//! library was measured on) and a TCP connection between hosts.
 
 use super::{Class, Kind, Path, Topology};
 
@@ -27,13 +28,40 @@ pub struct Protocol {
 pub const MOST: usize = 3;
 
 const GPU: [Protocol; MOST] = [
-    Protocol { name: "LL", base: 6.6e-6, direct: 0.6e-6, host: 1.0e-6, network: 2.7e-6, share: 0.5 },
-    Protocol { name: "LL128", base: 14.0e-6, direct: 1.9e-6, host: 2.5e-6, network: 4.0e-6, share: 0.92 },
-    Protocol { name: "Simple", base: 8.4e-6, direct: 3.4e-6, host: 5.7e-6, network: 14.0e-6, share: 1.0 },
+    Protocol {
+        name: "LL",
+        base: 6.6e-6,
+        direct: 0.6e-6,
+        host: 1.0e-6,
+        network: 2.7e-6,
+        share: 0.5,
+    },
+    Protocol {
+        name: "LL128",
+        base: 14.0e-6,
+        direct: 1.9e-6,
+        host: 2.5e-6,
+        network: 4.0e-6,
+        share: 0.92,
+    },
+    Protocol {
+        name: "Simple",
+        base: 8.4e-6,
+        direct: 3.4e-6,
+        host: 5.7e-6,
+        network: 14.0e-6,
+        share: 1.0,
+    },
 ];
 
-const CPU: [Protocol; 1] =
-    [Protocol { name: "flags", base: 0.0, direct: 0.13e-6, host: 0.13e-6, network: 20e-6, share: 1.0 }];
+const CPU: [Protocol; 1] = [Protocol {
+    name: "flags",
+    base: 0.0,
+    direct: 0.13e-6,
+    host: 0.13e-6,
+    network: 20e-6,
+    share: 1.0,
+}];
 
 /// Those that the ranks of `topology` have.
 pub fn protocols(topology: &Topology) -> &'static [Protocol] {

@@ -1,10 +1,12 @@
 //! Which network card a rank uses, and the way from any rank to any other.
 //!
-//! Every rank has a card: the nearest, and of several as near the one that the fewest ranks before it have. The n-th cards
-//! of all hosts are a *rail*. What leaves through a card arrives at a card that cables join it to, whatever is between
-//! the hosts' insides; over isolated rails that is only a card of the same rail.
+//! Every rank has a card: the nearest, and of several as near the one that the fewest ranks before
+//! it have. The n-th cards of all hosts are a *rail*. What leaves through a card arrives at a card
+//! that cables join it to, whatever is between the hosts' insides; over isolated rails that is only
+//! a card of the same rail.
 //!
-//! A card far from a rank but near to a GPU that the rank has direct links to is reached through that GPU: NCCL's PXN.
+//! A card far from a rank but near to a GPU that the rank has direct links to is reached through
+//! that GPU: NCCL's PXN.
 
 use super::model::Paths;
 use super::{Class, Kind, Link, LinkKind, Path, Topology};
@@ -50,11 +52,17 @@ impl<'a> Routes<'a> {
     pub fn new(topology: &'a Topology) -> Self {
         let within = |node| topology.paths_over(node, |link| !is_cable(link));
         let cables = |node| topology.paths_over(node, is_cable);
-        let ranks: Vec<_> = topology.devices().into_iter().map(|device| (device, within(device))).collect();
+        let ranks: Vec<_> =
+            topology.devices().into_iter().map(|device| (device, within(device))).collect();
         let host = |node: usize| topology.nodes()[node].host.unwrap_or(0);
         let wired = |node| topology.links().iter().any(|link| link.from == node && is_cable(link));
-        let card =
-            |node| Card { node, host: host(node), wired: wired(node), within: within(node), cables: cables(node) };
+        let card = |node| Card {
+            node,
+            host: host(node),
+            wired: wired(node),
+            within: within(node),
+            cables: cables(node),
+        };
         let cards = topology.of(Kind::Nic).into_iter().map(card).collect();
         let mut routes = Self { topology, ranks, cards, own: Vec::new() };
         let mut users = vec![0; routes.cards.len()];
@@ -81,11 +89,13 @@ impl<'a> Routes<'a> {
         self.topology.nodes()[self.ranks[rank].0].host.unwrap_or(0)
     }
 
-    /// The numbers of the cards that no other of the rank's host is nearer than, among those that have a cable if any has.
+    /// The numbers of the cards that no other of the rank's host is nearer than, among those that
+    /// have a cable if any has.
     pub fn nearest(&self, rank: usize) -> Vec<usize> {
         let here = (0..self.cards.len()).filter(|&card| self.cards[card].host == self.host(rank));
-        let near =
-            |card: &usize| self.ranks[rank].1.to(self.cards[*card].node).map(|path| (path.class, path.bandwidth));
+        let near = |card: &usize| {
+            self.ranks[rank].1.to(self.cards[*card].node).map(|path| (path.class, path.bandwidth))
+        };
         let mut all: Vec<_> = here.filter_map(|card| Some((card, near(&card)?))).collect();
         if all.iter().any(|(card, _)| self.cards[*card].wired) {
             all.retain(|(card, _)| self.cards[*card].wired);
@@ -100,19 +110,26 @@ impl<'a> Routes<'a> {
         self.own[rank].map(|card| (card, self.cards[card].node))
     }
 
-    /// The way from a rank to a card of its host: straight, or through a GPU that it has direct links to and that is
-    /// nearer the card.
+    /// The way from a rank to a card of its host: straight, or through a GPU that it has direct
+    /// links to and that is nearer the card.
     pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
         let straight = self.ranks[rank].1.to(self.cards[card].node)?;
         let through = |peer: usize| self.through(rank, peer, card);
-        let peers = || (0..self.world()).filter(|&peer| peer != rank && self.host(peer) == self.host(rank));
-        Some(if straight.class >= Class::Pxb { straight } else { peers().find_map(through).unwrap_or(straight) })
+        let peers =
+            || (0..self.world()).filter(|&peer| peer != rank && self.host(peer) == self.host(rank));
+        Some(if straight.class >= Class::Pxb {
+            straight
+        } else {
+            peers().find_map(through).unwrap_or(straight)
+        })
     }
 
     /// The way over direct links to `peer`, and from there to a card that is near to it.
     fn through(&self, rank: usize, peer: usize, card: usize) -> Option<Path> {
-        let direct = self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > Class::Pix)?;
-        let last = self.ranks[peer].1.to(self.cards[card].node).filter(|path| path.class >= Class::Pxb)?;
+        let direct =
+            self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > Class::Pix)?;
+        let last =
+            self.ranks[peer].1.to(self.cards[card].node).filter(|path| path.class >= Class::Pxb)?;
         Some(self.topology.along([direct.links, last.links].concat()))
     }
 
@@ -135,7 +152,12 @@ impl<'a> Routes<'a> {
     ///
     /// # Errors
     /// [`Unreachable`] if there is none: over isolated rails, if the cards are on different ones.
-    pub fn crossing(&self, from: usize, cards: (usize, usize), to: usize) -> Result<Path, Unreachable> {
+    pub fn crossing(
+        &self,
+        from: usize,
+        cards: (usize, usize),
+        to: usize,
+    ) -> Result<Path, Unreachable> {
         let ends = || Unreachable { from: self.label(from), to: self.label(to) };
         let out = self.out(from, cards.0).ok_or_else(ends)?;
         let cables = self.cables(cards.0, cards.1)?;
@@ -143,8 +165,9 @@ impl<'a> Routes<'a> {
         Ok(self.topology.along([out.links, cables.links, into.links].concat()))
     }
 
-    /// The way that bytes from a rank to another go if nobody says more: within a host the nearest; else from card to
-    /// card, and where those are on isolated rails by the rail of the receiver, or else of the sender.
+    /// The way that bytes from a rank to another go if nobody says more: within a host the nearest;
+    /// else from card to card, and where those are on isolated rails by the rail of the receiver,
+    /// or else of the sender.
     ///
     /// # Errors
     /// [`Unreachable`] if there is none.
@@ -154,7 +177,9 @@ impl<'a> Routes<'a> {
             return self.ranks[from].1.to(self.ranks[to].0).ok_or_else(ends);
         }
         let (out, into) = (self.own[from].ok_or_else(ends)?, self.own[to].ok_or_else(ends)?);
-        let of = |rank: usize| (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank));
+        let of = |rank: usize| {
+            (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank))
+        };
         let theirs = of(from).map(|card| (card, into));
         let ours = of(to).map(|card| (out, card));
         let mut pairs = [(out, into)].into_iter().chain(theirs).chain(ours);
@@ -193,7 +218,8 @@ mod tests {
             bridge
         });
         let gpu = host.add(Kind::Gpu, Some(0), "GPU0");
-        let (far, near) = (host.add(Kind::Nic, Some(0), "NET0"), host.add(Kind::Nic, Some(0), "NET1"));
+        let (far, near) =
+            (host.add(Kind::Nic, Some(0), "NET0"), host.add(Kind::Nic, Some(0), "NET1"));
         for (device, bridge) in [(gpu, bridges[1]), (far, bridges[0]), (near, bridges[1])] {
             host.join(device, bridge, LinkKind::Pci, 24.0);
         }
@@ -204,7 +230,11 @@ mod tests {
     fn a_far_card_is_reached_through_the_gpu_beside_it() {
         let host = named("dgx-h100", Fabric::Flat).unwrap();
         let path = Routes::new(&host).out(0, 5).unwrap();
-        let passed: Vec<_> = path.links.iter().map(|&link| host.nodes()[host.links()[link].to].name.as_str()).collect();
+        let passed: Vec<_> = path
+            .links
+            .iter()
+            .map(|&link| host.nodes()[host.links()[link].to].name.as_str())
+            .collect();
         assert_eq!(passed, ["NVSwitch", "GPU5", "switch5", "NIC5"]);
         let host = named("cpu:2x2", Fabric::Flat).unwrap();
         assert_eq!(Routes::new(&host).out(3, 0).unwrap().class, Class::Sys);
@@ -232,7 +262,8 @@ mod tests {
             for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to))) {
                 let path = routes.path(from, to).unwrap();
                 assert_eq!(path.class == Class::Net, from / 8 != to / 8);
-                // Over NVLink to the GPU beside the card of the receiver's rail, never from socket to socket.
+                // Over NVLink to the GPU beside the card of the receiver's rail, never from socket
+                // to socket.
                 assert!(path.bandwidth > 22.0);
             }
         }

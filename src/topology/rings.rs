@@ -1,10 +1,12 @@
 //! The ring whose worst link is as good as can be.
 //!
-//! A ring is as fast as its worst link, so a good one is a Hamiltonian cycle whose worst link is best; among those, one
-//! with as few links of that kind as can be, then of the next better kind, and so on: what is crossed less is shared
-//! less. Up to [`EXACT`] devices that is found exactly, by the recursion of Held and Karp (1962) over subsets, with weights
-//! so far apart that no number of better links outweighs a worse one: `2^(n-1) n^2` steps. Beyond, short paths are joined
-//! by their best ends and the ring is then improved until no exchange helps, which is good and not always best.
+//! A ring is as fast as its worst link, so a good one is a Hamiltonian cycle whose worst link is
+//! best; among those, one with as few links of that kind as can be, then of the next better kind,
+//! and so on: what is crossed less is shared less. Up to [`EXACT`] devices that is found exactly,
+//! by the recursion of Held and Karp (1962) over subsets, with weights so far apart that no number
+//! of better links outweighs a worse one: `2^(n-1) n^2` steps. Beyond, short paths are joined by
+//! their best ends and the ring is then improved until no exchange helps, which is good and not
+//! always best.
 
 /// Up to so many devices the search is exact.
 pub const EXACT: usize = 16;
@@ -18,8 +20,9 @@ pub struct Ring<T> {
     pub bottleneck: Option<T>,
 }
 
-/// The best ring, if `links[a][b]` says how good the link from `a` to `b` is: the greater the better. What lies on the
-/// diagonal does not matter. Among equally good rings it is the first in the order of the numbers, if the search is exact.
+/// The best ring, if `links[a][b]` says how good the link from `a` to `b` is: the greater the
+/// better. What lies on the diagonal does not matter. Among equally good rings it is the first in
+/// the order of the numbers, if the search is exact.
 ///
 /// ```
 /// use maypole::topology::{Class::*, rings::ring};
@@ -34,7 +37,10 @@ pub struct Ring<T> {
 /// If `links` is not square.
 pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
     let count = links.len();
-    assert!(links.iter().all(|row| row.len() == count), "one link for each pair of {count} devices");
+    assert!(
+        links.iter().all(|row| row.len() == count),
+        "one link for each pair of {count} devices"
+    );
     let order = match count {
         0..=3 if symmetric(links) => (0..count).collect(),
         0..=EXACT => Exact::new(&Weights::new(links)).order(),
@@ -66,7 +72,8 @@ struct Weights(Vec<Vec<u128>>);
 impl Weights {
     fn new<T: Ord + Copy>(links: &[Vec<T>]) -> Self {
         let count = links.len();
-        let pairs = (0..count).flat_map(|a| (0..count).filter(move |&b| a != b).map(move |b| (a, b)));
+        let pairs =
+            (0..count).flat_map(|a| (0..count).filter(move |&b| a != b).map(move |b| (a, b)));
         let mut kinds: Vec<T> = pairs.map(|(a, b)| links[a][b]).collect();
         kinds.sort_unstable();
         kinds.dedup();
@@ -76,7 +83,8 @@ impl Weights {
         let digits = u128::MAX.ilog(base.max(2)).saturating_sub(1);
         let weight = |kind: &T| {
             let place = kinds.binary_search(kind).expect("it is one of them");
-            let better = u32::try_from(place.saturating_sub(needed)).unwrap_or(u32::MAX).min(digits - 1);
+            let better =
+                u32::try_from(place.saturating_sub(needed)).unwrap_or(u32::MAX).min(digits - 1);
             let digit = digits - 1 - better;
             // Any link below what is needed is as bad as any other, and there need be none.
             if place < needed { base.pow(digits) } else { base.pow(digit) }
@@ -84,7 +92,11 @@ impl Weights {
         Self(
             links
                 .iter()
-                .map(|row| row.iter().map(|kind| if kinds.contains(kind) { weight(kind) } else { 0 }).collect())
+                .map(|row| {
+                    row.iter()
+                        .map(|kind| if kinds.contains(kind) { weight(kind) } else { 0 })
+                        .collect()
+                })
                 .collect(),
         )
     }
@@ -98,7 +110,8 @@ impl Weights {
     }
 }
 
-/// The place of the best kind that a ring can be made of alone and of better ones; 0 where that is not searched for.
+/// The place of the best kind that a ring can be made of alone and of better ones; 0 where that is
+/// not searched for.
 fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     if links.len() > EXACT {
         return 0;
@@ -112,9 +125,12 @@ fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     can
 }
 
-/// True if a ring can be made of links that are `enough`: which devices a path from 0 over a set may end at, set by set.
+/// True if a ring can be made of links that are `enough`: which devices a path from 0 over a set
+/// may end at, set by set.
 fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
-    let into = |to: usize| (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from);
+    let into = |to: usize| {
+        (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from)
+    };
     let into: Vec<u32> = (0..count).map(into).collect();
     let all = (1_usize << count) - 1;
     let mut ends = vec![0_u32; all + 1];
@@ -129,7 +145,8 @@ fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
 /// What the rest of a ring costs, by where one is and what is left.
 struct Exact<'a> {
     weights: &'a Weights,
-    /// `rest[left * n + at]`: from `at` through all of the set `left` and back to the last device, which is where it began.
+    /// `rest[left * n + at]`: from `at` through all of the set `left` and back to the last device,
+    /// which is where it began.
     rest: Vec<u128>,
 }
 
@@ -149,7 +166,8 @@ impl<'a> Exact<'a> {
     }
 
     fn least(weights: &Weights, rest: &[u128], left: usize, at: usize) -> u128 {
-        let through = |to: usize| weights.0[at][to + 1] + rest[(left & !(1 << to)) * weights.len() + to + 1];
+        let through =
+            |to: usize| weights.0[at][to + 1] + rest[(left & !(1 << to)) * weights.len() + to + 1];
         members(left).map(through).min().unwrap_or(weights.0[at][0])
     }
 
@@ -158,7 +176,9 @@ impl<'a> Exact<'a> {
         let (mut order, mut left) = (vec![0], (1_usize << (count - 1)) - 1);
         while left != 0 {
             let at = order[order.len() - 1];
-            let cost = |to: usize| self.weights.0[at][to + 1] + self.rest[(left & !(1 << to)) * count + to + 1];
+            let cost = |to: usize| {
+                self.weights.0[at][to + 1] + self.rest[(left & !(1 << to)) * count + to + 1]
+            };
             let next = members(left).min_by_key(|&to| cost(to)).expect("some are left");
             order.push(next + 1);
             left &= !(1 << next);
@@ -169,7 +189,8 @@ impl<'a> Exact<'a> {
 
 fn members(set: usize) -> impl Iterator<Item = usize> {
     let next = |set: &usize| Some(set & (set - 1)).filter(|&rest| rest != 0);
-    std::iter::successors(Some(set).filter(|&set| set != 0), next).map(|set| set.trailing_zeros() as usize)
+    std::iter::successors(Some(set).filter(|&set| set != 0), next)
+        .map(|set| set.trailing_zeros() as usize)
 }
 
 /// Joins paths by their best ends, then improves.
@@ -184,7 +205,8 @@ fn heuristic(weights: &Weights) -> Vec<usize> {
 /// Paths of one device each, joined link by link, the best link first, until one path is left.
 fn joined(weights: &Weights) -> Vec<usize> {
     let count = weights.len();
-    let mut links: Vec<(usize, usize)> = (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
+    let mut links: Vec<(usize, usize)> =
+        (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
     links.retain(|(a, b)| a != b);
     links.sort_by_key(|&(a, b)| (weights.0[a][b], a, b));
     let (mut next, mut before) = (vec![None; count], vec![None; count]);
@@ -197,13 +219,15 @@ fn joined(weights: &Weights) -> Vec<usize> {
             (end[first], end[last]) = (last, first);
         }
     }
-    let first = (0..count).find(|&device| before[device].is_none()).expect("a path has a first device");
+    let first =
+        (0..count).find(|&device| before[device].is_none()).expect("a path has a first device");
     std::iter::successors(Some(first), |&device| next[device]).collect()
 }
 
 /// Turns parts of the ring around and moves parts elsewhere while that makes it better.
 fn improve(weights: &Weights, order: &mut Vec<usize>) {
-    let better = |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
+    let better =
+        |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
     while let Some(next) = better(order) {
         *order = next;
     }
@@ -213,7 +237,8 @@ fn improve(weights: &Weights, order: &mut Vec<usize>) {
 fn neighbours(order: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let count = order.len();
     let parts = move |longest: usize| {
-        (0..count).flat_map(move |from| (from + 1..=count.min(from + longest)).map(move |to| (from, to)))
+        (0..count)
+            .flat_map(move |from| (from + 1..=count.min(from + longest)).map(move |to| (from, to)))
     };
     let turned = parts(count).filter(|(from, to)| to - from > 1).map(|(from, to)| {
         let mut next = order.to_vec();
@@ -240,7 +265,10 @@ mod tests {
 
     impl Lot {
         fn below(&mut self, limit: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) % limit
         }
 
@@ -267,7 +295,10 @@ mod tests {
         for _ in 1..count {
             let longer = |ring: &Vec<usize>| {
                 let ring = ring.clone();
-                (1..count).filter(|next| !ring.contains(next)).map(|next| [ring.clone(), vec![next]].concat()).collect()
+                (1..count)
+                    .filter(|next| !ring.contains(next))
+                    .map(|next| [ring.clone(), vec![next]].concat())
+                    .collect()
             };
             rings = rings.iter().flat_map(|ring| -> Vec<Vec<usize>> { longer(ring) }).collect();
         }
@@ -301,7 +332,8 @@ mod tests {
 
     #[test]
     fn more_devices_still_make_a_good_ring() {
-        // Hosts of eight with sockets of four, their devices dealt out by lot: what is known to be best.
+        // Hosts of eight with sockets of four, their devices dealt out by lot: what is known to be
+        // best.
         let mut lot = Lot(5);
         for count in [17, 24, 48] {
             let mut place: Vec<usize> = (0..count).collect();
@@ -315,8 +347,9 @@ mod tests {
                     1
                 }
             };
-            let links: Vec<Vec<u64>> =
-                (0..count).map(|a| (0..count).map(|b| kind(place[a], place[b])).collect()).collect();
+            let links: Vec<Vec<u64>> = (0..count)
+                .map(|a| (0..count).map(|b| kind(place[a], place[b])).collect())
+                .collect();
             let found = ring(&links);
             assert!(is_ring(&found.order));
             let mut sorted: Vec<usize> = (0..count).collect();
@@ -330,6 +363,9 @@ mod tests {
         assert_eq!(ring(&vec![vec![1; 6]; 6]).order, [0, 1, 2, 3, 4, 5]);
         assert_eq!(ring::<u8>(&[]), Ring { order: vec![], bottleneck: None });
         assert_eq!(ring(&[vec![1]]), Ring { order: vec![0], bottleneck: None });
-        assert_eq!(ring(&[vec![0, 4], vec![3, 0]]), Ring { order: vec![0, 1], bottleneck: Some(3) });
+        assert_eq!(
+            ring(&[vec![0, 4], vec![3, 0]]),
+            Ring { order: vec![0, 1], bottleneck: Some(3) }
+        );
     }
 }

@@ -41,7 +41,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Reads the tables, with whatever text stands around them. Without a table of link types there is no answer.
+    /// Reads the tables, with whatever text stands around them. Without a table of link types there
+    /// is no answer.
     ///
     /// # Errors
     /// Where a table is not understood.
@@ -53,7 +54,9 @@ impl Tables {
         };
         let (gpus, links) = types.read(link)?;
         let numbers = |title| table(&lines, title).map(|table| table.read(number)).transpose();
-        let of_these = |table: Option<(Vec<String>, Vec<Vec<u32>>)>| table.filter(|it| it.0 == gpus).map(|it| it.1);
+        let of_these = |table: Option<(Vec<String>, Vec<Vec<u32>>)>| {
+            table.filter(|it| it.0 == gpus).map(|it| it.1)
+        };
         let (hops, weights) = (of_these(numbers("hops")?), of_these(numbers("weight")?));
         let numa_nodes = (0..gpus.len()).map(|gpu| numa_node(&lines, gpu)).collect();
         Ok(Tables { gpus, links, hops, weights, numa_nodes })
@@ -66,7 +69,13 @@ impl Tables {
 
     /// What every description is asked.
     pub fn answers(&self) -> Answers {
-        Answers { gpus: self.gpus.len(), nics: None, links: self.links.clone(), nvlinks: None, nearest_nics: None }
+        Answers {
+            gpus: self.gpus.len(),
+            nics: None,
+            links: self.links.clone(),
+            nvlinks: None,
+            nearest_nics: None,
+        }
     }
 }
 
@@ -82,8 +91,11 @@ fn table(lines: &[Vec<Glyph>], name: &str) -> Option<Table> {
     let start = lines.iter().position(|line| is_named(&line))?;
     let rest = lines[start + 1..].iter().take_while(|line| title(line).is_none());
     // A blank between lines keeps their words apart, at the place of the break.
-    let blank = |line: &Vec<Glyph>| line.last().map(|last| Glyph { char: ' ', column: last.column + 1, ..*last });
-    let glyphs: Vec<Glyph> = rest.flat_map(|line| line.iter().copied().chain(blank(line))).collect();
+    let blank = |line: &Vec<Glyph>| {
+        line.last().map(|last| Glyph { char: ' ', column: last.column + 1, ..*last })
+    };
+    let glyphs: Vec<Glyph> =
+        rest.flat_map(|line| line.iter().copied().chain(blank(line))).collect();
     let words = words(&glyphs);
     Some(Table { glyphs, words })
 }
@@ -91,8 +103,10 @@ fn table(lines: &[Vec<Glyph>], name: &str) -> Option<Table> {
 /// A title is ruled, or ends in `TABLE:`.
 fn title(line: &[Glyph]) -> Option<String> {
     let text = line.iter().map(|glyph| glyph.char).collect::<String>().to_lowercase();
-    (text.contains("===") || text.trim_end().ends_with("table:") || text.trim_start().starts_with("legend"))
-        .then_some(text)
+    (text.contains("===")
+        || text.trim_end().ends_with("table:")
+        || text.trim_start().starts_with("legend"))
+    .then_some(text)
 }
 
 impl Table {
@@ -103,8 +117,10 @@ impl Table {
     ) -> Result<(Vec<String>, Vec<Vec<T>>), ReadError> {
         let text = |at: usize| self.words.get(at).map(|word| word.text.as_str());
         let again = (1..self.words.len()).find(|at| text(*at) == text(0));
-        let count = again.ok_or_else(|| self.error(self.words.len(), "a row for each of the columns"))?;
-        let labels: Vec<String> = self.words[..count].iter().map(|word| word.text.clone()).collect();
+        let count =
+            again.ok_or_else(|| self.error(self.words.len(), "a row for each of the columns"))?;
+        let labels: Vec<String> =
+            self.words[..count].iter().map(|word| word.text.clone()).collect();
         let row = |row: usize| {
             let start = count + row * (count + 1);
             if text(start) != Some(&labels[row]) {
@@ -112,8 +128,10 @@ impl Table {
             }
             let cell = |column: usize| {
                 let at = start + 1 + column;
-                let expected = |what: &str| format!("{what} for {} and {}", labels[row], labels[column]);
-                cell(text(at).unwrap_or_default(), row == column).map_err(|what| self.error(at, expected(what)))
+                let expected =
+                    |what: &str| format!("{what} for {} and {}", labels[row], labels[column]);
+                cell(text(at).unwrap_or_default(), row == column)
+                    .map_err(|what| self.error(at, expected(what)))
             };
             (0..count).map(cell).collect()
         };
@@ -122,7 +140,11 @@ impl Table {
     }
 
     fn error(&self, word: usize, expected: impl Into<String>) -> ReadError {
-        error_at(&self.glyphs, self.words.get(word).map_or(self.glyphs.len(), |word| word.at), expected)
+        error_at(
+            &self.glyphs,
+            self.words.get(word).map_or(self.glyphs.len(), |word| word.at),
+            expected,
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! Text that people pasted: characters that remember where they stood, without what terminals left between them.
+//! Text that people pasted: characters that remember where they stood, without what terminals left
+//! between them.
 
 use std::fmt;
 
@@ -19,8 +20,13 @@ impl fmt::Display for ReadError {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let ReadError { line, column, found, expected } = self;
         match found.as_str() {
-            "" => write!(out, "line {line}, column {column}: expected {expected}, but nothing is there"),
-            found => write!(out, "line {line}, column {column}: found {found:?}, expected {expected}"),
+            "" => write!(
+                out,
+                "line {line}, column {column}: expected {expected}, but nothing is there"
+            ),
+            found => {
+                write!(out, "line {line}, column {column}: found {found:?}, expected {expected}")
+            }
         }
     }
 }
@@ -51,7 +57,8 @@ pub(crate) fn lines(text: &str) -> Vec<Vec<Glyph>> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Drops `ESC [ 4 m` and its like, also as `^[[4m`, as `\x1b[4m`, and as `[4m` where the escape itself was lost.
+/// Drops `ESC [ 4 m` and its like, also as `^[[4m`, as `\x1b[4m`, and as `[4m` where the escape
+/// itself was lost.
 fn without_codes(glyphs: &[Glyph]) -> Vec<Glyph> {
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < glyphs.len() {
@@ -75,9 +82,14 @@ fn is_nothing(char: char) -> bool {
 /// How many glyphs a code has that begins here; 0 if none does.
 fn code(glyphs: &[Glyph]) -> usize {
     const ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\u{241b}", "\\x1b", "\\033", "\\e", "\\u001b"];
-    let starts = |word: &str| word.chars().zip(glyphs).filter(|(char, glyph)| *char == glyph.char).count();
+    let starts =
+        |word: &str| word.chars().zip(glyphs).filter(|(char, glyph)| *char == glyph.char).count();
     let escape = ESCAPES.iter().map(|word| word.chars().count()).zip(ESCAPES);
-    let escape = escape.filter(|(length, word)| starts(word) == *length).map(|(length, _)| length).max().unwrap_or(0);
+    let escape = escape
+        .filter(|(length, word)| starts(word) == *length)
+        .map(|(length, _)| length)
+        .max()
+        .unwrap_or(0);
     let mut rest = glyphs[escape..].iter().map(|glyph| glyph.char).peekable();
     match rest.next() {
         Some('(') if escape > 0 && rest.next().is_some() => escape + 2,

@@ -1,9 +1,10 @@
 //! Trees for the whole of a topology: a double binary tree over hosts, a chain within each.
 //!
-//! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read off its own schedules,
-//! so that what is shown is what runs: who is an inner host of one is a leaf of the other. Within a host, ranks are a chain
-//! along its ring from the rank that the host is entered by. One host by itself has a chain and its reverse, which lack the
-//! worst hop of the ring.
+//! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read
+//! off its own schedules, so that what is shown is what runs: who is an inner host of one is a leaf
+//! of the other. Within a host, ranks are a chain along its ring from the rank that the host is
+//! entered by. One host by itself has a chain and its reverse, which lack the worst hop of the
+//! ring.
 
 use super::lanes::Lane;
 use super::rings;
@@ -78,7 +79,8 @@ pub fn trees(lane: &Lane, hosts: &[usize]) -> [Tree; 2] {
 
 /// From whom `rank` of `world` has half `half` of what rank 0 broadcasts.
 fn parent(world: usize, rank: usize, half: usize) -> Option<usize> {
-    let schedule = Algorithm::DoubleTree.schedule(Collective::Broadcast { root: 0 }, world, rank)?;
+    let schedule =
+        Algorithm::DoubleTree.schedule(Collective::Broadcast { root: 0 }, world, rank)?;
     schedule.steps.iter().find_map(|step| match step {
         Step::Recv { into, from } if into.chunk == half => Some(*from),
         _ => None,
@@ -125,8 +127,9 @@ mod tests {
     #[test]
     fn an_inner_host_of_one_tree_is_a_leaf_of_the_other() {
         let ([one, other], _) = both("8xdgx-a100");
-        let inner =
-            |tree: &Tree, host: usize| tree.children(host * 8).iter().filter(|child| **child / 8 != host).count() > 0;
+        let inner = |tree: &Tree, host: usize| {
+            tree.children(host * 8).iter().filter(|child| **child / 8 != host).count() > 0
+        };
         // Host 0 is the root of both.
         assert!((1..8).all(|host| inner(&one, host) != inner(&other, host)));
     }

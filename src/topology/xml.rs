@@ -35,7 +35,8 @@ use attributes::{Element, Source};
 pub struct System {
     /// The CPUs, each with what is plugged into it.
     pub cpus: Vec<Cpu>,
-    /// Elements that mean nothing to this reader, with their lines; they and all in them are left out.
+    /// Elements that mean nothing to this reader, with their lines; they and all in them are left
+    /// out.
     pub notes: Vec<String>,
 }
 
@@ -69,7 +70,8 @@ pub struct Cpu {
 pub struct Pci {
     /// Its address, lower case: `0000:0f:00.0`.
     pub bus: String,
-    /// The host bridge it is on, of those directly below a CPU; topology files do not say it, a machine does.
+    /// The host bridge it is on, of those directly below a CPU; topology files do not say it, a
+    /// machine does.
     pub root: Option<String>,
     /// Class, subclass and programming interface in 24 bits: `0x030200`.
     pub class: Option<u32>,
@@ -120,7 +122,8 @@ pub struct DirectLink {
     pub target: String,
     /// How many.
     pub count: u32,
-    /// The class of the other end, as in [`Pci::class`]: a GPU, `0x068000` a switch, `0x068001` a CPU.
+    /// The class of the other end, as in [`Pci::class`]: a GPU, `0x068000` a switch, `0x068001` a
+    /// CPU.
     pub class: Option<u32>,
 }
 
@@ -152,8 +155,10 @@ impl System {
     /// Where it is not well-formed, lacks what it must have, or has a value that is none.
     pub fn read(text: &str) -> Result<System, ReadError> {
         let (start, end) = Self::place(text).unwrap_or((0, text.len()));
-        let source = Source { text: &text[start..end], skipped: text[..start].matches('\n').count() };
-        let tree = roxmltree::Document::parse(source.text).map_err(|error| source.malformed(&error))?;
+        let source =
+            Source { text: &text[start..end], skipped: text[..start].matches('\n').count() };
+        let tree =
+            roxmltree::Document::parse(source.text).map_err(|error| source.malformed(&error))?;
         let root = Element { node: tree.root_element(), source };
         if root.name() != "system" {
             return Err(root.error("<system>, the root of a topology file"));
@@ -168,10 +173,11 @@ impl System {
         Ok(system)
     }
 
-    /// Where the file is among what was pasted with it: blank lines, which XML forbids before a declaration, or prompts.
-    /// It begins on a line of its own. Nothing if there is none.
+    /// Where the file is among what was pasted with it: blank lines, which XML forbids before a
+    /// declaration, or prompts. It begins on a line of its own. Nothing if there is none.
     pub(crate) fn place(text: &str) -> Option<(usize, usize)> {
-        let begins = |line: &str| ["<?xml", "<!--", "<system"].iter().any(|word| line.starts_with(word));
+        let begins =
+            |line: &str| ["<?xml", "<!--", "<system"].iter().any(|word| line.starts_with(word));
         let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
             *at += line.len();
             Some((*at - line.len(), line))
@@ -207,8 +213,9 @@ fn cpu(element: &Element, notes: &mut Vec<String>) -> Result<Cpu, ReadError> {
 }
 
 fn pci(element: &Element, depth: usize, notes: &mut Vec<String>) -> Result<Pci, ReadError> {
-    let deeper =
-        depth.checked_sub(1).ok_or_else(|| element.error(format!("at most {DEPTH} devices behind each other")))?;
+    let deeper = depth
+        .checked_sub(1)
+        .ok_or_else(|| element.error(format!("at most {DEPTH} devices behind each other")))?;
     let mut pci = Pci {
         bus: element.required("busid")?.to_lowercase(),
         class: element.class("class")?,

@@ -1,4 +1,5 @@
-//! The trace-event format, written by hand: objects of numbers and escaped strings are all there is to it.
+//! The trace-event format, written by hand: objects of numbers and escaped strings are all there is
+//! to it.
 
 use super::{End, Fact, Kind, Lane, Slice, Trace};
 use std::fmt::{self, Display, Write};
@@ -19,8 +20,9 @@ pub fn document(trace: &Trace) -> String {
     format!("{HEAD}{}{TAIL}", events(trace))
 }
 
-/// The events alone, one a line, with commas between: to be put between [`HEAD`] and [`TAIL`], or behind others and a
-/// comma. Slices come before the arrows that end in them, because viewers look for the slice that is open by then.
+/// The events alone, one a line, with commas between: to be put between [`HEAD`] and [`TAIL`], or
+/// behind others and a comma. Slices come before the arrows that end in them, because viewers look
+/// for the slice that is open by then.
 pub fn events(trace: &Trace) -> String {
     let mut text = String::new();
     let mut named = Vec::new();
@@ -65,7 +67,10 @@ impl Display for ThreadName<'_> {
         let Lane { process, thread, owner, part, .. } = self.0;
         let name = if part.is_empty() { owner.clone() } else { format!("{owner} {part}") };
         let name = Quoted(&name);
-        write!(f, r#"{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"args":{{"name":{name}}}}}"#)
+        write!(
+            f,
+            r#"{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"args":{{"name":{name}}}}}"#
+        )
     }
 }
 
@@ -85,12 +90,18 @@ struct Complete<'a>(&'a Lane, &'a Slice);
 
 impl Display for Complete<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Lane { process, thread, .. }, Slice { kind, name, start, end, facts, .. }) = (self.0, self.1);
-        // Viewers work ends out in floating point. Without a nanosecond between it and the next one, or the end of the
-        // call, a slice could seem to reach into what it only touches.
+        let (Lane { process, thread, .. }, Slice { kind, name, start, end, facts, .. }) =
+            (self.0, self.1);
+        // Viewers work ends out in floating point. Without a nanosecond between it and the next
+        // one, or the end of the call, a slice could seem to reach into what it only touches.
         let gap = u64::from(*kind != Kind::Call);
-        let (name, start, took) = (Quoted(name), Micros(*start), Micros((end - start).saturating_sub(gap)));
-        write!(f, r#"{{"ph":"X","name":{name},"cat":"{}","pid":{process},"tid":{thread},"#, kind.name())?;
+        let (name, start, took) =
+            (Quoted(name), Micros(*start), Micros((end - start).saturating_sub(gap)));
+        write!(
+            f,
+            r#"{{"ph":"X","name":{name},"cat":"{}","pid":{process},"tid":{thread},"#,
+            kind.name()
+        )?;
         write!(f, r#""ts":{start},"dur":{took},"args":{{"#)?;
         for (nth, (name, fact)) in facts.iter().enumerate() {
             write!(f, "{}\"{name}\":{fact}", if nth > 0 { "," } else { "" })?;
@@ -198,7 +209,10 @@ mod tests {
             trace.slices[0].kind = kind;
             let read: Value = serde_json::from_str(&document(&trace)).unwrap();
             let slice = &read["traceEvents"][3];
-            assert_eq!((&slice["ts"], &slice["dur"], &slice["ph"]), (&json!(1000.001), &json!(took), &json!("X")));
+            assert_eq!(
+                (&slice["ts"], &slice["dur"], &slice["ph"]),
+                (&json!(1000.001), &json!(took), &json!("X"))
+            );
         }
     }
 

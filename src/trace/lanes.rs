@@ -8,8 +8,9 @@ const SEPARATED: u64 = 3;
 
 /// Every lane in `columns` characters of time, below an axis.
 ///
-/// A column shows the mark of the slice that fills most of it, `|` where a long slice begins, and a dot where there is
-/// nothing at all; so what is short is shown longer than it is. Calls are left out: what they do is shown.
+/// A column shows the mark of the slice that fills most of it, `|` where a long slice begins, and a
+/// dot where there is nothing at all; so what is short is shown longer than it is. Calls are left
+/// out: what they do is shown.
 ///
 /// # Panics
 /// If there are no columns.
@@ -25,7 +26,8 @@ pub fn text(trace: &Trace, columns: usize) -> String {
     for (at, lane) in trace.lanes.iter().enumerate() {
         let owner = if lane.owner == before { "" } else { &lane.owner };
         before = &lane.owner;
-        let slices = trace.slices.iter().filter(|slice| slice.lane == at && slice.kind != Kind::Call);
+        let slices =
+            trace.slices.iter().filter(|slice| slice.lane == at && slice.kind != Kind::Call);
         let _ = writeln!(text, "{owner:owners$} {:parts$}  {}", lane.part, scale.row(slices));
     }
     text
@@ -42,9 +44,16 @@ impl Scale {
         // By column: what fills it, and how much of it.
         let mut row = vec![('.', 0); self.columns as usize];
         for slice in slices {
-            let (first, last) = (self.column(slice.start), self.column(slice.end.saturating_sub(1).max(slice.start)));
+            let (first, last) = (
+                self.column(slice.start),
+                self.column(slice.end.saturating_sub(1).max(slice.start)),
+            );
             for column in first..=last {
-                let fills = self.edge(column + 1).min(slice.end).saturating_sub(self.edge(column).max(slice.start)) + 1;
+                let fills = self
+                    .edge(column + 1)
+                    .min(slice.end)
+                    .saturating_sub(self.edge(column).max(slice.start))
+                    + 1;
                 let here = &mut row[column as usize];
                 if fills > here.1 {
                     let begins = column == first && last - first + 1 >= SEPARATED;
@@ -56,13 +65,15 @@ impl Scale {
     }
 
     fn column(&self, time: u64) -> u64 {
-        let column = u128::from(time - self.start) * u128::from(self.columns) / u128::from(self.length);
+        let column =
+            u128::from(time - self.start) * u128::from(self.columns) / u128::from(self.length);
         (column as u64).min(self.columns - 1)
     }
 
     /// When a column begins.
     fn edge(&self, column: u64) -> u64 {
-        self.start + (u128::from(column) * u128::from(self.length) / u128::from(self.columns)) as u64
+        self.start
+            + (u128::from(column) * u128::from(self.length) / u128::from(self.columns)) as u64
     }
 
     /// Four times, each where it is.
@@ -113,12 +124,22 @@ mod tests {
             mark,
             facts: Vec::new(),
         };
-        Trace { lanes: (0..3).map(lane).collect(), slices: slices.iter().map(slice).collect(), ends: Vec::new() }
+        Trace {
+            lanes: (0..3).map(lane).collect(),
+            slices: slices.iter().map(slice).collect(),
+            ends: Vec::new(),
+        }
     }
 
     #[test]
     fn columns_show_what_fills_them() {
-        let trace = trace(&[(0, 0, 40, '1'), (0, 40, 80, '2'), (1, 60, 61, '3'), (2, 79, 80, '4'), (2, 0, 0, '5')]);
+        let trace = trace(&[
+            (0, 0, 40, '1'),
+            (0, 40, 80, '2'),
+            (1, 60, 61, '3'),
+            (2, 79, 80, '4'),
+            (2, 0, 0, '5'),
+        ]);
         let expected = "
                  0     20 ns 40 ns 60 ns 80 ns
 rank 0 sends     |11111111111|22222222222

@@ -4,8 +4,8 @@ use super::price::Pricer;
 use super::{CostTable, Plan, Question, Wanted};
 use crate::algorithms::Algorithm;
 
-/// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache; a slot holds no more
-/// than the first.
+/// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache;
+/// a slot holds no more than the first.
 const BOARD_WINDOWS: [usize; 2] = [32 << 10, 16 << 10];
 /// Lengths of windows over streams: combining one overlaps the transfer of the next.
 const STREAM_WINDOWS: [usize; 3] = [128 << 10, 512 << 10, 32 << 10];
@@ -50,10 +50,10 @@ impl Verdict {
     }
 }
 
-/// The legal rows, in the order in which ties between them are decided: the table lists algorithms that relay before
-/// those that are direct, and the direct ones are asked first; the hierarchical one, which has the most parts, is last, and not asked
-/// where all ranks are at one distance. Of one algorithm alone if it is given. Windows that cut
-/// nothing are not told apart.
+/// The legal rows, in the order in which ties between them are decided: the table lists algorithms
+/// that relay before those that are direct, and the direct ones are asked first; the hierarchical
+/// one, which has the most parts, is last, and not asked where all ranks are at one distance. Of
+/// one algorithm alone if it is given. Windows that cut nothing are not told apart.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     match only {
         Some(only) if !only.supports(question.collective) => Vec::new(),
@@ -85,7 +85,9 @@ fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
 /// Bytes of the longest chunk.
 pub(super) fn longest_chunk(question: &Question<'_>, algorithm: Algorithm) -> usize {
     let rank = question.collective.root().unwrap_or(0);
-    let chunks = algorithm.schedule_on(question.collective, question.hosts, rank).map_or(1, |schedule| schedule.chunks);
+    let chunks = algorithm
+        .schedule_on(question.collective, question.hosts, rank)
+        .map_or(1, |schedule| schedule.chunks);
     question.bytes.div_ceil(chunks)
 }
 
@@ -97,7 +99,11 @@ pub(super) fn has_boards(hosts: &[usize]) -> bool {
 }
 
 /// Every row with its price.
-pub(super) fn priced(question: &Question<'_>, only: Option<Algorithm>, table: &CostTable) -> Vec<Candidate> {
+pub(super) fn priced(
+    question: &Question<'_>,
+    only: Option<Algorithm>,
+    table: &CostTable,
+) -> Vec<Candidate> {
     let mut pricer: Option<Pricer<'_>> = None;
     let price = |plan: Plan| {
         // Rows of one algorithm follow one another and share its rehearsal.

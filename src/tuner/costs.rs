@@ -33,8 +33,8 @@ pub struct CostTable {
     pub wake: u64,
 }
 
-/// What of `alpha` and `beta` keeps the sender's core busy and what the receiver's, of a hundred; the rest of `alpha` is
-/// under way. And what looking at one more link costs.
+/// What of `alpha` and `beta` keeps the sender's core busy and what the receiver's, of a hundred;
+/// the rest of `alpha` is under way. And what looking at one more link costs.
 struct Shares {
     post: u64,
     take: u64,
@@ -51,7 +51,8 @@ const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
 const COLD: (u64, u64) = (5, 2);
 
 impl CostTable {
-    /// Of a small machine: two cores of a server of 2024 (AMD EPYC, Zen 5), all of it virtual; TCP by loopback.
+    /// Of a small machine: two cores of a server of 2024 (AMD EPYC, Zen 5), all of it virtual; TCP
+    /// by loopback.
     pub const BUILT_IN: Self = Self {
         tiny: Costs { alpha: 100_000, beta: 90_000, gamma: 3_000 },
         small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
@@ -63,8 +64,8 @@ impl CostTable {
 
     const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];
 
-    /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a core: a message waits
-    /// for the turn of its receiver.
+    /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a
+    /// core: a message waits for the turn of its receiver.
     pub fn board(&self, bytes: usize, crowding: usize) -> Link {
         let costs = match Class::holding(bytes) {
             Some(Class::Tiny) => self.tiny,
@@ -76,8 +77,8 @@ impl CostTable {
         link
     }
 
-    /// What joins hosts, where `crowding` ranks share a core: then every system call finds its caches cold, and waiting
-    /// ranks keep calling.
+    /// What joins hosts, where `crowding` ranks share a core: then every system call finds its
+    /// caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> Link {
         let mut link = self.tcp.shared(&TCP);
         if crowding > 1 {
@@ -132,7 +133,8 @@ const LONGEST: usize = 4096;
 
 impl fmt::Display for CostTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = format!("{TITLE}\n# picoseconds: alpha a message, beta a KiB, gamma a KiB combined\n");
+        let mut text =
+            format!("{TITLE}\n# picoseconds: alpha a message, beta a KiB, gamma a KiB combined\n");
         for (name, Costs { alpha, beta, gamma }) in self.rows() {
             writeln!(text, "{name} {alpha} {beta} {gamma}")?;
         }
@@ -171,11 +173,15 @@ impl FromStr for CostTable {
             return Err(TableError::Title);
         }
         let (mut table, mut seen) = (Self::BUILT_IN, Vec::new());
-        for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+        for (at, line) in
+            lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        {
             seen.push(table.read(line).ok_or(TableError::Line(at + 1))?);
         }
-        let missing =
-            Self::NAMES.into_iter().chain(["switch", "wake"]).find(|name| !seen.iter().any(|seen| seen == name));
+        let missing = Self::NAMES
+            .into_iter()
+            .chain(["switch", "wake"])
+            .find(|name| !seen.iter().any(|seen| seen == name));
         missing.map_or(Ok(table), |name| Err(TableError::Missing(name)))
     }
 }
@@ -185,7 +191,8 @@ impl CostTable {
     fn read(&mut self, line: &str) -> Option<String> {
         let mut words = line.split_whitespace();
         let name = words.next()?;
-        let numbers: Vec<u64> = words.map(|word| word.parse().ok().filter(|it| *it <= MOST)).collect::<Option<_>>()?;
+        let numbers: Vec<u64> =
+            words.map(|word| word.parse().ok().filter(|it| *it <= MOST)).collect::<Option<_>>()?;
         match (name, &numbers[..]) {
             ("switch", &[switch]) => self.switch = switch,
             ("wake", &[wake]) => self.wake = wake,
@@ -231,6 +238,9 @@ mod tests {
         let text = CostTable::BUILT_IN.to_string();
         assert_eq!("".parse::<CostTable>(), Err(TableError::Title));
         assert_eq!(text.replace("switch", "turn").parse::<CostTable>(), Err(TableError::Line(7)));
-        assert_eq!(text.replace("tcp", "tiny").parse::<CostTable>(), Err(TableError::Missing("tcp")));
+        assert_eq!(
+            text.replace("tcp", "tiny").parse::<CostTable>(),
+            Err(TableError::Missing("tcp"))
+        );
     }
 }

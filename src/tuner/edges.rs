@@ -17,8 +17,8 @@ pub struct Edges {
     pub refused: Vec<(Way, Reason)>,
 }
 
-/// Counts pairs by what joins them: `boards` says for each rank which board it shares, `machines` on which host it is. All
-/// ranks know both alike, so all come to the same answer.
+/// Counts pairs by what joins them: `boards` says for each rank which board it shares, `machines`
+/// on which host it is. All ranks know both alike, so all come to the same answer.
 ///
 /// ```
 /// use maypole::topology::choice::Way;
@@ -35,9 +35,17 @@ pub fn edges(boards: &[usize], machines: &[usize]) -> Vec<Edges> {
     for a in 0..boards.len() {
         for b in a + 1..boards.len() {
             let joined = join(machines[a], machines[b], boards[a] == boards[b]);
-            match kinds.iter_mut().find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused)) {
+            match kinds
+                .iter_mut()
+                .find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused))
+            {
                 Some(kind) => kind.pairs += 1,
-                None => kinds.push(Edges { pairs: 1, first: (a, b), way: joined.way, refused: joined.refused }),
+                None => kinds.push(Edges {
+                    pairs: 1,
+                    first: (a, b),
+                    way: joined.way,
+                    refused: joined.refused,
+                }),
             }
         }
     }

@@ -6,7 +6,8 @@ use crate::algorithms::Algorithm;
 use crate::collective::Collective;
 use std::fmt;
 
-/// Why a call runs as it does: every candidate with its price, what was refused, and how good the price was.
+/// Why a call runs as it does: every candidate with its price, what was refused, and how good the
+/// price was.
 ///
 /// Printed, it is a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +61,8 @@ impl Measured {
 }
 
 impl Explanation {
-    /// Of the answer to `question`. `machines` says for each rank where it really is, whatever joins it to others.
+    /// Of the answer to `question`. `machines` says for each rank where it really is, whatever
+    /// joins it to others.
     pub fn new(
         question: &Question<'_>,
         machines: &[usize],
@@ -83,10 +85,16 @@ impl Explanation {
 
     /// The candidate that was chosen.
     pub fn chosen(&self) -> Option<&Candidate> {
-        self.choice.as_ref().ok()?.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)
+        self.choice
+            .as_ref()
+            .ok()?
+            .candidates
+            .iter()
+            .find(|candidate| candidate.verdict == Verdict::Chosen)
     }
 
-    /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much again.
+    /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much
+    /// again.
     pub fn error(&self) -> Option<f64> {
         let (measured, chosen) = (self.measured?, self.chosen()?);
         (measured.least_ns > 0).then(|| chosen.predicted_ns as f64 / measured.least_ns as f64 - 1.0)
@@ -131,11 +139,21 @@ impl fmt::Display for Explanation {
 
 impl Explanation {
     fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
-        writeln!(f, "  {:<21} {:>8} {:>8} {:>14}", "algorithm", "window", "windows", "predicted (us)")?;
+        writeln!(
+            f,
+            "  {:<21} {:>8} {:>8} {:>14}",
+            "algorithm", "window", "windows", "predicted (us)"
+        )?;
         for candidate in &choice.candidates {
             let Candidate { plan, windows, predicted_ns, verdict } = candidate;
             let mark = if *verdict == Verdict::Chosen { '*' } else { ' ' };
-            write!(f, "{mark} {:<21} {:>8} {windows:>8} {:>14}", plan.algorithm, plan.window, Micros(*predicted_ns))?;
+            write!(
+                f,
+                "{mark} {:<21} {:>8} {windows:>8} {:>14}",
+                plan.algorithm,
+                plan.window,
+                Micros(*predicted_ns)
+            )?;
             writeln!(f, "{}", self.remark(*verdict))?;
         }
         Ok(())
@@ -157,7 +175,11 @@ impl Explanation {
         };
         let (runs, way) = (measured.runs, if error < 0.0 { "low" } else { "high" });
         let percent = (error.abs() * 100.0).round();
-        writeln!(f, "measured: {} us at best of {runs}; predicted {percent} % too {way}", Micros(measured.least_ns))
+        writeln!(
+            f,
+            "measured: {} us at best of {runs}; predicted {percent} % too {way}",
+            Micros(measured.least_ns)
+        )
     }
 }
 

@@ -16,8 +16,8 @@ impl Line {
     }
 }
 
-/// The line that fits `points` (size, time) best, relative to their times: a microsecond too much matters more at 2 than
-/// at 200. Neither part is less than zero.
+/// The line that fits `points` (size, time) best, relative to their times: a microsecond too much
+/// matters more at 2 than at 200. Neither part is less than zero.
 ///
 /// ```
 /// let line = maypole::tuner::line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);

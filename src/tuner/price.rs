@@ -1,11 +1,13 @@
 //! What a candidate costs: its schedules, run on clocks.
 //!
-//! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so a few of them say
-//! what one more costs; and how a price grows from 16 to 32 to 64 ranks says how it goes on.
+//! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so
+//! a few of them say what one more costs; and how a price grows from 16 to 32 to 64 ranks says how
+//! it goes on.
 //!
-//! The price is that of one more call in a row of them: what a program spends that reduces layer after layer, and what
-//! benchmarks measure. Ranks that only send run ahead of the others then, so that chains and trees cost less than one
-//! call alone would say. Only in large worlds, one call alone is what is run.
+//! The price is that of one more call in a row of them: what a program spends that reduces layer
+//! after layer, and what benchmarks measure. Ranks that only send run ahead of the others then, so
+//! that chains and trees cost less than one call alone would say. Only in large worlds, one call
+//! alone is what is run.
 
 use super::candidates::{has_boards, longest_chunk};
 use super::{Candidate, CostTable, Plan, Question, Verdict};
@@ -33,16 +35,25 @@ pub(super) struct Pricer<'a> {
 }
 
 impl<'a> Pricer<'a> {
-    pub(super) fn new(question: &'a Question<'a>, algorithm: Algorithm, table: &'a CostTable) -> Self {
+    pub(super) fn new(
+        question: &'a Question<'a>,
+        algorithm: Algorithm,
+        table: &'a CostTable,
+    ) -> Self {
         let worlds = match question.world() {
             world if world <= WORLD => vec![world],
             _ => vec![WORLD / 4, WORLD / 2, WORLD],
         };
         let rehearse = |world: usize| {
             let root = question.collective.root().unwrap_or(0) % world;
-            let schedules = algorithm.schedules_on(question.collective.with_root(root), &question.hosts[..world]);
+            let schedules = algorithm
+                .schedules_on(question.collective.with_root(root), &question.hosts[..world]);
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
-            (world, Rehearsal::new(&schedules).expect("the algorithms of the table are proved to complete"))
+            (
+                world,
+                Rehearsal::new(&schedules)
+                    .expect("the algorithms of the table are proved to complete"),
+            )
         };
         let rehearsals = worlds.into_iter().map(rehearse).collect();
         Self { question, algorithm, table, longest: longest_chunk(question, algorithm), rehearsals }
@@ -53,15 +64,22 @@ impl<'a> Pricer<'a> {
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
-        let limit = if has_boards(self.question.hosts) { plan.window.min(CHUNK) } else { plan.window };
+        let limit =
+            if has_boards(self.question.hosts) { plan.window.min(CHUNK) } else { plan.window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
-        let prices: Vec<u64> = self.rehearsals.iter().map(|it| self.long(it, windows, bytes)).collect();
+        let prices: Vec<u64> =
+            self.rehearsals.iter().map(|it| self.long(it, windows, bytes)).collect();
         let picoseconds = match prices[..] {
             [small, middle, large] => grown(small, middle, large, self.question.world()),
             _ => prices[0],
         };
-        Candidate { plan, windows, predicted_ns: picoseconds.div_ceil(1000), verdict: Verdict::Slower }
+        Candidate {
+            plan,
+            windows,
+            predicted_ns: picoseconds.div_ceil(1000),
+            verdict: Verdict::Slower,
+        }
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
@@ -83,7 +101,8 @@ impl<'a> Pricer<'a> {
         // While a pipeline fills, windows cost less than the work that they make.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
-        one_more(rehearsal, &machine, most, bytes).saturating_add(each.saturating_mul((windows - most) as u64))
+        one_more(rehearsal, &machine, most, bytes)
+            .saturating_add(each.saturating_mul((windows - most) as u64))
     }
 }
 
@@ -98,8 +117,8 @@ fn one_more(rehearsal: &Rehearsal, machine: &Machine<'_>, windows: usize, bytes:
     work.max(row.end.saturating_sub(alone.end)) / (CALLS - 1) as u64
 }
 
-/// The price in a world that is larger than those run: each doubling adds as much more than the one before as the last
-/// one that was run did.
+/// The price in a world that is larger than those run: each doubling adds as much more than the one
+/// before as the last one that was run did.
 fn grown(small: u64, middle: u64, large: u64, world: usize) -> u64 {
     let (before, mut step) =
         (u128::from(middle.saturating_sub(small)).max(1), u128::from(large.saturating_sub(middle)));

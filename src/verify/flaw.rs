@@ -17,8 +17,11 @@ pub enum Flaw {
         /// How many schedules there are.
         world: usize,
     },
-    /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a rank.
-    #[error("rank {rank} cuts the whole into {chunks} chunks, but it must be {expected} here, as on every rank")]
+    /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a
+    /// rank.
+    #[error(
+        "rank {rank} cuts the whole into {chunks} chunks, but it must be {expected} here, as on every rank"
+    )]
     Chunks {
         /// Whose schedule.
         rank: usize,
@@ -40,7 +43,9 @@ pub enum Flaw {
         world: usize,
     },
     /// A rank sends to itself or receives from itself.
-    #[error("rank {rank}, step {step}: talks to itself; no link leads there, use a copy or a reduce")]
+    #[error(
+        "rank {rank}, step {step}: talks to itself; no link leads there, use a copy or a reduce"
+    )]
     ToItself {
         /// Whose step.
         rank: usize,
@@ -73,7 +78,9 @@ pub enum Flaw {
         collective: Collective,
     },
     /// A step writes to the input, which belongs to the caller.
-    #[error("rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch")]
+    #[error(
+        "rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch"
+    )]
     WritesInput {
         /// Whose step.
         rank: usize,

@@ -8,15 +8,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Not a test by itself: a rank in a process of its own. It says a line when it has joined and one when it has learned
-/// that the world failed, or lives until it is killed.
+/// Not a test by itself: a rank in a process of its own. It says a line when it has joined and one
+/// when it has learned that the world failed, or lives until it is killed.
 #[test]
 fn child() {
     let Ok(line) = std::env::var("MAYPOLE_TEST_CHILD") else { return };
     let mut words = line.split(' ');
     let mut number = || words.next().unwrap().parse::<usize>().unwrap();
     let (rank, world, port) = (number(), number(), number());
-    let config = JoinConfig { rank, world, ports: vec![port as u16], job: "child".to_owned(), ..job(world) };
+    let config =
+        JoinConfig { rank, world, ports: vec![port as u16], job: "child".to_owned(), ..job(world) };
     let service = join(JoinConfig { key: Some([1; 32]), ..config }).unwrap();
     println!("joined");
     let segment = service.share(WORLD, &everybody(&service), 4096, soon()).unwrap();
@@ -38,7 +39,10 @@ struct Rank(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
 impl Rank {
     fn start(line: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "death::child", "--nocapture"]).env("MAYPOLE_TEST_CHILD", line).stdout(Stdio::piped());
+        command
+            .args(["--exact", "death::child", "--nocapture"])
+            .env("MAYPOLE_TEST_CHILD", line)
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self(child, lines)
@@ -64,7 +68,8 @@ impl Drop for Rank {
 
 fn kill_one_of_four(victim: usize) {
     let port = job(4).ports[0];
-    let mut ranks: Vec<Rank> = (0..4).map(|rank| Rank::start(&format!("{rank} 4 {port}"))).collect();
+    let mut ranks: Vec<Rank> =
+        (0..4).map(|rank| Rank::start(&format!("{rank} 4 {port}"))).collect();
     for rank in &mut ranks {
         rank.says("shared");
     }
@@ -85,8 +90,13 @@ fn a_stopped_process_is_silent_and_not_dead() {
     let config = job(2);
     let key = Some([1; 32]);
     let mut other = Rank::start(&format!("1 2 {}", config.ports[0]));
-    let config =
-        JoinConfig { job: "child".to_owned(), ports: vec![config.ports[0]], key, equal: job(2).equal, ..config };
+    let config = JoinConfig {
+        job: "child".to_owned(),
+        ports: vec![config.ports[0]],
+        key,
+        equal: job(2).equal,
+        ..config
+    };
     let service = join(config).unwrap();
     let segment = service.share(WORLD, &[0, 1], 4096, soon()).unwrap();
     segment.view().slice(0, 1).fill_from(&[1]);

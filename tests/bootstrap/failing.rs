@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 #[test]
 fn all_ranks_name_the_same_first_cause() {
     let settled = world(4, |service| {
-        let kind = [CauseKind::Timeout, CauseKind::Timeout, CauseKind::Mismatch, CauseKind::UserAbort][service.rank()];
+        let kind =
+            [CauseKind::Timeout, CauseKind::Timeout, CauseKind::Mismatch, CauseKind::UserAbort]
+                [service.rank()];
         let sequence = [6, 6, 5, 6][service.rank()];
         let settled = service.settle(cause(sequence, kind, service.rank()), LONG);
         assert!(service.alarm().raised());
         settled
     });
-    assert!(settled.iter().all(|settled| *settled == cause(5, CauseKind::Mismatch, 2)), "{settled:?}");
+    assert!(
+        settled.iter().all(|settled| *settled == cause(5, CauseKind::Mismatch, 2)),
+        "{settled:?}"
+    );
 }
 
 #[test]
@@ -59,12 +64,16 @@ fn a_deadline_names_who_has_not_come() {
         match service.rank() {
             2 => {}
             _ => match service.exchange(WORLD, &[0, 1, 2], vec![], short) {
-                Err(ServiceError::TimedOut { missing, .. }) => assert!(missing.contains(&2), "{missing:?}"),
+                Err(ServiceError::TimedOut { missing, .. }) => {
+                    assert!(missing.contains(&2), "{missing:?}")
+                }
                 other => panic!("{other:?}"),
             },
         }
         if service.rank() == 1 {
-            let error = service.connect(WORLD, 0, 5, Instant::now() + Duration::from_millis(50)).unwrap_err();
+            let error = service
+                .connect(WORLD, 0, 5, Instant::now() + Duration::from_millis(50))
+                .unwrap_err();
             assert!(matches!(error, ServiceError::TimedOut { .. }), "{error}");
         }
         gate.wait();

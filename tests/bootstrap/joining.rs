@@ -37,11 +37,19 @@ fn a_name_with_several_addresses_will_do() {
 fn ranks_listen_only_where_they_may() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let config = JoinConfig { data_ports: Some(port..=port), join_timeout: Duration::from_secs(1), ..job(2) };
+    let config = JoinConfig {
+        data_ports: Some(port..=port),
+        join_timeout: Duration::from_secs(1),
+        ..job(2)
+    };
     let errors = each(&config, |_| {}, |service| service.unwrap_err().to_string());
     assert!(errors[0].contains("rank 1 went away"), "{}", errors[0]);
     let expected = format!("rank 1 cannot listen on 127.0.0.1, port {port}: ");
-    assert!(errors[1].starts_with(&expected) && errors[1].contains("MAYPOLE_DATA_PORTS"), "{}", errors[1]);
+    assert!(
+        errors[1].starts_with(&expected) && errors[1].contains("MAYPOLE_DATA_PORTS"),
+        "{}",
+        errors[1]
+    );
 }
 
 /// What a rank fails with that joins a world that never completes.
@@ -79,7 +87,10 @@ fn a_port_that_is_taken_is_said_at_once() {
     let port = taken.local_addr().unwrap().port();
     let error = fails(JoinConfig { ports: vec![port], ..job(2) });
     let expected = format!("rank 0 cannot listen on 127.0.0.1, port {port}: ");
-    assert!(error.to_string().starts_with(&expected) && error.to_string().contains("MAYPOLE_PORT"), "{error}");
+    assert!(
+        error.to_string().starts_with(&expected) && error.to_string().contains("MAYPOLE_PORT"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -105,7 +116,12 @@ fn a_stranger_where_rank_zero_should_be_is_said() {
                 let _ = stream.read(&mut [0; 500]);
             }
         });
-        let error = fails(JoinConfig { rank: 1, ports: ports.clone(), join_timeout: Duration::from_secs(1), ..job(2) });
+        let error = fails(JoinConfig {
+            rank: 1,
+            ports: ports.clone(),
+            join_timeout: Duration::from_secs(1),
+            ..job(2)
+        });
         over.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(stranger.local_addr().unwrap()));
         assert!(matches!(error, JoinError::NotRankZero { rank: 1, .. }), "{error}");
@@ -121,7 +137,9 @@ fn a_wrong_key_is_said_on_both_sides() {
         }
     };
     let errors = each(&config, wrong, |service| service.unwrap_err());
-    assert!(matches!(&errors[0], JoinError::Missing { ranks, note, .. } if ranks == &[1] && note.contains("job key")));
+    assert!(
+        matches!(&errors[0], JoinError::Missing { ranks, note, .. } if ranks == &[1] && note.contains("job key"))
+    );
     assert!(matches!(&errors[1], JoinError::WrongKey { rank: 1, .. }), "{}", errors[1]);
     assert!(errors[1].to_string().contains("give all ranks the same key"));
 }
@@ -146,12 +164,16 @@ fn differences_fail_both_sides_with_one_text() {
         }
     };
     let texts = each(&job(2), differ, |service| service.unwrap_err().to_string());
-    let expected = "MAYPOLE_COLOUR is 'red' on rank 0 and 'blue' on rank 1; make them equal on all ranks";
+    let expected =
+        "MAYPOLE_COLOUR is 'red' on rank 0 and 'blue' on rank 1; make them equal on all ranks";
     assert_eq!(texts, [expected; 2]);
     let config = job(2);
     let larger = |config: &mut JoinConfig| config.world += config.rank;
     let texts = each(&config, larger, |service| service.unwrap_err().to_string());
-    assert_eq!(texts, ["the world size is '2' on rank 0 and '3' on rank 1; make them equal on all ranks"; 2]);
+    assert_eq!(
+        texts,
+        ["the world size is '2' on rank 0 and '3' on rank 1; make them equal on all ranks"; 2]
+    );
 }
 
 #[test]
@@ -161,7 +183,8 @@ fn a_rank_that_is_there_already_is_refused_and_the_world_completes() {
     std::thread::scope(|threads| {
         threads.spawn(|| drop(join(config.clone()).unwrap()));
         for _ in 0..2 {
-            // One of the two is refused at once, because rank 2 is not there yet and the world cannot be complete.
+            // One of the two is refused at once, because rank 2 is not there yet and the world
+            // cannot be complete.
             threads.spawn(|| match join(JoinConfig { rank: 1, ..config.clone() }) {
                 Ok(service) => drop(service),
                 Err(error) => {
@@ -187,7 +210,8 @@ fn a_rank_out_of_range_is_refused() {
 
 #[test]
 fn a_world_with_too_many_ranks_for_the_descriptors_is_refused_at_once() {
-    let error = fails(JoinConfig { join_timeout: Duration::from_secs(1), ..job(u32::MAX as usize) });
+    let error =
+        fails(JoinConfig { join_timeout: Duration::from_secs(1), ..job(u32::MAX as usize) });
     // No Linux lets a process have 2^33.
     assert!(matches!(error, JoinError::Descriptors { .. }), "{error}");
 }

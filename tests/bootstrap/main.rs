@@ -1,4 +1,5 @@
-//! Ranks find one another, agree, get connected, and fail together: over loopback, with real threads and processes.
+//! Ranks find one another, agree, get connected, and fail together: over loopback, with real
+//! threads and processes.
 
 #![cfg(target_os = "linux")]
 
@@ -20,7 +21,8 @@ pub(crate) fn soon() -> Instant {
     Instant::now() + LONG
 }
 
-/// A job of its own: ports that no other test of this process takes, and a name that keeps those of others out.
+/// A job of its own: ports that no other test of this process takes, and a name that keeps those of
+/// others out.
 pub(crate) fn job(world: usize) -> JoinConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

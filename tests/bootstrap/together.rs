@@ -13,7 +13,8 @@ fn worlds_of_several_sizes_join_and_exchange() {
             for round in 0..3u8 {
                 let mine = vec![service.rank() as u8; usize::from(round) * 1000];
                 let all = service.exchange(WORLD, &everybody(service), mine, soon()).unwrap();
-                let expected: Vec<_> = (0..size).map(|rank| vec![rank as u8; usize::from(round) * 1000]).collect();
+                let expected: Vec<_> =
+                    (0..size).map(|rank| vec![rank as u8; usize::from(round) * 1000]).collect();
                 assert_eq!(all, expected);
             }
             service.leave(3).unwrap();
@@ -93,7 +94,9 @@ fn more_ranks_than_may_be_half_open_join() {
         |_| {},
         |service| {
             let service = service.unwrap();
-            let all = service.exchange(WORLD, &everybody(&service), vec![service.rank() as u8], soon()).unwrap();
+            let all = service
+                .exchange(WORLD, &everybody(&service), vec![service.rank() as u8], soon())
+                .unwrap();
             assert!(all.iter().enumerate().all(|(rank, payload)| *payload == [rank as u8]));
         },
     );

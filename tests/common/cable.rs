@@ -1,8 +1,9 @@
-//! Two network namespaces joined by a cable: two hosts, as far as sockets can tell. Needs root, `ip`, `unshare` and
-//! `nsenter`, and `tc` to make the cable narrow.
+//! Two network namespaces joined by a cable: two hosts, as far as sockets can tell. Needs root,
+//! `ip`, `unshare` and `nsenter`, and `tc` to make the cable narrow.
 //!
-//! A namespace without a name lives as long as a process in it. In each of ours one waits for the end of its input, and
-//! that comes whichever way this process ends: nothing is left behind, not even by `kill -9`.
+//! A namespace without a name lives as long as a process in it. In each of ours one waits for the
+//! end of its input, and that comes whichever way this process ends: nothing is left behind, not
+//! even by `kill -9`.
 #![allow(dead_code, reason = "not every user of a cable uses all of it")]
 
 use std::io::{BufRead, BufReader};
@@ -23,7 +24,10 @@ impl Cable {
     pub(crate) fn new() -> Result<Self, String> {
         let cable = Self { hosts: [host()?, host()?] };
         let other = cable.hosts[1].id().to_string();
-        cable.run(0, &["ip", "link", "add", CARD, "type", "veth", "peer", "name", CARD, "netns", &other])?;
+        cable.run(
+            0,
+            &["ip", "link", "add", CARD, "type", "veth", "peer", "name", CARD, "netns", &other],
+        )?;
         for (end, address) in ADDRESSES.iter().enumerate() {
             cable.run(end, &["ip", "addr", "add", &format!("{address}/24"), "dev", CARD])?;
             cable.run(end, &["ip", "link", "set", CARD, "up"])?;
@@ -36,7 +40,10 @@ impl Cable {
     pub(crate) fn limit(&self, rate: u64) -> Result<(), String> {
         let rate = format!("{rate}bit");
         // A burst has room for the largest packet that the kernel cuts by itself.
-        let limit = ["tc", "qdisc", "replace", "dev", CARD, "root", "tbf", "rate", &rate, "burst", "128kb", "latency"];
+        let limit = [
+            "tc", "qdisc", "replace", "dev", CARD, "root", "tbf", "rate", &rate, "burst", "128kb",
+            "latency",
+        ];
         (0..2).try_for_each(|end| self.run(end, &[&limit[..], &["100ms"]].concat()))
     }
 

@@ -1,4 +1,5 @@
-//! One collective call, drawn by lot: how it is made, and what every byte around it must be afterwards.
+//! One collective call, drawn by lot: how it is made, and what every byte around it must be
+//! afterwards.
 
 use super::common::Lot;
 use super::lengths::{Lengths, Side, elements};
@@ -54,10 +55,22 @@ impl Case {
         // Only then is it known which algorithm runs, and so in which order.
         let named = lengths.differ() && collective.reduces();
         let deterministic = lot.below(8) == 0;
-        let algorithm = if deterministic { None } else { draw_algorithm(lot, collective, &lengths, named) };
+        let algorithm =
+            if deterministic { None } else { draw_algorithm(lot, collective, &lengths, named) };
         let repeats = if lengths.total() * kind.size() > 20_000 { 1 } else { 1 + lot.below(3) };
         let (seed, any) = (lot.draw(), lot.below(2) == 0);
-        Self { seed, collective, kind, op, lengths, in_place, algorithm, deterministic, any, repeats }
+        Self {
+            seed,
+            collective,
+            kind,
+            op,
+            lengths,
+            in_place,
+            algorithm,
+            deterministic,
+            any,
+            repeats,
+        }
     }
 
     /// Calls it on `comm` and looks at everything. Gives a number that must be equal on all ranks.
@@ -84,14 +97,18 @@ impl Case {
         let (world, rank) = (comm.world(), comm.rank());
         let algorithm = match (&self.lengths, self.algorithm) {
             (_, Some(named)) => named.to_string(),
-            (Lengths::Even(count), None) => comm.algorithm(self.collective, *count, self.kind).unwrap().to_string(),
+            (Lengths::Even(count), None) => {
+                comm.algorithm(self.collective, *count, self.kind).unwrap().to_string()
+            }
             (_, None) => "the tuner's choice".to_owned(),
         };
         let place = Place { case: self, world, rank };
         let order = self.order(algorithm.parse().ok(), comm.hosts(), rank);
         let mut rounds: Vec<_> = (0..self.repeats).map(|nth| Round::<T>::new(place, nth)).collect();
         for round in &mut rounds {
-            round.call(comm).unwrap_or_else(|error| panic!("{error}\nin {self:?} by {algorithm} at rank {rank}"));
+            round.call(comm).unwrap_or_else(|error| {
+                panic!("{error}\nin {self:?} by {algorithm} at rank {rank}")
+            });
         }
         rounds.iter().fold(0, |hash, round| hash.rotate_left(9) ^ round.check(&order, &algorithm))
     }
@@ -102,14 +119,20 @@ fn draw_op(lot: &mut Lot, collective: Collective, kind: DataType) -> ReduceOp {
     let factor = Factor::new([1.0, 2.0, 3.0][lot.below(3)]);
     loop {
         let op = [&ReduceOp::ALL[..], &[ReduceOp::PreMulSum(factor)]].concat()[lot.below(9)];
-        let averages_scan = op == ReduceOp::Avg && matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+        let averages_scan = op == ReduceOp::Avg
+            && matches!(collective, Collective::Scan | Collective::ExclusiveScan);
         if op.supports(kind) && !averages_scan {
             return op;
         }
     }
 }
 
-fn draw_algorithm(lot: &mut Lot, collective: Collective, lengths: &Lengths, named: bool) -> Option<Algorithm> {
+fn draw_algorithm(
+    lot: &mut Lot,
+    collective: Collective,
+    lengths: &Lengths,
+    named: bool,
+) -> Option<Algorithm> {
     // Its blocks wait in scratch for others, which must be as long.
     let shares = |it: &Algorithm| *it == Algorithm::Bruck && matches!(lengths, Lengths::Pairs(_));
     let able = Algorithm::named().filter(|it| it.supports(collective) && !shares(it));
@@ -146,8 +169,12 @@ impl Place<'_> {
         let of = |rank, index| self.contribution::<T>(nth, rank, index);
         let starts = self.starts(self.rank, Side::Output);
         match self.case.collective {
-            Collective::Broadcast { root } | Collective::Scatter { root } => wanted.map(|g| of(root, g)).collect(),
-            Collective::Gather { .. } | Collective::AllGather => wanted.map(|g| of(block_of(&starts, g), g)).collect(),
+            Collective::Broadcast { root } | Collective::Scatter { root } => {
+                wanted.map(|g| of(root, g)).collect()
+            }
+            Collective::Gather { .. } | Collective::AllGather => {
+                wanted.map(|g| of(block_of(&starts, g), g)).collect()
+            }
             Collective::AllToAll => wanted
                 .map(|g| {
                     let from = block_of(&starts, g);
@@ -217,7 +244,8 @@ impl<'a, T: Number> Round<'a, T> {
         // What nobody fills may have any length.
         let nobodys = place.case.collective.output(place.rank) == Held::Nothing && !in_place;
         let spare = if nobodys { lot.below(2) * 3 } else { 0 };
-        let foreign = |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
+        let foreign =
+            |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
         let output = Guarded::new(output.chain(0..spare).map(foreign), &mut lot);
         let before = (input.cells.clone(), output.cells.clone());
         Self { place, nth, input, output, before }
@@ -238,7 +266,8 @@ impl<'a, T: Number> Round<'a, T> {
     fn call(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
         let Case { collective, ref lengths, .. } = *self.place.case;
         let op = self.place.case.op_of(self.place.rank);
-        let (x, y, in_place) = (&*self.input.slice(), self.output.slice(), self.place.case.in_place());
+        let (x, y, in_place) =
+            (&*self.input.slice(), self.output.slice(), self.place.case.in_place());
         if let Lengths::Blocks(counts) = lengths {
             return match collective {
                 Collective::Gather { root } => comm.gather_v(x, y, counts, root),
@@ -291,13 +320,16 @@ impl<'a, T: Number> Round<'a, T> {
         if place.case.collective != Collective::AllReduce {
             return 0;
         }
-        self.output.cells[self.output.inner.clone()].iter().fold(1, |hash, it| Lot(hash ^ it.bits()).draw())
+        self.output.cells[self.output.inner.clone()]
+            .iter()
+            .fold(1, |hash, it| Lot(hash ^ it.bits()).draw())
     }
 
     fn compare(&self, which: &str, found: &Guarded<T>, expected: &[T], algorithm: &str) {
         let differs = |at: &usize| found.cells[*at].bits() != expected[*at].bits();
         let Some(at) = (0..expected.len()).find(differs) else { return };
-        let (wrong, index) = ((0..expected.len()).filter(differs).count(), at as i64 - found.inner.start as i64);
+        let (wrong, index) =
+            ((0..expected.len()).filter(differs).count(), at as i64 - found.inner.start as i64);
         let Place { case, world, rank } = self.place;
         panic!(
             "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} of {} are wrong\n\
@@ -314,7 +346,9 @@ impl Case {
     /// Every rank has a factor of its own.
     fn op_of(&self, rank: usize) -> ReduceOp {
         match self.op {
-            ReduceOp::PreMulSum(factor) => ReduceOp::PreMulSum(Factor::new(factor.value() + (rank % 2) as f64)),
+            ReduceOp::PreMulSum(factor) => {
+                ReduceOp::PreMulSum(Factor::new(factor.value() + (rank % 2) as f64))
+            }
             op => op,
         }
     }
@@ -323,7 +357,9 @@ impl Case {
     fn order(&self, algorithm: Option<Algorithm>, hosts: &[usize], rank: usize) -> Order {
         let world = hosts.len();
         match (self.collective, algorithm) {
-            (collective, Some(algorithm)) if collective.reduces() && self.any && !self.deterministic => {
+            (collective, Some(algorithm))
+                if collective.reduces() && self.any && !self.deterministic =>
+            {
                 Order::of(algorithm, collective, hosts, rank)
             }
             (Collective::Scan, _) => Order::plain(rank + 1),

@@ -27,7 +27,9 @@ impl Lengths {
         let counts = |lot: &mut Lot| (0..world).map(|_| draw_little(lot)).collect::<Vec<_>>();
         match collective {
             Collective::Barrier => Self::Even(0),
-            Collective::AllToAll if lot.below(2) == 0 => Self::Pairs((0..world).map(|_| counts(lot)).collect()),
+            Collective::AllToAll if lot.below(2) == 0 => {
+                Self::Pairs((0..world).map(|_| counts(lot)).collect())
+            }
             Collective::AllToAll => Self::Even(draw_count(lot, size, world)),
             _ if collective.is_blocked() && lot.below(2) == 0 => Self::Blocks(counts(lot)),
             _ => Self::Even(draw_count(lot, size, if collective.is_blocked() { world } else { 1 })),
@@ -40,7 +42,13 @@ impl Lengths {
     }
 
     /// Where the blocks of `side` of `rank` begin, and last where the last one ends.
-    pub(crate) fn starts(&self, collective: Collective, world: usize, rank: usize, side: Side) -> Vec<usize> {
+    pub(crate) fn starts(
+        &self,
+        collective: Collective,
+        world: usize,
+        rank: usize,
+        side: Side,
+    ) -> Vec<usize> {
         let counts: Vec<usize> = match (self, side) {
             (Self::Even(count), _) if collective.is_blocked() => vec![*count; world],
             (Self::Even(count), _) => vec![*count],

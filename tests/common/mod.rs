@@ -1,6 +1,8 @@
-//! A naive executor: runs schedules on numbers in conflict order, whichever step may be taken being drawn by lot.
+//! A naive executor: runs schedules on numbers in conflict order, whichever step may be taken being
+//! drawn by lot.
 //!
-//! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in the words of the law.
+//! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in
+//! the words of the law.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod random;
@@ -25,7 +27,8 @@ impl Lot {
     }
 }
 
-/// What every span holds: (rank, span) -> number. In place, an input is looked up as the output it is.
+/// What every span holds: (rank, span) -> number. In place, an input is looked up as the output it
+/// is.
 pub(crate) type Memory = HashMap<(usize, Span), u64>;
 
 pub(crate) fn home(span: Span, placement: Placement) -> Span {
@@ -53,10 +56,13 @@ pub(crate) struct Executor<'a> {
     pub(crate) memory: Memory,
 }
 
-/// True if `later` must wait for `earlier` to begin (same link, same direction) or to be done (overlapping spans).
+/// True if `later` must wait for `earlier` to begin (same link, same direction) or to be done
+/// (overlapping spans).
 fn conflict(earlier: Step, later: Step, placement: Placement) -> bool {
     let touch = |a: Step, b: Step| {
-        a.writes().is_some_and(|w| b.reads().chain(b.writes()).any(|s| home(s, placement) == home(w, placement)))
+        a.writes().is_some_and(|w| {
+            b.reads().chain(b.writes()).any(|s| home(s, placement) == home(w, placement))
+        })
     };
     touch(earlier, later) || touch(later, earlier)
 }
@@ -70,7 +76,12 @@ fn link(rank: usize, step: Step) -> Option<(usize, usize)> {
 }
 
 impl<'a> Executor<'a> {
-    pub(crate) fn new(schedules: &'a [Schedule], placement: Placement, op: Op, memory: Memory) -> Self {
+    pub(crate) fn new(
+        schedules: &'a [Schedule],
+        placement: Placement,
+        op: Op,
+        memory: Memory,
+    ) -> Self {
         let mut places = Vec::new();
         let mut waits = Vec::new();
         for (rank, schedule) in schedules.iter().enumerate() {
@@ -82,20 +93,34 @@ impl<'a> Executor<'a> {
                 Some((from, to, *nth))
             };
             places.push(steps.iter().map(&mut place).collect());
-            let before = |nth: usize| (0..nth).filter(|&e| conflict(steps[e], steps[nth], placement)).collect();
+            let before = |nth: usize| {
+                (0..nth).filter(|&e| conflict(steps[e], steps[nth], placement)).collect()
+            };
             waits.push((0..steps.len()).map(before).collect());
         }
         let flags: Vec<Vec<bool>> = schedules.iter().map(|s| vec![false; s.steps.len()]).collect();
         let (begun, done) = (flags.clone(), flags);
-        Self { schedules, placement, op, waits, places, begun, done, posted: HashMap::new(), memory }
+        Self {
+            schedules,
+            placement,
+            op,
+            waits,
+            places,
+            begun,
+            done,
+            posted: HashMap::new(),
+            memory,
+        }
     }
 
     fn may(&self, rank: usize, nth: usize) -> bool {
         let in_turn = |&earlier: &usize| {
-            let same = link(rank, self.schedules[rank].steps[earlier]) == link(rank, self.schedules[rank].steps[nth]);
+            let same = link(rank, self.schedules[rank].steps[earlier])
+                == link(rank, self.schedules[rank].steps[nth]);
             !same || self.begun[rank][earlier]
         };
-        let linked = self.places[rank][nth].is_none() || (0..nth).collect::<Vec<_>>().iter().all(in_turn);
+        let linked =
+            self.places[rank][nth].is_none() || (0..nth).collect::<Vec<_>>().iter().all(in_turn);
         let waits = self.waits[rank][nth].iter().all(|&earlier| self.done[rank][earlier]);
         let here = match self.schedules[rank].steps[nth] {
             Step::Recv { .. } | Step::RecvReduce { .. } => {
@@ -109,7 +134,10 @@ impl<'a> Executor<'a> {
     /// All steps that may be taken now.
     fn choices(&self) -> Vec<(usize, usize)> {
         let steps = |rank: usize| (0..self.schedules[rank].steps.len()).map(move |nth| (rank, nth));
-        (0..self.schedules.len()).flat_map(steps).filter(|&(rank, nth)| self.may(rank, nth)).collect()
+        (0..self.schedules.len())
+            .flat_map(steps)
+            .filter(|&(rank, nth)| self.may(rank, nth))
+            .collect()
     }
 
     fn read(&self, rank: usize, span: Span) -> u64 {

@@ -1,7 +1,8 @@
 //! What reductions must give, computed by one process in the plainest way.
 //!
-//! In which order an algorithm combines is read off its schedules, as a tree for each chunk. An algorithm that is proved
-//! to go from left to right in the order of the ranks gets no tree: it is held to the plain loop.
+//! In which order an algorithm combines is read off its schedules, as a tree for each chunk. An
+//! algorithm that is proved to go from left to right in the order of the ranks gets no tree: it is
+//! held to the plain loop.
 
 use super::number::Number;
 use maypole::ReduceOp;
@@ -34,7 +35,11 @@ struct Making(HashMap<(usize, Span), Rc<Tree>>);
 
 impl Making {
     fn put(&mut self, rank: usize, into: Span, tree: Rc<Tree>, reduce: bool) {
-        let tree = if reduce { Rc::new(Tree::Both(Rc::clone(&self.0[&(rank, into)]), tree)) } else { tree };
+        let tree = if reduce {
+            Rc::new(Tree::Both(Rc::clone(&self.0[&(rank, into)]), tree))
+        } else {
+            tree
+        };
         self.0.insert((rank, into), tree);
     }
 }
@@ -46,7 +51,15 @@ impl Meaning for Making {
         Rc::clone(&self.0[&(rank, from)])
     }
 
-    fn receive(&mut self, rank: usize, _: usize, into: Span, _: usize, message: Rc<Tree>, reduce: bool) {
+    fn receive(
+        &mut self,
+        rank: usize,
+        _: usize,
+        into: Span,
+        _: usize,
+        message: Rc<Tree>,
+        reduce: bool,
+    ) {
         self.put(rank, into, message, reduce);
     }
 
@@ -70,7 +83,12 @@ impl Order {
     }
 
     /// As `algorithm` does it at `rank`, where ranks are on `hosts`.
-    pub(crate) fn of(algorithm: Algorithm, collective: Collective, hosts: &[usize], rank: usize) -> Self {
+    pub(crate) fn of(
+        algorithm: Algorithm,
+        collective: Collective,
+        hosts: &[usize],
+        rank: usize,
+    ) -> Self {
         let (world, schedules) = (hosts.len(), algorithm.schedules_on(collective, hosts).unwrap());
         let proof = verify(collective, &schedules, Placement::Apart).unwrap();
         let everybody = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
@@ -78,13 +96,15 @@ impl Order {
             return Self::plain(world);
         }
         let chunks = schedules[0].chunks;
-        let own = |rank| (0..chunks).map(move |chunk| ((rank, input(chunk)), Rc::new(Tree::Rank(rank))));
+        let own =
+            |rank| (0..chunks).map(move |chunk| ((rank, input(chunk)), Rc::new(Tree::Rank(rank))));
         let mut making = Making((0..world).flat_map(own).collect());
         walk(&schedules, Placement::Apart, &mut making).unwrap();
         Self { trees: (0..chunks).map(|chunk| making.0.remove(&(rank, output(chunk)))).collect() }
     }
 
-    /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the contributions.
+    /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the
+    /// contributions.
     pub(crate) fn combine<T: Number>(
         &self,
         starts: &[usize],
@@ -93,9 +113,12 @@ impl Order {
         of: impl Fn(usize, usize) -> T,
         world: usize,
     ) -> Vec<T> {
-        // One order for all, or one for each block, or for each part of a vector that the algorithm has cut itself.
+        // One order for all, or one for each block, or for each part of a vector that the algorithm
+        // has cut itself.
         let layout = match self.trees.len() {
-            chunks if chunks + 1 == starts.len() => starts.windows(2).map(|pair| pair[0]..pair[1]).collect(),
+            chunks if chunks + 1 == starts.len() => {
+                starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+            }
             chunks => even(starts[starts.len() - 1], chunks),
         };
         let mut result = Vec::with_capacity(wanted.len());

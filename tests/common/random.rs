@@ -25,8 +25,8 @@ fn span(lot: &mut Lot, buffers: &[Buffer]) -> Span {
     Span { buffer: buffers[lot.below(buffers.len())], chunk: lot.below(CHUNKS) }
 }
 
-/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the send, so that
-/// many of these complete; what they compute is nonsense.
+/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the
+/// send, so that many of these complete; what they compute is nonsense.
 pub(crate) fn random(world: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Vec<Schedule> {
     let mut steps = vec![Vec::new(); world];
     let mut under_way: Vec<Message> = Vec::new();
@@ -55,7 +55,13 @@ fn target(chunk: usize, chunks: Chunks, lot: &mut Lot) -> Span {
 }
 
 /// To one rank, or the same to several, one twice perhaps.
-fn send(rank: usize, from: Span, steps: &mut [Vec<Step>], under_way: &mut Vec<Message>, lot: &mut Lot) {
+fn send(
+    rank: usize,
+    from: Span,
+    steps: &mut [Vec<Step>],
+    under_way: &mut Vec<Message>,
+    lot: &mut Lot,
+) {
     let world = steps.len();
     for _ in 0..1 + lot.below(4) / 2 {
         let to = (rank + 1 + lot.below(world - 1)) % world;
@@ -67,9 +73,13 @@ fn send(rank: usize, from: Span, steps: &mut [Vec<Step>], under_way: &mut Vec<Me
 fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<Message>, chunks: Chunks, lot: &mut Lot) {
     let drawn = under_way[lot.below(under_way.len())];
     // Links keep their order, and so must the chunks that are on them.
-    let first = under_way.iter().position(|(from, to, _)| (*from, *to) == (drawn.0, drawn.1)).expect("it is there");
+    let first = under_way
+        .iter()
+        .position(|(from, to, _)| (*from, *to) == (drawn.0, drawn.1))
+        .expect("it is there");
     let (from, to, chunk) = under_way.remove(first);
     let into = target(chunk, chunks, lot);
-    let step = if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
+    let step =
+        if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
     steps[to].push(step);
 }

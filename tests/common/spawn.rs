@@ -1,4 +1,5 @@
-//! Ranks that are processes: a test binary executes itself, once a process, and reads what each of them says.
+//! Ranks that are processes: a test binary executes itself, once a process, and reads what each of
+//! them says.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use maypole::bootstrap::JoinConfig;
@@ -77,7 +78,9 @@ impl World {
 
     fn command(&self, ranks: &[usize], job: &str, key: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).stdin(Stdio::null());
+        command
+            .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .stdin(Stdio::null());
         // Whatever launcher runs the tests is not theirs.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("MAYPOLE_")) {
@@ -87,7 +90,10 @@ impl World {
         let list: Vec<_> = ranks.iter().map(usize::to_string).collect();
         command.env(ROLE, &self.role).env(RANKS, list.join(","));
         command.env("MAYPOLE_RANK", &list[0]).env("MAYPOLE_WORLD", self.ranks.to_string());
-        command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_JOB", job).env("MAYPOLE_JOB_KEY", key);
+        command
+            .env("MAYPOLE_ADDRESS", "127.0.0.1")
+            .env("MAYPOLE_JOB", job)
+            .env("MAYPOLE_JOB_KEY", key);
         command.env("MAYPOLE_TIMEOUT", "60").env("RUST_BACKTRACE", "0");
         if let Some(host) = self.hosts.get(ranks[0]) {
             command.env("MAYPOLE_HOST", format!("host-{host}"));
@@ -102,7 +108,11 @@ impl World {
 }
 
 /// Says on `sender` what `stream` says, and `None` at its end.
-fn listen(process: usize, stream: impl Read + Send + 'static, sender: &Sender<(usize, Option<String>)>) {
+fn listen(
+    process: usize,
+    stream: impl Read + Send + 'static,
+    sender: &Sender<(usize, Option<String>)>,
+) {
     let sender = sender.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -162,7 +172,11 @@ impl Running {
     pub(crate) fn wait_for(&mut self, tag: &str, processes: &[usize]) {
         let has = |lines: &Vec<String>| lines.iter().any(|line| told(line, tag).is_some());
         while !processes.iter().all(|process| has(&self.heard[*process])) {
-            assert!(self.hear().is_some(), "not all of {processes:?} said {tag}:\n{}", self.transcript());
+            assert!(
+                self.hear().is_some(),
+                "not all of {processes:?} said {tag}:\n{}",
+                self.transcript()
+            );
         }
     }
 
@@ -184,7 +198,9 @@ impl Running {
 
     /// What all of them said, to be read by a human.
     fn transcript(&self) -> String {
-        let said = |(process, lines): (usize, &Vec<String>)| format!("-- process {process}\n{}", lines.join("\n"));
+        let said = |(process, lines): (usize, &Vec<String>)| {
+            format!("-- process {process}\n{}", lines.join("\n"))
+        };
         self.heard.iter().enumerate().map(said).collect::<Vec<_>>().join("\n")
     }
 
@@ -193,7 +209,8 @@ impl Running {
     pub(crate) fn end(mut self) -> Vec<Ended> {
         while self.hear().is_some() {}
         assert!(Instant::now() < self.deadline, "they do not end:\n{}", self.transcript());
-        let codes: Vec<_> = self.children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
+        let codes: Vec<_> =
+            self.children.iter_mut().map(|child| child.wait().unwrap().code()).collect();
         let lines = std::mem::take(&mut self.heard);
         codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect()
     }
@@ -202,7 +219,8 @@ impl Running {
     #[track_caller]
     pub(crate) fn succeed(self) -> Vec<Ended> {
         let ended = self.end();
-        let bad: Vec<_> = ended.iter().enumerate().filter(|(_, ended)| ended.code != Some(0)).collect();
+        let bad: Vec<_> =
+            ended.iter().enumerate().filter(|(_, ended)| ended.code != Some(0)).collect();
         let told = |(process, ended): &(usize, &Ended)| {
             format!("-- process {process}: {:?}\n{}", ended.code, ended.lines.join("\n"))
         };
@@ -260,12 +278,15 @@ pub(crate) fn as_each_rank(body: impl Fn(Communicator) + Sync) {
     std::thread::scope(|threads| {
         for rank in ranks() {
             let body = &body;
-            threads.spawn(move || body(Communicator::join(configuration(rank), Transport::Auto).unwrap()));
+            threads.spawn(move || {
+                body(Communicator::join(configuration(rank), Transport::Auto).unwrap())
+            });
         }
     });
 }
 
-/// In a rank process: `body` as each of its ranks, over TCP if that is its role. Nothing in the test's own process.
+/// In a rank process: `body` as each of its ranks, over TCP if that is its role. Nothing in the
+/// test's own process.
 pub(crate) fn as_told(body: impl Fn(Communicator) + Sync) {
     match role().as_deref() {
         None => {}

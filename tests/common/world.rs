@@ -1,4 +1,5 @@
-//! Ranks that are threads: real executors over real boards and in-process streams, without the front door.
+//! Ranks that are threads: real executors over real boards and in-process streams, without the
+//! front door.
 
 use maypole::Element;
 use maypole::collective::{Collective, Held};
@@ -30,12 +31,19 @@ impl World {
         let mut boards: HashMap<usize, Arc<Region>> = HashMap::new();
         let mut executors = Vec::new();
         for (rank, host) in self.hosts.iter().enumerate() {
-            let locals: Vec<usize> = (0..self.hosts.len()).filter(|peer| self.hosts[*peer] == *host).collect();
-            let waiting = Waiting::new(self.hosts.len(), Share::together([&Share::mine()]), TIMEOUT);
+            let locals: Vec<usize> =
+                (0..self.hosts.len()).filter(|peer| self.hosts[*peer] == *host).collect();
+            let waiting =
+                Waiting::new(self.hosts.len(), Share::together([&Share::mine()]), TIMEOUT);
             let mut executor = Executor::new(rank, waiting, Arc::clone(alarm), Box::new(|_| false));
             if locals.len() > 1 {
-                let region = boards.entry(*host).or_insert_with(|| Arc::new(Region::new(Board::bytes(locals.len()))));
-                let me = locals.iter().position(|peer| *peer == rank).expect("a rank is on its own host");
+                let region = boards
+                    .entry(*host)
+                    .or_insert_with(|| Arc::new(Region::new(Board::bytes(locals.len()))));
+                let me = locals
+                    .iter()
+                    .position(|peer| *peer == rank)
+                    .expect("a rank is on its own host");
                 executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me);
             }
             executors.push(executor);
@@ -55,7 +63,10 @@ impl World {
     }
 
     /// Runs `rank` on a thread for each. The first error ends all waits, and is what is returned.
-    pub(crate) fn run(&self, rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync) -> Result<(), String> {
+    pub(crate) fn run(
+        &self,
+        rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync,
+    ) -> Result<(), String> {
         let (alarm, rank) = (Arc::new(Alarm::default()), &rank);
         let executors = self.executors(&alarm);
         let ends: Vec<_> = std::thread::scope(|scope| {
@@ -115,7 +126,12 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// The program of rank `me`.
-    pub(crate) fn lower<T: Element>(&self, hosts: &[usize], me: usize, placement: Placement) -> Program {
+    pub(crate) fn lower<T: Element>(
+        &self,
+        hosts: &[usize],
+        me: usize,
+        placement: Placement,
+    ) -> Program {
         let request = Request {
             collective: self.collective,
             schedules: &self.schedules,
@@ -146,7 +162,8 @@ impl Operation {
         }
     }
 
-    /// Runs `program`, which is this operation lowered for `me`: from `input`, over what `output` holds before.
+    /// Runs `program`, which is this operation lowered for `me`: from `input`, over what `output`
+    /// holds before.
     pub(crate) fn apart<T: Element>(
         &self,
         executor: &mut Executor,
@@ -155,7 +172,11 @@ impl Operation {
         output: &mut [T],
     ) -> Result<(), Box<Failure>> {
         let scratch = Region::new(program.scratch);
-        let buffers = Buffers { input: View::of(input), output: ViewMut::of(output), scratch: scratch.view() };
+        let buffers = Buffers {
+            input: View::of(input),
+            output: ViewMut::of(output),
+            scratch: scratch.view(),
+        };
         executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
     }
 
@@ -167,7 +188,8 @@ impl Operation {
         me: usize,
         whole: &mut [T],
     ) -> Result<(), Box<Failure>> {
-        let bytes = |range: Range<usize>| (range.start * size_of::<T>(), range.len() * size_of::<T>());
+        let bytes =
+            |range: Range<usize>| (range.start * size_of::<T>(), range.len() * size_of::<T>());
         let ((from, long), (to, wide)) = (bytes(self.brings(me)), bytes(self.holds(me)));
         let whole = ViewMut::of(whole);
         let scratch = Region::new(program.scratch);

@@ -1,4 +1,5 @@
-//! What happens to a report between the terminal and the reader; none of it changes what the report says.
+//! What happens to a report between the terminal and the reader; none of it changes what the report
+//! says.
 
 /// `text` in every damaged form, with a name for what was done to it.
 pub(crate) fn all(text: &str) -> Vec<(String, String)> {
@@ -17,7 +18,9 @@ pub(crate) fn all(text: &str) -> Vec<(String, String)> {
     for prefix in ["#", "# ", "// ", "> ", "    ", " * ", "rank 0: ", "[1,0]<stdout>:"] {
         all.push((format!("behind {prefix:?}"), prefixed(text, prefix)));
     }
-    for (code, end) in [("\u{1b}[4m", "\u{1b}[0m"), ("[4m", "[0m"), ("^[[4m", "^[[0m"), ("\\x1b[4m", "\\x1b[0m")] {
+    for (code, end) in
+        [("\u{1b}[4m", "\u{1b}[0m"), ("[4m", "[0m"), ("^[[4m", "^[[0m"), ("\\x1b[4m", "\\x1b[0m")]
+    {
         for behind in [false, true] {
             let name = format!("underlined by {code:?}, behind the tab: {behind}");
             all.push((name, underlined(text, code, end, behind)));
@@ -45,7 +48,8 @@ fn expanded(text: &str) -> String {
 fn broken(text: &str, width: usize) -> String {
     let line = |line: &str| {
         let chars: Vec<char> = line.trim_end().chars().collect();
-        let parts = chars.chunks(width).map(|part| part.iter().collect::<String>()).collect::<Vec<_>>();
+        let parts =
+            chars.chunks(width).map(|part| part.iter().collect::<String>()).collect::<Vec<_>>();
         parts.join("\n") + "\n"
     };
     expanded(text).lines().map(line).collect()
@@ -78,9 +82,15 @@ fn prefixed(text: &str, prefix: &str) -> String {
 /// The header in `code`, which begins before or behind its first tab or blanks.
 fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    if let Some(header) = lines.iter_mut().find(|line| line.contains("GPU0") && !line.contains(" X ")) {
+    if let Some(header) =
+        lines.iter_mut().find(|line| line.contains("GPU0") && !line.contains(" X "))
+    {
         let label = header.find("GPU0").unwrap();
-        let at = if behind_tab { label } else { header.find(|char: char| char != '#').unwrap_or(0).min(label) };
+        let at = if behind_tab {
+            label
+        } else {
+            header.find(|char: char| char != '#').unwrap_or(0).min(label)
+        };
         header.insert_str(at, code);
         header.push_str(end);
     }
@@ -92,19 +102,23 @@ fn unindented(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
 }
 
-/// Some neighbouring cells and labels of the rows grown together: the `nth` gap of every line is closed.
+/// Some neighbouring cells and labels of the rows grown together: the `nth` gap of every line is
+/// closed.
 fn fused(text: &str, nth: usize) -> String {
     let fuse = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let is_row =
-            words.len() > nth + 2 && words[0].starts_with("GPU") && words[nth + 1..nth + 3].iter().all(is_cell);
-        let is_header = words.len() > nth + 2 && words[nth..nth + 2].iter().all(|word| word.starts_with("GPU"));
+        let is_row = words.len() > nth + 2
+            && words[0].starts_with("GPU")
+            && words[nth + 1..nth + 3].iter().all(is_cell);
+        let is_header =
+            words.len() > nth + 2 && words[nth..nth + 2].iter().all(|word| word.starts_with("GPU"));
         let gap = if is_row { nth + 1 } else { nth };
         if !is_row && !is_header {
             return line.to_owned() + "\n";
         }
         let ends = |at: usize| if at == gap { "" } else { "\t" };
-        words.iter().enumerate().map(|(at, word)| format!("{word}{}", ends(at))).collect::<String>() + "\n"
+        words.iter().enumerate().map(|(at, word)| format!("{word}{}", ends(at))).collect::<String>()
+            + "\n"
     };
     text.lines().map(fuse).collect()
 }

@@ -48,7 +48,8 @@ fn forks(mut comm: Communicator) {
     let both = Arc::new(Mutex::new(Some((comm, twin))));
     let theirs = Arc::clone(&both);
     let mut child = Command::new("true");
-    // SAFETY: nobody else holds the lock, and what dropping does besides is to free memory and to close descriptors.
+    // SAFETY: nobody else holds the lock, and what dropping does besides is to free memory and to
+    // close descriptors.
     unsafe {
         child.pre_exec(move || {
             drop(theirs.lock().unwrap().take());
@@ -81,7 +82,10 @@ fn killed(mut comm: Communicator) {
     say("ready", "now");
     let first = all_fail(requests);
     say("error", &first);
-    assert!(matches!(first, Error::PeerLost { peer: 1, .. } | Error::Aborted { .. }) && first.is_retryable());
+    assert!(
+        matches!(first, Error::PeerLost { peer: 1, .. } | Error::Aborted { .. })
+            && first.is_retryable()
+    );
     let since = Instant::now();
     assert!(matches!(comm.start_barrier().wait(), Err(Error::Failed { .. })));
     assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
@@ -147,7 +151,10 @@ fn the_panic_of_an_operation_goes_on_in_wait_and_ends_the_others() {
         let later = start_sum(&mut comm, 1, 8);
         match catch_unwind(AssertUnwindSafe(|| first.wait())) {
             Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"as planned")),
-            Ok(result) => assert!(matches!(result, Err(Error::Aborted { retryable: false, .. })), "{result:?}"),
+            Ok(result) => assert!(
+                matches!(result, Err(Error::Aborted { retryable: false, .. })),
+                "{result:?}"
+            ),
         }
         assert!(matches!(later.wait(), Err(Error::Failed { retryable: false, .. })));
         assert!(comm.barrier().is_err());
@@ -166,7 +173,10 @@ fn a_panic_beside_the_calls_of_a_request_ends_the_others_too() {
             assert!(catch_unwind(AssertUnwindSafe(|| request.wait())).is_err());
         } else {
             let error = start_sum(&mut comm, 1, 8).wait().unwrap_err();
-            assert!(matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")), "{error}");
+            assert!(
+                matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")),
+                "{error}"
+            );
         }
     });
     assert!(since.elapsed() < SOON);
@@ -202,7 +212,8 @@ impl Drop for Told {
     }
 }
 
-/// A request may own, by the way of a user's type, the communicator that runs it, and outlive every other owner.
+/// A request may own, by the way of a user's type, the communicator that runs it, and outlive every
+/// other owner.
 #[test]
 fn a_communicator_may_end_on_its_own_thread() {
     let (sender, ended) = channel();

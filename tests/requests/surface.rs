@@ -66,11 +66,23 @@ fn all(comm: &mut Communicator) -> Vec<Check> {
         one!(comm, n, start_all_reduce, all_reduce, ReduceOp::Avg),
         two!(comm, n, n, start_all_reduce_into, all_reduce_into, ReduceOp::Max),
         two!(comm, n, whole, start_gather, gather, root),
-        one!(comm, if rank == root { whole } else { n }, start_gather_in_place, gather_in_place, root),
+        one!(
+            comm,
+            if rank == root { whole } else { n },
+            start_gather_in_place,
+            gather_in_place,
+            root
+        ),
         two!(comm, n, whole, start_all_gather, all_gather),
         one!(comm, whole, start_all_gather_in_place, all_gather_in_place),
         two!(comm, whole, n, start_scatter, scatter, root),
-        one!(comm, if rank == root { whole } else { n }, start_scatter_in_place, scatter_in_place, root),
+        one!(
+            comm,
+            if rank == root { whole } else { n },
+            start_scatter_in_place,
+            scatter_in_place,
+            root
+        ),
         two!(comm, whole, n, start_reduce_scatter, reduce_scatter, sum),
         one!(comm, whole, start_reduce_scatter_in_place, reduce_scatter_in_place, sum),
         two!(comm, whole, whole, start_all_to_all, all_to_all),
@@ -101,10 +113,14 @@ fn all(comm: &mut Communicator) -> Vec<Check> {
         let counts = given.clone();
         move |plain, (a, b)| plain.all_gather_v(a, b, &counts)
     }));
-    checks.push(check(uneven(total, mine), |(a, b)| comm.start_reduce_scatter_v(a, b, &given, sum), {
-        let counts = given.clone();
-        move |plain, (a, b)| plain.reduce_scatter_v(a, b, &counts, sum)
-    }));
+    checks.push(check(
+        uneven(total, mine),
+        |(a, b)| comm.start_reduce_scatter_v(a, b, &given, sum),
+        {
+            let counts = given.clone();
+            move |plain, (a, b)| plain.reduce_scatter_v(a, b, &counts, sum)
+        },
+    ));
     checks.push(check(uneven(mine, total), |(a, b)| comm.start_gather_v(a, b, &given, root), {
         let counts = given.clone();
         move |plain, (a, b)| plain.gather_v(a, b, &counts, root)

@@ -17,7 +17,11 @@ pub(crate) fn much(comm: &mut Communicator) {
 fn files_that_cannot_be_written_do_no_harm() {
     for file in ["/nonexistent/folder/trace.json", "/dev/full"] {
         let ended = World::new("much", 2).set("MAYPOLE_TRACE", file).start().succeed();
-        let lines: Vec<_> = ended.iter().flat_map(|ended| &ended.lines).filter(|line| line.contains(file)).collect();
+        let lines: Vec<_> = ended
+            .iter()
+            .flat_map(|ended| &ended.lines)
+            .filter(|line| line.contains(file))
+            .collect();
         assert_eq!(lines.len(), 1, "said once: {lines:?}");
         assert!(lines[0].contains("nothing is traced: "), "{lines:?}");
     }
@@ -29,9 +33,21 @@ fn a_disk_that_fills_ends_the_trace_and_nothing_else() {
     let path = folder.path().join("trace.json");
     let mut command = Command::new("sh");
     // A limit on the size of files, in units of 512 bytes, stands for a small disk.
-    command.args(["-c", "ulimit -f 400; trap '' XFSZ; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
-    command.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.env("TEST_ROLE", "much").env("MAYPOLE_TRACE", &path).env("MAYPOLE_RANK", "0").env("MAYPOLE_WORLD", "1");
+    command
+        .args(["-c", "ulimit -f 400; trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap());
+    command.args([
+        "a_rank_of_another_test",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command
+        .env("TEST_ROLE", "much")
+        .env("MAYPOLE_TRACE", &path)
+        .env("MAYPOLE_RANK", "0")
+        .env("MAYPOLE_WORLD", "1");
     let output = command.env("MAYPOLE_ADDRESS", "127.0.0.1").output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}");

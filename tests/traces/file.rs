@@ -27,7 +27,9 @@ pub(crate) struct Slice {
 
 impl Slice {
     pub(crate) fn number(&self, fact: &str) -> u64 {
-        self.facts[fact].as_u64().unwrap_or_else(|| panic!("{} has no {fact}: {}", self.name, self.facts))
+        self.facts[fact]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{} has no {fact}: {}", self.name, self.facts))
     }
 
     /// How many ranks a list names.
@@ -38,10 +40,11 @@ impl Slice {
 
 impl TraceFile {
     /// # Panics
-    /// If it is no JSON, lacks what viewers need, has slices that overlap without nesting, or arrows that point nowhere
-    /// or back in time.
+    /// If it is no JSON, lacks what viewers need, has slices that overlap without nesting, or
+    /// arrows that point nowhere or back in time.
     pub(crate) fn read(text: &str) -> Self {
-        let file: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+        let file: Value =
+            serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
         let mut read = Self { lanes: BTreeMap::new(), slices: Vec::new(), arrows: BTreeMap::new() };
         for event in file["traceEvents"].as_array().expect("a list of events") {
             read.add(event);
@@ -83,7 +86,8 @@ impl TraceFile {
     /// Slices of a lane follow one another or lie within one another.
     fn check_lanes(&self) {
         for lane in self.lanes.keys() {
-            let mut slices: Vec<&Slice> = self.slices.iter().filter(|slice| slice.lane == *lane).collect();
+            let mut slices: Vec<&Slice> =
+                self.slices.iter().filter(|slice| slice.lane == *lane).collect();
             slices.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
             let mut open: Vec<&Slice> = Vec::new();
             for slice in slices {
@@ -91,28 +95,39 @@ impl TraceFile {
                 while open.last().is_some_and(|outer| outer.end <= slice.start) {
                     open.pop();
                 }
-                let fits = open.last().is_none_or(|outer| outer.kind == "call" && slice.end <= outer.end);
+                let fits =
+                    open.last().is_none_or(|outer| outer.kind == "call" && slice.end <= outer.end);
                 assert!(fits, "{lane:?}: {} overlaps {}", slice.name, open.last().unwrap().name);
                 open.push(slice);
             }
         }
-        assert!(self.slices.iter().all(|slice| self.lanes.contains_key(&slice.lane)), "a lane has no name");
+        assert!(
+            self.slices.iter().all(|slice| self.lanes.contains_key(&slice.lane)),
+            "a lane has no name"
+        );
     }
 
     fn check_arrows(&self) {
         for (id, (from, to)) in &self.arrows {
-            let ([from], [to]) = (&from[..], &to[..]) else { panic!("message {id}: from {from:?} to {to:?}") };
+            let ([from], [to]) = (&from[..], &to[..]) else {
+                panic!("message {id}: from {from:?} to {to:?}")
+            };
             assert!(from.1 <= to.1 && from.0 != to.0, "message {id} goes from {from:?} to {to:?}");
             for (lane, at) in [from, to] {
-                let covers = |slice: &Slice| slice.lane == *lane && slice.start <= *at && *at <= slice.end;
-                assert!(self.slices.iter().any(covers), "message {id} ends outside of everything: {lane:?} at {at}");
+                let covers =
+                    |slice: &Slice| slice.lane == *lane && slice.start <= *at && *at <= slice.end;
+                assert!(
+                    self.slices.iter().any(covers),
+                    "message {id} ends outside of everything: {lane:?} at {at}"
+                );
             }
         }
     }
 
     /// Slices of a kind in lanes whose name begins with `owner`.
     pub(crate) fn of(&self, owner: &str, kind: &str) -> Vec<&Slice> {
-        let owns = |slice: &&Slice| slice.kind == kind && self.lanes[&slice.lane].starts_with(owner);
+        let owns =
+            |slice: &&Slice| slice.kind == kind && self.lanes[&slice.lane].starts_with(owner);
         self.slices.iter().filter(owns).collect()
     }
 }

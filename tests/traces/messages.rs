@@ -9,7 +9,8 @@ const RANKS: usize = 3;
 /// Short, at the limit, and long.
 const LENGTHS: [usize; 4] = [0, 5, 16 << 10, 1 << 20];
 
-/// Each length around the ring, all of them to everybody at once, and rank 0 takes what comes; a call in between.
+/// Each length around the ring, all of them to everybody at once, and rank 0 takes what comes; a
+/// call in between.
 pub(crate) fn talk(comm: &mut Communicator) {
     let rank = comm.rank();
     let (next, last) = ((rank + 1) % RANKS, (rank + RANKS - 1) % RANKS);
@@ -25,7 +26,10 @@ pub(crate) fn talk(comm: &mut Communicator) {
         }
         // Later tags first: messages are not taken in the order in which they come.
         for (from, room) in theirs.iter_mut().enumerate() {
-            room.iter_mut().enumerate().rev().try_for_each(|(tag, data)| group.recv(data, from, tag as u32))?;
+            room.iter_mut()
+                .enumerate()
+                .rev()
+                .try_for_each(|(tag, data)| group.recv(data, from, tag as u32))?;
         }
         Ok(())
     })
@@ -53,14 +57,23 @@ fn check(path: &Path) {
         let everybody = format!("group({steps} sends, {steps} receives)");
         assert_eq!(names[..6], [&ring[..], &["barrier()", &everybody]].concat(), "{owner}");
         let last = if rank == 0 { vec!["recv_any(up to 9 x u8, tag 9)"; 2] } else { vec!["send"] };
-        assert_eq!(names[6..].iter().map(|name| &name[..last[0].len()]).collect::<Vec<_>>(), last, "{owner}");
+        assert_eq!(
+            names[6..].iter().map(|name| &name[..last[0].len()]).collect::<Vec<_>>(),
+            last,
+            "{owner}"
+        );
         // Every step of the group shows once, within it.
-        let within = |it: &&&crate::file::Slice| it.start >= calls[5].start && it.end <= calls[5].end;
+        let within =
+            |it: &&&crate::file::Slice| it.start >= calls[5].start && it.end <= calls[5].end;
         for (kind, first) in [("send", 0), ("receive", steps)] {
             let of = file.of(&owner, kind);
             let mut seen: Vec<u64> = of.iter().filter(within).map(|it| it.number("step")).collect();
             seen.sort_unstable();
-            assert_eq!(seen, (first as u64..(first + steps) as u64).collect::<Vec<_>>(), "{owner}: {kind}");
+            assert_eq!(
+                seen,
+                (first as u64..(first + steps) as u64).collect::<Vec<_>>(),
+                "{owner}: {kind}"
+            );
         }
         let mut messages = file.of(&owner, "send");
         messages.retain(|send| !send.facts["tag"].is_null());
@@ -107,5 +120,9 @@ fn what_never_comes_shows_as_a_wait_in_vain() {
     });
     let file = TraceFile::read(&std::fs::read_to_string(&path).unwrap());
     assert!(file.of("rank 0", "wait").iter().any(|wait| wait.name == "wait for 1 in vain"));
-    assert!(file.of("rank 0", "call").iter().any(|call| call.name == "recv(1 x u8, from rank 1, tag 0)"));
+    assert!(
+        file.of("rank 0", "call")
+            .iter()
+            .any(|call| call.name == "recv(1 x u8, from rank 1, tag 0)")
+    );
 }

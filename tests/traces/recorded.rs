@@ -21,7 +21,9 @@ pub(crate) fn everything(comm: &mut Communicator) {
         comm.set_algorithm(Some(algorithm));
         match collective {
             Collective::Broadcast { root } => comm.broadcast(&mut data, root).unwrap(),
-            Collective::AllGather => comm.all_gather_in_place(&mut data[..COUNT / RANKS * RANKS]).unwrap(),
+            Collective::AllGather => {
+                comm.all_gather_in_place(&mut data[..COUNT / RANKS * RANKS]).unwrap()
+            }
             Collective::AllReduce => comm.all_reduce(&mut data, ReduceOp::Max).unwrap(),
             _ => comm.barrier().unwrap(),
         }
@@ -66,8 +68,14 @@ fn read(path: &Path) -> TraceFile {
 fn check(file: &TraceFile) {
     for rank in 0..RANKS {
         let owner = format!("rank {rank}");
-        let lane = file.lanes.iter().find(|(_, name)| **name == owner).map(|(lane, _)| *lane).expect("a lane a rank");
-        let mut calls: Vec<_> = file.of(&owner, "call").into_iter().filter(|call| call.lane == lane).collect();
+        let lane = file
+            .lanes
+            .iter()
+            .find(|(_, name)| **name == owner)
+            .map(|(lane, _)| *lane)
+            .expect("a lane a rank");
+        let mut calls: Vec<_> =
+            file.of(&owner, "call").into_iter().filter(|call| call.lane == lane).collect();
         calls.retain(|call| !call.facts["sequence"].is_null());
         calls.sort_by(|a, b| a.start.total_cmp(&b.start));
         let sequence: Vec<u64> = calls.iter().map(|call| call.number("sequence")).collect();
@@ -76,11 +84,20 @@ fn check(file: &TraceFile) {
             assert!(call.name.starts_with(what.0.name()), "{} is {what:?}", call.name);
             assert_eq!(call.facts["algorithm"], what.1.name());
             let within = |it: &&crate::file::Slice| {
-                it.lane == lane && it.start >= call.start && it.end <= call.end && !it.facts["to"].is_null()
+                it.lane == lane
+                    && it.start >= call.start
+                    && it.end <= call.end
+                    && !it.facts["to"].is_null()
             };
-            let sent: u64 = file.slices.iter().filter(within).map(|fold| fold.number("bytes") * fold.count("to")).sum();
+            let sent: u64 = file
+                .slices
+                .iter()
+                .filter(within)
+                .map(|fold| fold.number("bytes") * fold.count("to"))
+                .sum();
             assert_eq!(sent, expected(what)[rank] as u64, "{owner} in {}", call.name);
-            let windows = file.slices.iter().filter(within).map(|fold| fold.number("window") + 1).max();
+            let windows =
+                file.slices.iter().filter(within).map(|fold| fold.number("window") + 1).max();
             assert_eq!(windows.unwrap_or(1), call.number("windows"), "{owner} in {}", call.name);
         }
     }
@@ -144,15 +161,25 @@ fn waits_are_shown() {
             about_to.store(1, Ordering::SeqCst);
         } else {
             let start = Instant::now();
-            while about_to.load(Ordering::SeqCst) == 0 || start.elapsed() < Duration::from_millis(200) {
+            while about_to.load(Ordering::SeqCst) == 0
+                || start.elapsed() < Duration::from_millis(200)
+            {
                 std::thread::yield_now();
             }
         }
         comm.all_reduce(&mut [1.0f64], ReduceOp::Sum).unwrap();
     });
     let file = read(&path);
-    let call = file.of("rank 1", "call").into_iter().find(|call| call.name.starts_with("all_reduce")).unwrap();
-    let waits = file.of("rank 1", "wait").into_iter().filter(|wait| wait.start >= call.start && wait.end <= call.end);
-    let waited: f64 = waits.filter(|wait| wait.facts["peer"] == 0).map(|wait| wait.end - wait.start).sum();
+    let call = file
+        .of("rank 1", "call")
+        .into_iter()
+        .find(|call| call.name.starts_with("all_reduce"))
+        .unwrap();
+    let waits = file
+        .of("rank 1", "wait")
+        .into_iter()
+        .filter(|wait| wait.start >= call.start && wait.end <= call.end);
+    let waited: f64 =
+        waits.filter(|wait| wait.facts["peer"] == 0).map(|wait| wait.end - wait.start).sum();
     assert!(waited > 10_000.0, "{waited} us, though rank 0 was 200 ms late");
 }

@@ -27,15 +27,33 @@ fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: 
     let schedules = algorithm.schedules(collective, world).unwrap();
     let layout = Layout::even(10_001, schedules[0].chunks);
     let (estimate, trace) = timeline(&schedules, &layout, ELEMENT, windows, cost).unwrap();
-    assert_eq!(estimate, simulate(&schedules, &layout, ELEMENT, windows, cost).unwrap(), "watching changes nothing");
+    assert_eq!(
+        estimate,
+        simulate(&schedules, &layout, ELEMENT, windows, cost).unwrap(),
+        "watching changes nothing"
+    );
 
     let file = TraceFile::read(&document(&trace));
     for rank in 0..world {
-        let bytes = |kind| file.of(&format!("rank {rank} "), kind).iter().map(|it| it.number("bytes")).sum::<u64>();
-        assert_eq!(bytes("send"), estimate.bytes_sent[rank] as u64, "{algorithm} {collective:?} rank {rank}");
-        assert_eq!(bytes("combine"), estimate.bytes_reduced[rank] as u64, "{algorithm} {collective:?} rank {rank}");
+        let bytes = |kind| {
+            file.of(&format!("rank {rank} "), kind).iter().map(|it| it.number("bytes")).sum::<u64>()
+        };
+        assert_eq!(
+            bytes("send"),
+            estimate.bytes_sent[rank] as u64,
+            "{algorithm} {collective:?} rank {rank}"
+        );
+        assert_eq!(
+            bytes("combine"),
+            estimate.bytes_reduced[rank] as u64,
+            "{algorithm} {collective:?} rank {rank}"
+        );
     }
-    assert_eq!(file.arrows.len(), estimate.messages, "{algorithm} {collective:?}: an arrow a message");
+    assert_eq!(
+        file.arrows.len(),
+        estimate.messages,
+        "{algorithm} {collective:?}: an arrow a message"
+    );
     let last = file.slices.iter().map(|slice| slice.end).fold(0.0, f64::max);
     assert!((last - estimate.seconds * 1e6).abs() <= 2e-3, "{algorithm} {collective:?}: {last} us");
 }
@@ -47,8 +65,12 @@ fn names_and_facts_say_who_and_what() {
     let (_, trace) = timeline(&schedules, &Layout::even(3000, 3), 1, 2, cost).unwrap();
     let file = TraceFile::read(&document(&trace));
     for sent in file.of("rank 1 sends", "send") {
-        assert_eq!((sent.name.as_str(), sent.number("peer"), sent.number("bytes")), ("send to 2", 2, 500));
+        assert_eq!(
+            (sent.name.as_str(), sent.number("peer"), sent.number("bytes")),
+            ("send to 2", 2, 500)
+        );
     }
-    let windows: Vec<u64> = file.of("rank 1 receives", "receive").iter().map(|it| it.number("window")).collect();
+    let windows: Vec<u64> =
+        file.of("rank 1 receives", "receive").iter().map(|it| it.number("window")).collect();
     assert_eq!((windows.iter().sum::<u64>(), windows.len()), (4, 8));
 }

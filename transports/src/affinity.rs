@@ -3,8 +3,8 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of those it may run on now,
-/// counted round. Returns the core's number.
+/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of those
+/// it may run on now, counted round. Returns the core's number.
 ///
 /// Whoever counts cores by the affinity mask afterwards counts one, so count first.
 ///
@@ -23,8 +23,8 @@ pub fn bind(nth: usize) -> io::Result<usize> {
     Ok(core)
 }
 
-/// Runs `work` as [`bind`] would leave the calling thread, which may run where it could before afterwards: what `work`
-/// starts stays bound.
+/// Runs `work` as [`bind`] would leave the calling thread, which may run where it could before
+/// afterwards: what `work` starts stays bound.
 ///
 /// ```
 /// use maypole_transports::affinity::bound;
@@ -48,7 +48,9 @@ pub fn bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
 /// The `nth` core that is allowed, counted round, and the mask of it alone.
 fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
     let cores = allowed()?;
-    let core = *cores.get(nth % cores.len().max(1)).ok_or_else(|| io::Error::other("no core is allowed"))?;
+    let core = *cores
+        .get(nth % cores.len().max(1))
+        .ok_or_else(|| io::Error::other("no core is allowed"))?;
     let mut one = CpuSet::new();
     one.set(core);
     Ok((core, one))

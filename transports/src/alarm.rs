@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Raised once, by whoever learns that a communicator cannot go on; looked at by waits that have become slow. And a count
-/// of those who can do nothing before such waits end, which makes these waits less patient. Both wake who
-/// [sleeps](Self::sleep) here.
+/// Raised once, by whoever learns that a communicator cannot go on; looked at by waits that have
+/// become slow. And a count of those who can do nothing before such waits end, which makes these
+/// waits less patient. Both wake who [sleeps](Self::sleep) here.
 ///
 /// ```
 /// let alarm = maypole_transports::Alarm::default();
@@ -35,8 +35,8 @@ impl Alarm {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Says, until what it gives is dropped, that a thread does nothing but wait for what other threads of its process wait
-    /// for.
+    /// Says, until what it gives is dropped, that a thread does nothing but wait for what other
+    /// threads of its process wait for.
     ///
     /// ```
     /// let alarm = maypole_transports::Alarm::default();
@@ -56,7 +56,8 @@ impl Alarm {
         self.hurried.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps for `length`, or until it is raised or somebody hurries; not at all if either is so already.
+    /// Sleeps for `length`, or until it is raised or somebody hurries; not at all if either is so
+    /// already.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -70,11 +71,13 @@ impl Alarm {
     pub fn sleep(&self, length: Duration) {
         let bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
         // Whether the time was over matters to nobody.
-        let _ = self.wake.wait_timeout_while(bed, length, |()| !self.raised() && !self.is_hurried());
+        let _ =
+            self.wake.wait_timeout_while(bed, length, |()| !self.raised() && !self.is_hurried());
     }
 
     fn wake(&self) {
-        // Who has looked already lies down before this, and hears what follows; who has not will see what was written.
+        // Who has looked already lies down before this, and hears what follows; who has not will
+        // see what was written.
         drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
     }

@@ -1,10 +1,11 @@
 //! The board: what each rank of a host has published, readable by all of them where it lies.
 //!
-//! Every rank owns one ring of lines and two rings of data slots in memory that all local ranks share. To publish is to
-//! write a payload and then its line: position, fingerprint of the call and, if it is at most 48 bytes, the payload
-//! itself. "To one" and "to all" are the same write; the *audience* says who will read it. A slot is used again once
-//! everybody in its audience is known to have consumed what it held, either because a counter in shared memory says so
-//! or because something that they published later proves it ([`Board::credit`]).
+//! Every rank owns one ring of lines and two rings of data slots in memory that all local ranks
+//! share. To publish is to write a payload and then its line: position, fingerprint of the call
+//! and, if it is at most 48 bytes, the payload itself. "To one" and "to all" are the same write;
+//! the *audience* says who will read it. A slot is used again once everybody in its audience is
+//! known to have consumed what it held, either because a counter in shared memory says so or
+//! because something that they published later proves it ([`Board::credit`]).
 //!
 //! ```text
 //! consumed[reader][writer]   how far `reader` has read the publications of `writer`
@@ -12,8 +13,9 @@
 //! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
 //! ```
 //!
-//! Positions count a rank's publications, whatever their size, since the board was made. The reader of a publication
-//! knows its position beforehand, because lowering sees the schedules of all local ranks.
+//! Positions count a rank's publications, whatever their size, since the board was made. The reader
+//! of a publication knows its position beforehand, because lowering sees the schedules of all local
+//! ranks.
 
 mod protocol;
 
@@ -170,13 +172,17 @@ impl Shared {
     #[inline(always)]
     fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
         debug_assert!(rank < self.geometry.ranks && line < LINES);
-        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are within it.
-        unsafe { self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE) }
+        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
+        // within it.
+        unsafe {
+            self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE)
+        }
     }
 
     #[inline(always)]
     fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
-        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as `self`.
+        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
+        // `self`.
         unsafe { at.cast::<AtomicU64>().as_ref() }
     }
 }
@@ -203,21 +209,23 @@ impl Words for Shared {
 /// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is moved.
 ///
 /// # Safety
-/// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and stays mapped for writing
-/// until the value is dropped; nothing makes references to it.
+/// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and stays
+/// mapped for writing until the value is dropped; nothing makes references to it.
 pub unsafe trait BoardMemory: Send {
     /// All bytes.
     fn bytes(&self) -> ViewMut<'_>;
 }
 
-// SAFETY: a region's allocation is page-aligned and zeroed, and stays where it is until the last `Arc` goes.
+// SAFETY: a region's allocation is page-aligned and zeroed, and stays where it is until the last
+// `Arc` goes.
 unsafe impl BoardMemory for std::sync::Arc<maypole_kernels::Region> {
     fn bytes(&self) -> ViewMut<'_> {
         self.view()
     }
 }
 
-// SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the segment is dropped.
+// SAFETY: a segment's mapping is page-aligned, starts zeroed, and stays where it is until the
+// segment is dropped.
 #[cfg(target_os = "linux")]
 unsafe impl BoardMemory for crate::shm::Segment {
     fn bytes(&self) -> ViewMut<'_> {
@@ -225,18 +233,23 @@ unsafe impl BoardMemory for crate::shm::Segment {
     }
 }
 
-/// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the kernel.
+/// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the
+/// kernel.
 pub struct Board {
     protocol: Protocol<Shared>,
     _memory: Box<dyn BoardMemory>,
 }
 
-// SAFETY: the pointer is into memory that `_memory`, which is `Send`, keeps alive; the cells are ours alone.
+// SAFETY: the pointer is into memory that `_memory`, which is `Send`, keeps alive; the cells are
+// ours alone.
 unsafe impl Send for Board {}
 
 impl std::fmt::Debug for Board {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Board").field("me", &self.protocol.me).field("ranks", &self.ranks()).finish()
+        f.debug_struct("Board")
+            .field("me", &self.protocol.me)
+            .field("ranks", &self.ranks())
+            .finish()
     }
 }
 
@@ -250,17 +263,24 @@ impl Board {
         Geometry::new(ranks).bytes()
     }
 
-    /// The board of `ranks` local ranks in `memory`, seen by local rank `me`. Touches the slots of `me` first, so that
-    /// they lie near its core.
+    /// The board of `ranks` local ranks in `memory`, seen by local rank `me`. Touches the slots of
+    /// `me` first, so that they lie near its core.
     ///
     /// # Panics
     /// If `memory` is smaller than [`Board::bytes`] or `me` is not below `ranks`.
     pub fn new(memory: impl BoardMemory + 'static, ranks: usize, me: usize) -> Self {
         let bytes = memory.bytes();
-        assert!(bytes.len() >= Self::bytes(ranks), "a board of {ranks} needs {} bytes", Self::bytes(ranks));
+        assert!(
+            bytes.len() >= Self::bytes(ranks),
+            "a board of {ranks} needs {} bytes",
+            Self::bytes(ranks)
+        );
         assert!(me < ranks, "local rank {me} of {ranks}");
         let start = NonNull::new(bytes.as_mut_ptr()).expect("a view's start");
-        assert!((start.as_ptr() as usize).is_multiple_of(LINE_STRIDE), "a board starts at a multiple of {LINE_STRIDE}");
+        assert!(
+            (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
+            "a board starts at a multiple of {LINE_STRIDE}"
+        );
         let shared = Shared { start, geometry: Geometry::new(ranks) };
         let board = Self { protocol: Protocol::new(shared, me), _memory: Box::new(memory) };
         board.touch();
@@ -294,14 +314,23 @@ impl Board {
     }
 
     #[inline(always)]
-    fn payload(&self, rank: usize, class: Class, position: u64, mask: u64, len: usize) -> ViewMut<'_> {
+    fn payload(
+        &self,
+        rank: usize,
+        class: Class,
+        position: u64,
+        mask: u64,
+        len: usize,
+    ) -> ViewMut<'_> {
         assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
         let geometry = self.geometry();
         // The protocol would take two positions for two slots where the memory has one.
         debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
         let slot = (position & mask) as usize;
         let at = match class {
-            Class::Tiny => geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD,
+            Class::Tiny => {
+                geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
+            }
             Class::Small => geometry.data + rank * geometry.stride + slot % SMALL_SLOTS * SMALL,
             Class::Chunk => {
                 let slot = slot % chunk_slots(geometry.ranks);
@@ -345,8 +374,8 @@ impl Board {
         self.protocol.readable(from)
     }
 
-    /// The peer's publication, lent where it lies, once it is [`readable`](Self::readable). It stays as it is until we
-    /// [`consume`](Self::consume) it.
+    /// The peer's publication, lent where it lies, once it is [`readable`](Self::readable). It
+    /// stays as it is until we [`consume`](Self::consume) it.
     ///
     /// # Panics
     /// If `from.peer` is not on the board, or the payload does not fit its class.

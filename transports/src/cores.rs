@@ -1,14 +1,16 @@
 //! How many cores this process may really use.
 //!
-//! A machine's own count says little: a launcher may have bound the process to a few cores, and a container may have
-//! given it a share of the time of all of them. Whoever decides between spinning and sleeping needs the smaller figure.
+//! A machine's own count says little: a launcher may have bound the process to a few cores, and a
+//! container may have given it a share of the time of all of them. Whoever decides between spinning
+//! and sleeping needs the smaller figure.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Component, Path, PathBuf};
 
-/// The cores that one process may use. Ranks of one host tell one another theirs: a launcher may bind each to a core of
-/// its own, and then none is in the others' way although each may use but one.
+/// The cores that one process may use. Ranks of one host tell one another theirs: a launcher may
+/// bind each to a core of its own, and then none is in the others' way although each may use but
+/// one.
 ///
 /// ```
 /// use maypole_transports::cores::Share;
@@ -25,9 +27,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// What the calling thread may use: its affinity mask, and the quotas of its control groups (version 2 or 1, its own
-    /// and all enclosing ones). Reads a few files under `/proc` and `/sys`, so ask once. What cannot be read sets no
-    /// limit.
+    /// What the calling thread may use: its affinity mask, and the quotas of its control groups
+    /// (version 2 or 1, its own and all enclosing ones). Reads a few files under `/proc` and
+    /// `/sys`, so ask once. What cannot be read sets no limit.
     pub fn mine() -> Self {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -72,7 +74,8 @@ fn allowed() -> BTreeSet<u32> {
     (0..std::thread::available_parallelism().map_or(1, NonZero::get) as u32).collect()
 }
 
-/// The least quota, in cores, that applies to the groups named in `groups` (as in `/proc/self/cgroup`).
+/// The least quota, in cores, that applies to the groups named in `groups` (as in
+/// `/proc/self/cgroup`).
 fn quota(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
     let quota_of = |(mount, group): (PathBuf, &Path)| {
         let enclosing = group.ancestors().map(|group| mount.join(group)).collect::<Vec<_>>();
@@ -81,8 +84,8 @@ fn quota(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> 
     groups.lines().flat_map(hierarchy).filter_map(quota_of).min()
 }
 
-/// Where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's path within it; nothing if that
-/// hierarchy does not govern the time of cores.
+/// Where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's path within
+/// it; nothing if that hierarchy does not govern the time of cores.
 fn hierarchy(line: &str) -> Vec<(PathBuf, &Path)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
@@ -96,7 +99,8 @@ fn hierarchy(line: &str) -> Vec<(PathBuf, &Path)> {
     mounts.into_iter().map(|mount| (mount.into(), within(path))).collect()
 }
 
-/// `path` relative to where its hierarchy is mounted. A group outside of what this process can see counts as the root.
+/// `path` relative to where its hierarchy is mounted. A group outside of what this process can see
+/// counts as the root.
 fn within(path: &str) -> &Path {
     let path = Path::new(path);
     let hidden = path.components().any(|component| component == Component::ParentDir);
@@ -118,7 +122,8 @@ fn version_2(text: &str) -> Option<usize> {
     version_1(quota, period)
 }
 
-/// Cores that a quota and a period in microseconds allow; a quota that is no natural number means no limit.
+/// Cores that a quota and a period in microseconds allow; a quota that is no natural number means
+/// no limit.
 fn version_1(quota: &str, period: &str) -> Option<usize> {
     let quota: u64 = quota.trim().parse().ok()?;
     let period: NonZero<u64> = period.trim().parse().ok()?;
@@ -179,8 +184,10 @@ mod tests {
 
     #[test]
     fn in_a_container_the_root_of_the_mount_is_its_own_group() {
-        let files =
-            [("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"), ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")];
+        let files = [
+            ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
+            ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ];
         assert_eq!(on(&files, "4:cpu:/docker/0123abcd\n"), Some(1));
         assert_eq!(on(&[("/sys/fs/cgroup/cpu.max", "200000 100000")], "0::/../other\n"), Some(2));
     }

@@ -1,7 +1,9 @@
-//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left them open.
+//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left them
+//! open.
 //!
-//! An inherited descriptor is only a number in a variable. [`take`] turns that number into an owned descriptor, once;
-//! [`hand_down`] makes one that children inherit. Files that hold a secret are opened with [`open_private`].
+//! An inherited descriptor is only a number in a variable. [`take`] turns that number into an owned
+//! descriptor, once; [`hand_down`] makes one that children inherit. Files that hold a secret are
+//! opened with [`open_private`].
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,13 +27,14 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Takes ownership of a descriptor that this process inherited, and keeps it from its own children.
 ///
-/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so it belongs to
-/// something in this process and is refused; so are the three standard streams.
+/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so
+/// it belongs to something in this process and is refused; so are the three standard streams.
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a number that cannot be an inherited descriptor, `AlreadyExists` for one that was taken before,
-/// and `EBADF` where nothing is open under the number (a program between the launcher and this one closed it).
+/// `InvalidInput` for a number that cannot be an inherited descriptor, `AlreadyExists` for one that
+/// was taken before, and `EBADF` where nothing is open under the number (a program between the
+/// launcher and this one closed it).
 ///
 /// # Examples
 ///
@@ -41,21 +44,31 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// ```
 pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "0, 1 and 2 are the standard streams"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "0, 1 and 2 are the standard streams",
+        ));
     }
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     if claimed.contains(&number) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this process has taken the descriptor before"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "this process has taken the descriptor before",
+        ));
     }
-    // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If nothing is open under
-    // it the one call made through it reports EBADF.
+    // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If
+    // nothing is open under it the one call made through it reports EBADF.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
     if flags.contains(FdFlags::CLOEXEC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was opened by this process, not inherited"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it was opened by this process, not inherited",
+        ));
     }
     claimed.insert(number);
-    // SAFETY: the descriptor is open and survives exec. Rust's own descriptors do not, those that this module makes for
-    // children are claimed, and a number is claimed for good: so nothing else in the process owns it.
+    // SAFETY: the descriptor is open and survives exec. Rust's own descriptors do not, those that
+    // this module makes for children are claimed, and a number is claimed for good: so nothing else
+    // in the process owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&owned, FdFlags::CLOEXEC)?;
     Ok(owned)
@@ -63,13 +76,13 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
 
 /// Takes an inherited descriptor, reads everything behind it and closes it.
 ///
-/// A file or memory segment is read from its beginning, wherever earlier readers left its offset; a pipe is read to its
-/// end.
+/// A file or memory segment is read from its beginning, wherever earlier readers left its offset; a
+/// pipe is read to its end.
 ///
 /// # Errors
 ///
-/// Those of [`take`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a pipe stays silent and
-/// open for ten seconds; and those of reading.
+/// Those of [`take`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a
+/// pipe stays silent and open for ten seconds; and those of reading.
 pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     let file = File::from(take(number)?);
     let mut bytes = vec![0; limit + 1];
@@ -83,7 +96,10 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
         }
     }
     if filled > limit {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {limit} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it holds more than {limit} bytes"),
+        ));
     }
     bytes.truncate(filled);
     Ok(bytes)
@@ -103,14 +119,16 @@ fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 fn wait_readable(file: &File) -> io::Result<()> {
     let mut interest = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
     match poll(&mut interest, Some(&SILENCE)) {
-        Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that stays open and silent")),
+        Ok(0) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "it is a pipe that stays open and silent"))
+        }
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Makes a read-only segment of memory that holds `contents` and that every child started from now on inherits, under
-/// the same number, until the descriptor is dropped.
+/// Makes a read-only segment of memory that holds `contents` and that every child started from now
+/// on inherits, under the same number, until the descriptor is dropped.
 ///
 /// It has no name in any file system, so nothing is left behind whatever happens to the process.
 ///
@@ -132,7 +150,10 @@ pub fn hand_down(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?);
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).insert(file.as_raw_fd());
     file.write_all(contents)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    rustix::fs::fcntl_add_seals(
+        &file,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
+    )?;
     Ok(file.into())
 }
 
@@ -143,7 +164,8 @@ pub enum NotPrivate {
     /// It cannot be opened at all.
     #[error("cannot open it: {0}")]
     Unreadable(#[source] io::Error),
-    /// The path ends in a symbolic link, which could be pointed elsewhere between one look and the next.
+    /// The path ends in a symbolic link, which could be pointed elsewhere between one look and the
+    /// next.
     #[error("it is a symbolic link")]
     Link,
     /// It is a directory, a pipe or a device.
@@ -165,7 +187,8 @@ pub enum NotPrivate {
     },
 }
 
-/// Opens a file that must hold a secret: regular, mine, for me alone, and not reached through a final symbolic link.
+/// Opens a file that must hold a secret: regular, mine, for me alone, and not reached through a
+/// final symbolic link.
 ///
 /// What is checked is the opened file itself, so it cannot be exchanged between check and use.
 ///
@@ -193,7 +216,8 @@ pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
     }
 }
 
-/// Bounds every later read and write on a socket (of whatever family), so that a silent peer becomes an error.
+/// Bounds every later read and write on a socket (of whatever family), so that a silent peer
+/// becomes an error.
 ///
 /// # Errors
 ///
@@ -210,13 +234,14 @@ mod tests {
     use std::os::fd::IntoRawFd;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its reading end. Under a
-    /// number of its own, because a number that was taken stays taken.
+    /// A pipe as a launcher leaves it: it survives exec, and nothing in the process owns its
+    /// reading end. Under a number of its own, because a number that was taken stays taken.
     fn inherited(contents: &[u8]) -> RawFd {
         static NEXT: AtomicI32 = AtomicI32::new(500);
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         File::from(writer).write_all(contents).unwrap();
-        let numbered = rustix::io::fcntl_dupfd_cloexec(&reader, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
+        let numbered =
+            rustix::io::fcntl_dupfd_cloexec(&reader, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
         rustix::io::fcntl_setfd(&numbered, FdFlags::empty()).unwrap();
         numbered.into_raw_fd()
     }
@@ -230,7 +255,10 @@ mod tests {
 
     #[test]
     fn more_than_the_limit_is_refused() {
-        assert_eq!(read_inherited(inherited(b"12345"), 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            read_inherited(inherited(b"12345"), 4).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
     }
 
     #[test]

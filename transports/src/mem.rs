@@ -1,7 +1,7 @@
 //! A stream between threads of one process.
 //!
-//! Each direction is a ring of bytes with one writer and one reader, as narrow as a single byte: what completes over it
-//! completes over anything.
+//! Each direction is a ring of bytes with one writer and one reader, as narrow as a single byte:
+//! what completes over it completes over anything.
 
 use crate::parts::{unfilled, unsent};
 use crate::ring::{Ring, Words};
@@ -46,8 +46,8 @@ pub fn pair(capacity: usize) -> (Mem, Mem) {
 }
 
 impl Mem {
-    /// Leaves as if the process had died: the peer takes what was sent and then sees [`Fault::Closed`]; what it sends
-    /// is refused at once. This end is closed from now on.
+    /// Leaves as if the process had died: the peer takes what was sent and then sees
+    /// [`Fault::Closed`]; what it sends is refused at once. This end is closed from now on.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;
@@ -74,7 +74,12 @@ impl Stream for Mem {
         self.outgoing.ring().put(unsent(head, body, skip))
     }
 
-    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         self.incoming.ring().take(unfilled(head, body, skip))
     }
 

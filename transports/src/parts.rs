@@ -18,7 +18,11 @@ pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [
 /// # Panics
 /// If nothing is left.
 #[inline]
-pub(crate) fn unfilled<'a>(head: &'a mut [u8; HEAD], body: ViewMut<'a>, skip: usize) -> [ViewMut<'a>; 2] {
+pub(crate) fn unfilled<'a>(
+    head: &'a mut [u8; HEAD],
+    body: ViewMut<'a>,
+    skip: usize,
+) -> [ViewMut<'a>; 2] {
     let (in_head, in_body) = places(skip, body.len());
     [ViewMut::of(&mut head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }
@@ -40,7 +44,9 @@ mod tests {
         for skip in 0..whole.len() {
             let left = unsent(&head, View::of(&body), skip).map(View::to_vec).concat();
             assert_eq!(left, whole[skip..]);
-            let left = unfilled(&mut head, ViewMut::of(&mut body), skip).map(|part| part.as_view().to_vec()).concat();
+            let left = unfilled(&mut head, ViewMut::of(&mut body), skip)
+                .map(|part| part.as_view().to_vec())
+                .concat();
             assert_eq!(left, whole[skip..]);
         }
     }

@@ -1,7 +1,8 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
-//! One end mostly writes and the other mostly reads; the way back is narrow. The kernel has no part in it, so nothing
-//! wakes who waits, and a process that dies says nothing: its peers learn of that on another way.
+//! One end mostly writes and the other mostly reads; the way back is narrow. The kernel has no part
+//! in it, so nothing wakes who waits, and a process that dies says nothing: its peers learn of that
+//! on another way.
 
 use crate::parts::{unfilled, unsent};
 use crate::ring::{Ring, Words};
@@ -25,8 +26,8 @@ const BACKWARD: Place = Place(size_of::<Words>(), 2 * size_of::<Words>() + FORTH
 
 /// One end of a stream in shared memory.
 ///
-/// Dropping it leaves as a process that has died does, except that the peer sees it: it takes what was sent, and then
-/// [`Fault::Closed`].
+/// Dropping it leaves as a process that has died does, except that the peer sees it: it takes what
+/// was sent, and then [`Fault::Closed`].
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -77,10 +78,11 @@ impl Pipe {
     #[inline]
     fn ring(&self, Place(words, bytes, len): Place) -> Ring<'_> {
         let all = self.segment.view();
-        let words: NonNull<u8> = NonNull::new(all.slice(words, size_of::<Words>()).as_mut_ptr()).expect("a mapping");
-        // SAFETY: the slice above lies in the mapping, which starts at a page and lives as long as `self`; the places are
-        // multiples of 128 bytes. `Words` are atomic integers alone, for which every content is a value, and nothing but
-        // them is ever made of these bytes.
+        let words: NonNull<u8> =
+            NonNull::new(all.slice(words, size_of::<Words>()).as_mut_ptr()).expect("a mapping");
+        // SAFETY: the slice above lies in the mapping, which starts at a page and lives as long as
+        // `self`; the places are multiples of 128 bytes. `Words` are atomic integers alone, for
+        // which every content is a value, and nothing but them is ever made of these bytes.
         let words = unsafe { words.cast::<Words>().as_ref() };
         Ring { words, bytes: all.slice(bytes, len) }
     }
@@ -100,7 +102,12 @@ impl Stream for Pipe {
     }
 
     #[inline]
-    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         self.ring(self.incoming).take(unfilled(head, body, skip))
     }
 

@@ -31,11 +31,13 @@ impl Interest {
     }
 }
 
-/// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it just sleeps.
+/// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it just
+/// sleeps.
 ///
-/// It does not say which one was met: whoever waits offers its bytes to every stream again anyway. It may return early
-/// for no reason (a signal does that). A stream that the peer has closed is readable for ever, so leave it out once that
-/// is known. Up to 64 descriptors are watched without allocating.
+/// It does not say which one was met: whoever waits offers its bytes to every stream again anyway.
+/// It may return early for no reason (a signal does that). A stream that the peer has closed is
+/// readable for ever, so leave it out once that is known. Up to 64 descriptors are watched without
+/// allocating.
 ///
 /// # Errors
 /// What poll(2) reports: out of memory, or more descriptors than the process may open.
@@ -50,8 +52,9 @@ impl Interest {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn poll(interests: &[(BorrowedFd<'_>, Interest)], timeout: Duration) -> io::Result<()> {
-    let watched =
-        interests.iter().map(|(descriptor, interest)| PollFd::from_borrowed_fd(*descriptor, interest.flags()));
+    let watched = interests
+        .iter()
+        .map(|(descriptor, interest)| PollFd::from_borrowed_fd(*descriptor, interest.flags()));
     let outcome = if interests.len() <= WITHOUT_ALLOCATING {
         sleep(&mut watched.collect::<ArrayVec<_, WITHOUT_ALLOCATING>>(), timeout)
     } else {

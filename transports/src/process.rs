@@ -1,4 +1,5 @@
-//! Processes that a launcher starts: a group each, signalled together, gone when the launcher is gone.
+//! Processes that a launcher starts: a group each, signalled together, gone when the launcher is
+//! gone.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,14 +7,16 @@ use std::process::{Child, Command};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal,
-    test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_parent_process_death_signal, test_kill_process_group, waitid,
 };
 
-/// Makes `command` start its process as the leader of a group of its own, to be killed when the *thread* that spawns it
-/// ends, however that happens: so spawn from the thread that lives as long as the launcher.
+/// Makes `command` start its process as the leader of a group of its own, to be killed when the
+/// *thread* that spawns it ends, however that happens: so spawn from the thread that lives as long
+/// as the launcher.
 ///
-/// The kernel kills the process alone; what it started itself is reached by [`signal_group`], while the launcher lives.
+/// The kernel kills the process alone; what it started itself is reached by [`signal_group`], while
+/// the launcher lives.
 ///
 /// # Examples
 ///
@@ -27,8 +30,8 @@ use rustix::process::{
 pub fn in_own_group(command: &mut Command) -> &mut Command {
     let launcher = getpid();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two system calls
-    // directly and allocates nothing.
+    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two
+    // system calls directly and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -38,25 +41,29 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An empty group is no error.
+/// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An empty
+/// group is no error.
 ///
-/// Sound even after the leader has exited, as long as it was not waited for: until then its number is not given to
-/// anyone else. Afterwards it still reaches what the leader left behind, but must not be relied on for long.
+/// Sound even after the leader has exited, as long as it was not waited for: until then its number
+/// is not given to anyone else. Afterwards it still reaches what the leader left behind, but must
+/// not be relied on for long.
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group belongs to another user.
+/// `InvalidInput` for a number that is no signal, and `EPERM` where every process of the group
+/// belongs to another user.
 pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
-    let signal = Signal::from_named_raw(signal)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal")))?;
+    let signal = Signal::from_named_raw(signal).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal"))
+    })?;
     match kill_process_group(pid(leader.id())?, signal) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether anything is left of the group that `leader` was started to lead. A leader that exited counts until it is
-/// waited for.
+/// Whether anything is left of the group that `leader` was started to lead. A leader that exited
+/// counts until it is waited for.
 pub fn group_is_empty(leader: &Child) -> bool {
     pid(leader.id()).is_ok_and(|group| test_kill_process_group(group) == Err(Errno::SRCH))
 }
@@ -71,10 +78,11 @@ pub enum End {
     Killed(i32),
 }
 
-/// Blocks until the child with this number has ended, and leaves it to be collected by `Child::wait`.
+/// Blocks until the child with this number has ended, and leaves it to be collected by
+/// `Child::wait`.
 ///
-/// So one thread can wait for a child while another still sends signals to its group, with no risk that the number is
-/// reused in between.
+/// So one thread can wait for a child while another still sends signals to its group, with no risk
+/// that the number is reused in between.
 ///
 /// # Errors
 ///
@@ -87,14 +95,19 @@ pub fn await_end(child: u32) -> io::Result<End> {
             Err(error) => return Err(error.into()),
             Ok(Some(status)) => {
                 let killed = status.terminating_signal().map(End::Killed);
-                return Ok(killed.unwrap_or_else(|| End::Exited(status.exit_status().unwrap_or_default())));
+                return Ok(
+                    killed.unwrap_or_else(|| End::Exited(status.exit_status().unwrap_or_default()))
+                );
             }
         }
     }
 }
 
 fn pid(number: u32) -> io::Result<Pid> {
-    i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    i32::try_from(number)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 #[cfg(test)]
@@ -104,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_group_is_signalled_awaited_and_then_empty() {
-        let mut child = in_own_group(Command::new("sh").args(["-c", "sleep 1000 & wait"])).spawn().unwrap();
+        let mut child =
+            in_own_group(Command::new("sh").args(["-c", "sleep 1000 & wait"])).spawn().unwrap();
         assert!(!group_is_empty(&child));
         signal_group(&child, 9).unwrap();
         assert_eq!(await_end(child.id()).unwrap(), End::Killed(9));

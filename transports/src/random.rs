@@ -9,7 +9,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 ///
 /// # Errors
 ///
-/// Only where the system has no such source (a kernel before 3.17, or a filter that forbids the call).
+/// Only where the system has no such source (a kernel before 3.17, or a filter that forbids the
+/// call).
 ///
 /// # Examples
 ///

@@ -1,8 +1,8 @@
 //! A ring of bytes with one writer and one reader, in whatever memory both can reach.
 //!
-//! Nobody locks: the writer alone moves `written`, the reader alone moves `taken`, and each publishes its own only after
-//! it is done with the bytes. Long copies are published piece by piece, so that the reader works on one piece while the
-//! writer works on the next.
+//! Nobody locks: the writer alone moves `written`, the reader alone moves `taken`, and each
+//! publishes its own only after it is done with the bytes. Long copies are published piece by
+//! piece, so that the reader works on one piece while the writer works on the next.
 
 use crate::stream::Fault;
 use maypole_kernels::{View, ViewMut};
@@ -74,7 +74,8 @@ impl<'a> Ring<'a> {
     /// Gives out as much as there is and fits into `parts`, in order.
     pub(crate) fn take(self, parts: [ViewMut<'_>; 2]) -> Result<usize, Fault> {
         let Words { written, taken: taken_word, ended, abandoned } = self.words;
-        // Asked before `written` is read: all that was written before the end is seen together with the end.
+        // Asked before `written` is read: all that was written before the end is seen together with
+        // the end.
         let ended = ended.0.load(Ordering::Acquire) != 0;
         let start = taken_word.0.load(Ordering::Relaxed);
         let end = written.0.load(Ordering::Acquire);
@@ -95,7 +96,8 @@ impl<'a> Ring<'a> {
         Ok((at - start) as usize)
     }
 
-    /// The longest piece from byte `at` on that lies together, ends by `end` and has at most `most` bytes.
+    /// The longest piece from byte `at` on that lies together, ends by `end` and has at most `most`
+    /// bytes.
     fn stretch(self, at: u64, end: u64, most: usize) -> ViewMut<'a> {
         let place = (at % self.bytes.len() as u64) as usize;
         let len = most.min(PIECE).min((end - at) as usize).min(self.bytes.len() - place);

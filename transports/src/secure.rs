@@ -1,4 +1,5 @@
-//! Who may talk to us: a handshake that proves both ends hold the job's key, and the encrypted channel that follows.
+//! Who may talk to us: a handshake that proves both ends hold the job's key, and the encrypted
+//! channel that follows.
 //!
 //! Bytes go in, bytes come out; nothing here owns a socket or a clock.
 //!
@@ -13,15 +14,17 @@
 //!                                                  <--  accepted (encrypted, empty)
 //! ```
 //!
-//! It is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose, group, lane, both ranks), the
-//! session and the name of the job, so that no message of one connection can be replayed or reflected into another.
-//! The third message is what makes a replayed first one worthless: only who knows the ephemeral key can write it.
+//! It is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose, group, lane,
+//! both ranks), the session and the name of the job, so that no message of one connection can be
+//! replayed or reflected into another. The third message is what makes a replayed first one
+//! worthless: only who knows the ephemeral key can write it.
 //!
 //! # Frames
 //!
-//! Everything after the preamble is frames: a `u16` length and so many bytes. On a channel a message is one or more
-//! encrypted frames, each of which says (encrypted) whether it is the last; so no length is ever believed before the
-//! bytes are there, and a receiver states how much it takes.
+//! Everything after the preamble is frames: a `u16` length and so many bytes. On a channel a
+//! message is one or more encrypted frames, each of which says (encrypted) whether it is the last;
+//! so no length is ever believed before the bytes are there, and a receiver states how much it
+//! takes.
 
 mod channel;
 mod handshake;
@@ -33,13 +36,15 @@ use std::io;
 
 /// Bytes of a preamble.
 pub const PREAMBLE: usize = 49;
-/// The most bytes that a handshake puts on the wire in one direction: far below the 4 KiB that a stranger may cost us.
+/// The most bytes that a handshake puts on the wire in one direction: far below the 4 KiB that a
+/// stranger may cost us.
 pub const HANDSHAKE: usize = PREAMBLE + 2 * (2 + 64);
 
 const MAGIC: [u8; 8] = *b"maypole\x01";
 /// An authentication tag.
 const TAG: usize = 16;
-/// A frame of the handshake that is shorter than any Noise message is a refusal: one byte that says why.
+/// A frame of the handshake that is shorter than any Noise message is a refusal: one byte that says
+/// why.
 const REFUSAL: usize = 1;
 const HANDSHAKE_FRAME: usize = 96;
 
@@ -55,7 +60,8 @@ pub enum Purpose {
     Segment = 3,
 }
 
-/// Everything that the handshake of one connection is bound to. It travels in the clear, and a change to it is noticed.
+/// Everything that the handshake of one connection is bound to. It travels in the clear, and a
+/// change to it is noticed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
     /// What the connection is for.
@@ -70,7 +76,8 @@ pub struct Binding {
     pub responder: u32,
 }
 
-/// What the members of a job know and nobody else does, with the names that keep jobs and sessions apart.
+/// What the members of a job know and nobody else does, with the names that keep jobs and sessions
+/// apart.
 #[derive(Clone)]
 pub struct Secret {
     /// The job's key.
@@ -88,7 +95,8 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Why a handshake or a channel ended. None of it is news about a peer: anybody can send bytes to a port.
+/// Why a handshake or a channel ended. None of it is news about a peer: anybody can send bytes to a
+/// port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecureError {
@@ -153,18 +161,21 @@ impl Binding {
             _ => return Err(SecureError::Stranger),
         };
         let group = [u64::from_le_bytes(take(&mut rest)), u64::from_le_bytes(take(&mut rest))];
-        let [lane, initiator, responder] = std::array::from_fn(|_| u32::from_le_bytes(take(&mut rest)));
+        let [lane, initiator, responder] =
+            std::array::from_fn(|_| u32::from_le_bytes(take(&mut rest)));
         Ok(Self { purpose, group, lane, initiator, responder })
     }
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    let (field, after) = rest.split_first_chunk().expect("the preamble's length is the sum of its fields");
+    let (field, after) =
+        rest.split_first_chunk().expect("the preamble's length is the sum of its fields");
     *rest = after;
     *field
 }
 
-/// Tells jobs on one machine apart without naming them (FNV-1a). Not a secret, and nothing is trusted because of it.
+/// Tells jobs on one machine apart without naming them (FNV-1a). Not a secret, and nothing is
+/// trusted because of it.
 fn tag(job: &str) -> [u8; 8] {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     job.bytes().fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()

@@ -1,14 +1,18 @@
 //! Shared memory between processes of one host: nameless, sealed, passed by descriptor.
 //!
-//! A segment is a memfd. It has no name, so nothing is left behind and nobody can open it; it does not count against the
-//! size of `/dev/shm`; and it is sealed, so no holder of it can shrink it under another's feet (touching pages that are
-//! gone would kill the process). Whoever receives one checks all that before mapping it.
+//! A segment is a memfd. It has no name, so nothing is left behind and nobody can open it; it does
+//! not count against the size of `/dev/shm`; and it is sealed, so no holder of it can shrink it
+//! under another's feet (touching pages that are gone would kill the process). Whoever receives one
+//! checks all that before mapping it.
 
 use maypole_kernels::ViewMut;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,8 +24,9 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// The byte that carries a descriptor.
 const MARK: u8 = b'S';
 
-/// Zeroed memory that processes of one host share. Lends views, as a [`Region`](maypole_kernels::Region) does: what
-/// another process writes at the wrong moment gives wrong numbers, never undefined behaviour in safe code.
+/// Zeroed memory that processes of one host share. Lends views, as a
+/// [`Region`](maypole_kernels::Region) does: what another process writes at the wrong moment gives
+/// wrong numbers, never undefined behaviour in safe code.
 ///
 /// A forked child does not have it.
 ///
@@ -40,13 +45,16 @@ pub struct Segment {
     len: usize,
 }
 
-// SAFETY: a `Segment` owns its mapping and makes no reference to the bytes; views are bounded by a borrow of it.
+// SAFETY: a `Segment` owns its mapping and makes no reference to the bytes; views are bounded by a
+// borrow of it.
 unsafe impl Send for Segment {}
-// SAFETY: the only access is through views, whose reads and writes assume nothing about other accesses.
+// SAFETY: the only access is through views, whose reads and writes assume nothing about other
+// accesses.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A new segment of `len` zeroed bytes. Its pages come into being when first touched, near whoever touches them.
+    /// A new segment of `len` zeroed bytes. Its pages come into being when first touched, near
+    /// whoever touches them.
     ///
     /// # Errors
     /// If `len` is zero, or the system has no memory or no descriptor left.
@@ -60,7 +68,8 @@ impl Segment {
     /// Maps a segment that another process made.
     ///
     /// # Errors
-    /// If it is not sealed against shrinking and growing, or not of `len` bytes, or cannot be mapped.
+    /// If it is not sealed against shrinking and growing, or not of `len` bytes, or cannot be
+    /// mapped.
     pub fn from_fd(memory: OwnedFd, len: usize) -> io::Result<Self> {
         if !fcntl_get_seals(&memory)?.contains(SEALS) {
             return Err(invalid("the segment is not sealed"));
@@ -76,12 +85,23 @@ impl Segment {
         if len == 0 {
             return Err(invalid("a segment has at least one byte"));
         }
-        // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists; its pages cannot go
-        // away, because the memory is sealed against shrinking.
+        // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists;
+        // its pages cannot go away, because the memory is sealed against shrinking.
         let start = unsafe {
-            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memory,
+                0,
+            )?
         };
-        let segment = Self { memory, start: NonNull::new(start.cast()).expect("mmap does not map page zero"), len };
+        let segment = Self {
+            memory,
+            start: NonNull::new(start.cast()).expect("mmap does not map page zero"),
+            len,
+        };
         // SAFETY: the range is the mapping just made; the advice changes nothing in this process.
         unsafe { madvise(start, len, Advice::LinuxDontFork)? };
         Ok(segment)
@@ -89,8 +109,8 @@ impl Segment {
 
     /// All bytes.
     pub fn view(&self) -> ViewMut<'_> {
-        // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no reference to its bytes is
-        // ever made.
+        // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no
+        // reference to its bytes is ever made.
         unsafe { ViewMut::from_raw(self.start, self.len) }
     }
 
@@ -127,7 +147,9 @@ pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
     let descriptors = [segment.fd()];
     let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
     debug_assert!(fits, "the space is for one descriptor");
-    retry(|| rustix::net::sendmsg(socket, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL))?;
+    retry(|| {
+        rustix::net::sendmsg(socket, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)
+    })?;
     Ok(())
 }
 
@@ -140,7 +162,12 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut mark = [0];
     let read = retry(|| {
-        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut mark)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut mark)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
     })?;
     // Draining also closes descriptors that nobody asked for.
     let mut descriptors = control.drain().filter_map(|message| match message {
@@ -181,7 +208,8 @@ mod tests {
 
     #[test]
     fn what_is_not_as_it_should_be_is_not_mapped() {
-        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let unsealed =
+            memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, 4096).unwrap();
         Segment::from_fd(unsealed, 4096).unwrap_err();
         let segment = Segment::create(4096).unwrap();

@@ -1,4 +1,5 @@
-//! What the standard library's sockets leave out: options, kernel-chosen Unix names, who is at the other end.
+//! What the standard library's sockets leave out: options, kernel-chosen Unix names, who is at the
+//! other end.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use socket2::{SockRef, TcpKeepalive};
@@ -12,7 +13,8 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(5);
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 
-/// Sends small writes at once, and gives up a connection whose other host has not answered for `patience`.
+/// Sends small writes at once, and gives up a connection whose other host has not answered for
+/// `patience`.
 ///
 /// A process that is stopped does not count as gone: its kernel goes on answering.
 ///
@@ -21,7 +23,9 @@ const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 pub fn tune(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN_PROBES).with_retries(5))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN_PROBES).with_retries(5),
+    )?;
     // The kernel takes milliseconds in an `int`.
     socket.set_tcp_user_timeout(Some(patience.min(Duration::from_secs(1_000_000))))
 }
@@ -31,7 +35,12 @@ pub fn tune(socket: &TcpStream, patience: Duration) -> io::Result<()> {
 /// # Errors
 /// If the process has no descriptor left.
 pub fn listen_unnamed(backlog: usize) -> io::Result<(UnixListener, Vec<u8>)> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     // On Linux, binding to no name at all makes the kernel choose one.
     rustix::net::bind(&socket, &SocketAddrUnix::new_unnamed())?;
     rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
@@ -49,7 +58,8 @@ pub fn connect_abstract(name: &[u8]) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Connects to an abstract Unix name without ever waiting for who listens there. The connection is non-blocking.
+/// Connects to an abstract Unix name without ever waiting for who listens there. The connection is
+/// non-blocking.
 ///
 /// # Errors
 /// If nobody listens there, or not in our network namespace, or too many others wait already.
@@ -68,12 +78,14 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
     Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Allows this process as many descriptors as its hard limit, and says how many those are (`None`: without end).
+/// Allows this process as many descriptors as its hard limit, and says how many those are (`None`:
+/// without end).
 pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // Up to the hard limit is always allowed; if it is refused all the same, what we had remains.
-    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+    let _ =
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
     getrlimit(Resource::Nofile).current
 }
 

@@ -1,8 +1,9 @@
 //! A stream: ordered bytes to and from one peer, never waiting.
 //!
-//! A stream keeps no pointer to anybody's memory. What is posted stays with the executor, as places in the caller's
-//! buffers, and is offered again until it has left; what arrives goes straight to where the executor points. So views
-//! need to live no longer than one call of these methods, and a call that fails half-way leaves nothing dangling.
+//! A stream keeps no pointer to anybody's memory. What is posted stays with the executor, as places
+//! in the caller's buffers, and is offered again until it has left; what arrives goes straight to
+//! where the executor points. So views need to live no longer than one call of these methods, and a
+//! call that fails half-way leaves nothing dangling.
 
 use maypole_kernels::{View, ViewMut};
 use std::io;
@@ -51,10 +52,11 @@ pub enum Fault {
     Io(#[from] io::Error),
 }
 
-/// Ordered bytes to and from one peer. Nothing here waits, allocates or locks for long; the executor owns waiting.
+/// Ordered bytes to and from one peer. Nothing here waits, allocates or locks for long; the
+/// executor owns waiting.
 pub trait Stream {
-    /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns how many were
-    /// taken; 0 means not now.
+    /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns
+    /// how many were taken; 0 means not now.
     ///
     /// # Errors
     /// [`Fault`] if the link is lost.
@@ -63,17 +65,24 @@ pub trait Stream {
     /// If `skip` is not below `HEAD + body.len()`.
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault>;
 
-    /// Fills `head` and then `body` from byte `skip` of the two together on, never reading past their end. Returns how
-    /// many bytes came; 0 means none yet.
+    /// Fills `head` and then `body` from byte `skip` of the two together on, never reading past
+    /// their end. Returns how many bytes came; 0 means none yet.
     ///
     /// # Errors
-    /// [`Fault::Closed`] once the peer has left and everything it sent was taken; [`Fault::Io`] if the link is lost.
+    /// [`Fault::Closed`] once the peer has left and everything it sent was taken; [`Fault::Io`] if
+    /// the link is lost.
     ///
     /// # Panics
     /// If `skip` is not below `HEAD + body.len()`.
-    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault>;
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault>;
 
-    /// What to poll while waiting for this stream; `None` if there is nothing the kernel could signal.
+    /// What to poll while waiting for this stream; `None` if there is nothing the kernel could
+    /// signal.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Says that nothing more will be sent. What was taken still arrives.

@@ -1,8 +1,9 @@
 //! A stream over TCP.
 //!
-//! One system call moves a head and its body, from and to where they lie: nothing is copied, allocated or kept here.
-//! Both directions are driven by whichever thread calls, so two ranks that send to one another at once never wait for
-//! a third party, and at most 256 KiB move in one call, so neither direction starves the other.
+//! One system call moves a head and its body, from and to where they lie: nothing is copied,
+//! allocated or kept here. Both directions are driven by whichever thread calls, so two ranks that
+//! send to one another at once never wait for a third party, and at most 256 KiB move in one call,
+//! so neither direction starves the other.
 
 use crate::parts::{unfilled, unsent};
 use crate::stream::{Fault, HEAD, Stream};
@@ -21,9 +22,10 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// An established TCP connection, as a [`Stream`].
 ///
-/// Dropping it closes the connection. What was taken by then still arrives, with one exception that TCP makes: if bytes
-/// *from* the peer are left unread, the kernel resets the connection and what it still held is lost. To leave in order,
-/// [`finish`](Stream::finish) and then receive until [`Fault::Closed`].
+/// Dropping it closes the connection. What was taken by then still arrives, with one exception that
+/// TCP makes: if bytes *from* the peer are left unread, the kernel resets the connection and what
+/// it still held is lost. To leave in order, [`finish`](Stream::finish) and then receive until
+/// [`Fault::Closed`].
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -47,26 +49,29 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 pub struct Tcp(TcpStream);
 
 impl Tcp {
-    /// Takes over a connection: non-blocking, without Nagle's delay, and probed by the kernel while idle, so that a host
-    /// that vanished is noticed after 30 s of silence. The sizes of its buffers are left to the kernel, which grows them
-    /// as the wire needs.
+    /// Takes over a connection: non-blocking, without Nagle's delay, and probed by the kernel while
+    /// idle, so that a host that vanished is noticed after 30 s of silence. The sizes of its
+    /// buffers are left to the kernel, which grows them as the wire needs.
     ///
     /// # Errors
     /// If the kernel refuses one of these, as for a socket that is not connected any more.
     pub fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let probes = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+        let probes = TcpKeepalive::new()
+            .with_time(Duration::from_secs(10))
+            .with_interval(Duration::from_secs(5));
         SockRef::from(&socket).set_tcp_keepalive(&probes.with_retries(4))?;
         Ok(Self(socket))
     }
 
-    /// Lets the kernel give up (an [`io::ErrorKind::TimedOut`] in [`Fault::Io`]) once bytes that were taken have gone
-    /// unacknowledged, or a full peer has read nothing, for `silence`.
+    /// Lets the kernel give up (an [`io::ErrorKind::TimedOut`] in [`Fault::Io`]) once bytes that
+    /// were taken have gone unacknowledged, or a full peer has read nothing, for `silence`.
     ///
-    /// By default only retransmission ends, after about a quarter of an hour. Choose more than any deadline of a
-    /// collective: a peer that computes for a while with its buffers full is late, but not dead, and the kernel cannot
-    /// tell the two apart here (`TCP_USER_TIMEOUT` counts a closed window too, even if every probe of it is answered).
+    /// By default only retransmission ends, after about a quarter of an hour. Choose more than any
+    /// deadline of a collective: a peer that computes for a while with its buffers full is late,
+    /// but not dead, and the kernel cannot tell the two apart here (`TCP_USER_TIMEOUT` counts a
+    /// closed window too, even if every probe of it is answered).
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -76,8 +81,8 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// Bytes that were taken and that the peer's host has not acknowledged yet: closing a connection with unread bytes
-    /// from the peer loses them. Zero if the kernel does not know.
+    /// Bytes that were taken and that the peer's host has not acknowledged yet: closing a
+    /// connection with unread bytes from the peer loses them. Zero if the kernel does not know.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
@@ -97,7 +102,9 @@ impl Tcp {
         whole[..HEAD].copy_from_slice(head);
         body.copy_to(&mut whole[HEAD..]);
         // SAFETY: `whole` is readable for its length, and outlives this call.
-        let sent = attempt(|| unsafe { libc::send(self.0.as_raw_fd(), whole.as_ptr().cast(), whole.len(), FLAGS) })?;
+        let sent = attempt(|| unsafe {
+            libc::send(self.0.as_raw_fd(), whole.as_ptr().cast(), whole.len(), FLAGS)
+        })?;
         Ok(sent.unwrap_or(0))
     }
 
@@ -106,8 +113,9 @@ impl Tcp {
         let mut whole = [0; HEAD + SHORT];
         let whole = &mut whole[..HEAD + body.len()];
         // SAFETY: `whole` is writable for its length, and outlives this call.
-        let attempted =
-            attempt(|| unsafe { libc::recv(self.0.as_raw_fd(), whole.as_mut_ptr().cast(), whole.len(), FLAGS) })?;
+        let attempted = attempt(|| unsafe {
+            libc::recv(self.0.as_raw_fd(), whole.as_mut_ptr().cast(), whole.len(), FLAGS)
+        })?;
         let came = match attempted {
             Some(0) => return Err(Fault::Closed),
             came => came.unwrap_or(0),
@@ -126,22 +134,31 @@ impl Stream for Tcp {
             return self.send_short(head, body);
         }
         let [head, body] = unsent(head, body, skip);
-        let mut parts = [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(BURST))];
+        let mut parts =
+            [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(BURST))];
         let message = message(&mut parts);
-        // SAFETY: `message` names two parts, each readable for as long as its view, and both views outlive this call.
+        // SAFETY: `message` names two parts, each readable for as long as its view, and both views
+        // outlive this call.
         let sent = attempt(|| unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, FLAGS) })?;
         Ok(sent.unwrap_or(0))
     }
 
     #[inline]
-    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+    fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         if skip == 0 && body.len() <= SHORT {
             return self.receive_short(head, body);
         }
         let [head, body] = unfilled(head, body, skip);
-        let mut parts = [part(head.as_mut_ptr(), head.len()), part(body.as_mut_ptr(), body.len().min(BURST))];
+        let mut parts =
+            [part(head.as_mut_ptr(), head.len()), part(body.as_mut_ptr(), body.len().min(BURST))];
         let mut message = message(&mut parts);
-        // SAFETY: `message` names two parts, each writable for as long as its view, and both views outlive this call.
+        // SAFETY: `message` names two parts, each writable for as long as its view, and both views
+        // outlive this call.
         match attempt(|| unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, FLAGS) })? {
             Some(0) => Err(Fault::Closed), // something was asked for, so this is the end of the stream
             came => Ok(came.unwrap_or(0)),
@@ -166,7 +183,8 @@ fn part(start: *const u8, len: usize) -> libc::iovec {
 /// A message made of `parts`, to or from wherever the socket is connected. It points to them.
 #[inline]
 fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
-    // SAFETY: all of its fields are integers and pointers, for which zero is a value: no address, no control data.
+    // SAFETY: all of its fields are integers and pointers, for which zero is a value: no address,
+    // no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len() as _;
@@ -212,7 +230,11 @@ mod tests {
     fn a_connection_is_set_up_for_small_messages_and_vanishing_hosts() {
         let (here, _there) = pair();
         let socket = SockRef::from(&here.0);
-        assert!(here.0.nodelay().unwrap() && socket.keepalive().unwrap() && socket.nonblocking().unwrap());
+        assert!(
+            here.0.nodelay().unwrap()
+                && socket.keepalive().unwrap()
+                && socket.nonblocking().unwrap()
+        );
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(10));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);

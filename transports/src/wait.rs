@@ -1,13 +1,15 @@
 //! One policy for every wait: spin, then yield, then sleep a little.
 //!
-//! The first polls are bare, because `pause` alone can cost as much as a flag takes to cross to another core. Then come
-//! polls with `pause`, then yields: with fewer cores than ranks, what is awaited may need this very core, so such ranks
-//! yield at once. After a few milliseconds the wait sleeps in short bounded naps. Nobody has to wake it, so a
-//! publication needs neither a fence nor a look for sleepers. The alarm and the clock are read only once a wait is slow.
+//! The first polls are bare, because `pause` alone can cost as much as a flag takes to cross to
+//! another core. Then come polls with `pause`, then yields: with fewer cores than ranks, what is
+//! awaited may need this very core, so such ranks yield at once. After a few milliseconds the wait
+//! sleeps in short bounded naps. Nobody has to wake it, so a publication needs neither a fence nor
+//! a look for sleepers. The alarm and the clock are read only once a wait is slow.
 //!
-//! A thread that waits beside one that computes naps from the first moment on, unless each of them has a core: whatever
-//! it would spin or yield for, a millisecond saved on the wire is one taken from the computation that should hide it. Once
-//! the other one has nothing left to do but to wait for it, which the alarm tells, it waits like any other.
+//! A thread that waits beside one that computes naps from the first moment on, unless each of them
+//! has a core: whatever it would spin or yield for, a millisecond saved on the wire is one taken
+//! from the computation that should hide it. Once the other one has nothing left to do but to wait
+//! for it, which the alarm tells, it waits like any other.
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
@@ -25,7 +27,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// Most streams that one nap watches; naps are short enough for the others.
 const WATCHED: usize = 64;
-/// Beside work: long enough for many packets to come, so that the work is interrupted once for all of them.
+/// Beside work: long enough for many packets to come, so that the work is interrupted once for all
+/// of them.
 const NAP_BESIDE: Duration = Duration::from_micros(400);
 
 /// How a wait ended without what it waited for.
@@ -61,8 +64,9 @@ pub struct Nap<'a> {
 }
 
 impl Nap<'_> {
-    /// Sleeps, and wakes up early if one of `interests` can be followed. Beside work it does not, since the work would be
-    /// interrupted each time that something comes; there the alarm alone wakes it.
+    /// Sleeps, and wakes up early if one of `interests` can be followed. Beside work it does not,
+    /// since the work would be interrupted each time that something comes; there the alarm alone
+    /// wakes it.
     pub fn sleep<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
         if let Some(alarm) = self.alarm {
             return alarm.sleep(self.length);
@@ -90,7 +94,13 @@ pub struct Waiting {
 impl Waiting {
     /// For `ranks` ranks of this host on `cores` cores; every wait gives up after `timeout`.
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
-        Self { spins: ranks <= cores, roomy: ranks <= cores / 2, beside: false, timeout, deadline: None }
+        Self {
+            spins: ranks <= cores,
+            roomy: ranks <= cores / 2,
+            beside: false,
+            timeout,
+            deadline: None,
+        }
     }
 
     /// The same policy for a thread that waits while another one of its rank computes.
@@ -126,10 +136,12 @@ impl Waiting {
         self.deadline.map_or(now - since >= self.timeout, |deadline| now >= deadline)
     }
 
-    /// Polls `ready` until it gives something. `nap` is called once the wait has become long, to sleep or to return at once.
+    /// Polls `ready` until it gives something. `nap` is called once the wait has become long, to
+    /// sleep or to return at once.
     ///
     /// # Errors
-    /// [`Interrupted`] if the deadline passes or `alarm` is raised first; `ready` is polled once more before.
+    /// [`Interrupted`] if the deadline passes or `alarm` is raised first; `ready` is polled once
+    /// more before.
     #[inline(always)]
     pub fn until<T>(
         &self,
@@ -236,16 +248,25 @@ mod tests {
             polls += 1;
             (polls > 5000).then_some(polls)
         };
-        assert_eq!(waiting(Duration::from_secs(60)).until(&Alarm::default(), |_| {}, ready), Ok(5001));
+        assert_eq!(
+            waiting(Duration::from_secs(60)).until(&Alarm::default(), |_| {}, ready),
+            Ok(5001)
+        );
     }
 
     #[test]
     fn the_deadline_and_the_alarm_end_a_wait() {
         let never = || None::<()>;
         let alarm = Alarm::default();
-        assert_eq!(waiting(Duration::ZERO).until(&alarm, |_| {}, never), Err(Interrupted::TimedOut));
+        assert_eq!(
+            waiting(Duration::ZERO).until(&alarm, |_| {}, never),
+            Err(Interrupted::TimedOut)
+        );
         alarm.raise();
-        assert_eq!(waiting(Duration::from_secs(60)).until(&alarm, |_| {}, never), Err(Interrupted::Alarmed));
+        assert_eq!(
+            waiting(Duration::from_secs(60)).until(&alarm, |_| {}, never),
+            Err(Interrupted::Alarmed)
+        );
     }
 
     #[test]
@@ -254,18 +275,24 @@ mod tests {
         let deadline = start + Duration::from_millis(30);
         let waiting = waiting(Duration::from_secs(60)).with_deadline(Some(deadline));
         for _ in 0..2 {
-            let ended = waiting.until(&Alarm::default(), |nap| nap.sleep(iter::empty()), || None::<()>);
+            let ended =
+                waiting.until(&Alarm::default(), |nap| nap.sleep(iter::empty()), || None::<()>);
             assert_eq!(ended, Err(Interrupted::TimedOut));
             assert!(Instant::now() >= deadline);
         }
         assert!(start.elapsed() < Duration::from_secs(60), "the bound of each wait still counts");
-        let longer = Waiting::new(1, 1, Duration::ZERO).with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+        let longer = Waiting::new(1, 1, Duration::ZERO)
+            .with_deadline(Some(Instant::now() + Duration::from_secs(60)));
         let mut polls = 0;
         let ready = || {
             polls += 1;
             (polls > 500).then_some(())
         };
-        assert_eq!(longer.until(&Alarm::default(), |_| {}, ready), Ok(()), "the deadline alone counts");
+        assert_eq!(
+            longer.until(&Alarm::default(), |_| {}, ready),
+            Ok(()),
+            "the deadline alone counts"
+        );
     }
 
     #[test]
@@ -306,7 +333,10 @@ mod tests {
             naps.push(nap.length);
             nap.sleep(iter::empty());
         };
-        assert_eq!(waiting(timeout).until(&Alarm::default(), nap, || None::<()>), Err(Interrupted::TimedOut));
+        assert_eq!(
+            waiting(timeout).until(&Alarm::default(), nap, || None::<()>),
+            Err(Interrupted::TimedOut)
+        );
         assert!(naps.is_sorted() && *naps.last().unwrap() <= LONGEST_NAP, "{naps:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Sleeping until one of many descriptors has something: epoll, a bell to wake the sleeper, and the ends of processes.
+//! Sleeping until one of many descriptors has something: epoll, a bell to wake the sleeper, and the
+//! ends of processes.
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -12,8 +13,8 @@ const AT_ONCE: usize = 64;
 
 /// A set of descriptors, each under a number of the caller's choosing.
 ///
-/// A descriptor must be [removed](Self::remove) before it is closed: a forked child may keep the file open, and then the
-/// set would go on reporting it.
+/// A descriptor must be [removed](Self::remove) before it is closed: a forked child may keep the
+/// file open, and then the set would go on reporting it.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
@@ -28,7 +29,8 @@ impl Watch {
         Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Reports `descriptor` as `number` while it can be read (or has ended), or written if `writable` says so.
+    /// Reports `descriptor` as `number` while it can be read (or has ended), or written if
+    /// `writable` says so.
     ///
     /// # Errors
     /// If the descriptor is in the set already, or the kernel has no room.
@@ -41,7 +43,12 @@ impl Watch {
     /// # Errors
     /// If the descriptor is not in the set.
     pub fn change(&self, descriptor: impl AsFd, number: u64, writable: bool) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(number), flags(writable))?)
+        Ok(epoll::modify(
+            &self.epoll,
+            descriptor,
+            epoll::EventData::new_u64(number),
+            flags(writable),
+        )?)
     }
 
     /// Reports `descriptor` no more. One that is not in the set is left alone.
@@ -49,17 +56,19 @@ impl Watch {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Sleeps until something is to be reported, but no longer than `timeout`, and appends the numbers to `into`. A
-    /// signal may end the sleep early.
+    /// Sleeps until something is to be reported, but no longer than `timeout`, and appends the
+    /// numbers to `into`. A signal may end the sleep early.
     ///
     /// # Errors
     /// None but lack of memory.
     pub fn wait(&self, into: &mut Vec<u64>, timeout: Duration) -> io::Result<()> {
         // A day is as good as for ever, and every kernel takes it.
         let timeout = timeout.min(Duration::from_secs(86_400));
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let mut buffer = Vec::with_capacity(AT_ONCE);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut buffer), Some(&timeout)) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut buffer), Some(&timeout))
+        {
             Ok(_) => into.extend(buffer.iter().map(|event| event.data.u64())),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -1,6 +1,8 @@
-//! What every stream keeps, whatever carries it: one body of tests, `contract/stream.rs`, mounted once per transport.
+//! What every stream keeps, whatever carries it: one body of tests, `contract/stream.rs`, mounted
+//! once per transport.
 //!
-//! A mount says how a pair of ends is made and how large its largest message is, so that narrow rings end in time.
+//! A mount says how a pair of ends is made and how large its largest message is, so that narrow
+//! rings end in time.
 
 #![allow(clippy::duplicate_mod, reason = "that is the point")]
 

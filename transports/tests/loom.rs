@@ -1,8 +1,10 @@
-//! The board's protocol under every order of events that the memory model allows, within a bound on preemptions.
+//! The board's protocol under every order of events that the memory model allows, within a bound on
+//! preemptions.
 //!
-//! The models run the very code of [`Protocol`] on loom's atomics. Payloads are cells whose every access loom watches, so
-//! a payload that is read while it may be written is found even where the numbers come out right. Then the protocol, or
-//! its use, is broken on purpose, one place at a time, and each mutant must be caught.
+//! The models run the very code of [`Protocol`] on loom's atomics. Payloads are cells whose every
+//! access loom watches, so a payload that is read while it may be written is found even where the
+//! numbers come out right. Then the protocol, or its use, is broken on purpose, one place at a
+//! time, and each mutant must be caught.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -55,14 +57,18 @@ impl Watched {
     }
 
     fn line(mutant: Mutant) -> Self {
-        let acquire = if mutant == Mutant::ReadableRelaxed { Ordering::Relaxed } else { Ordering::Acquire };
-        let release = if mutant == Mutant::CommitRelaxed { Ordering::Relaxed } else { Ordering::Release };
+        let acquire =
+            if mutant == Mutant::ReadableRelaxed { Ordering::Relaxed } else { Ordering::Acquire };
+        let release =
+            if mutant == Mutant::CommitRelaxed { Ordering::Relaxed } else { Ordering::Release };
         Self::new(acquire, release, false)
     }
 
     fn counter(mutant: Mutant) -> Self {
-        let acquire = if mutant == Mutant::CounterRelaxed { Ordering::Relaxed } else { Ordering::Acquire };
-        let release = if mutant == Mutant::ConsumeRelaxed { Ordering::Relaxed } else { Ordering::Release };
+        let acquire =
+            if mutant == Mutant::CounterRelaxed { Ordering::Relaxed } else { Ordering::Acquire };
+        let release =
+            if mutant == Mutant::ConsumeRelaxed { Ordering::Relaxed } else { Ordering::Release };
         Self::new(acquire, release, mutant == Mutant::CreditsIgnored)
     }
 }
@@ -109,7 +115,11 @@ impl Shared {
     }
 
     fn payload(&self, rank: usize, class: Class, position: u64, mask: u64) -> &UnsafeCell<u64> {
-        let slot = if class == Class::Tiny { position as usize % LINES } else { (position & mask) as usize };
+        let slot = if class == Class::Tiny {
+            position as usize % LINES
+        } else {
+            (position & mask) as usize
+        };
         assert!(slot < USED);
         &self.0.payloads[rank * USED + slot]
     }
@@ -138,7 +148,8 @@ struct Rank {
     class: Class,
     mask: u64,
     mutant: Mutant,
-    /// Looks before a rank gives up what it waits for. Three ranks that may wait for ever are more than loom can follow.
+    /// Looks before a rank gives up what it waits for. Three ranks that may wait for ever are more
+    /// than loom can follow.
     looks: u32,
 }
 
@@ -165,7 +176,14 @@ impl Rank {
     }
 
     fn out(&self, position: u64, audience: u64) -> Out {
-        Out { class: self.class, mask: self.mask, position, audience, fingerprint: fingerprint(position), len: 8 }
+        Out {
+            class: self.class,
+            mask: self.mask,
+            position,
+            audience,
+            fingerprint: fingerprint(position),
+            len: 8,
+        }
     }
 
     fn has_room(&self, out: Out) -> bool {
@@ -225,7 +243,9 @@ impl Rank {
     fn await_line(&self, peer: usize, position: u64) -> bool {
         let fingerprint = fingerprint(position);
         let from = In { class: self.class, mask: self.mask, peer, position, fingerprint, len: 8 };
-        self.until(|| self.protocol.readable(from).expect("a slot is not used again before it was read"))
+        self.until(|| {
+            self.protocol.readable(from).expect("a slot is not used again before it was read")
+        })
     }
 
     fn read(&self, peer: usize, position: u64) {
@@ -236,11 +256,13 @@ impl Rank {
     }
 }
 
-/// A writer and a reader over a ring that goes round. Positions are `stride` apart: 64, and all share a line.
+/// A writer and a reader over a ring that goes round. Positions are `stride` apart: 64, and all
+/// share a line.
 fn ring(class: Class, mask: u64, stride: u64, publications: u64, mutant: Mutant) {
     let shared = Shared::new(2, mutant);
     let reader = Rank::new(&shared, 1, class, mask, mutant);
-    let thread = thread::spawn(move || assert!((0..publications).all(|nth| reader.take(0, nth * stride))));
+    let thread =
+        thread::spawn(move || assert!((0..publications).all(|nth| reader.take(0, nth * stride))));
     let writer = Rank::new(&shared, 0, class, mask, mutant);
     assert!((0..publications).all(|nth| writer.publish(nth * stride, 0b10)));
     thread.join().expect("the reader ends");
@@ -258,8 +280,8 @@ fn line_ring(mutant: Mutant) {
     ring(Class::Tiny, 0, LINES as u64, 3, mutant);
 }
 
-/// Two ranks that publish to each other in every call and tell nobody what they consumed: seeing the peer's publication
-/// of one call proves that it finished the call before.
+/// Two ranks that publish to each other in every call and tell nobody what they consumed: seeing
+/// the peer's publication of one call proves that it finished the call before.
 fn exchange(mutant: Mutant) {
     let shared = Shared::new(2, mutant);
     let mask = if mutant == Mutant::CreditedEarly { 0 } else { 1 };
@@ -291,8 +313,10 @@ fn audiences(mutant: Mutant) {
         thread::spawn(move || (0..3).filter(theirs).all(|position| reader.take(0, position)))
     });
     let writer = rank(0);
-    let heard = |audience: u64| if mutant == Mutant::Unheard { audience & !0b100 } else { audience };
-    let published = (0..3).all(|position| writer.publish(position, heard(audiences[position as usize])));
+    let heard =
+        |audience: u64| if mutant == Mutant::Unheard { audience & !0b100 } else { audience };
+    let published =
+        (0..3).all(|position| writer.publish(position, heard(audiences[position as usize])));
     let read = readers.map(|reader| reader.join().expect("the reader ends"));
     assert!(published || read != [true, true], "what was read was published");
 }
@@ -331,10 +355,12 @@ fn catch(model: fn(Mutant), mutant: Mutant) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The mutant lets a payload be touched while its other party may touch it, or shows a line before it is whole.
+/// The mutant lets a payload be touched while its other party may touch it, or shows a line before
+/// it is whole.
 fn races(model: fn(Mutant), mutant: Mutant) {
     let text = catch(model, mutant);
-    let expected = ["Causality violation", "before it was read"].iter().any(|way| text.contains(way));
+    let expected =
+        ["Causality violation", "before it was read"].iter().any(|way| text.contains(way));
     assert!(expected, "{mutant:?} was caught by something else: {text}");
 }
 
@@ -366,7 +392,12 @@ fn readers_of_different_parts() {
 #[test]
 fn orderings_that_are_too_weak_are_caught() {
     for model in [small_ring, chunk_ring, line_ring, audiences] {
-        for mutant in [Mutant::CommitRelaxed, Mutant::ReadableRelaxed, Mutant::ConsumeRelaxed, Mutant::CounterRelaxed] {
+        for mutant in [
+            Mutant::CommitRelaxed,
+            Mutant::ReadableRelaxed,
+            Mutant::ConsumeRelaxed,
+            Mutant::CounterRelaxed,
+        ] {
             races(model, mutant);
         }
     }

@@ -1,14 +1,15 @@
-//! What it saves to sum gradients while the backward pass runs, where the wire is the resource; and what it costs where it
-//! is not.
+//! What it saves to sum gradients while the backward pass runs, where the wire is the resource; and
+//! what it costs where it is not.
 //!
 //! ```text
 //! cargo bench -p maypole-trainer --bench overlap [-- --rounds 9 --width 128 --bucket 256]
 //! ```
 //!
-//! Two ranks in two network namespaces, with a cable between them that is made so narrow that sums take 30 to 60 % of a
-//! step if they wait for the backward pass. A step is taken apart by three arms that alternate: ranks that train alone at
-//! the same time (compute), sums after the backward pass (compute and communication), sums during it. Then the same over
-//! shared memory, where there is next to nothing to hide.
+//! Two ranks in two network namespaces, with a cable between them that is made so narrow that sums
+//! take 30 to 60 % of a step if they wait for the backward pass. A step is taken apart by three
+//! arms that alternate: ranks that train alone at the same time (compute), sums after the backward
+//! pass (compute and communication), sums during it. Then the same over shared memory, where there
+//! is next to nothing to hide.
 
 #[path = "../../../tests/common/cable.rs"]
 mod cable;
@@ -28,8 +29,9 @@ const SAVES: f64 = 0.6;
 const COSTS: f64 = 1.05;
 /// The share of communication in a step without overlap.
 const SHARES: RangeInclusive<f64> = 0.3..=0.6;
-/// The share that a rate is chosen for. Two thirds of compute, the backward pass, can hide anything: so that it could hide
-/// all of communication but the last bucket, this is no more than half as long as compute.
+/// The share that a rate is chosen for. Two thirds of compute, the backward pass, can hide
+/// anything: so that it could hide all of communication but the last bucket, this is no more than
+/// half as long as compute.
 const AIM: f64 = 0.34;
 /// How far from that the share may be for the rounds to count.
 const NEAR: f64 = 0.06;
@@ -89,7 +91,11 @@ fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode>
     let (after, during) = (of(|round| round.after), of(|round| round.during));
     println!("over TCP through {:.0} Mbit/s each way, medians of the rounds:", rate / 1e6);
     println!("  compute                {:>8.1} ms", 1e3 * compute);
-    println!("  communication, exposed {:>8.1} ms, {:.0} % of the step", 1e3 * communication, 100.0 * share);
+    println!(
+        "  communication, exposed {:>8.1} ms, {:.0} % of the step",
+        1e3 * communication,
+        100.0 * share
+    );
     println!("  step without overlap   {:>8.1} ms", 1e3 * after);
     println!("  step with overlap      {:>8.1} ms", 1e3 * during);
     println!("  saved                  {:>8.1} ms", 1e3 * (after - during));
@@ -107,12 +113,21 @@ fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode>
 /// Compute, communication, and the share of communication in a step without overlap: medians.
 fn parts(rounds: &[Round]) -> (f64, f64, f64) {
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
-    (of(|round| round.compute), of(Round::communication), of(|round| round.communication() / round.after))
+    (
+        of(|round| round.compute),
+        of(Round::communication),
+        of(|round| round.communication() / round.after),
+    )
 }
 
-/// Finds a rate, in bits a second, at which communication has its share of a step, and gives the rounds measured at it; or
-/// those of the last rate that was tried.
-fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options, aimed: f64) -> Result<(f64, Vec<Round>)> {
+/// Finds a rate, in bits a second, at which communication has its share of a step, and gives the
+/// rounds measured at it; or those of the last rate that was tried.
+fn calibrate(
+    cable: &Cable,
+    crew: &mut Crew,
+    options: &Options,
+    aimed: f64,
+) -> Result<(f64, Vec<Round>)> {
     // The first steps make memory and connections.
     for arm in [Arm::Alone, Arm::After, Arm::During] {
         crew.turn(arm, 1)?;
@@ -126,7 +141,8 @@ fn calibrate(cable: &Cable, crew: &mut Crew, options: &Options, aimed: f64) -> R
         cable.limit(rate as u64).map_err(|why| anyhow!(why))?;
         last = (rate, self::rounds(crew, options, rounds)?);
         let (compute, communication, share) = parts(&last.1);
-        let (compute_ms, communication_ms, mbits) = (1e3 * compute, 1e3 * communication, rate / 1e6);
+        let (compute_ms, communication_ms, mbits) =
+            (1e3 * compute, 1e3 * communication, rate / 1e6);
         println!(
             "{rounds} rounds at {mbits:.0} Mbit/s: {compute_ms:.1} ms of compute, {communication_ms:.1} ms of \
              communication, {:.0} % of a step",
@@ -170,12 +186,17 @@ fn over_shared_memory(options: &Options) -> Result<ExitCode> {
     }
     let rounds = rounds(&mut crew, options, options.rounds)?;
     let of = |part: fn(&Round) -> f64| 1e3 * median(rounds.iter().map(part));
-    let (compute, after, during) = (of(|round| round.compute), of(|round| round.after), of(|round| round.during));
+    let (compute, after, during) =
+        (of(|round| round.compute), of(|round| round.after), of(|round| round.during));
     println!("over shared memory, medians of the rounds:");
-    println!("  compute {compute:.1} ms, step without overlap {after:.1} ms, with overlap {during:.1} ms");
+    println!(
+        "  compute {compute:.1} ms, step without overlap {after:.1} ms, with overlap {during:.1} ms"
+    );
     let ratios: Vec<f64> = rounds.iter().map(|round| round.during / round.after).collect();
     println!("  with overlap / without {}", range(&ratios));
     let ratio = median(ratios);
-    Ok(options
-        .verdict(&format!("a step with overlap takes {ratio:.3} of one without, at most {COSTS}"), ratio <= COSTS))
+    Ok(options.verdict(
+        &format!("a step with overlap takes {ratio:.3} of one without, at most {COSTS}"),
+        ratio <= COSTS,
+    ))
 }

@@ -4,9 +4,9 @@
 //! cargo bench -p maypole-trainer --bench scaling [-- --rounds 9 --width 256]
 //! ```
 //!
-//! Both arms are the same two processes on the same cores with as many rows a rank: what differs is that in one arm they
-//! sum their gradients, over shared memory. Arms alternate, and what counts is the median over rounds of (tokens a second
-//! together / tokens a second of both alone).
+//! Both arms are the same two processes on the same cores with as many rows a rank: what differs is
+//! that in one arm they sum their gradients, over shared memory. Arms alternate, and what counts is
+//! the median over rounds of (tokens a second together / tokens a second of both alone).
 
 mod common;
 
@@ -55,6 +55,12 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let [alone, together] = speeds.map(median);
     let ratio = median(ratios.iter().copied());
-    println!("median: {alone:.0} tokens/s alone, {together:.0} with dp=2; ratio {}", range(&ratios));
-    Ok(options.verdict(&format!("dp=2 reaches {ratio:.3} of two ranks alone, at least {BAR}"), ratio >= BAR))
+    println!(
+        "median: {alone:.0} tokens/s alone, {together:.0} with dp=2; ratio {}",
+        range(&ratios)
+    );
+    Ok(options.verdict(
+        &format!("dp=2 reaches {ratio:.3} of two ranks alone, at least {BAR}"),
+        ratio >= BAR,
+    ))
 }

@@ -3,9 +3,10 @@
 //! For one head of one row of the batch, with q, k, v of shape tokens x size:
 //! `p = softmax(q k^T / sqrt(size))`, the softmax of line i over columns 0..=i, and `y = p v`.
 //!
-//! Input is the result of one linear layer: a row of `qkv` is a token's q of all heads, then k, then v. Heads know nothing
-//! of one another, so tensor parallelism gives each rank some heads and needs nothing here. All tokens of a row are
-//! needed by one who has a head: context parallelism, which splits the row, replaces this file.
+//! Input is the result of one linear layer: a row of `qkv` is a token's q of all heads, then k,
+//! then v. Heads know nothing of one another, so tensor parallelism gives each rank some heads and
+//! needs nothing here. All tokens of a row are needed by one who has a head: context parallelism,
+//! which splits the row, replaces this file.
 //!
 //! Cost: `p` is kept for the backward pass, `rows * heads * tokens^2` numbers.
 
@@ -38,7 +39,8 @@ impl Heads {
         1.0 / (self.size as f64).sqrt()
     }
 
-    /// For each head of each row: where its q begins in `qkv`, its vector in the result, and its probabilities.
+    /// For each head of each row: where its q begins in `qkv`, its vector in the result, and its
+    /// probabilities.
     fn places(self, tokens: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let width = self.width();
         (0..self.rows * self.heads).map(move |nth| {
@@ -89,13 +91,28 @@ pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T])
         matmul(&mut dp, tokens, dy, part(q + 2 * width).t(), 1.0, false);
         matmul(&mut dqkv[q + 2 * width..], 3 * width, p_t, dy, 1.0, false);
         softmax_backward(&mut dp, p, tokens);
-        matmul(&mut dqkv[q..], 3 * width, Matrix::new(&dp, tokens), part(q + width), heads.scale(), false);
-        matmul(&mut dqkv[q + width..], 3 * width, Matrix::new(&dp, tokens).t(), part(q), heads.scale(), false);
+        matmul(
+            &mut dqkv[q..],
+            3 * width,
+            Matrix::new(&dp, tokens),
+            part(q + width),
+            heads.scale(),
+            false,
+        );
+        matmul(
+            &mut dqkv[q + width..],
+            3 * width,
+            Matrix::new(&dp, tokens).t(),
+            part(q),
+            heads.scale(),
+            false,
+        );
     }
     dqkv
 }
 
-/// `dp`, the gradient of the probabilities, becomes that of what the softmax was taken of: `p (dp - sum(p dp))`.
+/// `dp`, the gradient of the probabilities, becomes that of what the softmax was taken of: `p (dp -
+/// sum(p dp))`.
 fn softmax_backward<T: Real>(dp: &mut [T], p: &[T], tokens: usize) {
     vectorized(|| {
         for (dp, p) in dp.chunks_exact_mut(tokens).zip(p.chunks_exact(tokens)) {

@@ -1,8 +1,9 @@
-//! Where the ranks of one model meet: the places in the model where an axis of parallelism puts a collective.
+//! Where the ranks of one model meet: the places in the model where an axis of parallelism puts a
+//! collective.
 //!
-//! A single process has [`Axes::alone`], in which nothing happens. Tensor and sequence parallelism bring other [`Gates`]
-//! and another [`Vocabulary`], context parallelism another [`Attention`], expert parallelism another [`FeedForward`]. Block
-//! and model are the same code in all of them.
+//! A single process has [`Axes::alone`], in which nothing happens. Tensor and sequence parallelism
+//! bring other [`Gates`] and another [`Vocabulary`], context parallelism another [`Attention`],
+//! expert parallelism another [`FeedForward`]. Block and model are the same code in all of them.
 
 use crate::attention::Heads;
 use crate::device::Device;
@@ -11,8 +12,8 @@ use crate::math::Real;
 use maypole::Result;
 use std::ops::Range;
 
-/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens' vectors that this rank has,
-/// one after the other, and returns those that it needs next.
+/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
+/// vectors that this rank has, one after the other, and returns those that it needs next.
 pub trait Gates<T: Real> {
     /// Before the first matrix: everybody needs the input.
     ///
@@ -30,7 +31,8 @@ pub trait Gates<T: Real> {
         Ok(x)
     }
 
-    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's gradient.
+    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's
+    /// gradient.
     ///
     /// # Errors
     /// As the collective in it.
@@ -46,7 +48,8 @@ pub trait Gates<T: Real> {
         Ok(dx)
     }
 
-    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next [`enter`](Self::enter).
+    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next
+    /// [`enter`](Self::enter).
     fn tokens(&self, all: usize) -> Range<usize> {
         0..all
     }
@@ -54,16 +57,23 @@ pub trait Gates<T: Real> {
 
 /// How tokens look at one another.
 pub trait Attention<T: Real> {
-    /// From q, k and v of this rank's tokens and heads to their attended vectors, and what the backward pass needs.
+    /// From q, k and v of this rank's tokens and heads to their attended vectors, and what the
+    /// backward pass needs.
     ///
     /// # Errors
     /// As the collectives in it.
-    fn forward(&mut self, on: &dyn Device<T>, heads: Heads, qkv: &[T]) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
         let (y, probabilities) = on.attention(heads, qkv);
         Ok((y, vec![probabilities]))
     }
 
-    /// The gradient of `qkv` from that of the attended vectors, `dy`; `kept` is what forward kept and `y` what it gave.
+    /// The gradient of `qkv` from that of the attended vectors, `dy`; `kept` is what forward kept
+    /// and `y` what it gave.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -82,8 +92,8 @@ pub trait Attention<T: Real> {
 
 /// What happens to each token's vector alone.
 pub trait FeedForward<T: Real> {
-    /// From the normalised vectors `h` (`width` numbers each) to what is added to the residual stream, and what the
-    /// backward pass needs. `p` are the parameters of this part.
+    /// From the normalised vectors `h` (`width` numbers each) to what is added to the residual
+    /// stream, and what the backward pass needs. `p` are the parameters of this part.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -96,8 +106,8 @@ pub trait FeedForward<T: Real> {
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)>;
 
-    /// The gradient of `h` from that of the result, `dy`. `weights` are the parameters of this part and their gradients, to
-    /// which is added.
+    /// The gradient of `h` from that of the result, `dy`. `weights` are the parameters of this part
+    /// and their gradients, to which is added.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -119,11 +129,18 @@ pub trait Vocabulary<T: Real> {
         0
     }
 
-    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here, become their gradient.
+    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here,
+    /// become their gradient.
     ///
     /// # Errors
     /// As the collectives in it.
-    fn cross_entropy(&mut self, on: &dyn Device<T>, logits: &mut [T], targets: &[u32], weight: f64) -> Result<f64> {
+    fn cross_entropy(
+        &mut self,
+        on: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
         Ok(on.cross_entropy(logits, targets, weight))
     }
 }

@@ -1,8 +1,9 @@
 //! How fast a rank trains, beside the matrix products alone: tokens a second of processor time.
 //!
-//! Wall time on a shared machine says how busy the others are. Processor time says what the code costs. The ceiling runs the
-//! three products of every linear layer (forward, gradient of the input, gradient of the weights) and nothing else: what
-//! remains between the two is attention, norms, nonlinearities, the optimizer and moving memory.
+//! Wall time on a shared machine says how busy the others are. Processor time says what the code
+//! costs. The ceiling runs the three products of every linear layer (forward, gradient of the
+//! input, gradient of the weights) and nothing else: what remains between the two is attention,
+//! norms, nonlinearities, the optimizer and moving memory.
 
 use crate::axes::Axes;
 use crate::config::Config;
@@ -34,7 +35,8 @@ pub fn processor_time() -> Duration {
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = Layout::whole(config);
-    let (mut gpt, mut store) = (Gpt::new(&layout, Axes::alone()), Flat::new(layout.clone(), layout.initial::<f32>(1)));
+    let (mut gpt, mut store) =
+        (Gpt::new(&layout, Axes::alone()), Flat::new(layout.clone(), layout.initial::<f32>(1)));
     let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
     let mut step = 0;
     let training = best(steps, || {

@@ -1,13 +1,15 @@
-//! A block of the model: attention and a feed-forward part, each on what a norm leaves of the residual stream.
+//! A block of the model: attention and a feed-forward part, each on what a norm leaves of the
+//! residual stream.
 //!
 //! ```text
 //! x ----------------------------------+-----------------------------------------+--> y
 //!   \-> norm1 -> [qkv -> attention -> projection] -/ \-> norm2 -> [feed-forward] -/
 //! ```
 //!
-//! Brackets are the gates of [`Axes`]: within them a rank of a tensor group has some heads and some hidden numbers, outside
-//! all ranks have the same (or, with sequence parallelism, each some tokens). Everything kept for the backward pass is a
-//! field of [`Kept`]: this struct *is* the activation memory of a block.
+//! Brackets are the gates of [`Axes`]: within them a rank of a tensor group has some heads and some
+//! hidden numbers, outside all ranks have the same (or, with sequence parallelism, each some
+//! tokens). Everything kept for the backward pass is a field of [`Kept`]: this struct *is* the
+//! activation memory of a block.
 
 use crate::attention::Heads;
 use crate::axes::Axes;
@@ -44,7 +46,8 @@ impl<T> Kept<T> {
     }
 }
 
-/// The parameters of a block, or their gradients, by name. `inner` numbers of q, of k and of v are here.
+/// The parameters of a block, or their gradients, by name. `inner` numbers of q, of k and of v are
+/// here.
 struct Tensors<S> {
     norm1: [S; 2],
     qkv: [S; 2],
@@ -68,7 +71,8 @@ fn tensors_mut<T>(mut p: &mut [T], width: usize, inner: usize) -> Tensors<&mut [
     Tensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
 }
 
-/// The block's result from its input `x`, rows of `width` numbers, and what the backward pass needs.
+/// The block's result from its input `x`, rows of `width` numbers, and what the backward pass
+/// needs.
 ///
 /// # Errors
 /// As the collectives of `axes`.
@@ -94,19 +98,25 @@ pub fn forward<T: Real>(
     on.add(&mut x2, &x);
 
     let (h2, stats2) = normalise(on, &x2, w.norm2);
-    let (mut out, feed_forward) = axes.feed_forward.forward(on, &mut *axes.gates, width, w.feed_forward, h2)?;
+    let (mut out, feed_forward) =
+        axes.feed_forward.forward(on, &mut *axes.gates, width, w.feed_forward, h2)?;
     on.add(&mut out, &x2);
     Ok((out, Kept { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
 }
 
 /// The normalised rows, and the mean and `rstd` of each.
-pub(crate) fn normalise<T: Real>(on: &dyn Device<T>, x: &[T], [w, b]: [&[T]; 2]) -> (Vec<T>, Vec<T>) {
+pub(crate) fn normalise<T: Real>(
+    on: &dyn Device<T>,
+    x: &[T],
+    [w, b]: [&[T]; 2],
+) -> (Vec<T>, Vec<T>) {
     let (mut h, mut stats) = (vec![T::zero(); x.len()], vec![T::zero(); 2 * x.len() / w.len()]);
     on.norm(&mut h, &mut stats, x, w, b);
     (h, stats)
 }
 
-/// The gradient of the block's input from that of its result, `dx`; gradients of the parameters are added to `g`.
+/// The gradient of the block's input from that of its result, `dx`; gradients of the parameters are
+/// added to `g`.
 ///
 /// # Errors
 /// As the collectives of `axes`.
@@ -121,9 +131,16 @@ pub fn backward<T: Real>(
     let width = kept.x.len() * 2 / kept.stats1.len();
     let (w, d) = (tensors(p, width, heads.width()), tensors_mut(g, width, heads.width()));
     let feed = (w.feed_forward, d.feed_forward);
-    let dh2 = axes.feed_forward.backward(on, &mut *axes.gates, width, feed, &kept.feed_forward, &dx)?;
+    let dh2 =
+        axes.feed_forward.backward(on, &mut *axes.gates, width, feed, &kept.feed_forward, &dx)?;
     let [dw, db] = d.norm2;
-    on.norm_backward(&mut dx, dw, db, &dh2, Before { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] });
+    on.norm_backward(
+        &mut dx,
+        dw,
+        db,
+        &dh2,
+        Before { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] },
+    );
 
     let [dw, db] = d.projection;
     on.bias_backward(db, &dx);
@@ -137,6 +154,12 @@ pub fn backward<T: Real>(
     on.linear_backward(&mut dh1, dw, &dqkv, &kept.h1, w.qkv[0], width);
     let dh1 = axes.gates.enter_backward(dh1)?;
     let [dw, db] = d.norm1;
-    on.norm_backward(&mut dx, dw, db, &dh1, Before { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] });
+    on.norm_backward(
+        &mut dx,
+        dw,
+        db,
+        &dh1,
+        Before { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] },
+    );
     Ok(dx)
 }

@@ -1,8 +1,9 @@
-//! Byte-pair encoding: a vocabulary of common strings, learnt from a text (Gage 1994; Sennrich et al. 2016).
+//! Byte-pair encoding: a vocabulary of common strings, learnt from a text (Gage 1994; Sennrich et
+//! al. 2016).
 //!
-//! Start with bytes. Count which two tokens stand side by side most often, make one token of them, and begin again, until
-//! there are as many tokens as wanted. A larger vocabulary makes shorter rows and a larger table, which is when splitting
-//! the table over ranks begins to pay.
+//! Start with bytes. Count which two tokens stand side by side most often, make one token of them,
+//! and begin again, until there are as many tokens as wanted. A larger vocabulary makes shorter
+//! rows and a larger table, which is when splitting the table over ranks begins to pay.
 
 use crate::random::fingerprint;
 use std::collections::HashMap;
@@ -22,8 +23,10 @@ impl Bpe {
             for pair in tokens.windows(2) {
                 *counts.entry((pair[0], pair[1])).or_default() += 1;
             }
-            // Of pairs that are equally common the first in number, so that every run learns the same.
-            let common = counts.into_iter().max_by_key(|(pair, count)| (*count, std::cmp::Reverse(*pair)));
+            // Of pairs that are equally common the first in number, so that every run learns the
+            // same.
+            let common =
+                counts.into_iter().max_by_key(|(pair, count)| (*count, std::cmp::Reverse(*pair)));
             let Some((pair, 2..)) = common else { break };
             tokens = merge(&tokens, pair, bpe.vocab() as u32);
             bpe.merges.push(pair);
@@ -38,7 +41,9 @@ impl Bpe {
 
     /// A number that stands for what each token is.
     pub fn fingerprint(&self) -> u64 {
-        fingerprint(self.merges.iter().flat_map(|(left, right)| [u64::from(*left), u64::from(*right)]))
+        fingerprint(
+            self.merges.iter().flat_map(|(left, right)| [u64::from(*left), u64::from(*right)]),
+        )
     }
 
     /// The text as tokens: merges in the order in which they were learnt.

@@ -1,9 +1,11 @@
-//! How long a rank of a pipeline waited for other stages in one step: the bubble, apart from communication.
+//! How long a rank of a pipeline waited for other stages in one step: the bubble, apart from
+//! communication.
 //!
-//! What it does: a stage waits before its first pass, between passes, and after its last pass until every stage is through
-//! (the *flush*). That last wait hides in whichever collective comes next, such as the sum of everybody's losses, and would
-//! pass for slow communication. So everybody's passes are asked for, and a rank's time from its last pass to the flush is
-//! bubble too, but for its update and for a sum of gradients that is under way meanwhile.
+//! What it does: a stage waits before its first pass, between passes, and after its last pass until
+//! every stage is through (the *flush*). That last wait hides in whichever collective comes next,
+//! such as the sum of everybody's losses, and would pass for slow communication. So everybody's
+//! passes are asked for, and a rank's time from its last pass to the flush is bubble too, but for
+//! its update and for a sum of gradients that is under way meanwhile.
 //!
 //! ```text
 //!   rank 0   F0 F1 .  .  B0 B0 B1 B1 | update        between the rank's passes: bubble
@@ -19,16 +21,17 @@ use crate::pp_trace::{self, Trace};
 use crate::timeline::{Kind, Span};
 use std::time::Duration;
 
-/// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from `start` of the timeline,
-/// and its bubble. `pipeline` is the trace of all stages, by any clock whose seconds are as long. What is bubble is no
-/// [`Kind::Wait`] any more.
+/// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from
+/// `start` of the timeline, and its bubble. `pipeline` is the trace of all stages, by any clock
+/// whose seconds are as long. What is bubble is no [`Kind::Wait`] any more.
 pub fn account(noted: Vec<Span>, own: &Trace, pipeline: &Trace, start: Duration) -> Vec<Span> {
     let passes: Vec<Span> = own.spans.iter().map(|pass| span(pass, start)).collect();
     let bubble = match flush(own, pipeline) {
         Some(flush) if own.ranks > 1 => waited(&noted, &passes, start, start + flush),
         _ => Vec::new(),
     };
-    let (waits, others): (Vec<Span>, Vec<Span>) = noted.into_iter().partition(|span| span.kind == Kind::Wait);
+    let (waits, others): (Vec<Span>, Vec<Span>) =
+        noted.into_iter().partition(|span| span.kind == Kind::Wait);
     let waits = bubble.iter().fold(waits, without);
     [others, waits, passes, bubble].concat()
 }
@@ -46,7 +49,8 @@ fn flush(own: &Trace, pipeline: &Trace) -> Option<Duration> {
     Some(Duration::from_secs_f64((pipeline.length() + first.start - same.start).max(0.0)))
 }
 
-/// Holes from the `start` of the step to the first pass and between passes, and what is idle from the last to the `flush`.
+/// Holes from the `start` of the step to the first pass and between passes, and what is idle from
+/// the last to the `flush`.
 fn waited(noted: &[Span], passes: &[Span], start: Duration, flush: Duration) -> Vec<Span> {
     let starts = passes.iter().map(|pass| pass.start).chain([flush]);
     let ends = [start].into_iter().chain(passes.iter().map(|pass| pass.end));
@@ -55,7 +59,9 @@ fn waited(noted: &[Span], passes: &[Span], start: Duration, flush: Duration) -> 
     // Sums that run beside passes are hidden: only after the last may they be what is waited for.
     let last = passes.last().map_or(start, |pass| pass.end);
     let busy = noted.iter().filter(|span| matches!(span.kind, Kind::Update | Kind::Communication));
-    let late = busy.filter(|span| span.end > last).map(|span| Span { start: span.start.max(last), ..*span });
+    let late = busy
+        .filter(|span| span.end > last)
+        .map(|span| Span { start: span.start.max(last), ..*span });
     late.fold(holes, |holes, busy| without(holes, &busy))
 }
 
@@ -108,7 +114,8 @@ mod tests {
             let (all, own) = traces(schedule, micros, [0.0, 0.0]);
             for own in own {
                 let end = own.spans.last().unwrap().end;
-                // Everybody meets in a sum, which ends half a second after the flush; then comes the update.
+                // Everybody meets in a sum, which ends half a second after the flush; then comes
+                // the update.
                 let meeting = noted(Kind::Wait, 100.0 + end, 100.5 + all.length());
                 let update = noted(Kind::Update, 100.5 + all.length(), 101.0 + all.length());
                 let [forward, backward, update, wait, bubble, _] =
@@ -116,7 +123,11 @@ mod tests {
                 assert_eq!([forward, backward, update], [micros as f64, 2.0 * micros as f64, 0.5]);
                 assert_eq!(wait, 0.5, "only what comes after the flush");
                 let idle = bubble / all.length();
-                assert!((idle - schedule.idle(2, micros)).abs() < 1e-9, "{}: {idle}", schedule.name());
+                assert!(
+                    (idle - schedule.idle(2, micros)).abs() < 1e-9,
+                    "{}: {idle}",
+                    schedule.name()
+                );
             }
         }
     }
@@ -134,7 +145,8 @@ mod tests {
     #[test]
     fn clocks_may_differ_and_one_rank_has_no_bubble() {
         let (all, [_, own]) = traces(Schedule::GPipe, 2, [0.0, 0.5]);
-        let bubble = seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[Kind::Bubble as usize];
+        let bubble =
+            seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[Kind::Bubble as usize];
         assert_eq!(bubble, 0.5 + 2.0, "it began later, and so waited less");
         let alone = Trace { ranks: 1, ..own.clone() };
         let wait = noted(Kind::Wait, 7.0, 9.0);

@@ -1,19 +1,23 @@
 //! Checkpoints: each rank writes what it updates, and any mesh can go on from it.
 //!
-//! * **Sharded:** the writing. Nobody gathers the model; copies of a data-parallel group write a part each.
-//! * **Collective:** one number a rank, three times: all were able to begin, all have written, the name is there.
+//! * **Sharded:** the writing. Nobody gathers the model; copies of a data-parallel group write a
+//!   part each.
+//! * **Collective:** one number a rank, three times: all were able to begin, all have written, the
+//!   name is there.
 //! * **Cost:** 12 bytes a parameter with AdamW (weights and two averages), divided by all ranks.
 //!
-//! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a rank, which says in its
-//! header which runs of the whole model its numbers are (see [`reshard`](crate::reshard)). It appears in one moment: files are
-//! written and flushed in `step-00000100.partial`, and the folder gets its name when all ranks are done. A run that is killed
-//! while it writes leaves a folder that nobody reads.
+//! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
+//! rank, which says in its header which runs of the whole model its numbers are (see
+//! [`reshard`](crate::reshard)). It appears in one moment: files are written and flushed in
+//! `step-00000100.partial`, and the folder gets its name when all ranks are done. A run that is
+//! killed while it writes leaves a folder that nobody reads.
 //!
-//! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and rates are functions of the
-//! step, so there is no state besides, but for the scale of losses in `f16`. Local SGD is the exception: its ranks have an
-//! optimizer each, and a checkpoint has one. And experts [move](crate::moving) by loads that are counted from the last move
-//! on: a checkpoint of a step at which they did not move has lost the count, so that they may move otherwise, which changes
-//! losses by rounding alone.
+//! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
+//! rates are functions of the step, so there is no state besides, but for the scale of losses in
+//! `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
+//! And experts [move](crate::moving) by loads that are counted from the last move on: a checkpoint
+//! of a step at which they did not move has lost the count, so that they may move otherwise, which
+//! changes losses by rounding alone.
 
 use crate::config::Config;
 use crate::data::Source;
@@ -83,7 +87,9 @@ pub enum Error {
         ours: String,
     },
     /// Ranks [train apart](crate::local_sgd).
-    #[error("ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding")]
+    #[error(
+        "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
+    )]
     Apart,
     /// Another rank could not write its part; it says why.
     #[error("rank {0} could not write its part")]
@@ -93,12 +99,17 @@ pub enum Error {
     Collective(#[from] maypole::Error),
 }
 
-/// Writes a checkpoint of `session` below `folder` and returns where. All ranks of `world` call it, with the same step;
-/// `copy` says which of the ranks that update the same parameters this one is.
+/// Writes a checkpoint of `session` below `folder` and returns where. All ranks of `world` call it,
+/// with the same step; `copy` says which of the ranks that update the same parameters this one is.
 ///
 /// # Errors
 /// [`Error`]; no checkpoint appears then.
-pub fn save(session: &mut Session<f32>, world: &Group, copy: Slice, folder: &Path) -> Result<PathBuf, Error> {
+pub fn save(
+    session: &mut Session<f32>,
+    world: &Group,
+    copy: Slice,
+    folder: &Path,
+) -> Result<PathBuf, Error> {
     if session.store.apart() {
         return Err(Error::Apart);
     }
@@ -109,13 +120,15 @@ pub fn save(session: &mut Session<f32>, world: &Group, copy: Slice, folder: &Pat
     if world.rank() == 0 {
         // What an interrupted run left under the same name must not become part of this one.
         let fresh = |path: &Path| if path.exists() { fs::remove_dir_all(path) } else { Ok(()) };
-        begun = fresh(&partial).and_then(|()| fs::create_dir_all(&partial)).map_err(failed(&partial));
+        begun =
+            fresh(&partial).and_then(|()| fs::create_dir_all(&partial)).map_err(failed(&partial));
     }
     agree(world, begun)?;
     agree(world, write_part(session, copy, &file))?;
     let mut named = Ok(());
     if world.rank() == 0 {
-        named = write_manifest(session, world.world(), &partial).and_then(|()| appear(&partial, &place));
+        named = write_manifest(session, world.world(), &partial)
+            .and_then(|()| appear(&partial, &place));
     }
     agree(world, named)?;
     Ok(place)
@@ -133,7 +146,8 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     move |why| Error::File { path: path.clone(), why }
 }
 
-/// Which runs of what this rank updates it writes, as parts of the flat buffer and of the optimizer's state.
+/// Which runs of what this rank updates it writes, as parts of the flat buffer and of the
+/// optimizer's state.
 fn parts(owned: &[Range<usize>], copies: usize, copy: Slice) -> Vec<(Range<usize>, usize)> {
     let (copy, mut before) = (if copies == 1 { Slice::WHOLE } else { copy }, 0);
     let part = |run: &Range<usize>| {
@@ -148,25 +162,33 @@ fn parts(owned: &[Range<usize>], copies: usize, copy: Slice) -> Vec<(Range<usize
 fn write_part(session: &mut Session<f32>, copy: Slice, file: &Path) -> Result<(), Error> {
     let (copies, layout) = (session.store.copies(), session.store.layout().clone());
     let owned = session.store.owned();
-    let ranges: Vec<_> = owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
+    let ranges: Vec<_> =
+        owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
     let (mut list, mut buffers) = (Vec::<Run>::new(), [Vec::new(), Vec::new(), Vec::new()]);
     for ((part, state), run) in parts(&ranges, copies, copy).into_iter().zip(&owned) {
         buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
-        for (buffer, average) in buffers[1..].iter_mut().zip([&session.optimizer.first, &session.optimizer.second]) {
+        for (buffer, average) in
+            buffers[1..].iter_mut().zip([&session.optimizer.first, &session.optimizer.second])
+        {
             buffer.extend_from_slice(average.get(state..state + part.len()).unwrap_or(&[]));
         }
         list.extend(runs(&layout, part));
     }
     let list: Vec<[usize; 2]> = list.into_iter().map(|run| [run.start, run.len]).collect();
-    let header = HashMap::from([("runs".to_owned(), serde_json::to_string(&list).expect("numbers are JSON"))]);
+    let header = HashMap::from([(
+        "runs".to_owned(),
+        serde_json::to_string(&list).expect("numbers are JSON"),
+    )]);
     let view = |name, buffer: &'_ [f32]| -> (&'static str, Vec<u8>, usize) {
         (name, bytemuck::cast_slice(buffer).to_vec(), buffer.len())
     };
-    let bytes = [view("weights", &buffers[0]), view("first", &buffers[1]), view("second", &buffers[2])];
+    let bytes =
+        [view("weights", &buffers[0]), view("first", &buffers[1]), view("second", &buffers[2])];
     let tensors = bytes.iter().map(|(name, bytes, len)| {
         (*name, TensorView::new(Dtype::F32, vec![*len], bytes).expect("four bytes a number"))
     });
-    safetensors::serialize_to_file(tensors, Some(header), file).map_err(|why| damaged(file, &why))?;
+    safetensors::serialize_to_file(tensors, Some(header), file)
+        .map_err(|why| damaged(file, &why))?;
     File::open(file).and_then(|file| file.sync_all()).map_err(failed(file))
 }
 
@@ -181,7 +203,8 @@ fn write_manifest(session: &Session<f32>, ranks: usize, folder: &Path) -> Result
 
 /// Gives the folder its name, so that it stays even if the power goes.
 fn appear(partial: &Path, place: &Path) -> Result<(), Error> {
-    let sync = |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path));
+    let sync =
+        |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path));
     sync(partial)?;
     if place.exists() {
         fs::remove_dir_all(place).map_err(failed(place))?;
@@ -195,7 +218,9 @@ pub fn latest(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
     let whole = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("step-") && path.extension().is_none() && path.join("manifest.json").exists()
+        name.starts_with("step-")
+            && path.extension().is_none()
+            && path.join("manifest.json").exists()
     };
     entries.filter(whole).max()
 }
@@ -210,7 +235,8 @@ pub fn manifest(place: &Path) -> Result<Manifest, Error> {
     serde_json::from_slice(&text).map_err(|why| damaged(&path, &why))
 }
 
-/// Puts `session`, which may be on any mesh, where the checkpoint in `place` was left. All ranks call it.
+/// Puts `session`, which may be on any mesh, where the checkpoint in `place` was left. All ranks
+/// call it.
 ///
 /// # Errors
 /// [`Error`]; the session is as it was unless ranks lost one another.
@@ -220,13 +246,16 @@ pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
     same(place, &manifest.config, &layout.config)?;
     same(place, &manifest.rule, &session.optimizer.rule)?;
     if let (Some(theirs), Some(ours)) = (manifest.source, session.source) {
-        let tokens = |source: Source| format!("tokens of the vocabulary {:016x}", source.vocabulary);
+        let tokens =
+            |source: Source| format!("tokens of the vocabulary {:016x}", source.vocabulary);
         same(place, &tokens(theirs), &tokens(ours))?;
     }
     let pool = read_all(place, manifest.ranks)?;
     let mut owned = session.store.owned();
     let mut buffers: [Vec<f32>; 3] = Default::default();
-    for run in owned.iter().flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len())) {
+    for run in
+        owned.iter().flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len()))
+    {
         pool.read(run, &mut buffers).map_err(|why| damaged(place, &why))?;
     }
     let [mut weights, first, second] = buffers;
@@ -265,7 +294,11 @@ pub(crate) fn read_all(place: &Path, ranks: usize) -> Result<Pool<3>, Error> {
 fn read_part(bytes: &[u8], pool: &mut Pool<3>) -> Result<(), String> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
     let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;
-    let list = header.metadata().as_ref().and_then(|header| header.get("runs")).ok_or("its header names no runs")?;
+    let list = header
+        .metadata()
+        .as_ref()
+        .and_then(|header| header.get("runs"))
+        .ok_or("its header names no runs")?;
     let list: Vec<[usize; 2]> = serde_json::from_str(list).map_err(|why| why.to_string())?;
     let list: Vec<Run> = list.into_iter().map(|[start, len]| Run { start, len }).collect();
     let buffer = |name| -> Result<Vec<f32>, String> {
@@ -280,7 +313,8 @@ fn read_part(bytes: &[u8], pool: &mut Pool<3>) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the weights of the checkpoint in `place` as one safetensors file, tensors by name: what other tools read.
+/// Writes the weights of the checkpoint in `place` as one safetensors file, tensors by name: what
+/// other tools read.
 ///
 /// # Errors
 /// [`Error`].
@@ -293,7 +327,11 @@ pub fn export(place: &Path, file: &Path) -> Result<(), Error> {
         let run = Run { start: entry.global, len: entry.len() };
         pool.read(run, &mut buffers).map_err(|why| damaged(place, &why))?;
         let shape = if entry.full[1] == 1 { vec![entry.full[0]] } else { entry.full.to_vec() };
-        tensors.push((entry.name.clone(), shape, bytemuck::cast_slice::<f32, u8>(&buffers[0]).to_vec()));
+        tensors.push((
+            entry.name.clone(),
+            shape,
+            bytemuck::cast_slice::<f32, u8>(&buffers[0]).to_vec(),
+        ));
     }
     let views = tensors.iter().map(|(name, shape, bytes)| {
         (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes a number"))

@@ -1,11 +1,13 @@
 //! The norm of the whole model's gradient, however it is sharded, and clipping by it.
 //!
-//! If the norm exceeds a limit, all gradients are multiplied by limit / norm, on every rank alike. So the norm has to be that
-//! of the *whole* gradient: a rank that has a part sums the squares of its part, and the sums are added over all ranks. A
-//! number that several ranks have must be counted once, which is where sharded trainers go wrong: norms and biases are on
-//! every rank of a tensor group, and everything is on every rank of a data-parallel group.
+//! If the norm exceeds a limit, all gradients are multiplied by limit / norm, on every rank alike.
+//! So the norm has to be that of the *whole* gradient: a rank that has a part sums the squares of
+//! its part, and the sums are added over all ranks. A number that several ranks have must be
+//! counted once, which is where sharded trainers go wrong: norms and biases are on every rank of a
+//! tensor group, and everything is on every rank of a data-parallel group.
 //!
-//! * **Collective:** an all-gather of one number a rank, added in rank order, so that all ranks clip alike to the last bit.
+//! * **Collective:** an all-gather of one number a rank, added in rank order, so that all ranks
+//!   clip alike to the last bit.
 
 use crate::group::Group;
 use crate::layout::{Entry, Layout};
@@ -34,7 +36,8 @@ impl Norm {
     /// # Errors
     /// As the collective in it.
     pub fn of<T: Real>(&self, owned: &[Owned<'_, T>]) -> Result<f64> {
-        // One by one, so that it does not matter to the bits into how many runs whole tensors are divided.
+        // One by one, so that it does not matter to the bits into how many runs whole tensors are
+        // divided.
         let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
         Ok(self.group.sum(mine)?.sqrt())
     }
@@ -46,7 +49,8 @@ impl Norm {
         let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);
         touching.map(|(run, copies)| {
             let here = owned.offset..owned.offset + owned.gradients.len();
-            let (start, end) = (run.start.max(here.start) - here.start, run.end.min(here.end) - here.start);
+            let (start, end) =
+                (run.start.max(here.start) - here.start, run.end.min(here.end) - here.start);
             sum_of_squares(&owned.gradients[start..end]) / *copies as f64
         })
     }

@@ -1,8 +1,9 @@
 //! Which axes go together, and why the others do not.
 //!
-//! What it does: a table of pairs of [`Choice`]s, to be printed and to be tested: every pair that it says combines is
-//! trained and compared with one process. Of those that do not combine, a [`Setup`] cannot say both, or
-//! [`Setup::check`] refuses it. What is sharded, which collective runs where, what it costs: nothing here.
+//! What it does: a table of pairs of [`Choice`]s, to be printed and to be tested: every pair that
+//! it says combines is trained and compared with one process. Of those that do not combine, a
+//! [`Setup`] cannot say both, or [`Setup::check`] refuses it. What is sharded, which collective
+//! runs where, what it costs: nothing here.
 
 use crate::config::Config;
 use crate::mesh::{Axis, Mesh};
@@ -56,7 +57,8 @@ impl Choice {
 
     /// What it is called in the table.
     pub fn name(self) -> &'static str {
-        ["dp", "zero1", "zero2", "zero3", "local", "tp", "sp", "pp", "ep", "ring", "ulysses"][self as usize]
+        ["dp", "zero1", "zero2", "zero3", "local", "tp", "sp", "pp", "ep", "ring", "ulysses"]
+            [self as usize]
     }
 
     /// The axis that it is a way to use.
@@ -70,7 +72,8 @@ impl Choice {
         }
     }
 
-    /// Switches it on in `setup`, with two ranks along its axis. Experts need a model that has some.
+    /// Switches it on in `setup`, with two ranks along its axis. Experts need a model that has
+    /// some.
     pub fn apply(self, setup: &mut Setup) {
         setup.mesh = setup.mesh.with(self.axis(), 2);
         match self {
@@ -82,7 +85,8 @@ impl Choice {
             Self::Sp => setup.sequence = true,
             Self::Pp => (setup.schedule, setup.micros) = (Schedule::Interleaved(2), 2),
             Self::Ep => {
-                setup.router = Some(Router { experts: 4, top: 2, group: 4, capacity: None, balance: 0.05 });
+                setup.router =
+                    Some(Router { experts: 4, top: 2, group: 4, capacity: None, balance: 0.05 });
             }
             Self::Ring => setup.exchange = Exchange::Ring,
             Self::Ulysses => setup.exchange = Exchange::Ulysses,
@@ -107,7 +111,9 @@ pub fn refusal(a: Choice, b: Choice) -> Option<&'static str> {
         return Some("both say what data-parallel ranks divide; it is one thing or the other");
     }
     let local = either(LocalSgd, Ring) || either(LocalSgd, Ulysses);
-    local.then_some("weights differ along dp between averages, but positions of one sequence need one model")
+    local.then_some(
+        "weights differ along dp between averages, but positions of one sequence need one model",
+    )
 }
 
 /// The setup of a pair, and in `config` the experts that it needs.

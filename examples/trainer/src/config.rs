@@ -48,7 +48,8 @@ const HEADS: Option<Cut> = Some(Cut { dimension: 0, groups: 3 });
 const MOST: f64 = (1u64 << 36) as f64;
 
 impl Config {
-    /// Whether there can be such a model. Sizes are called by the options of `train` that give them.
+    /// Whether there can be such a model. Sizes are called by the options of `train` that give
+    /// them.
     ///
     /// # Errors
     /// A sentence that says which size cannot be, and what can.
@@ -60,7 +61,8 @@ impl Config {
             }
         }
         // Near enough, and before the list of tensors, which would be as long as what is refused.
-        let [vocab, context, wide, layers] = [vocab, context, width, layers].map(|size| size as f64);
+        let [vocab, context, wide, layers] =
+            [vocab, context, width, layers].map(|size| size as f64);
         let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
         let parameters = (2.0 * vocab + context) * wide + layers * block;
         if parameters > MOST {
@@ -82,9 +84,10 @@ impl Config {
         self.tensors().iter().map(|tensor| tensor.shape[0] * tensor.shape[1]).sum()
     }
 
-    /// Bytes that the activations of one dense block take between its two passes, if it keeps them: the input, two
-    /// normalised forms with their statistics, q, k and v, the probabilities, the attended vectors, the sum after
-    /// attention, and the feed-forward part before and after its nonlinearity.
+    /// Bytes that the activations of one dense block take between its two passes, if it keeps them:
+    /// the input, two normalised forms with their statistics, q, k and v, the probabilities, the
+    /// attended vectors, the sum after attention, and the feed-forward part before and after its
+    /// nonlinearity.
     pub fn activation_bytes(&self, rows: usize, tokens: usize, element: usize) -> usize {
         let n = rows * tokens;
         element * (n * (16 * self.width + 4) + rows * self.heads * tokens * tokens)
@@ -92,7 +95,12 @@ impl Config {
 
     /// Every tensor of the whole model, in the order of its flat buffer.
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
-        let mut list = List { part: Part::Embed, expert: None, prefix: "embed.".to_owned(), tensors: Vec::new() };
+        let mut list = List {
+            part: Part::Embed,
+            expert: None,
+            prefix: "embed.".to_owned(),
+            tensors: Vec::new(),
+        };
         list.push("token.weight", [self.vocab, self.width], ROWS, Start::Random(0.02));
         list.push("position.weight", [self.context, self.width], None, Start::Random(0.02));
         for layer in 0..self.layers {

@@ -1,8 +1,9 @@
 //! Ring attention: positions are divided, and keys and values walk around a ring of ranks.
 //!
-//! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A softmax over keys that
-//! come in blocks is kept *online*: with the greatest score so far, the sum of exponentials under it, and the output
-//! under it; a block with a greater score scales both down first.
+//! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A
+//! softmax over keys that come in blocks is kept *online*: with the greatest score so far, the sum
+//! of exponentials under it, and the output under it; a block with a greater score scales both down
+//! first.
 //!
 //! ```text
 //!            step 0     step 1     step 2          a block of a rank's positions against one of keys:
@@ -11,19 +12,22 @@
 //!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later       skipped
 //! ```
 //!
-//! Backward the same walk: probabilities are made again from the scores and the kept logarithm of the sum, and the
-//! gradients of a block of keys and values walk with it, get a term at every rank, and after one step more are home.
+//! Backward the same walk: probabilities are made again from the scores and the kept logarithm of
+//! the sum, and the gradients of a block of keys and values walk with it, get a term at every rank,
+//! and after one step more are home.
 //!
 //! What is sharded: positions, by a [`Division`]; zig-zag makes the work fair ([`crate::zigzag`]).
 //!
-//! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and `cp` of their gradients.
+//! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
+//! `cp` of their gradients.
 //!
-//! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n` those of the rank's tokens;
-//! no line of scores longer than a piece is ever kept: memory for attention is `1 / cp`, and the sequence is bounded by
-//! the ranks.
+//! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n`
+//! those of the rank's tokens; no line of scores longer than a piece is ever kept: memory for
+//! attention is `1 / cp`, and the sequence is bounded by the ranks.
 //!
-//! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and Gimelshein, "Online normalizer
-//! calculation for softmax" (2018); Dao et al., "FlashAttention" (2022), for the backward.
+//! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and
+//! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
+//! (2022), for the backward.
 
 use crate::attention::Heads;
 use crate::axes::Attention;
@@ -49,7 +53,12 @@ pub struct Ring {
 
 impl<T: Real> Attention<T> for Ring {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
-    fn forward(&mut self, on: &dyn Device<T>, heads: Heads, qkv: &[T]) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
         let (mut y, logs) = Walk { ring: self, heads }.forward(qkv)?;
         on.keep(&mut y);
         Ok((y, vec![logs]))
@@ -75,7 +84,8 @@ struct Walk<'a> {
     heads: Heads,
 }
 
-/// One piece of queries against one piece of keys, of one head of one row: where each begins in its buffer.
+/// One piece of queries against one piece of keys, of one head of one row: where each begins in its
+/// buffer.
 #[derive(Clone, Copy, Debug)]
 struct Meeting {
     /// The first query in `qkv`, its output, and its number among all queries of all heads.
@@ -110,11 +120,18 @@ impl Walk<'_> {
         Ok((y, most))
     }
 
-    fn backward<T: Real>(&self, on: &dyn Device<T>, qkv: &[T], (y, logs): (&[T], &[T]), dy: &[T]) -> Result<Vec<T>> {
+    fn backward<T: Real>(
+        &self,
+        on: &dyn Device<T>,
+        qkv: &[T],
+        (y, logs): (&[T], &[T]),
+        dy: &[T],
+    ) -> Result<Vec<T>> {
         let mut means = vec![T::zero(); logs.len()];
         let size = self.heads.size;
         self.for_each_output(qkv.len(), |line, output| {
-            means[line] = sum_of(&dy[output..output + size], &y[output..output + size], |dy, y| dy * y);
+            means[line] =
+                sum_of(&dy[output..output + size], &y[output..output + size], |dy, y| dy * y);
         });
         let (mut dqkv, mut kv) = (vec![T::zero(); qkv.len()], self.keys_and_values(qkv));
         let mut dkv = vec![T::zero(); kv.len()];
@@ -123,7 +140,13 @@ impl Walk<'_> {
                 (kv, dkv) = (shift(&self.ring.group, &kv)?, shift(&self.ring.group, &dkv)?);
             }
             for meeting in self.meetings(step, qkv.len()) {
-                self.attend_backward(on, meeting, (qkv, &kv, dy), (logs, &means), (&mut dqkv, &mut dkv));
+                self.attend_backward(
+                    on,
+                    meeting,
+                    (qkv, &kv, dy),
+                    (logs, &means),
+                    (&mut dqkv, &mut dkv),
+                );
             }
         }
         if self.ring.fault != Some(Fault::NotSentHome) {
@@ -137,17 +160,28 @@ impl Walk<'_> {
     }
 
     /// `y` and the state of the softmax, with one more piece of keys.
-    fn attend<T: Real>(&self, meeting: Meeting, qkv: &[T], kv: &[T], y: &mut [T], (most, sums): (&mut [T], &mut [T])) {
+    fn attend<T: Real>(
+        &self,
+        meeting: Meeting,
+        qkv: &[T],
+        kv: &[T],
+        y: &mut [T],
+        (most, sums): (&mut [T], &mut [T]),
+    ) {
         let (width, size) = (self.heads.width(), self.heads.size);
         let Meeting { output, line, key, length, sight, .. } = meeting;
         let mut p = self.scores(meeting, qkv, kv);
         vectorized(|| {
             for (i, scores) in p.chunks_exact_mut(length).enumerate() {
-                let (seen, unseen) = scores.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                let (seen, unseen) =
+                    scores.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
                 let (before, line) = (most[line + i], line + i);
                 let now = greatest(seen).max(before);
-                let kept =
-                    if self.ring.fault == Some(Fault::NotRescaled) { T::one() } else { (before - now).quick_exp() };
+                let kept = if self.ring.fault == Some(Fault::NotRescaled) {
+                    T::one()
+                } else {
+                    (before - now).quick_exp()
+                };
                 sums[line] = sums[line] * kept + exponentials(seen, now);
                 most[line] = now;
                 y[output + i * width..][..size].iter_mut().for_each(|y| *y *= kept);
@@ -172,7 +206,8 @@ impl Walk<'_> {
         let (mut p, mut ds) = (self.scores(meeting, qkv, kv), vec![T::zero(); length * length]);
         vectorized(|| {
             for (i, p) in p.chunks_exact_mut(length).enumerate() {
-                let (seen, unseen) = p.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                let (seen, unseen) =
+                    p.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
                 exponentials(seen, logs[line + i]);
                 unseen.fill(T::zero());
             }
@@ -182,7 +217,8 @@ impl Walk<'_> {
         let dy = part(&dy[output..], width);
         matmul(&mut ds, length, dy, part(&kv[key + width..], 2 * width).t(), 1.0, false);
         vectorized(|| {
-            for (i, (p, ds)) in p.chunks_exact(length).zip(ds.chunks_exact_mut(length)).enumerate() {
+            for (i, (p, ds)) in p.chunks_exact(length).zip(ds.chunks_exact_mut(length)).enumerate()
+            {
                 ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
             }
         });
@@ -214,10 +250,15 @@ impl Walk<'_> {
     /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
     fn meetings(&self, step: usize, qkv: usize) -> Vec<Meeting> {
         let Heads { rows, heads, size } = self.heads;
-        let (ranks, width, tokens) = (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
+        let (ranks, width, tokens) =
+            (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
         let first = self.ring.fault == Some(Fault::MaskOfFirst);
-        let pieces = |rank| self.ring.division.pieces(if first { 0 } else { rank }, ranks, tokens * ranks);
-        let (queries, keys) = (pieces(self.ring.group.rank()), pieces((self.ring.group.rank() + ranks - step) % ranks));
+        let pieces =
+            |rank| self.ring.division.pieces(if first { 0 } else { rank }, ranks, tokens * ranks);
+        let (queries, keys) = (
+            pieces(self.ring.group.rank()),
+            pieces((self.ring.group.rank() + ranks - step) % ranks),
+        );
         let length = tokens / queries.len();
         let mut meetings = Vec::new();
         for nth in 0..rows * heads {

@@ -1,8 +1,9 @@
 //! What a device must be able to do so that a model can live on it: one method a layer, each way.
 //!
-//! The blocks of the model call a [`Device`] and never a layer's file, so that another device is one more `impl`. Memory
-//! is slices: a device with memory of its own brings memory that both sides reach. What ranks compute together, part by
-//! part, is in the files of the axes, and no device's: they say where a layer of one process would have its result.
+//! The blocks of the model call a [`Device`] and never a layer's file, so that another device is
+//! one more `impl`. Memory is slices: a device with memory of its own brings memory that both sides
+//! reach. What ranks compute together, part by part, is in the files of the axes, and no device's:
+//! they say where a layer of one process would have its result.
 
 use crate::attention::{self, Heads};
 use crate::math::{self, Real};
@@ -10,14 +11,23 @@ use crate::norm::Before;
 use crate::{embed, gelu, linear, loss, norm};
 use std::fmt::Debug;
 
-/// Layers, forward and backward. Shapes are those of the functions of the same names in each layer's file.
+/// Layers, forward and backward. Shapes are those of the functions of the same names in each
+/// layer's file.
 #[allow(missing_docs, reason = "each method is the function of its layer's file")]
 pub trait Device<T: Real>: Send + Sync + Debug {
     fn linear(&self, y: &mut [T], x: &[T], w: &[T], inputs: usize) {
         linear::forward(y, x, w, inputs);
     }
 
-    fn linear_backward(&self, dx: &mut [T], dw: &mut [T], dy: &[T], x: &[T], w: &[T], inputs: usize) {
+    fn linear_backward(
+        &self,
+        dx: &mut [T],
+        dw: &mut [T],
+        dy: &[T],
+        x: &[T],
+        w: &[T],
+        inputs: usize,
+    ) {
         linear::backward(dx, dw, dy, x, w, inputs);
     }
 
@@ -33,7 +43,14 @@ pub trait Device<T: Real>: Send + Sync + Debug {
         norm::forward(y, stats, x, w, b);
     }
 
-    fn norm_backward(&self, dx: &mut [T], dw: &mut [T], db: &mut [T], dy: &[T], before: Before<'_, T>) {
+    fn norm_backward(
+        &self,
+        dx: &mut [T],
+        dw: &mut [T],
+        db: &mut [T],
+        dy: &[T],
+        before: Before<'_, T>,
+    ) {
         norm::backward(dx, dw, db, dy, before);
     }
 
@@ -69,8 +86,8 @@ pub trait Device<T: Real>: Send + Sync + Debug {
         math::add(y, x);
     }
 
-    /// Numbers as this device keeps them, from those of a layer that ranks compute together: narrower ones, if it computes
-    /// in fewer bits than they have.
+    /// Numbers as this device keeps them, from those of a layer that ranks compute together:
+    /// narrower ones, if it computes in fewer bits than they have.
     fn keep(&self, x: &mut [T]) {
         let _ = x;
     }

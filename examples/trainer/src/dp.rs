@@ -1,17 +1,22 @@
-//! Data parallelism: everybody has the whole model, each trains on other rows, and gradients are summed.
+//! Data parallelism: everybody has the whole model, each trains on other rows, and gradients are
+//! summed.
 //!
-//! * **Sharded:** the batch. Weights, gradients and optimizer are on every rank, 16 bytes a parameter with AdamW in f32.
+//! * **Sharded:** the batch. Weights, gradients and optimizer are on every rank, 16 bytes a
+//!   parameter with AdamW in f32.
 //! * **Collective:** one all-reduce of all gradients a step, cut into buckets.
-//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring); of the time only what the backward pass does not hide.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring); of the time only what the
+//!   backward pass does not hide.
 //!
-//! The backward pass ends with the first layer, so gradients become final from the end of the flat buffer to its beginning.
-//! Waiting for the last of them would leave links idle during the backward pass and processors idle after it. So the buffer
-//! is cut into *buckets*, from its end: as soon as all gradients of a bucket are final, its all-reduce starts, and runs
-//! while earlier layers are still at work. Small buckets start early but pay latency each; large ones wait for more layers
+//! The backward pass ends with the first layer, so gradients become final from the end of the flat
+//! buffer to its beginning. Waiting for the last of them would leave links idle during the backward
+//! pass and processors idle after it. So the buffer is cut into *buckets*, from its end: as soon as
+//! all gradients of a bucket are final, its all-reduce starts, and runs while earlier layers are
+//! still at work. Small buckets start early but pay latency each; large ones wait for more layers
 //! (Li et al. 2020 found 25 MB to be good for PyTorch).
 //!
-//! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is made of whole units. Each
-//! has memory of its own, which is lent to the sum while it is under way: nothing is copied to be sent, or back.
+//! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is
+//! made of whole units. Each has memory of its own, which is lent to the sum while it is under way:
+//! nothing is copied to be sent, or back.
 //!
 //! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
 
@@ -25,8 +30,8 @@ use std::ops::Range;
 /// The most bytes of a bucket unless said otherwise.
 pub const BUCKET: usize = 25 << 20;
 
-/// Bytes of a bucket for so many bytes of gradients, unless said otherwise: [`BUCKET`], or a quarter of them if there are
-/// few, because a bucket that holds everything overlaps with nothing.
+/// Bytes of a bucket for so many bytes of gradients, unless said otherwise: [`BUCKET`], or a
+/// quarter of them if there are few, because a bucket that holds everything overlaps with nothing.
 pub fn bucket(gradients: usize) -> usize {
     BUCKET.min(gradients / 4)
 }
@@ -58,14 +63,23 @@ struct Bucket<T> {
 }
 
 impl<T: Number> Replicated<T> {
-    /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most `bucket` bytes, but of a unit at
-    /// least, during the backward pass or, without `overlap`, after it.
+    /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most
+    /// `bucket` bytes, but of a unit at least, during the backward pass or, without `overlap`,
+    /// after it.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
-    pub fn new(layout: Layout, weights: Vec<T>, group: Group, bucket: usize, overlap: bool) -> Self {
+    pub fn new(
+        layout: Layout,
+        weights: Vec<T>,
+        group: Group,
+        bucket: usize,
+        overlap: bool,
+    ) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
-        let buckets = cut(&layout, bucket / size_of::<T>()).into_iter().map(|units| Bucket::new(&layout, units));
+        let buckets = cut(&layout, bucket / size_of::<T>())
+            .into_iter()
+            .map(|units| Bucket::new(&layout, units));
         Self { buckets: buckets.collect(), layout, weights, group, overlap, last: false }
     }
 
@@ -89,13 +103,16 @@ impl<T: Number> Bucket<T> {
     }
 }
 
-/// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most `most` elements.
+/// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most
+/// `most` elements.
 fn cut(layout: &Layout, most: usize) -> Vec<Range<usize>> {
     let mut buckets: Vec<Range<usize>> = Vec::new();
     for unit in (0..layout.units.len()).rev() {
         let start = layout.units[unit].range.start;
         match buckets.last_mut() {
-            Some(bucket) if layout.units[bucket.end - 1].range.end - start <= most => bucket.start = unit,
+            Some(bucket) if layout.units[bucket.end - 1].range.end - start <= most => {
+                bucket.start = unit
+            }
             _ => buckets.push(unit..unit + 1),
         }
     }
@@ -124,7 +141,10 @@ impl<T: Number> Store<T> for Replicated<T> {
         let range = self.layout.units[unit].range.clone();
         let at = self.bucket_of(unit);
         let Bucket { range: whole, gradients, under_way, .. } = &mut self.buckets[at];
-        assert!(under_way.is_none(), "gradients of unit {unit} are being summed: nothing can be added to them");
+        assert!(
+            under_way.is_none(),
+            "gradients of unit {unit} are being summed: nothing can be added to them"
+        );
         let place = range.start - whole.start..range.end - whole.start;
         Ok((&self.weights[range], &mut gradients[place]))
     }
@@ -188,8 +208,16 @@ mod tests {
 
     #[test]
     fn buckets_are_whole_units_as_many_as_fit_from_the_end_on() {
-        let layout = Layout::whole(&Config { vocab: 4, context: 4, width: 4, heads: 1, layers: 2, experts: 0 });
-        let of = |units: Range<usize>| layout.units[units].iter().map(|unit| unit.range.len()).sum();
+        let layout = Layout::whole(&Config {
+            vocab: 4,
+            context: 4,
+            width: 4,
+            heads: 1,
+            layers: 2,
+            experts: 0,
+        });
+        let of =
+            |units: Range<usize>| layout.units[units].iter().map(|unit| unit.range.len()).sum();
         assert_eq!(cut(&layout, 0), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(cut(&layout, of(2..4) - 1), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(cut(&layout, of(2..4)), [0..1, 1..2, 2..4]);

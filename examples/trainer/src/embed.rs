@@ -1,7 +1,8 @@
 //! Embeddings: from token numbers to vectors, and where in its row each token stands.
 //!
-//! `x = table[token] + place[position]`. The backward pass adds each token's gradient to the line that it came from.
-//! A rank that has only some lines of the table adds what it has to zeros; who sums that is the vocabulary's business.
+//! `x = table[token] + place[position]`. The backward pass adds each token's gradient to the line
+//! that it came from. A rank that has only some lines of the table adds what it has to zeros; who
+//! sums that is the vocabulary's business.
 
 use crate::math::{Real, vectorized};
 
@@ -9,7 +10,9 @@ use crate::math::{Real, vectorized};
 pub fn forward<T: Real>(x: &mut [T], table: &[T], first: usize, ids: &[u32]) {
     let width = x.len() / ids.len();
     vectorized(|| {
-        for (x, line) in x.chunks_exact_mut(width).zip(ids.iter().map(|id| line(table, first, *id, width))) {
+        for (x, line) in
+            x.chunks_exact_mut(width).zip(ids.iter().map(|id| line(table, first, *id, width)))
+        {
             x.iter_mut().zip(line).for_each(|(x, line)| *x += *line);
         }
     });

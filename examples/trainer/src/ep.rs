@@ -1,7 +1,8 @@
 //! Expert parallel: experts live on different ranks, and tokens travel to them and back.
 //!
-//! What it does: a layer of experts has far more parameters than one token uses. Each rank keeps some experts; each kept
-//! choice of each of its tokens ([`crate::moe`]) is sent to the rank of its expert, and the result comes back.
+//! What it does: a layer of experts has far more parameters than one token uses. Each rank keeps
+//! some experts; each kept choice of each of its tokens ([`crate::moe`]) is sent to the rank of its
+//! expert, and the result comes back.
 //!
 //! ```text
 //!   tokens of rank 0  a0 b2 c1 d3        dispatch        experts 0 1 on rank 0: [a0 e0 c1 f1]
@@ -10,17 +11,20 @@
 //!   in the order of the tokens           combine         the same rows, worked on
 //! ```
 //!
-//! What is sharded: experts, by a [`Placement`]; rows of the batch too, so the expert axis is a data axis for everything
-//! else. An expert's tokens lie in the order of ranks, then of tokens: that of one process with the whole batch.
+//! What is sharded: experts, by a [`Placement`]; rows of the batch too, so the expert axis is a
+//! data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
+//! that of one process with the whole batch.
 //!
-//! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows forward, dispatch and
-//! combine, and the same two backward, each the other's transpose. Gradients of experts are summed over `dp` and `cp`
-//! alone, since the tokens of `ep` have been here.
+//! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows
+//! forward, dispatch and combine, and the same two backward, each the other's transpose. Gradients
+//! of experts are summed over `dp` and `cp` alone, since the tokens of `ep` have been here.
 //!
-//! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even; the busiest rank
-//! decides when it is not, which is what [`crate::placement`] and [`crate::moving`] are for.
+//! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even;
+//! the busiest rank decides when it is not, which is what [`crate::placement`] and
+//! [`crate::moving`] are for.
 //!
-//! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard" (2020).
+//! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
+//! (2020).
 
 use crate::exchange::{all_to_all, all_to_all_v};
 use crate::fault::Fault;
@@ -30,10 +34,12 @@ use crate::moe::Choice;
 use crate::placement::Placement;
 use maypole::Result;
 
-/// Who sends which rows to whom, of one layer and micro-batch: kept from its forward pass for its backward pass.
+/// Who sends which rows to whom, of one layer and micro-batch: kept from its forward pass for its
+/// backward pass.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    /// The kept choices in the order in which their rows are sent: by rank, then expert, then token.
+    /// The kept choices in the order in which their rows are sent: by rank, then expert, then
+    /// token.
     sent: Vec<usize>,
     /// Rows to each rank, and from each.
     to: Vec<usize>,
@@ -72,29 +78,45 @@ impl Routes {
             counts[rank * slots + slot] += 1;
         }
         let coming = all_to_all(ep, &counts)?;
-        let per_rank = |counts: &[u64]| counts.chunks(slots).map(|of| of.iter().sum::<u64>() as usize).collect();
-        let load = (0..slots).map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize).collect();
+        let per_rank = |counts: &[u64]| {
+            counts.chunks(slots).map(|of| of.iter().sum::<u64>() as usize).collect()
+        };
+        let load = (0..slots)
+            .map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize)
+            .collect();
         let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
         let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
         Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, fault })
     }
 
-    /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts, expert by expert.
+    /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts,
+    /// expert by expert.
     ///
     /// # Errors
     /// As the collective.
-    pub fn dispatch<'a, T: Real>(&self, ep: &Group, width: usize, of: impl Fn(usize) -> &'a [T]) -> Result<Vec<T>> {
+    pub fn dispatch<'a, T: Real>(
+        &self,
+        ep: &Group,
+        width: usize,
+        of: impl Fn(usize) -> &'a [T],
+    ) -> Result<Vec<T>> {
         let rows: Vec<T> = self.sent.iter().flat_map(|nth| of(*nth)).copied().collect();
         let arrived = all_to_all_v(ep, &rows, &times(&self.to, width), &times(&self.from, width))?;
         Ok(self.arrival.iter().flat_map(|row| &arrived[row * width..][..width]).copied().collect())
     }
 
-    /// The transpose of [`dispatch`](Self::dispatch): from the rows of this rank's experts a row for each of `choices`
-    /// choices, zeros for those that were dropped.
+    /// The transpose of [`dispatch`](Self::dispatch): from the rows of this rank's experts a row
+    /// for each of `choices` choices, zeros for those that were dropped.
     ///
     /// # Errors
     /// As the collective.
-    pub fn combine<T: Real>(&self, ep: &Group, width: usize, rows: &[T], choices: usize) -> Result<Vec<T>> {
+    pub fn combine<T: Real>(
+        &self,
+        ep: &Group,
+        width: usize,
+        rows: &[T],
+        choices: usize,
+    ) -> Result<Vec<T>> {
         let mut arrived = vec![T::zero(); rows.len()];
         for (row, place) in rows.chunks_exact(width).zip(&self.arrival) {
             arrived[place * width..][..width].copy_from_slice(row);
@@ -155,24 +177,35 @@ mod tests {
             let routes = Routes::new(&ep, placement, &routed.choices, None).unwrap();
             let mine = routes.dispatch(&ep, WIDTH, |nth| &rows[nth]).unwrap();
             let experts = &placement.kept[ep.rank()];
-            let owners = experts.iter().zip(&routes.load).flat_map(|(expert, load)| vec![*expert; *load]);
+            let owners =
+                experts.iter().zip(&routes.load).flat_map(|(expert, load)| vec![*expert; *load]);
             assert!(mine.chunks(WIDTH).zip(owners).all(|(row, expert)| row[2] == expert as f32));
             // Within an expert by rank, then by token: the order of one process.
             let mut from = 0;
             for load in &routes.load {
-                let rows: Vec<_> =
-                    mine[from * WIDTH..][..load * WIDTH].chunks(WIDTH).map(|row| (row[0], row[1])).collect();
+                let rows: Vec<_> = mine[from * WIDTH..][..load * WIDTH]
+                    .chunks(WIDTH)
+                    .map(|row| (row[0], row[1]))
+                    .collect();
                 assert!(rows.is_sorted());
                 from += load;
             }
             let back = routes.combine(&ep, WIDTH, &mine, rows.len()).unwrap();
             for ((back, row), choice) in back.chunks(WIDTH).zip(&rows).zip(&routed.choices) {
-                assert_eq!(back, if choice.kept { row } else { &[0.0; WIDTH][..] }, "identity experts give it back");
+                assert_eq!(
+                    back,
+                    if choice.kept { row } else { &[0.0; WIDTH][..] },
+                    "identity experts give it back"
+                );
             }
             (mine.len() / WIDTH, routed.choices.len() - routed.dropped())
         });
         let (arrived, kept): (Vec<usize>, Vec<usize>) = received.into_iter().unzip();
-        assert_eq!(arrived.iter().sum::<usize>(), kept.iter().sum::<usize>(), "no token is lost or made");
+        assert_eq!(
+            arrived.iter().sum::<usize>(),
+            kept.iter().sum::<usize>(),
+            "no token is lost or made"
+        );
     }
 
     #[test]

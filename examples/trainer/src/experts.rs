@@ -1,20 +1,22 @@
 //! A feed-forward part of many experts, of which each token uses a few.
 //!
-//! What it does: a router ([`crate::moe`]) chooses for each token; the chosen rows go to the ranks of their experts
-//! ([`crate::ep`]), through the experts, and back, and each token's output is the sum of its experts' outputs, each times
-//! its gate. With one rank it is the same layer in one place.
+//! What it does: a router ([`crate::moe`]) chooses for each token; the chosen rows go to the ranks
+//! of their experts ([`crate::ep`]), through the experts, and back, and each token's output is the
+//! sum of its experts' outputs, each times its gate. With one rank it is the same layer in one
+//! place.
 //!
-//! Ranks of `ep` wait for the one with the busiest experts: the [`Ledger`] says how busy each was, layer by layer, and
-//! [`crate::moving`] evens it out.
+//! Ranks of `ep` wait for the one with the busiest experts: the [`Ledger`] says how busy each was,
+//! layer by layer, and [`crate::moving`] evens it out.
 //!
-//! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense part ([`crate::tp`]); the
-//! router is on every rank. Under sequence parallelism tokens are gathered first, so that all ranks of `tp` route alike.
+//! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
+//! part ([`crate::tp`]); the router is on every rank. Under sequence parallelism tokens are
+//! gathered first, so that all ranks of `tp` route alike.
 //!
-//! Which collective runs where: the exchanges of [`crate::ep`], and over `tp` one sum of the experts' outputs forward and
-//! one of their inputs' gradients backward, of the rows that are here.
+//! Which collective runs where: the exchanges of [`crate::ep`], and over `tp` one sum of the
+//! experts' outputs forward and one of their inputs' gradients backward, of the rows that are here.
 //!
-//! Cost: those, and the choices made twice: the backward pass routes again from the kept logits, because what is kept
-//! for it is numbers alone.
+//! Cost: those, and the choices made twice: the backward pass routes again from the kept logits,
+//! because what is kept for it is numbers alone.
 
 use crate::axes::{FeedForward, Gates};
 use crate::device::Device;
@@ -49,14 +51,16 @@ pub struct Experts {
 /// What the routers of a rank are told and see in a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch, times the scale of the
-    /// loss if it has one.
+    /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch,
+    /// times the scale of the loss if it has one.
     pub share: f64,
-    /// The layers that run next and write down what they see; none when a forward pass is made again for its backward pass.
+    /// The layers that run next and write down what they see; none when a forward pass is made
+    /// again for its backward pass.
     pub coming: VecDeque<usize>,
     /// The auxiliary losses of this rank's tokens, each times that.
     pub loss: f64,
-    /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model, layer by layer.
+    /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model,
+    /// layer by layer.
     pub load: Vec<u64>,
     /// Choices that found their expert full, in the order in which layers saw them.
     pub dropped: Vec<Dropped>,
@@ -96,7 +100,11 @@ impl Experts {
         let Some(layer) = ledger.coming.pop_front() else { return };
         ledger.loss += routed.loss * ledger.share;
         let full = routed.choices.iter().filter(|choice| !choice.kept);
-        ledger.dropped.extend(full.map(|choice| Dropped { layer, token: choice.token, expert: choice.expert }));
+        ledger.dropped.extend(full.map(|choice| Dropped {
+            layer,
+            token: choice.token,
+            expert: choice.expert,
+        }));
         ledger.here += routes.load.iter().sum::<usize>();
         ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let (experts, load) = (self.router.experts, routed.load(self.router.experts));
@@ -104,8 +112,8 @@ impl Experts {
     }
 }
 
-/// What is kept for the backward pass: the tokens and their logits, each choice's output, and then three buffers for each
-/// expert of this rank.
+/// What is kept for the backward pass: the tokens and their logits, each choice's output, and then
+/// three buffers for each expert of this rank.
 const SHARED: usize = 3;
 
 impl<T: Real> FeedForward<T> for Experts {
@@ -124,12 +132,14 @@ impl<T: Real> FeedForward<T> for Experts {
         let routed = self.router.route(&logits);
         let routes = self.routes(&routed)?;
         self.write_down(&routed, &routes);
-        let rows = routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
+        let rows =
+            routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
         let (mut outputs, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut rest = &*rows;
         for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
-            let (y, inner) = feed_forward::forward(on, width, p, take(&mut rest, load * width).to_vec());
+            let (y, inner) =
+                feed_forward::forward(on, width, p, take(&mut rest, load * width).to_vec());
             outputs.extend(y);
             kept.extend(inner);
         }
@@ -159,7 +169,9 @@ impl<T: Real> FeedForward<T> for Experts {
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let ([h, logits, outputs], inner) = kept.split_at(SHARED) else { unreachable!("forward keeps three") };
+        let ([h, logits, outputs], inner) = kept.split_at(SHARED) else {
+            unreachable!("forward keeps three")
+        };
         let dy = gates.leave_backward(dy.to_vec())?;
         let (router, experts) = p.split_at(self.router.experts * width);
         let (drouter, dexperts) = g.split_at_mut(self.router.experts * width);
@@ -184,7 +196,8 @@ impl<T: Real> FeedForward<T> for Experts {
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
 
         let share = self.ledger.borrow().share;
-        let dlogits = self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), share);
+        let dlogits =
+            self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), share);
         let mut dh = vec![T::zero(); h.len()];
         on.linear_backward(&mut dh, drouter, &dlogits, h, router, width);
         for (choice, drow) in routed.choices.iter().zip(drows.chunks_exact(width)) {

@@ -1,17 +1,18 @@
 //! Mistakes: what goes wrong in real trainers, made on purpose.
 //!
-//! What it does: nearly all of these have been shipped by somebody, and none of them stops the loss from falling. Each is
-//! one line that is left out or points the wrong way, at the place that names it. The tests make every one of them and
-//! demand that the comparison with one process notices; a learner makes one with `train run --fault NAME` and looks for
-//! it in the losses.
+//! What it does: nearly all of these have been shipped by somebody, and none of them stops the loss
+//! from falling. Each is one line that is left out or points the wrong way, at the place that names
+//! it. The tests make every one of them and demand that the comparison with one process notices; a
+//! learner makes one with `train run --fault NAME` and looks for it in the losses.
 //!
-//! What is sharded, which collective runs where: as without the mistake, less the one that is forgotten. Cost: a
-//! comparison at each of the places.
+//! What is sharded, which collective runs where: as without the mistake, less the one that is
+//! forgotten. Cost: a comparison at each of the places.
 
 /// A mistake, and in its documentation what the right thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Each rank divides by its own tokens: the weight of a token is one over those of the *whole* batch.
+    /// Each rank divides by its own tokens: the weight of a token is one over those of the *whole*
+    /// batch.
     LocalMean,
     /// Gradients of dense parameters are not summed over the data axes.
     GradientsAlone,
@@ -23,17 +24,22 @@ pub enum Fault {
     NoSumAfterRow,
     /// The sum of the input's gradient of a column-parallel layer is left out.
     NoSumBeforeColumn,
-    /// Under sequence parallelism, gradients of norms, of biases and of positions are not summed over the tensor axis.
+    /// Under sequence parallelism, gradients of norms, of biases and of positions are not summed
+    /// over the tensor axis.
     NormsNotSummed,
-    /// Each rank knows the rounded-down share of the vocabulary alone: targets in the remainder are nobody's.
+    /// Each rank knows the rounded-down share of the vocabulary alone: targets in the remainder are
+    /// nobody's.
     VocabularyRemainder,
-    /// The softmax over the vocabulary is shifted by the part's greatest logit instead of that of all.
+    /// The softmax over the vocabulary is shifted by the part's greatest logit instead of that of
+    /// all.
     VocabularyMaximum,
     /// The last stage takes the targets of the next micro-batch.
     MicrosSwapped,
-    /// Activations are kept on a stack: the backward of the first micro-batch gets those of the last one held.
+    /// Activations are kept on a stack: the backward of the first micro-batch gets those of the
+    /// last one held.
     ActivationsStacked,
-    /// Experts' gradients are summed over the expert axis too, as if all its ranks held the same experts.
+    /// Experts' gradients are summed over the expert axis too, as if all its ranks held the same
+    /// experts.
     ExpertsSummed,
     /// What comes back from the experts is not put in the order of the tokens.
     NotCombined,

@@ -1,8 +1,8 @@
 //! The feed-forward part of a block: up to four times the width, a nonlinearity, and down again.
 //!
-//! `y = gelu(h up^T + up_bias) down^T + down_bias`. Between the gates each rank may have some of the hidden numbers only:
-//! the nonlinearity works on each alone, and the second matrix gives a summand of `y`, which the gate sums. So the last
-//! bias comes after the gate, once.
+//! `y = gelu(h up^T + up_bias) down^T + down_bias`. Between the gates each rank may have some of
+//! the hidden numbers only: the nonlinearity works on each alone, and the second matrix gives a
+//! summand of `y`, which the gate sums. So the last bias comes after the gate, once.
 
 use crate::axes::{FeedForward, Gates};
 use crate::device::Device;
@@ -51,9 +51,14 @@ fn hidden(parameters: usize, width: usize) -> usize {
     (parameters - width) / (2 * width + 1)
 }
 
-/// The two matrices without the last bias, and what [`backward`] needs: the input, and the hidden numbers before and after
-/// the nonlinearity.
-pub fn forward<T: Real>(on: &dyn Device<T>, width: usize, p: &[T], h: Vec<T>) -> (Vec<T>, Vec<Vec<T>>) {
+/// The two matrices without the last bias, and what [`backward`] needs: the input, and the hidden
+/// numbers before and after the nonlinearity.
+pub fn forward<T: Real>(
+    on: &dyn Device<T>,
+    width: usize,
+    p: &[T],
+    h: Vec<T>,
+) -> (Vec<T>, Vec<Vec<T>>) {
     let (hidden, tokens, mut rest) = (hidden(p.len(), width), h.len() / width, p);
     let (up, up_bias, down) =
         (take(&mut rest, hidden * width), take(&mut rest, hidden), take(&mut rest, hidden * width));
@@ -76,7 +81,8 @@ pub fn backward<T: Real>(
 ) -> Vec<T> {
     let [h, before, after] = kept else { unreachable!("forward keeps three") };
     let (hidden, mut p, mut g) = (hidden(p.len(), width), p, g);
-    let (up, _, down) = (take(&mut p, hidden * width), take(&mut p, hidden), take(&mut p, hidden * width));
+    let (up, _, down) =
+        (take(&mut p, hidden * width), take(&mut p, hidden), take(&mut p, hidden * width));
     let (dup, dup_bias) = (take_mut(&mut g, hidden * width), take_mut(&mut g, hidden));
     let mut dhidden = vec![T::zero(); after.len()];
     on.linear_backward(&mut dhidden, take_mut(&mut g, hidden * width), dy, after, down, hidden);

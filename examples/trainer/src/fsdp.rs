@@ -1,13 +1,16 @@
 //! Fully sharded data parallelism, ZeRO stage 3: nobody has the model.
 //!
-//! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter, and for a moment two gathered
-//!   units and one unit's gradients.
-//! * **Collectives:** all-gather of a unit's weights before its forward pass, and again before its backward pass, dropped
-//!   after each; reduce-scatter of its gradients. Nothing is to be published after the update: owners keep their parts.
-//! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank, half as much again as plain data parallelism.
+//! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter, and
+//!   for a moment two gathered units and one unit's gradients.
+//! * **Collectives:** all-gather of a unit's weights before its forward pass, and again before its
+//!   backward pass, dropped after each; reduce-scatter of its gradients. Nothing is to be published
+//!   after the update: owners keep their parts.
+//! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank, half as much again as plain data
+//!   parallelism.
 //!
-//! A rank that waits for each unit in turn computes nothing meanwhile. So the unit that comes *next* is asked for before work
-//! on the present one begins: two units are in memory at most (Zhao et al. 2023).
+//! A rank that waits for each unit in turn computes nothing meanwhile. So the unit that comes
+//! *next* is asked for before work on the present one begins: two units are in memory at most (Zhao
+//! et al. 2023).
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
@@ -38,8 +41,8 @@ pub struct Fsdp<T> {
 }
 
 impl<T: Number> Fsdp<T> {
-    /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the next unit is asked for
-    /// early.
+    /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the
+    /// next unit is asked for early.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
@@ -88,9 +91,12 @@ impl<T: Number> Fsdp<T> {
 
     /// Counts what is here for a moment.
     fn note(&mut self) {
-        let (present, next) = (self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0));
+        let (present, next) =
+            (self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0));
         let sending = self.sending.as_ref().map(|it| it.0);
-        let bytes = |unit: Option<usize>| unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>());
+        let bytes = |unit: Option<usize>| {
+            unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>())
+        };
         let gathered = bytes(present) + bytes(next);
         let gradients = bytes(sending) + size_of_val(&*self.making);
         self.gathered = self.gathered.max(gathered);
@@ -145,7 +151,8 @@ impl<T: Number> Store<T> for Fsdp<T> {
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         self.present = None;
         self.receive()?;
-        self.sending = Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
+        self.sending =
+            Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
         self.backward = unit > 0;
         Ok(())
     }
@@ -168,7 +175,8 @@ impl<T: Number> Store<T> for Fsdp<T> {
     }
 
     fn bytes(&self) -> Bytes {
-        let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
+        let [weights, gradients] =
+            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
         Bytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
     }
 }

@@ -1,7 +1,7 @@
 //! The nonlinearity between the two matrices of the feed-forward part: GELU, in its tanh form.
 //!
-//! `y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016). It works on each number alone, so a
-//! split of any kind leaves it as it is.
+//! `y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016). It works on
+//! each number alone, so a split of any kind leaves it as it is.
 
 use crate::math::{Real, vectorized};
 

@@ -1,7 +1,8 @@
 //! The model: embedding, blocks, head, run unit by unit over a [`Store`], forward and backward.
 //!
-//! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of units, into which
-//! vectors go and out of which vectors come. What the passes need of one another is a [`Trail`].
+//! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
+//! units, into which vectors go and out of which vectors come. What the passes need of one another
+//! is a [`Trail`].
 
 use crate::attention::Heads;
 use crate::axes::Axes;
@@ -29,8 +30,8 @@ pub struct Gpt<T> {
     pub device: Arc<dyn Device<T>>,
     /// How it meets other ranks of the same model.
     pub axes: Axes<T>,
-    /// True if a block keeps its input alone and computes the rest again before its backward pass: a third more
-    /// arithmetic for less memory.
+    /// True if a block keeps its input alone and computes the rest again before its backward pass:
+    /// a third more arithmetic for less memory.
     pub recompute: bool,
 }
 
@@ -77,7 +78,14 @@ impl<T: Real> Gpt<T> {
     pub fn new(layout: &Layout, axes: Axes<T>) -> Self {
         let heads = layout.share.tensor.range(layout.config.heads).len();
         let parts = layout.units.iter().map(|unit| unit.part).collect();
-        Self { config: layout.config.clone(), parts, heads, device: Arc::new(Cpu), axes, recompute: false }
+        Self {
+            config: layout.config.clone(),
+            parts,
+            heads,
+            device: Arc::new(Cpu),
+            axes,
+            recompute: false,
+        }
     }
 
     /// How many units this rank has.
@@ -85,8 +93,9 @@ impl<T: Real> Gpt<T> {
         self.parts.len()
     }
 
-    /// Forward and backward over all units, which must be the whole model or a tensor-parallel part of it: gradients are
-    /// added to the store's. Returns the weighted loss of the batch; `last` is said to the store.
+    /// Forward and backward over all units, which must be the whole model or a tensor-parallel part
+    /// of it: gradients are added to the store's. Returns the weighted loss of the batch; `last` is
+    /// said to the store.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -98,8 +107,8 @@ impl<T: Real> Gpt<T> {
         Ok(loss)
     }
 
-    /// Runs `units` forward. `x` is what the unit before gave; nothing, if the first is the embedding. Returns what the last
-    /// gave; nothing, if that is the head.
+    /// Runs `units` forward. `x` is what the unit before gave; nothing, if the first is the
+    /// embedding. Returns what the last gave; nothing, if that is the head.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -121,13 +130,21 @@ impl<T: Real> Gpt<T> {
                 Part::Block(_) => {
                     let (y, kept) = self.block(p, batch, x)?;
                     x = y;
-                    if self.recompute { Kept::Input(kept.into_input()) } else { Kept::Block(Box::new(kept)) }
+                    if self.recompute {
+                        Kept::Input(kept.into_input())
+                    } else {
+                        Kept::Block(Box::new(kept))
+                    }
                 }
                 Part::Head => {
                     let mut head = self.logits(p, std::mem::take(&mut x))?;
                     let (targets, weight) = (&batch.targets, batch.weight);
-                    trail.loss =
-                        self.axes.vocabulary.cross_entropy(&*self.device, &mut head.logits, targets, weight)?;
+                    trail.loss = self.axes.vocabulary.cross_entropy(
+                        &*self.device,
+                        &mut head.logits,
+                        targets,
+                        weight,
+                    )?;
                     Kept::Head(head)
                 }
             };
@@ -137,8 +154,9 @@ impl<T: Real> Gpt<T> {
         Ok((x, trail))
     }
 
-    /// Runs `units` backward, which ran forward and left `trail`. `dx` is the gradient of what the last gave; nothing, if
-    /// that is the head. Returns the gradient of what went into the first; nothing, if that is the embedding.
+    /// Runs `units` backward, which ran forward and left `trail`. `dx` is the gradient of what the
+    /// last gave; nothing, if that is the head. Returns the gradient of what went into the first;
+    /// nothing, if that is the embedding.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -226,7 +244,11 @@ impl<T: Real> Gpt<T> {
         Ok(Head { x, stats, h, logits })
     }
 
-    fn logits_backward(&mut self, (mut p, mut g): (&[T], &mut [T]), head: &Head<T>) -> Result<Vec<T>> {
+    fn logits_backward(
+        &mut self,
+        (mut p, mut g): (&[T], &mut [T]),
+        head: &Head<T>,
+    ) -> Result<Vec<T>> {
         let width = self.config.width;
         let (w, _) = (take(&mut p, width), take(&mut p, width));
         let (dw, db) = (take_mut(&mut g, width), take_mut(&mut g, width));
@@ -234,7 +256,13 @@ impl<T: Real> Gpt<T> {
         self.device.linear_backward(&mut dh, g, &head.logits, &head.h, p, width);
         let dh = self.axes.gates.enter_backward(dh)?;
         let mut dx = vec![T::zero(); head.x.len()];
-        self.device.norm_backward(&mut dx, dw, db, &dh, Before { x: &head.x, stats: &head.stats, w });
+        self.device.norm_backward(
+            &mut dx,
+            dw,
+            db,
+            &dh,
+            Before { x: &head.x, stats: &head.stats, w },
+        );
         Ok(dx)
     }
 }

@@ -1,8 +1,9 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
-//! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A group of one does
-//! nothing. Time spent in calls, or waiting for those that were started, is noted in a [`Timeline`]: it is what communication
-//! costs that nothing hides. What runs meanwhile, on a thread of its own, is noted too, as something else.
+//! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A
+//! group of one does nothing. Time spent in calls, or waiting for those that were started, is noted
+//! in a [`Timeline`]: it is what communication costs that nothing hides. What runs meanwhile, on a
+//! thread of its own, is noted too, as something else.
 
 use crate::layout::Slice;
 use crate::math::{Number, take};
@@ -18,8 +19,8 @@ pub enum Order {
     /// As is fastest: the same on all ranks, but another for another number of ranks.
     #[default]
     Fast,
-    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that adds them one by one. The
-    /// library's deterministic mode.
+    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that
+    /// adds them one by one. The library's deterministic mode.
     Ranks,
 }
 
@@ -54,7 +55,13 @@ impl Group {
 
     /// This process and nobody else.
     pub fn alone() -> Self {
-        Self { rank: 0, world: 1, order: Order::Ranks, timeline: Timeline::default(), inner: Rc::default() }
+        Self {
+            rank: 0,
+            world: 1,
+            order: Order::Ranks,
+            timeline: Timeline::default(),
+            inner: Rc::default(),
+        }
     }
 
     /// This rank, from 0.
@@ -87,7 +94,8 @@ impl Group {
         self.inner.borrow().calls
     }
 
-    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits for what is under way.
+    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits
+    /// for what is under way.
     pub fn payload(&self) -> u64 {
         self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
     }
@@ -102,7 +110,8 @@ impl Group {
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
-        self.timeline.record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
+        self.timeline
+            .record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -116,7 +125,11 @@ impl Group {
         }
         let comm = self.call(|comm| comm.split(Some(color as u64), key as i64))?;
         let comm = comm.expect("a rank with a color is in a group");
-        Ok(if comm.world() == 1 { alone } else { Self::noting(comm, self.order, self.timeline.clone()) })
+        Ok(if comm.world() == 1 {
+            alone
+        } else {
+            Self::noting(comm, self.order, self.timeline.clone())
+        })
     }
 
     /// Everybody's `data`, summed, in everybody's `data`.
@@ -130,7 +143,8 @@ impl Group {
         self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
-    /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its place, the rest undefined.
+    /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its
+    /// place, the rest undefined.
     ///
     /// # Errors
     /// As the library's.
@@ -153,7 +167,8 @@ impl Group {
         if self.world == 1 {
             return Ok(());
         }
-        let (mine, counts) = (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        let (mine, counts) =
+            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
         self.call(|comm| comm.all_gather_v(&mine, data, &counts))
     }
 
@@ -175,7 +190,8 @@ impl Group {
     /// # Errors
     /// As the library's.
     pub fn gather_lists<T: Number>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
-        let counts: Vec<usize> = self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
+        let counts: Vec<usize> =
+            self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
         if self.world == 1 {
             return Ok(vec![input.to_vec()]);
         }
@@ -230,9 +246,11 @@ impl Group {
         if self.world == 1 {
             return Ok(self.pending(Way::Done(data)));
         }
-        let (mine, counts) = (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
-        let call =
-            move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| comm.all_gather_v(mine, data, &counts);
+        let (mine, counts) =
+            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
+            comm.all_gather_v(mine, data, &counts)
+        };
         let request = self.start((mine, data), call);
         Ok(self.pending(Way::Gathered(request)))
     }
@@ -245,7 +263,9 @@ impl Group {
         let (mut inner, timeline) = (self.inner.borrow_mut(), self.timeline.clone());
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one calls nobody");
-        comm.start(buffers, move |comm, buffers| timeline.record(Kind::Communication, || call(comm, buffers)))
+        comm.start(buffers, move |comm, buffers| {
+            timeline.record(Kind::Communication, || call(comm, buffers))
+        })
     }
 
     fn pending<T>(&self, way: Way<T>) -> Pending<T> {

@@ -1,8 +1,8 @@
 //! All axes at once: one rank of any mesh, assembled from the files of the axes.
 //!
-//! What it does: gives the model ([`Gpt`]) the gates, the attention, the feed-forward part and the vocabulary of this rank's
-//! place in the mesh, its layers to a pipeline, and its gradients to the sums that are due. Nothing of an axis is decided
-//! here: this file only joins.
+//! What it does: gives the model ([`Gpt`]) the gates, the attention, the feed-forward part and the
+//! vocabulary of this rank's place in the mesh, its layers to a pipeline, and its gradients to the
+//! sums that are due. Nothing of an axis is decided here: this file only joins.
 //!
 //! ```text
 //! rows of a batch ---- dp, ep ----> micro-batches ---- pp: plan ----> stage ---- tp, cp, ep within a block
@@ -10,8 +10,9 @@
 //!                      optimizer <---- dp, cp: inner store <---- ep, tp: partial sums
 //! ```
 //!
-//! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and `ep`, positions over `cp`.
-//! Which collective runs where, and what it costs: the sum of the axes' own.
+//! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and
+//! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
+//! own.
 
 use crate::axes::{Alone, Attention, Axes, FeedForward, Gates, Vocabulary};
 use crate::clip::Norm;
@@ -60,7 +61,8 @@ pub struct Worker<T> {
     pub ledger: Rc<RefCell<Ledger>>,
     /// What its pipeline does: the plan of the setup, or any other of the same stages.
     pub plan: Plan,
-    /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last dealt out.
+    /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
+    /// dealt out.
     tally: Vec<u64>,
     peers: Peers<T>,
     /// The units of each of its stages.
@@ -78,7 +80,8 @@ pub struct Outcome {
     pub trace: Trace,
     /// When it began, in seconds since all ranks were made.
     pub began: f64,
-    /// Most bytes of activations that waited for their backward at once, those of the head not counted.
+    /// Most bytes of activations that waited for their backward at once, those of the head not
+    /// counted.
     pub activations: usize,
 }
 
@@ -98,7 +101,10 @@ impl<T: Real> Worker<T> {
         (rule, schedule): (Rule, Schedule),
     ) -> Result<Self> {
         let groups = Groups::new(comm, setup.mesh, setup.order)?;
-        let plan = setup.schedule.plan(setup.mesh.size(Axis::Pp), setup.micros).expect("a setup is checked");
+        let plan = setup
+            .schedule
+            .plan(setup.mesh.size(Axis::Pp), setup.micros)
+            .expect("a setup is checked");
         let layout = Layout::new(config, share(config, &setup, &groups));
         let stages = stages(&layout, config, &setup, &groups);
         let ledger = Rc::default();
@@ -110,7 +116,17 @@ impl<T: Real> Worker<T> {
         let peers = Peers::new(&groups.pp)?;
         let tally = vec![0; config.layers * config.experts];
         groups.world.sum(0.0)?;
-        Ok(Self { setup, groups, session, ledger, plan, tally, peers, stages, epoch: Instant::now() })
+        Ok(Self {
+            setup,
+            groups,
+            session,
+            ledger,
+            plan,
+            tally,
+            peers,
+            stages,
+            epoch: Instant::now(),
+        })
     }
 
     /// One step over the next batch of `rows` rows.
@@ -123,7 +139,8 @@ impl<T: Real> Worker<T> {
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
         batches.iter_mut().for_each(|batch| batch.weight *= scale);
         let share = scale / self.routing_groups(rows) as f64;
-        *self.ledger.borrow_mut() = Ledger { share, load: vec![0; self.tally.len()], ..Ledger::default() };
+        *self.ledger.borrow_mut() =
+            Ledger { share, load: vec![0; self.tally.len()], ..Ledger::default() };
         let Session { gpt, store, .. } = &mut self.session;
         let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
@@ -132,8 +149,19 @@ impl<T: Real> Worker<T> {
         let (stages, store) = (&self.stages, &mut **store);
         let done = vec![0; stages.len()];
         let ledger = &*self.ledger;
-        let mut run =
-            Run { gpt, store, ledger, stages, batches: &batches, trails, done, stacked, loss: 0.0, held: 0, most: 0 };
+        let mut run = Run {
+            gpt,
+            store,
+            ledger,
+            stages,
+            batches: &batches,
+            trails,
+            done,
+            stacked,
+            loss: 0.0,
+            held: 0,
+            most: 0,
+        };
         let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
         self.tally.iter_mut().zip(&self.ledger.borrow().load).for_each(|(sum, load)| *sum += load);
@@ -142,21 +170,23 @@ impl<T: Real> Worker<T> {
         Ok(Outcome { report, trace, began, activations })
     }
 
-    /// Tokens that all ranks sent to each expert, layer after layer of the whole model, since the last
-    /// [`rebalance`](Self::rebalance). Empty, if there are no experts. Collective.
+    /// Tokens that all ranks sent to each expert, layer after layer of the whole model, since the
+    /// last [`rebalance`](Self::rebalance). Empty, if there are no experts. Collective.
     ///
     /// # Errors
     /// As every collective.
     pub fn load(&self) -> Result<Vec<u64>> {
         // The ranks of tp route the same tokens: one of them counts.
         let counts = self.groups.tp.rank() == 0;
-        let mut load: Vec<f64> = self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
+        let mut load: Vec<f64> =
+            self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
         self.groups.world.all_reduce(&mut load)?;
         Ok(load.into_iter().map(|load| load as u64).collect())
     }
 
-    /// Deals out the experts to the ranks of `ep` anew, by their load since that was last done: where they come from and what
-    /// it is for, for every layer of the whole model. Nothing, if there are no experts. Collective.
+    /// Deals out the experts to the ranks of `ep` anew, by their load since that was last done:
+    /// where they come from and what it is for, for every layer of the whole model. Nothing, if
+    /// there are no experts. Collective.
     ///
     /// # Errors
     /// As every collective.
@@ -189,8 +219,10 @@ impl<T: Real> Worker<T> {
     /// As the collective.
     pub fn gather_trace(&self, outcome: &Outcome) -> Result<Trace> {
         let (trace, began) = (&outcome.trace, outcome.began);
-        let since = |span: &Span| Span { start: span.start + began, end: span.end + began, ..*span };
-        let numbers: Vec<f64> = trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
+        let since =
+            |span: &Span| Span { start: span.start + began, end: span.end + began, ..*span };
+        let numbers: Vec<f64> =
+            trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
         let all = self.groups.pp.gather(&numbers)?;
         let spans = all.chunks_exact(Span::NUMBERS).map(Span::from_numbers).collect();
         Ok(Trace { spans, ..*trace }.from_zero())
@@ -215,9 +247,13 @@ impl<T: Real> Worker<T> {
                 batches.iter_mut().for_each(|batch| batch.positions = plain.repeat(batch.rows));
             }
             Some(Fault::MicrosSwapped) if ends => {
-                let mut targets: Vec<_> = batches.iter().map(|batch| batch.targets.clone()).collect();
+                let mut targets: Vec<_> =
+                    batches.iter().map(|batch| batch.targets.clone()).collect();
                 targets.rotate_left(1);
-                batches.iter_mut().zip(targets).for_each(|(batch, targets)| batch.targets = targets);
+                batches
+                    .iter_mut()
+                    .zip(targets)
+                    .for_each(|(batch, targets)| batch.targets = targets);
             }
             _ => {}
         }
@@ -236,7 +272,8 @@ impl<T: Real> Worker<T> {
 impl Worker<f32> {
     /// Begins again in 16 bits, with the weights that `seed` says: see [`Session::narrow`].
     pub fn narrow<H: Half>(&mut self, seed: u64) {
-        let (setup, groups, weights) = (&self.setup, &self.groups, self.session.store.layout().initial(seed));
+        let (setup, groups, weights) =
+            (&self.setup, &self.groups, self.session.store.layout().initial(seed));
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
         self.peers.narrow::<H>();
     }
@@ -270,12 +307,19 @@ fn stages(layout: &Layout, config: &Config, setup: &Setup, groups: &Groups) -> V
 }
 
 /// How this rank's part of the model meets the others'.
-fn axes<T: Real>(config: &Config, setup: &Setup, groups: &Groups, ledger: &Rc<RefCell<Ledger>>) -> Axes<T> {
+fn axes<T: Real>(
+    config: &Config,
+    setup: &Setup,
+    groups: &Groups,
+    ledger: &Rc<RefCell<Ledger>>,
+) -> Axes<T> {
     let fault = setup.fault;
-    let (mut gates, mut vocabulary): (Box<dyn Gates<T>>, Box<dyn Vocabulary<T>>) = (Box::new(Alone), Box::new(Alone));
+    let (mut gates, mut vocabulary): (Box<dyn Gates<T>>, Box<dyn Vocabulary<T>>) =
+        (Box::new(Alone), Box::new(Alone));
     if groups.tp.world() > 1 {
         gates = Box::new(Tensor { group: groups.tp.clone(), sequence: setup.sequence, fault });
-        vocabulary = Box::new(Divided { group: groups.tp.clone(), vocabulary: config.vocab, fault });
+        vocabulary =
+            Box::new(Divided { group: groups.tp.clone(), vocabulary: config.vocab, fault });
     }
     let (group, division) = (groups.cp.clone(), setup.division);
     let attention: Box<dyn Attention<T>> = match setup.exchange {
@@ -295,7 +339,12 @@ fn axes<T: Real>(config: &Config, setup: &Setup, groups: &Groups, ledger: &Rc<Re
 }
 
 /// These weights of this place, and every sum that their gradients need.
-fn store<T: Number>(layout: Layout, weights: Vec<T>, setup: &Setup, groups: &Groups) -> Box<dyn Store<T>> {
+fn store<T: Number>(
+    layout: Layout,
+    weights: Vec<T>,
+    setup: &Setup,
+    groups: &Groups,
+) -> Box<dyn Store<T>> {
     let fault = setup.fault;
     let mut sums = Vec::new();
     if setup.sequence && fault != Some(Fault::NormsNotSummed) {
@@ -309,15 +358,23 @@ fn store<T: Number>(layout: Layout, weights: Vec<T>, setup: &Setup, groups: &Gro
         _ => groups.copies.clone(),
     };
     let inner = setup.sharding.store(layout, weights, copies);
-    let share = if fault == Some(Fault::GradientsAveraged) { 1.0 / groups.copies.world() as f64 } else { 1.0 };
+    let share = if fault == Some(Fault::GradientsAveraged) {
+        1.0 / groups.copies.world() as f64
+    } else {
+        1.0
+    };
     Box::new(Partial::new(inner, sums, setup.sharding, share))
 }
 
-/// The norm over the mesh, or over the ranks that train one model apart from others: a parameter is brought by every rank
-/// that has the same one.
+/// The norm over the mesh, or over the ranks that train one model apart from others: a parameter is
+/// brought by every rank that has the same one.
 fn norm<T: Real>(store: &dyn Store<T>, groups: &Groups) -> Result<Norm> {
     let world = &groups.world;
-    let model = if store.apart() { world.split(groups.copies.rank(), world.rank())? } else { world.clone() };
+    let model = if store.apart() {
+        world.split(groups.copies.rank(), world.rank())?
+    } else {
+        world.clone()
+    };
     let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
     let brought = |entry: &Entry| {
         let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
@@ -348,7 +405,8 @@ impl<T: Real> Stages<T> for Run<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.stages[chunk].clone();
         let layer = |part: &Part| if let Part::Block(layer) = part { Some(*layer) } else { None };
-        self.ledger.borrow_mut().coming = self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
+        self.ledger.borrow_mut().coming =
+            self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
         let (output, trail) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
         self.loss += trail.loss;
         self.held += trail.bytes();
@@ -360,11 +418,18 @@ impl<T: Real> Stages<T> for Run<'_, T> {
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
         let trails = &mut self.trails[chunk];
         let own = |(of, _): &(usize, Trail<T>)| *of == micro;
-        let own = if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
+        let own =
+            if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
         let (_, trail) = trails.remove(own.expect("forward comes before backward"));
         self.held -= trail.bytes();
         self.done[chunk] += 1;
         self.store.backward_begins(self.done[chunk] == self.batches.len());
-        self.gpt.backward(self.stages[chunk].clone(), self.store, &self.batches[micro], trail, gradient)
+        self.gpt.backward(
+            self.stages[chunk].clone(),
+            self.store,
+            &self.batches[micro],
+            trail,
+            gradient,
+        )
     }
 }

@@ -1,8 +1,9 @@
 //! What a model has learnt: its loss on text that it has not seen.
 //!
-//! The loss of training steps falls too when a model learns its text by heart. So the end of the text is kept from training
-//! ([`Text::divided`]), and the model is judged by that. All meshes are judged alike: one rank has the whole
-//! model ([`whole_weights`](crate::sample::whole_weights)) and the same rows, so two losses differ only if the weights do.
+//! The loss of training steps falls too when a model learns its text by heart. So the end of the
+//! text is kept from training ([`Text::divided`]), and the model is judged by that. All meshes are
+//! judged alike: one rank has the whole model ([`whole_weights`](crate::sample::whole_weights)) and
+//! the same rows, so two losses differ only if the weights do.
 
 use crate::data::Text;
 use crate::gpt::Gpt;

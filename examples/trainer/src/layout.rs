@@ -1,13 +1,15 @@
 //! Where every parameter lies: the one table that sharding, checkpoints and resharding read.
 //!
-//! A rank keeps its parameters in one flat buffer and their gradients in another of the same form. So a bucket of data
-//! parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of a buffer, and no axis needs to know what
-//! the numbers mean. Which numbers a rank has at all depends on its [`Share`]: some layers (pipeline), some rows or columns
-//! of each matrix (tensor), some experts (expert).
+//! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
+//! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
+//! a buffer, and no axis needs to know what the numbers mean. Which numbers a rank has at all
+//! depends on its [`Share`]: some layers (pipeline), some rows or columns of each matrix (tensor),
+//! some experts (expert).
 //!
-//! An [`Entry`] says where a tensor lies here *and* which elements of the whole model these are. That second half is what
-//! makes everything comparable: initial weight `i` is a function of the seed and of `i`, the number in the whole model, and
-//! a checkpoint of any mesh can be read by any other.
+//! An [`Entry`] says where a tensor lies here *and* which elements of the whole model these are.
+//! That second half is what makes everything comparable: initial weight `i` is a function of the
+//! seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by any
+//! other.
 
 use crate::config::Config;
 use crate::math::Real;
@@ -27,7 +29,8 @@ impl Slice {
     /// All of it.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Which of `count` things are in this part. Parts are in order, and their sizes differ by at most one.
+    /// Which of `count` things are in this part. Parts are in order, and their sizes differ by at
+    /// most one.
     pub fn range(self, count: usize) -> Range<usize> {
         self.index * count / self.of..(self.index + 1) * count / self.of
     }
@@ -61,7 +64,9 @@ impl Share {
             Part::Block(layer) => self.layers.contains(&layer),
             Part::Head => self.head,
         };
-        part && tensor.expert.is_none_or(|expert| self.expert.range(config.experts).contains(&expert))
+        part && tensor
+            .expert
+            .is_none_or(|expert| self.expert.range(config.experts).contains(&expert))
     }
 }
 
@@ -85,8 +90,8 @@ pub enum Start {
     Random(f64),
 }
 
-/// How tensor parallelism cuts a tensor: dimension `dimension`, in each of `groups` equal parts of it (q, k and v are three
-/// groups of rows of one matrix).
+/// How tensor parallelism cuts a tensor: dimension `dimension`, in each of `groups` equal parts of
+/// it (q, k and v are three groups of rows of one matrix).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Cut {
     /// 0 for rows, 1 for columns.
@@ -123,8 +128,8 @@ pub struct Entry {
     pub offset: usize,
     /// Where the whole tensor begins in the flat buffer of the whole model.
     pub global: usize,
-    /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a tensor group have the
-    /// same numbers.
+    /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a
+    /// tensor group have the same numbers.
     pub cut: Option<(Cut, Slice)>,
     /// How it starts.
     pub start: Start,
@@ -169,8 +174,11 @@ impl Entry {
         };
         let (mine, whole) = (slice.range(run), run * unit);
         let len = mine.len() * unit;
-        let piece =
-            |nth| Piece { local: self.offset + nth * len, global: self.global + nth * whole + mine.start * unit, len };
+        let piece = |nth| Piece {
+            local: self.offset + nth * len,
+            global: self.global + nth * whole + mine.start * unit,
+            len,
+        };
         (0..runs).map(piece).collect()
     }
 }
@@ -202,7 +210,8 @@ pub struct Layout {
 impl Layout {
     /// The table of a rank that has `share` of the model.
     pub fn new(config: &Config, share: Share) -> Self {
-        let mut layout = Self { config: config.clone(), share, entries: Vec::new(), units: Vec::new() };
+        let mut layout =
+            Self { config: config.clone(), share, entries: Vec::new(), units: Vec::new() };
         let mut global = 0;
         for tensor in config.tensors() {
             let len = tensor.shape[0] * tensor.shape[1];
@@ -216,7 +225,13 @@ impl Layout {
 
     /// The table of a rank that has nothing.
     pub fn none() -> Self {
-        let share = Share { tensor: Slice::WHOLE, expert: Slice::WHOLE, layers: Vec::new(), embed: false, head: false };
+        let share = Share {
+            tensor: Slice::WHOLE,
+            expert: Slice::WHOLE,
+            layers: Vec::new(),
+            embed: false,
+            head: false,
+        };
         Self::new(&Config::default(), share)
     }
 
@@ -261,7 +276,8 @@ impl Layout {
         self.entries.iter().flat_map(Entry::pieces)
     }
 
-    /// The flat buffer before the first step: element `i` of the whole model is a function of `seed` and `i`.
+    /// The flat buffer before the first step: element `i` of the whole model is a function of
+    /// `seed` and `i`.
     pub fn initial<T: Real>(&self, seed: u64) -> Vec<T> {
         let mut weights = vec![T::zero(); self.len()];
         for entry in &self.entries {
@@ -269,7 +285,9 @@ impl Layout {
                 for (nth, weight) in weights[local..local + len].iter_mut().enumerate() {
                     *weight = T::of(match entry.start {
                         Start::Constant(value) => value,
-                        Start::Random(deviation) => deviation * centred(seed, (global + nth) as u64),
+                        Start::Random(deviation) => {
+                            deviation * centred(seed, (global + nth) as u64)
+                        }
                     });
                 }
             }
@@ -277,7 +295,8 @@ impl Layout {
         weights
     }
 
-    /// Puts what lies in this rank's `local` buffer where it belongs in the buffer of the whole model.
+    /// Puts what lies in this rank's `local` buffer where it belongs in the buffer of the whole
+    /// model.
     pub fn scatter_into<T: Copy>(&self, local: &[T], whole: &mut [T]) {
         for piece in self.pieces() {
             whole[piece.global..][..piece.len].copy_from_slice(&local[piece.local..][..piece.len]);

@@ -2,9 +2,10 @@
 //!
 //! # What is here to be learnt
 //!
-//! Training on many processors is a handful of ways to cut a model, its data and its optimizer, each of which is paid for
-//! with a collective. Every axis here is one file that opens with what is cut, which collective runs where, and what it
-//! costs; and every axis is compared with the same training in a single process, number by number.
+//! Training on many processors is a handful of ways to cut a model, its data and its optimizer,
+//! each of which is paid for with a collective. Every axis here is one file that opens with what is
+//! cut, which collective runs where, and what it costs; and every axis is compared with the same
+//! training in a single process, number by number.
 //!
 //! # In reading order
 //!
@@ -40,7 +41,8 @@
 //! | [`verify`] | equal to one process? |
 //! | [`tour`], [`tour_mesh`], [`tour_row`] | every axis beside one process, one row each |
 //!
-//! One process is the reference of all these; what it is compared with itself is PyTorch, by `pytorch/compare.py`.
+//! One process is the reference of all these; what it is compared with itself is PyTorch, by
+//! `pytorch/compare.py`.
 #![deny(unsafe_code)]
 
 pub mod accum;

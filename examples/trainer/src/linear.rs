@@ -1,11 +1,12 @@
 //! The linear layer: `y = x w^T + b`, with `w` of shape outputs x inputs.
 //!
-//! Rows of `x` are tokens. Two of the three products of a training step are in the backward pass: the gradient of the
-//! input, `dx = dy w`, and that of the weights, `dw += dy^T x`, which is a sum over tokens. That last sum is why data
-//! parallelism works: the tokens of other ranks are further terms of it.
+//! Rows of `x` are tokens. Two of the three products of a training step are in the backward pass:
+//! the gradient of the input, `dx = dy w`, and that of the weights, `dw += dy^T x`, which is a sum
+//! over tokens. That last sum is why data parallelism works: the tokens of other ranks are further
+//! terms of it.
 //!
-//! Splitting `w` by outputs (column parallel) or by inputs (row parallel) needs nothing here: half a matrix is a smaller
-//! matrix, and who sums what is in the file of tensor parallelism.
+//! Splitting `w` by outputs (column parallel) or by inputs (row parallel) needs nothing here: half
+//! a matrix is a smaller matrix, and who sums what is in the file of tensor parallelism.
 
 use crate::math::{Real, add, vectorized};
 use crate::matmul::{Matrix, matmul};

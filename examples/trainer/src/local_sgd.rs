@@ -1,15 +1,17 @@
 //! Local SGD: everybody trains alone for H steps, then weights are averaged.
 //!
 //! * **Sharded:** the batch, as in data parallelism; but ranks drift apart between averages.
-//! * **Collective:** one all-reduce of the *weights* every H steps (Stich 2019); of every step the loss alone, a number, so
-//!   that it can be shown.
-//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank every H steps: 1/H of data parallelism, for links that are slow.
-//!   It is another algorithm, not another execution of the same: only with H = 1 and plain SGD are the steps those of data
-//!   parallelism, because the average of `w - rate * g` is `w - rate *` the average of g.
+//! * **Collective:** one all-reduce of the *weights* every H steps (Stich 2019); of every step the
+//!   loss alone, a number, so that it can be shown.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank every H steps: 1/H of data
+//!   parallelism, for links that are slow. It is another algorithm, not another execution of the
+//!   same: only with H = 1 and plain SGD are the steps those of data parallelism, because the
+//!   average of `w - rate * g` is `w - rate *` the average of g.
 //!
-//! A rank that trains alone takes the mean over its own rows, so gradients, which are shares of the mean over everybody's,
-//! are multiplied by n first. Their norm is that rank's own, and so is what [clipping](crate::clip) makes of it: with
-//! clipping even H = 1 is not data parallelism, which clips the mean.
+//! A rank that trains alone takes the mean over its own rows, so gradients, which are shares of the
+//! mean over everybody's, are multiplied by n first. Their norm is that rank's own, and so is what
+//! [clipping](crate::clip) makes of it: with clipping even H = 1 is not data parallelism, which
+//! clips the mean.
 
 use crate::group::Group;
 use crate::layout::Layout;
@@ -34,7 +36,8 @@ fn average<T: Number>(group: &Group, weights: &mut [T]) -> Result<()> {
 }
 
 impl<T: Number> Local<T> {
-    /// These weights, alike on all ranks of `group` to begin with, averaged after every `every` steps.
+    /// These weights, alike on all ranks of `group` to begin with, averaged after every `every`
+    /// steps.
     ///
     /// # Panics
     /// If `every` is zero.
@@ -86,7 +89,8 @@ impl<T: Number> Store<T> for Local<T> {
         self.flat.bytes()
     }
 
-    /// Between averages ranks have weights of their own: the mean of them, which is what the next average would be.
+    /// Between averages ranks have weights of their own: the mean of them, which is what the next
+    /// average would be.
     fn all_weights(&mut self) -> Result<Vec<T>> {
         let mut all = self.flat.weights.clone();
         if !self.steps.is_multiple_of(self.every) {

@@ -1,8 +1,9 @@
 //! Cross-entropy: how surprised the model is by what came, and the gradient of that, in one pass.
 //!
-//! For a token with logits z and target t the loss is `ln(sum(exp(z))) - z[t]`, its gradient `softmax(z) - one(t)`. Both
-//! are multiplied by `weight`, one over the tokens of the *global* batch: then the gradients of ranks and of micro-batches
-//! are simply summed, and nobody can forget to divide, or divide twice.
+//! For a token with logits z and target t the loss is `ln(sum(exp(z))) - z[t]`, its gradient
+//! `softmax(z) - one(t)`. Both are multiplied by `weight`, one over the tokens of the *global*
+//! batch: then the gradients of ranks and of micro-batches are simply summed, and nobody can forget
+//! to divide, or divide twice.
 
 use crate::math::{Real, exponentials, greatest, vectorized};
 

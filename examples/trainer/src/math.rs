@@ -1,8 +1,10 @@
-//! Numbers: which ones a model may be made of, and loops over them that are compiled for the machine at hand.
+//! Numbers: which ones a model may be made of, and loops over them that are compiled for the
+//! machine at hand.
 //!
-//! A binary for "x86-64" may only use what every such processor has, which is a quarter or an eighth of what most have.
-//! [`vectorized`] compiles the loop it is given several times and picks by what the processor says. Sums are written
-//! with a fixed number of lanes, so that they add in the same order whichever copy runs.
+//! A binary for "x86-64" may only use what every such processor has, which is a quarter or an
+//! eighth of what most have. [`vectorized`] compiles the loop it is given several times and picks
+//! by what the processor says. Sums are written with a fixed number of lanes, so that they add in
+//! the same order whichever copy runs.
 
 use maypole::Element;
 use num_traits::{Float, NumAssign};
@@ -29,8 +31,8 @@ pub trait Real: Number {
     /// The number as `f64`; nothing is lost.
     fn wide(self) -> f64;
 
-    /// e to the power of `self`, to a few units in the last place, in a form that vectorizes. Arguments beyond what the
-    /// type can hold are clamped.
+    /// e to the power of `self`, to a few units in the last place, in a form that vectorizes.
+    /// Arguments beyond what the type can hold are clamped.
     fn quick_exp(self) -> Self;
 }
 
@@ -43,11 +45,13 @@ impl Real for f32 {
         f64::from(self)
     }
 
-    /// 2^k by the exponent's bits, the rest by a Taylor polynomial on |f| <= ln(2)/2, where its error is 2e-7. `ln(2)` is
-    /// taken off in two parts, the first so short that its product with k is exact (Cody and Waite 1980).
+    /// 2^k by the exponent's bits, the rest by a Taylor polynomial on |f| <= ln(2)/2, where its
+    /// error is 2e-7. `ln(2)` is taken off in two parts, the first so short that its product with k
+    /// is exact (Cody and Waite 1980).
     #[inline(always)]
     fn quick_exp(self) -> Self {
-        // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum's low bits are the nearest integer.
+        // Adding 1.5 * 2^23 leaves no bits for a fraction: the sum's low bits are the nearest
+        // integer.
         const TO_INTEGER: f32 = 12_582_912.0;
         const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
         let x = self.clamp(-87.0, 88.0);
@@ -75,7 +79,8 @@ impl Real for f64 {
     }
 }
 
-/// Runs `work` in a copy compiled for this processor. What it calls must be `#[inline(always)]` to be part of the copy.
+/// Runs `work` in a copy compiled for this processor. What it calls must be `#[inline(always)]` to
+/// be part of the copy.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(work)
@@ -84,7 +89,8 @@ pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
 /// The sum of `of(a[i], b[i])`, in 16 lanes that are added in order at the end.
 #[inline(always)]
 pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
-    let (mut lanes, (a, a_rest), (b, b_rest)) = ([T::zero(); 16], a.as_chunks::<16>(), b.as_chunks::<16>());
+    let (mut lanes, (a, a_rest), (b, b_rest)) =
+        ([T::zero(); 16], a.as_chunks::<16>(), b.as_chunks::<16>());
     for (a, b) in a.iter().zip(b) {
         for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
             *lane += of(*a, *b);
@@ -168,7 +174,10 @@ mod tests {
     fn quick_exp_is_exp() {
         for x in (-8700..8800).map(|x| x as f32 / 100.0) {
             let (quick, exact) = (x.quick_exp(), f64::from(x).exp());
-            assert!((f64::from(quick) - exact).abs() <= 5e-7 * exact, "exp({x}) = {exact}, not {quick}");
+            assert!(
+                (f64::from(quick) - exact).abs() <= 5e-7 * exact,
+                "exp({x}) = {exact}, not {quick}"
+            );
         }
         assert_eq!(f32::NEG_INFINITY.quick_exp(), (-87f32).quick_exp());
     }

@@ -1,7 +1,8 @@
-//! Matrix products: the one place that calls `gemm`, and the one file of this crate with unsafe code.
+//! Matrix products: the one place that calls `gemm`, and the one file of this crate with unsafe
+//! code.
 //!
-//! `gemm` works on pointers and strides. Here a matrix is a slice with strides, whose last element is checked to lie
-//! inside before any pointer is made of it.
+//! `gemm` works on pointers and strides. Here a matrix is a slice with strides, whose last element
+//! is checked to lie inside before any pointer is made of it.
 #![allow(unsafe_code, reason = "gemm takes pointers; what they may reach is checked here")]
 
 use crate::math::Real;
@@ -22,7 +23,11 @@ impl<'a, T> Matrix<'a, T> {
     /// # Panics
     /// If `data` is no whole number of rows.
     pub fn new(data: &'a [T], columns: usize) -> Self {
-        assert!(data.len().is_multiple_of(columns), "{} elements are no rows of {columns}", data.len());
+        assert!(
+            data.len().is_multiple_of(columns),
+            "{} elements are no rows of {columns}",
+            data.len()
+        );
         Self { data, rows: data.len() / columns, columns, row: columns, column: 1 }
     }
 
@@ -32,7 +37,11 @@ impl<'a, T> Matrix<'a, T> {
     /// If they do not all lie in `data`.
     pub fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
         let matrix = Self { data, rows, columns, row: stride, column: 1 };
-        assert!(matrix.span() <= data.len(), "{rows} rows of {columns} every {stride} in {}", data.len());
+        assert!(
+            matrix.span() <= data.len(),
+            "{rows} rows of {columns} every {stride} in {}",
+            data.len()
+        );
         matrix
     }
 
@@ -51,21 +60,37 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// `c = scale * a b`, or `c += scale * a b` if it is to accumulate; row `i` of `c` starts at `c[i * stride]`.
+/// `c = scale * a b`, or `c += scale * a b` if it is to accumulate; row `i` of `c` starts at `c[i *
+/// stride]`.
 ///
 /// # Panics
 /// If the shapes do not fit one another, or the result does not fit `c`.
-pub fn matmul<T: Real>(c: &mut [T], stride: usize, a: Matrix<'_, T>, b: Matrix<'_, T>, scale: f64, accumulate: bool) {
+pub fn matmul<T: Real>(
+    c: &mut [T],
+    stride: usize,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    scale: f64,
+    accumulate: bool,
+) {
     let (rows, inner, columns) = (a.rows, a.columns, b.columns);
     assert_eq!(inner, b.rows, "{rows} x {inner} times {} x {columns}", b.rows);
     if rows == 0 || columns == 0 {
         return;
     }
-    assert!(stride >= columns && (rows - 1) * stride + columns <= c.len(), "{rows} rows every {stride} in {}", c.len());
-    assert!(a.span() <= a.data.len() && b.span() <= b.data.len(), "a matrix ends outside of its data");
+    assert!(
+        stride >= columns && (rows - 1) * stride + columns <= c.len(),
+        "{rows} rows every {stride} in {}",
+        c.len()
+    );
+    assert!(
+        a.span() <= a.data.len() && b.span() <= b.data.len(),
+        "a matrix ends outside of its data"
+    );
     let (c_row, signed) = (stride as isize, |stride: usize| stride as isize);
-    // SAFETY: the last element that each pointer reaches by its strides lies in the slice it was made of, as asserted
-    // above; `c` is borrowed mutably, so it overlaps neither of the others, and its rows do not overlap one another.
+    // SAFETY: the last element that each pointer reaches by its strides lies in the slice it was
+    // made of, as asserted above; `c` is borrowed mutably, so it overlaps neither of the others,
+    // and its rows do not overlap one another.
     unsafe {
         gemm::gemm(
             rows,
@@ -97,7 +122,8 @@ mod tests {
 
     #[test]
     fn products_are_those_of_the_definition() {
-        let numbers = |n: usize, k: usize| (0..n).map(|i| ((i * k) % 17) as f64 - 8.0).collect::<Vec<_>>();
+        let numbers =
+            |n: usize, k: usize| (0..n).map(|i| ((i * k) % 17) as f64 - 8.0).collect::<Vec<_>>();
         let (m, k, n) = (5, 7, 3);
         let (a, b) = (numbers(m * k, 5), numbers(n * k, 3));
         let mut c = vec![1.0; m * 4];

@@ -9,11 +9,11 @@
 //! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
 //! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
 //!
-//! In 16 bits ([`mixed`](crate::mixed)) weights and gradients take half of it, and the optimizer 4 more for masters: 2 P, 2 P
-//! and 12 P where nothing is sharded.
+//! In 16 bits ([`mixed`](crate::mixed)) weights and gradients take half of it, and the optimizer 4
+//! more for masters: 2 P, 2 P and 12 P where nothing is sharded.
 //!
-//! What is measured is the length of the buffers that are there after a step; "and a unit" is held for a moment and counted
-//! apart.
+//! What is measured is the length of the buffers that are there after a step; "and a unit" is held
+//! for a moment and counted apart.
 
 use crate::math::Real;
 use crate::session::Session;
@@ -44,8 +44,15 @@ impl Memory {
         }
     }
 
-    /// What they should, for `parameters` parameters of `width` bytes over `ranks` ranks with `states` numbers of state each.
-    pub fn theory(sharding: Sharding, parameters: usize, ranks: usize, states: usize, width: usize) -> Self {
+    /// What they should, for `parameters` parameters of `width` bytes over `ranks` ranks with
+    /// `states` numbers of state each.
+    pub fn theory(
+        sharding: Sharding,
+        parameters: usize,
+        ranks: usize,
+        states: usize,
+        width: usize,
+    ) -> Self {
         let (whole, part) = (parameters, parameters.div_ceil(ranks));
         let (weights, gradients, optimizer) = match sharding {
             Sharding::Replicated { .. } | Sharding::Local { .. } => (whole, whole, whole),
@@ -67,7 +74,8 @@ impl Memory {
     }
 }
 
-/// Numbers that leave each rank of a ring in one step, for `parameters` parameters over `ranks` ranks.
+/// Numbers that leave each rank of a ring in one step, for `parameters` parameters over `ranks`
+/// ranks.
 pub fn wire(sharding: Sharding, parameters: usize, ranks: usize, micro_batches: usize) -> f64 {
     let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;
     match sharding {

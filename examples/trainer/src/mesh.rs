@@ -1,7 +1,7 @@
 //! The mesh: which rank does what, and which ranks talk to each other.
 //!
-//! What it does: gives every rank five coordinates and cuts the world into groups along any of them.
-//! What is sharded: nothing here; each axis below names what it divides.
+//! What it does: gives every rank five coordinates and cuts the world into groups along any of
+//! them. What is sharded: nothing here; each axis below names what it divides.
 //!
 //! ```text
 //! axis  divides                     ranks along it exchange                          when
@@ -12,11 +12,11 @@
 //! tp    columns, rows, heads        sums of partial activations                      four times a layer
 //! ```
 //!
-//! Which collective runs where: [`Groups::new`] splits the communicator once for each group; none after that.
-//! Cost: five splits at the start.
+//! Which collective runs where: [`Groups::new`] splits the communicator once for each group; none
+//! after that. Cost: five splits at the start.
 //!
-//! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get neighbouring ranks,
-//! which launchers put on one machine.
+//! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
+//! neighbouring ranks, which launchers put on one machine.
 
 use crate::group::{Group, Order};
 use crate::layout::Slice;
@@ -47,8 +47,9 @@ impl Axis {
         ["dp", "pp", "ep", "cp", "tp"][self as usize]
     }
 
-    /// Ranks along these axes have the very same parameters and see other tokens: gradients are summed over them. Along
-    /// `ep` only the dense parameters are the same; theirs are summed over it too.
+    /// Ranks along these axes have the very same parameters and see other tokens: gradients are
+    /// summed over them. Along `ep` only the dense parameters are the same; theirs are summed over
+    /// it too.
     pub const COPIES: [Self; 2] = [Self::Dp, Self::Cp];
 }
 
@@ -76,19 +77,24 @@ impl Mesh {
         self
     }
 
-    /// Reads `dp=2,tp=2`; an axis that is not named has one rank, and the empty text is [`Mesh::ONE`].
+    /// Reads `dp=2,tp=2`; an axis that is not named has one rank, and the empty text is
+    /// [`Mesh::ONE`].
     ///
     /// # Errors
-    /// A sentence that names the part that is no axis, is named twice or has no positive size, or says that there are too many
-    /// ranks.
+    /// A sentence that names the part that is no axis, is named twice or has no positive size, or
+    /// says that there are too many ranks.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let (mut mesh, mut named) = (Self::ONE, Vec::new());
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, size) = part.split_once('=').ok_or_else(|| format!("'{part}' is not of the form axis=ranks"))?;
+            let (name, size) = part
+                .split_once('=')
+                .ok_or_else(|| format!("'{part}' is not of the form axis=ranks"))?;
             let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name.trim());
-            let axis = axis.ok_or_else(|| format!("'{name}' is no axis; there are dp, pp, ep, cp and tp"))?;
+            let axis = axis
+                .ok_or_else(|| format!("'{name}' is no axis; there are dp, pp, ep, cp and tp"))?;
             let size = size.trim().parse().ok().filter(|size| *size > 0);
-            mesh.sizes[axis as usize] = size.ok_or_else(|| format!("'{part}': ranks are a positive number"))?;
+            mesh.sizes[axis as usize] =
+                size.ok_or_else(|| format!("'{part}': ranks are a positive number"))?;
             if named.contains(&axis) {
                 return Err(format!("'{name}' is named twice"));
             }
@@ -155,11 +161,16 @@ impl Mesh {
     /// );
     /// ```
     pub fn map(&self) -> String {
-        let mut text = format!("mesh {self}: {} rank{}\n", self.world(), if self.world() == 1 { "" } else { "s" });
+        let mut text = format!(
+            "mesh {self}: {} rank{}\n",
+            self.world(),
+            if self.world() == 1 { "" } else { "s" }
+        );
         for axis in Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1) {
             let leaders = (0..self.world()).filter(|rank| self.color(*rank, &[axis]) == *rank);
             let group = |rank| {
-                let members: Vec<String> = self.members(rank, &[axis]).iter().map(usize::to_string).collect();
+                let members: Vec<String> =
+                    self.members(rank, &[axis]).iter().map(usize::to_string).collect();
                 format!(" [{}]", members.join(" "))
             };
             text += &format!("  {} {}\n", axis.name(), leaders.map(group).collect::<String>());
@@ -172,7 +183,8 @@ impl Mesh {
 impl fmt::Display for Mesh {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1);
-        let parts: Vec<String> = named.map(|axis| format!("{}={}", axis.name(), self.size(axis))).collect();
+        let parts: Vec<String> =
+            named.map(|axis| format!("{}={}", axis.name(), self.size(axis))).collect();
         out.write_str(if parts.is_empty() { "1" } else { "" })?;
         out.write_str(&parts.join(","))
     }
@@ -237,7 +249,8 @@ impl Groups {
         Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
     }
 
-    /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep` together.
+    /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
+    /// together.
     pub fn rows(&self) -> Slice {
         let (at, mesh) = (self.place, self.mesh);
         let index = at.at(Axis::Dp) * mesh.size(Axis::Ep) + at.at(Axis::Ep);
@@ -300,7 +313,8 @@ mod tests {
             let parts = [(&groups.tp, vec![Axis::Tp]), (&groups.copies, Axis::COPIES.to_vec())];
             for (group, axes) in parts {
                 let members = group.gather(&[rank as u64]).unwrap();
-                let expected: Vec<u64> = mesh.members(rank, &axes).into_iter().map(|rank| rank as u64).collect();
+                let expected: Vec<u64> =
+                    mesh.members(rank, &axes).into_iter().map(|rank| rank as u64).collect();
                 assert_eq!(members, expected);
             }
         });

@@ -1,22 +1,25 @@
 //! Weights and gradients in 16 bits, and the masters that the optimizer works on.
 //!
-//! * **Sharded:** whatever the store within shards: its weights and gradients take 2 bytes a parameter. Masters in `f32` are
-//!   there for what a rank updates, so they are sharded with the optimizer.
+//! * **Sharded:** whatever the store within shards: its weights and gradients take 2 bytes a
+//!   parameter. Masters in `f32` are there for what a rank updates, so they are sharded with the
+//!   optimizer.
 //! * **Collective:** those of the store within.
-//! * **Cost:** with AdamW 2 + 2 bytes a parameter for weights and gradients, and 12 for masters and moments, where all in
-//!   `f32` it is 4 + 4 + 8. It pays once the 12 are sharded and the 2 + 2 are not, and on every wire.
+//! * **Cost:** with AdamW 2 + 2 bytes a parameter for weights and gradients, and 12 for masters and
+//!   moments, where all in `f32` it is 4 + 4 + 8. It pays once the 12 are sharded and the 2 + 2 are
+//!   not, and on every wire.
 //!
-//! A weight of 1 that moves by 0.001 a step would stay 1 forever in `bf16`, which has 8 bits: that is why the optimizer works
-//! on a *master*, of which layers see a rounded copy (Micikevicius et al. 2018). Gradients are rounded once a micro-batch,
-//! when a unit's backward pass is done, and summed over ranks as 16-bit numbers.
+//! A weight of 1 that moves by 0.001 a step would stay 1 forever in `bf16`, which has 8 bits: that
+//! is why the optimizer works on a *master*, of which layers see a rounded copy (Micikevicius et
+//! al. 2018). Gradients are rounded once a micro-batch, when a unit's backward pass is done, and
+//! summed over ranks as 16-bit numbers.
 
 use crate::layout::Layout;
 use crate::precision::{Half, PIECE};
 use crate::store::{Bytes, Owned, Store};
 use maypole::Result;
 
-/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::local_sgd), which averages weights: averages of
-/// rounded ones would forget what masters are for.
+/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::local_sgd), which averages
+/// weights: averages of rounded ones would forget what masters are for.
 pub struct Mixed<H> {
     inner: Box<dyn Store<H>>,
     /// Of what this rank updates, run after run.
@@ -109,7 +112,8 @@ impl<H: Half> Store<f32> for Mixed<H> {
     }
 
     fn owned(&mut self) -> Vec<Owned<'_, f32>> {
-        let runs: Vec<(usize, usize)> = self.inner.owned().iter().map(|run| (run.offset, run.weights.len())).collect();
+        let runs: Vec<(usize, usize)> =
+            self.inner.owned().iter().map(|run| (run.offset, run.weights.len())).collect();
         self.gradients.resize(self.masters.len(), 0.0);
         self.note();
         let (mut masters, mut gradients) = (&mut *self.masters, &mut *self.gradients);
@@ -136,7 +140,11 @@ impl<H: Half> Store<f32> for Mixed<H> {
 
     fn bytes(&self) -> Bytes {
         let bytes = self.inner.bytes();
-        Bytes { masters: size_of_val(&*self.masters), transient: bytes.transient + self.transient, ..bytes }
+        Bytes {
+            masters: size_of_val(&*self.masters),
+            transient: bytes.transient + self.transient,
+            ..bytes
+        }
     }
 }
 

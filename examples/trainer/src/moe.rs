@@ -1,17 +1,19 @@
-//! Mixture of experts: which tokens go to which experts, with which weight, and what the router learns from it.
+//! Mixture of experts: which tokens go to which experts, with which weight, and what the router
+//! learns from it.
 //!
-//! What it does: a softmax over the experts gives each token a probability for each; its `top` most probable experts are
-//! its choices, and the output is their outputs times those probabilities. An expert takes at most `capacity` tokens of a
-//! group; later ones are dropped (their residual path alone goes on). An auxiliary loss keeps the load even.
+//! What it does: a softmax over the experts gives each token a probability for each; its `top` most
+//! probable experts are its choices, and the output is their outputs times those probabilities. An
+//! expert takes at most `capacity` tokens of a group; later ones are dropped (their residual path
+//! alone goes on). An auxiliary loss keeps the load even.
 //!
-//! What is sharded: nothing here; [`crate::ep`] puts experts on ranks. Groups are consecutive positions of a sequence and
-//! every number here is of one group, so routing, dropping and the loss are the same on every mesh whose ranks hold
-//! whole groups. Which collective runs where: none.
+//! What is sharded: nothing here; [`crate::ep`] puts experts on ranks. Groups are consecutive
+//! positions of a sequence and every number here is of one group, so routing, dropping and the loss
+//! are the same on every mesh whose ranks hold whole groups. Which collective runs where: none.
 //!
 //! Cost: `tokens * experts` probabilities; products of the router itself are a linear layer's.
 //!
-//! Sources: Lepikhin et al., "GShard" (2020), for groups and capacity, first choices before second ones; Fedus et al.,
-//! "Switch Transformers" (2021), for the loss `experts * sum_e f_e P_e`.
+//! Sources: Lepikhin et al., "GShard" (2020), for groups and capacity, first choices before second
+//! ones; Fedus et al., "Switch Transformers" (2021), for the loss `experts * sum_e f_e P_e`.
 
 use crate::math::Real;
 
@@ -50,7 +52,8 @@ pub struct Routed<T> {
     pub probabilities: Vec<T>,
     /// `tokens * top`: by token, then from the most probable down.
     pub choices: Vec<Choice<T>>,
-    /// The auxiliary loss, its weight included, summed over groups: the mean is this over all groups of the batch.
+    /// The auxiliary loss, its weight included, summed over groups: the mean is this over all
+    /// groups of the batch.
     pub loss: f64,
 }
 
@@ -61,8 +64,8 @@ impl Router {
         self.capacity.map_or(usize::MAX, |factor| (factor * even).ceil() as usize)
     }
 
-    /// Routes tokens by `logits` (`tokens * experts`). Those after the last whole group, as there are when a model writes, keep
-    /// all their choices and are in no loss.
+    /// Routes tokens by `logits` (`tokens * experts`). Those after the last whole group, as there
+    /// are when a model writes, keep all their choices and are in no loss.
     ///
     /// # Panics
     /// If there are fewer experts than choices.
@@ -70,44 +73,61 @@ impl Router {
         assert!(self.top <= self.experts, "{} choices of {} experts", self.top, self.experts);
         let probabilities: Vec<T> = logits.chunks_exact(self.experts).flat_map(softmax).collect();
         let rows = probabilities.chunks_exact(self.experts).enumerate();
-        let mut choices: Vec<Choice<T>> = rows.flat_map(|(token, row)| self.choose(token, row)).collect();
+        let mut choices: Vec<Choice<T>> =
+            rows.flat_map(|(token, row)| self.choose(token, row)).collect();
         choices.chunks_exact_mut(self.group * self.top).for_each(|group| self.drop_surplus(group));
         let groups = probabilities.chunks_exact(self.group * self.experts);
         let groups = groups.zip(choices.chunks_exact(self.group * self.top));
-        let loss = groups.map(|(probabilities, choices)| self.group_loss(probabilities, choices)).sum();
+        let loss =
+            groups.map(|(probabilities, choices)| self.group_loss(probabilities, choices)).sum();
         Routed { probabilities, choices, loss }
     }
 
-    /// The gradient of the logits, from `gates` (that of each choice's gate, zero for dropped ones) and from the
-    /// auxiliary loss, of which that of each group is multiplied by `share`: one over all groups, for a mean.
+    /// The gradient of the logits, from `gates` (that of each choice's gate, zero for dropped ones)
+    /// and from the auxiliary loss, of which that of each group is multiplied by `share`: one over
+    /// all groups, for a mean.
     ///
     /// # Panics
     /// If there is not one gate for each choice, or the tokens are not whole groups.
     pub fn backward<T: Real>(&self, routed: &Routed<T>, gates: &[T], share: f64) -> Vec<T> {
         assert_eq!(gates.len(), routed.choices.len(), "one gradient for each choice");
-        assert!(routed.choices.len().is_multiple_of(self.group * self.top), "tokens come in groups of {}", self.group);
+        assert!(
+            routed.choices.len().is_multiple_of(self.group * self.top),
+            "tokens come in groups of {}",
+            self.group
+        );
         let mut gradient = vec![T::zero(); routed.probabilities.len()];
         let each = self.group * self.top;
         for (group, slice) in gradient.chunks_exact_mut(self.group * self.experts).enumerate() {
             let shares = self.shares(&routed.choices[group * each..][..each]);
             let factor = f64::from(self.balance) * self.experts as f64 / self.group as f64 * share;
             for row in slice.chunks_exact_mut(self.experts) {
-                row.iter_mut().zip(&shares).for_each(|(gradient, share)| *gradient = T::of(factor * share));
+                row.iter_mut()
+                    .zip(&shares)
+                    .for_each(|(gradient, share)| *gradient = T::of(factor * share));
             }
         }
         for (choice, gate) in routed.choices.iter().zip(gates) {
             gradient[choice.token * self.experts + choice.expert] += *gate;
         }
-        let rows = gradient.chunks_exact_mut(self.experts).zip(routed.probabilities.chunks_exact(self.experts));
+        let rows = gradient
+            .chunks_exact_mut(self.experts)
+            .zip(routed.probabilities.chunks_exact(self.experts));
         for (row, probabilities) in rows {
-            let mean = row.iter().zip(probabilities).fold(T::zero(), |sum, (gradient, p)| sum + *gradient * *p);
-            row.iter_mut().zip(probabilities).for_each(|(gradient, p)| *gradient = *p * (*gradient - mean));
+            let mean = row
+                .iter()
+                .zip(probabilities)
+                .fold(T::zero(), |sum, (gradient, p)| sum + *gradient * *p);
+            row.iter_mut()
+                .zip(probabilities)
+                .for_each(|(gradient, p)| *gradient = *p * (*gradient - mean));
         }
         gradient
     }
 
-    /// The most probable experts of a token; of equal ones the first. Where a layer overflowed, probabilities are not
-    /// numbers: then the choice means nothing, but ranks still meet, and the loss tells them.
+    /// The most probable experts of a token; of equal ones the first. Where a layer overflowed,
+    /// probabilities are not numbers: then the choice means nothing, but ranks still meet, and the
+    /// loss tells them.
     fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<Choice<T>> {
         let mut order: Vec<usize> = (0..self.experts).collect();
         order.sort_by(|a, b| row[*b].wide().total_cmp(&row[*a].wide()));
@@ -138,7 +158,11 @@ impl Router {
             let column = probabilities.iter().skip(expert).step_by(self.experts);
             column.map(|p| p.wide()).sum::<f64>() / self.group as f64
         };
-        let terms = self.shares(choices).into_iter().enumerate().map(|(expert, share)| share * mean(expert));
+        let terms = self
+            .shares(choices)
+            .into_iter()
+            .enumerate()
+            .map(|(expert, share)| share * mean(expert));
         f64::from(self.balance) * self.experts as f64 * terms.sum::<f64>()
     }
 }
@@ -147,7 +171,10 @@ impl<T> Routed<T> {
     /// Tokens that each of `experts` experts was sent, those it dropped not counted.
     pub fn load(&self, experts: usize) -> Vec<u64> {
         let mut load = vec![0; experts];
-        self.choices.iter().filter(|choice| choice.kept).for_each(|choice| load[choice.expert] += 1);
+        self.choices
+            .iter()
+            .filter(|choice| choice.kept)
+            .for_each(|choice| load[choice.expert] += 1);
         load
     }
 
@@ -168,7 +195,10 @@ fn softmax<T: Real>(row: &[T]) -> Vec<T> {
 pub fn histogram(load: &[u64], width: usize) -> String {
     let most = load.iter().copied().max().unwrap_or(0).max(1);
     let bar = |load: u64| "#".repeat((load as usize * width).div_ceil(most as usize));
-    load.iter().enumerate().map(|(expert, load)| format!("expert {expert:>3} {load:>7} {}\n", bar(*load))).collect()
+    load.iter()
+        .enumerate()
+        .map(|(expert, load)| format!("expert {expert:>3} {load:>7} {}\n", bar(*load)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -178,7 +208,8 @@ mod tests {
     const ROUTER: Router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.1 };
 
     fn logits(tokens: usize) -> Vec<f32> {
-        let noise = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        let noise =
+            |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 23) as f32 - 1.0;
         (0..tokens as u64 * 4).map(noise).collect()
     }
 
@@ -206,9 +237,11 @@ mod tests {
             assert_eq!(choice.kept, choice.token < 4);
         }
         assert_eq!((routed.dropped(), routed.load(4)), (8, vec![4, 4, 0, 0]));
-        // Every token's second choice is the others' first: first ones keep their places though they come later.
-        let wishes: Vec<f32> =
-            (0..8).flat_map(|i| if i < 4 { [2.0, 3.0, 0.0, 0.0] } else { [3.0, 2.0, 0.0, 0.0] }).collect();
+        // Every token's second choice is the others' first: first ones keep their places though
+        // they come later.
+        let wishes: Vec<f32> = (0..8)
+            .flat_map(|i| if i < 4 { [2.0, 3.0, 0.0, 0.0] } else { [3.0, 2.0, 0.0, 0.0] })
+            .collect();
         let routed = router.route(&wishes);
         assert!(routed.choices.chunks(2).all(|pair| pair[0].kept && !pair[1].kept));
     }
@@ -222,7 +255,11 @@ mod tests {
             let alone = router.route(logits);
             loss += alone.loss;
             let part = &together.choices[group * 16..][..16];
-            assert!(part.iter().zip(&alone.choices).all(|(a, b)| (a.expert, a.kept) == (b.expert, b.kept)));
+            assert!(
+                part.iter()
+                    .zip(&alone.choices)
+                    .all(|(a, b)| (a.expert, a.kept) == (b.expert, b.kept))
+            );
         }
         assert_eq!(together.loss, loss);
         assert!(together.dropped() > 0);
@@ -232,11 +269,16 @@ mod tests {
     fn tokens_after_the_last_group_keep_their_choices() {
         let router = Router { capacity: Some(0.5), ..ROUTER };
         let (whole, more) = (router.route(&logits(16)), router.route(&logits(19)));
-        assert!(more.choices[..32] == whole.choices[..] && more.loss == whole.loss && whole.dropped() > 0);
+        assert!(
+            more.choices[..32] == whole.choices[..]
+                && more.loss == whole.loss
+                && whole.dropped() > 0
+        );
         assert_eq!((more.choices.len(), more.dropped()), (38, whole.dropped()));
     }
 
-    /// What an overflow leaves: the tokens that it struck are routed somehow, the others as ever, and the loss says so.
+    /// What an overflow leaves: the tokens that it struck are routed somehow, the others as ever,
+    /// and the loss says so.
     #[test]
     fn logits_that_are_no_numbers_are_routed_too() {
         let router = Router { capacity: Some(0.75), group: 4, ..ROUTER };
@@ -252,8 +294,9 @@ mod tests {
 
     #[test]
     fn the_loss_is_least_when_the_load_is_even() {
-        let even: Vec<f32> =
-            (0..8).flat_map(|i| (0..4).map(move |e| if (i + e) % 4 < 2 { 1.0 } else { 0.0 })).collect();
+        let even: Vec<f32> = (0..8)
+            .flat_map(|i| (0..4).map(move |e| if (i + e) % 4 < 2 { 1.0 } else { 0.0 }))
+            .collect();
         let skew: Vec<f32> = (0..8).flat_map(|_| [1.0, 1.0, 0.0, 0.0]).collect();
         let (even, skew) = (ROUTER.route(&even).loss, ROUTER.route(&skew).loss);
         assert!((even - 0.1).abs() < 1e-7, "balance * experts * experts / experts^2: {even}");
@@ -267,7 +310,8 @@ mod tests {
         let pulls: Vec<f64> = (0..32).map(|i| (f64::from(i) * 0.7).sin()).collect();
         let value = |logits: &[f64]| {
             let routed = router.route(logits);
-            let gates: f64 = routed.choices.iter().zip(&pulls).map(|(choice, pull)| choice.gate * pull).sum();
+            let gates: f64 =
+                routed.choices.iter().zip(&pulls).map(|(choice, pull)| choice.gate * pull).sum();
             let chosen: Vec<usize> = routed.choices.iter().map(|choice| choice.expert).collect();
             (gates + routed.loss / 2.0, chosen)
         };
@@ -283,7 +327,11 @@ mod tests {
             if chosen == same {
                 compared += 1;
                 let difference = (up - down) / (2.0 * step);
-                assert!((difference - gradient[at]).abs() < 1e-8, "{at}: {difference} {}", gradient[at]);
+                assert!(
+                    (difference - gradient[at]).abs() < 1e-8,
+                    "{at}: {difference} {}",
+                    gradient[at]
+                );
             }
         }
         assert!(compared > 50, "{compared} of 64 compared");

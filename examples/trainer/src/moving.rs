@@ -1,10 +1,12 @@
-//! Experts on the move: while a model is trained, experts go to other ranks, by the load that was measured.
+//! Experts on the move: while a model is trained, experts go to other ranks, by the load that was
+//! measured.
 //!
-//! What it does: experts of a layer are alike in form, and which number one has is nothing to the model as long as the
-//! router's rows have the same numbers. So experts are not looked for in new places: they are numbered anew. Their
-//! weights and both averages of the optimizer change places, the rows of the router and theirs likewise, and everything
-//! else is as it was: who keeps which numbers, the layout, norms, checkpoints. The function that the model computes is the
-//! same, but for the order of sums over experts.
+//! What it does: experts of a layer are alike in form, and which number one has is nothing to the
+//! model as long as the router's rows have the same numbers. So experts are not looked for in new
+//! places: they are numbered anew. Their weights and both averages of the optimizer change places,
+//! the rows of the router and theirs likewise, and everything else is as it was: who keeps which
+//! numbers, the layout, norms, checkpoints. The function that the model computes is the same, but
+//! for the order of sums over experts.
 //!
 //! ```text
 //!              rank 0   rank 1
@@ -14,15 +16,17 @@
 //! load          9  1     8  2       rank 0 has 10 of 20
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks. Then, for each layer in
-//! which experts move, and for weights and each average alone: if the ranks of `dp` and `cp` own parts, a gather over them of
-//! the router and of the experts that move; one all-to-all over `ep` of the experts that move. With `tp` a rank has its part
-//! of each expert, and sends that. At the end owners tell the others, as after an update: under ZeRO-1 and 2 a gather of all
-//! weights.
+//! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks.
+//! Then, for each layer in which experts move, and for weights and each average alone: if the ranks
+//! of `dp` and `cp` own parts, a gather over them of the router and of the experts that move; one
+//! all-to-all over `ep` of the experts that move. With `tp` a rank has its part of each expert, and
+//! sends that. At the end owners tell the others, as after an update: under ZeRO-1 and 2 a gather
+//! of all weights.
 //!
-//! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a smaller maximum in every
-//! step. So nobody moves for less than a twentieth of the busiest rank's rows ([`WORTH`]). One expert that is busier than a
-//! rank should be stays so: this deals experts out and does not divide or copy them.
+//! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a
+//! smaller maximum in every step. So nobody moves for less than a twentieth of the busiest rank's
+//! rows ([`WORTH`]). One expert that is busier than a rank should be stays so: this deals experts
+//! out and does not divide or copy them.
 
 use crate::exchange::all_to_all_v;
 use crate::fault::Fault;
@@ -45,7 +49,8 @@ pub struct Move {
     pub layer: usize,
     /// For each place the place whose expert comes into it.
     pub from: Vec<usize>,
-    /// The load of the busiest rank over the mean, before and after, by the load that it was decided by.
+    /// The load of the busiest rank over the mean, before and after, by the load that it was
+    /// decided by.
     pub uneven: [f64; 2],
 }
 
@@ -64,7 +69,8 @@ impl Move {
     }
 
     fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
-        let (even, balanced) = (Placement::even(load.len(), ranks), Placement::balanced(load, ranks));
+        let (even, balanced) =
+            (Placement::even(load.len(), ranks), Placement::balanced(load, ranks));
         let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));
         if before <= WORTH * after {
             return Self { layer, from: even.kept.concat(), uneven: [before; 2] };
@@ -78,12 +84,16 @@ impl Move {
     }
 }
 
-/// What to do about `load`, `experts` numbers for each layer, if experts are divided over so many ranks.
+/// What to do about `load`, `experts` numbers for each layer, if experts are divided over so many
+/// ranks.
 ///
 /// # Panics
 /// If the ranks do not divide the experts.
 pub fn by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<Move> {
-    load.chunks_exact(experts.max(1)).enumerate().map(|(layer, load)| Move::of(layer, load, ranks)).collect()
+    load.chunks_exact(experts.max(1))
+        .enumerate()
+        .map(|(layer, load)| Move::of(layer, load, ranks))
+        .collect()
 }
 
 /// Moves experts of those layers that are here. All ranks call it, with the same `moves`.
@@ -100,11 +110,13 @@ pub fn carry_out<T: Real>(
     fault: Option<Fault>,
 ) -> Result<()> {
     let layout = session.store.layout().clone();
-    let sites: Vec<Site<'_>> = moves.iter().filter(|it| it.any()).filter_map(|it| Site::new(&layout, it)).collect();
+    let sites: Vec<Site<'_>> =
+        moves.iter().filter(|it| it.any()).filter_map(|it| Site::new(&layout, it)).collect();
     if sites.is_empty() {
         return Ok(());
     }
-    let weights = Mine(session.store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
+    let weights =
+        Mine(session.store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
     let runs = weights.runs();
     let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
     let mut all = vec![weights];
@@ -141,7 +153,10 @@ impl<'a> Site<'a> {
         let changing = order.changing(layout.share.expert.range(experts));
         let router = entries.iter().find(|entry| entry.name.ends_with("router.weight"))?.range();
         let expert = |place: &usize| {
-            let mut of = entries.iter().filter(|entry| entry.expert == Some(*place)).map(|entry| entry.range());
+            let mut of = entries
+                .iter()
+                .filter(|entry| entry.expert == Some(*place))
+                .map(|entry| entry.range());
             let first = of.next().expect("an expert has parameters");
             first.start..of.next_back().map_or(first.end, |last| last.end)
         };
@@ -150,9 +165,18 @@ impl<'a> Site<'a> {
     }
 
     /// From what lies in the ranges what should.
-    fn exchange<T: Number>(&self, ep: &Group, before: &[T], fault: Option<Fault>) -> Result<Vec<T>> {
+    fn exchange<T: Number>(
+        &self,
+        ep: &Group,
+        before: &[T],
+        fault: Option<Fault>,
+    ) -> Result<Vec<T>> {
         let (router, experts) = before.split_at(self.ranges[0].len());
-        let mut after = if fault == Some(Fault::RouterLeftBehind) { router.to_vec() } else { self.rows(router) };
+        let mut after = if fault == Some(Fault::RouterLeftBehind) {
+            router.to_vec()
+        } else {
+            self.rows(router)
+        };
         after.extend(self.experts(ep, experts)?);
         Ok(after)
     }
@@ -168,8 +192,10 @@ impl<'a> Site<'a> {
         let (from, changing) = (&self.order.from, &self.changing);
         let each = experts.len() / changing.len().max(1);
         let rank = |place: usize| place * ep.world() / from.len();
-        // Who sends and who receives have the same order: by rank, then by the place that an expert comes into.
-        let leaving: Vec<usize> = (0..from.len()).filter(|place| changing.contains(&from[*place])).collect();
+        // Who sends and who receives have the same order: by rank, then by the place that an expert
+        // comes into.
+        let leaving: Vec<usize> =
+            (0..from.len()).filter(|place| changing.contains(&from[*place])).collect();
         let mut arriving = changing.clone();
         arriving.sort_by_key(|place| rank(from[*place]));
         let (mut to, mut of) = (vec![0; ep.world()], vec![0; ep.world()]);
@@ -191,14 +217,16 @@ fn position(places: &[usize], place: usize) -> usize {
 struct Mine<'a, T>(Vec<(usize, &'a mut [T])>);
 
 impl<'a, T: Number> Mine<'a, T> {
-    /// Those of the optimizer, which has them one run after the other; none, if no step was done or its rule needs none.
+    /// Those of the optimizer, which has them one run after the other; none, if no step was done or
+    /// its rule needs none.
     fn of(average: &'a mut [T], runs: &[Range<usize>]) -> Option<Self> {
         let mut rest = average;
         if rest.is_empty() {
             return None;
         }
-        let run =
-            |run: &Range<usize>| (run.start, rest.split_off_mut(..run.len()).expect("a number for each parameter"));
+        let run = |run: &Range<usize>| {
+            (run.start, rest.split_off_mut(..run.len()).expect("a number for each parameter"))
+        };
         Some(Self(runs.iter().map(run).collect()))
     }
 
@@ -206,8 +234,8 @@ impl<'a, T: Number> Mine<'a, T> {
         self.0.iter().map(|(start, run)| *start..start + run.len()).collect()
     }
 
-    /// What lies in `ranges` and is here. The parts of a layer that ranks own lie in the order of ranks, so all of theirs
-    /// together are the whole.
+    /// What lies in `ranges` and is here. The parts of a layer that ranks own lie in the order of
+    /// ranks, so all of theirs together are the whole.
     fn read(&self, ranges: &[Range<usize>]) -> Vec<T> {
         let mut numbers = Vec::new();
         for range in ranges {
@@ -247,7 +275,10 @@ mod tests {
     fn the_drawing_is_what_is_decided() {
         let layers = by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
         assert_eq!(layers[0], Move { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
-        assert!(!layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2], "nobody moves to be as uneven");
+        assert!(
+            !layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2],
+            "nobody moves to be as uneven"
+        );
         assert!(!layers[2].any(), "nothing is known before the first step");
         assert!(by_load(&[], 0, 1).is_empty());
     }
@@ -256,7 +287,10 @@ mod tests {
     fn a_way_there_and_back_ends_where_it_began() {
         let there = Move { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
         let back = there.back();
-        assert_eq!(there.from.iter().map(|from| back.from[*from]).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(
+            there.from.iter().map(|from| back.from[*from]).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
         assert_eq!(back.back(), there);
     }
 }

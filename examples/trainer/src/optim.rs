@@ -1,7 +1,7 @@
 //! Optimizers: what a step does to each parameter, given its gradient.
 //!
-//! Both work on each number alone. So whoever owns a part of the parameters needs the state of that part only: all that
-//! ZeRO shards follows from this.
+//! Both work on each number alone. So whoever owns a part of the parameters needs the state of that
+//! part only: all that ZeRO shards follows from this.
 
 use crate::math::{Real, vectorized};
 use crate::store::Owned;
@@ -14,8 +14,8 @@ use std::fmt;
 pub enum Rule {
     /// `w -= rate * g`: no state.
     Sgd,
-    /// Two averages a parameter, of gradients and of their squares; weights decay apart from them (Loshchilov and Hutter
-    /// 2019).
+    /// Two averages a parameter, of gradients and of their squares; weights decay apart from them
+    /// (Loshchilov and Hutter 2019).
     AdamW {
         /// How much of the average of gradients stays.
         beta1: f64,
@@ -23,7 +23,8 @@ pub enum Rule {
         beta2: f64,
         /// What the root is kept from zero by.
         epsilon: f64,
-        /// Which part of a weight goes, times the rate. All weights decay, those of norms and biases too.
+        /// Which part of a weight goes, times the rate. All weights decay, those of norms and
+        /// biases too.
         decay: f64,
     },
 }
@@ -33,7 +34,10 @@ impl fmt::Display for Rule {
         match self {
             Self::Sgd => write!(out, "plain SGD"),
             Self::AdamW { beta1, beta2, epsilon, decay } => {
-                write!(out, "AdamW with beta1 {beta1}, beta2 {beta2}, epsilon {epsilon} and a decay of {decay}")
+                write!(
+                    out,
+                    "AdamW with beta1 {beta1}, beta2 {beta2}, epsilon {epsilon} and a decay of {decay}"
+                )
             }
         }
     }
@@ -59,7 +63,8 @@ pub struct Optimizer<T> {
     pub rule: Rule,
     /// Steps done.
     pub steps: u64,
-    /// Averages of gradients of what is owned, in order; empty if the rule needs none or no step was done.
+    /// Averages of gradients of what is owned, in order; empty if the rule needs none or no step
+    /// was done.
     pub first: Vec<T>,
     /// Averages of squares.
     pub second: Vec<T>,
@@ -95,7 +100,8 @@ impl<T: Real> Optimizer<T> {
             match self.rule {
                 Rule::Sgd => sgd(run, T::of(rate * factor)),
                 Rule::AdamW { .. } => {
-                    let (first, second) = (&mut self.first[states.clone()], &mut self.second[states]);
+                    let (first, second) =
+                        (&mut self.first[states.clone()], &mut self.second[states]);
                     adamw(run, first, second, &Constants::new(self.rule, self.steps, rate, factor));
                 }
             }
@@ -121,7 +127,9 @@ struct Constants<T> {
 
 impl<T: Real> Constants<T> {
     fn new(rule: Rule, steps: u64, rate: f64, factor: f64) -> Self {
-        let Rule::AdamW { beta1, beta2, epsilon, decay } = rule else { unreachable!("only AdamW has constants") };
+        let Rule::AdamW { beta1, beta2, epsilon, decay } = rule else {
+            unreachable!("only AdamW has constants")
+        };
         let betas = [beta1, beta2];
         Self {
             factor: T::of(factor),
@@ -155,7 +163,11 @@ mod tests {
     fn after(rule: Rule, gradients: &[f64]) -> f64 {
         let (mut optimizer, mut w) = (Optimizer::new(rule), [1.0]);
         for g in gradients {
-            optimizer.step(&mut [Owned { offset: 0, weights: &mut w, gradients: &mut [*g] }], 0.1, 1.0);
+            optimizer.step(
+                &mut [Owned { offset: 0, weights: &mut w, gradients: &mut [*g] }],
+                0.1,
+                1.0,
+            );
         }
         w[0]
     }

@@ -1,8 +1,10 @@
-//! Gradients that are terms of a sum over more ranks than the rest: summed before any data parallelism.
+//! Gradients that are terms of a sum over more ranks than the rest: summed before any data
+//! parallelism.
 //!
-//! What it does: wraps another [`Store`]. When a unit's gradients are whole on this rank (after the last backward pass of a
-//! step, or after each if the inner store takes them away then), those that other axes hold further terms of are summed
-//! over them, and then the inner store does what it does.
+//! What it does: wraps another [`Store`]. When a unit's gradients are whole on this rank (after the
+//! last backward pass of a step, or after each if the inner store takes them away then), those that
+//! other axes hold further terms of are summed over them, and then the inner store does what it
+//! does.
 //!
 //! ```text
 //! which                                      over   why
@@ -10,10 +12,12 @@
 //! everything but experts                     ep     the expert axis divides rows of the batch too
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: for each unit and line above one all-reduce, a step. Cost: the first line
-//! is a few vectors; the second is the data parallelism of the expert axis.
+//! What is sharded: nothing more. Which collective runs where: for each unit and line above one
+//! all-reduce, a step. Cost: the first line is a few vectors; the second is the data parallelism of
+//! the expert axis.
 //!
-//! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store, whichever it is.
+//! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store,
+//! whichever it is.
 
 use crate::group::Group;
 use crate::layout::{Entry, Layout};
@@ -37,7 +41,11 @@ impl Terms {
     fn holds(self, entry: &Entry) -> bool {
         match self {
             // The router sees all tokens, and an expert's last bias all of its rows.
-            Self::OfTokens => entry.cut.is_none() && entry.expert.is_none() && !entry.name.ends_with("router.weight"),
+            Self::OfTokens => {
+                entry.cut.is_none()
+                    && entry.expert.is_none()
+                    && !entry.name.ends_with("router.weight")
+            }
             Self::Dense => entry.expert.is_none(),
             Self::Everything => true,
         }
@@ -56,8 +64,14 @@ pub struct Partial<T> {
 }
 
 impl<T> Partial<T> {
-    /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the gradients.
-    pub fn new(inner: Box<dyn Store<T>>, sums: Vec<(Group, Terms)>, sharding: Sharding, share: f64) -> Self {
+    /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the
+    /// gradients.
+    pub fn new(
+        inner: Box<dyn Store<T>>,
+        sums: Vec<(Group, Terms)>,
+        sharding: Sharding,
+        share: f64,
+    ) -> Self {
         let each = matches!(sharding, Sharding::Zero2 | Sharding::Fsdp { .. });
         Self { inner, sums, each, last: false, share }
     }
@@ -136,14 +150,21 @@ impl<T: Number> Store<T> for Partial<T> {
 }
 
 /// One sum for all such entries of a unit.
-fn sum<T: Number>(store: &mut dyn Store<T>, unit: usize, group: &Group, terms: Terms) -> Result<()> {
+fn sum<T: Number>(
+    store: &mut dyn Store<T>,
+    unit: usize,
+    group: &Group,
+    terms: Terms,
+) -> Result<()> {
     let layout = store.layout();
     let of = layout.units[unit].clone();
     let entries = layout.entries[of.entries].iter().filter(|entry| terms.holds(entry));
-    let places = entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
+    let places =
+        entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
     let places: Vec<_> = places.collect();
     let gradients = store.gradients(unit)?;
-    let mut together: Vec<T> = places.iter().flat_map(|place| &gradients[place.clone()]).copied().collect();
+    let mut together: Vec<T> =
+        places.iter().flat_map(|place| &gradients[place.clone()]).copied().collect();
     if together.is_empty() {
         return Ok(());
     }

@@ -1,12 +1,13 @@
 //! Links between the stages of a pipeline: messages that travel while ranks compute.
 //!
-//! What it does: joins each rank with the next and the previous one. Activations go to the next, gradients to the previous.
-//! Every link has a communicator of two ranks of its own, and during a step a thread on either side: a rank gives a message
-//! away and goes on computing, and takes one when it needs it. So a rank waits for work that is not done, never for a
-//! receiver that is busy.
+//! What it does: joins each rank with the next and the previous one. Activations go to the next,
+//! gradients to the previous. Every link has a communicator of two ranks of its own, and during a
+//! step a thread on either side: a rank gives a message away and goes on computing, and takes one
+//! when it needs it. So a rank waits for work that is not done, never for a receiver that is busy.
 //!
-//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message. Cost: the message, of
-//! half the bytes in mixed precision: what layers give are 16-bit numbers then, so nothing is lost.
+//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message.
+//! Cost: the message, of half the bytes in mixed precision: what layers give are 16-bit numbers
+//! then, so nothing is lost.
 
 use crate::group::Group;
 use crate::math::Real;
@@ -95,10 +96,12 @@ impl<T: Real> Peers<T> {
         out.into_iter().flatten().map(|link| link.counters().payload()).sum()
     }
 
-    /// Lets messages travel within `scope`: so many are `sent` in this step, and these `received`, forward and backward,
-    /// each in the order in which their sender makes them. A message has `length` numbers.
+    /// Lets messages travel within `scope`: so many are `sent` in this step, and these `received`,
+    /// forward and backward, each in the order in which their sender makes them. A message has
+    /// `length` numbers.
     ///
-    /// If this rank gives fewer, because its step failed, the neighbours are told instead of waiting in vain, and fail too.
+    /// If this rank gives fewer, because its step failed, the neighbours are told instead of
+    /// waiting in vain, and fail too.
     pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope>(
         &'scope mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -106,7 +109,12 @@ impl<T: Real> Peers<T> {
         length: usize,
     ) -> Mail<'scope, K, T> {
         let Wire { send, receive } = self.wire;
-        let mut mail = Mail { out: Vec::new(), coming: Vec::new(), arrived: HashMap::new(), threads: Vec::new() };
+        let mut mail = Mail {
+            out: Vec::new(),
+            coming: Vec::new(),
+            arrived: HashMap::new(),
+            threads: Vec::new(),
+        };
         let links = [&mut self.forward, &mut self.backward].into_iter().zip(sent);
         for (([out, coming], sent), keys) in links.zip(received) {
             if let Some(link) = out {
@@ -116,7 +124,8 @@ impl<T: Real> Peers<T> {
             }
             if let Some(link) = coming {
                 let (put, come) = channel();
-                mail.threads.push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
+                mail.threads
+                    .push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
                 mail.coming.push(come);
             }
         }
@@ -172,7 +181,8 @@ impl<K: Copy + Eq + Hash, T> Mail<'_, K, T> {
         self.out[way].send(data).or_else(|_| self.failure())
     }
 
-    /// Takes the message `key`, which comes from the previous rank (`way` 0) or the next (1), when it is there.
+    /// Takes the message `key`, which comes from the previous rank (`way` 0) or the next (1), when
+    /// it is there.
     ///
     /// # Errors
     /// What the link failed with.
@@ -200,7 +210,8 @@ impl<K: Copy + Eq + Hash, T> Mail<'_, K, T> {
     /// Why a link ended early.
     fn failure(&mut self) -> Result<()> {
         self.out.clear();
-        let ends = self.threads.drain(..).map(|thread| thread.join().expect("a link does not panic"));
+        let ends =
+            self.threads.drain(..).map(|thread| thread.join().expect("a link does not panic"));
         ends.collect()
     }
 }

@@ -1,9 +1,10 @@
 //! Hot experts: which rank keeps which expert, so that no rank has all the busy ones.
 //!
-//! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the busiest. From measured
-//! loads it deals the experts out again, the busiest first, each to the least loaded rank with a place free; every rank
-//! keeps the same number. [`crate::ep`] follows any placement; it changes who computes, never what. [`crate::moving`]
-//! brings the experts where it says.
+//! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the
+//! busiest. From measured loads it deals the experts out again, the busiest first, each to the
+//! least loaded rank with a place free; every rank keeps the same number. [`crate::ep`] follows any
+//! placement; it changes who computes, never what. [`crate::moving`] brings the experts where it
+//! says.
 //!
 //! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.
 //!
@@ -37,7 +38,8 @@ impl Placement {
         let mut kept = vec![Vec::with_capacity(each); ranks];
         for expert in order {
             let free = (0..ranks).filter(|rank| kept[*rank].len() < each);
-            let carried = |rank: &usize| kept[*rank].iter().map(|expert| load[*expert]).sum::<u64>();
+            let carried =
+                |rank: &usize| kept[*rank].iter().map(|expert| load[*expert]).sum::<u64>();
             let rank = free.min_by_key(carried).expect("there is a place for every expert");
             kept[rank].push(expert);
         }
@@ -50,12 +52,15 @@ impl Placement {
     /// # Panics
     /// If there is no such expert.
     pub fn find(&self, expert: usize) -> (usize, usize) {
-        let on = |(rank, experts): (usize, &Vec<usize>)| Some((rank, experts.iter().position(|it| *it == expert)?));
+        let on = |(rank, experts): (usize, &Vec<usize>)| {
+            Some((rank, experts.iter().position(|it| *it == expert)?))
+        };
         self.kept.iter().enumerate().find_map(on).expect("every expert is somewhere")
     }
 
-    /// For each place of [`even`](Self::even) the place whose expert comes into it, so that those experts share a rank that
-    /// share one here. Ranks are alike, so each group goes where most of it is already, and who stays keeps its place.
+    /// For each place of [`even`](Self::even) the place whose expert comes into it, so that those
+    /// experts share a rank that share one here. Ranks are alike, so each group goes where most of
+    /// it is already, and who stays keeps its place.
     pub fn moves(&self) -> Vec<usize> {
         let each = self.kept[0].len();
         let mut from: Vec<usize> = (0..each * self.kept.len()).collect();
@@ -71,8 +76,11 @@ impl Placement {
     /// Which group of experts each rank takes: pairs that have most in common first.
     fn hosted(&self) -> Vec<&[usize]> {
         let (ranks, each) = (self.kept.len(), self.kept[0].len());
-        let stay = |(rank, group): &(usize, usize)| self.kept[*group].iter().filter(|it| *it / each == *rank).count();
-        let mut pairs: Vec<(usize, usize)> = (0..ranks * ranks).map(|nth| (nth / ranks, nth % ranks)).collect();
+        let stay = |(rank, group): &(usize, usize)| {
+            self.kept[*group].iter().filter(|it| *it / each == *rank).count()
+        };
+        let mut pairs: Vec<(usize, usize)> =
+            (0..ranks * ranks).map(|nth| (nth / ranks, nth % ranks)).collect();
         pairs.sort_by_key(|pair| std::cmp::Reverse(stay(pair)));
         let mut hosted = vec![None; ranks];
         for (rank, group) in pairs {
@@ -92,7 +100,10 @@ impl Placement {
 }
 
 fn per_rank(experts: usize, ranks: usize) -> usize {
-    assert!(ranks > 0 && experts.is_multiple_of(ranks), "{ranks} ranks do not divide {experts} experts");
+    assert!(
+        ranks > 0 && experts.is_multiple_of(ranks),
+        "{ranks} ranks do not divide {experts} experts"
+    );
     experts / ranks
 }
 
@@ -103,7 +114,8 @@ mod tests {
 
     #[test]
     fn every_expert_has_one_place() {
-        for placement in [Placement::even(8, 4), Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)] {
+        for placement in [Placement::even(8, 4), Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
+        {
             let mut seen: Vec<usize> = placement.kept.concat();
             seen.sort_unstable();
             assert_eq!(seen, (0..8).collect::<Vec<_>>());
@@ -124,7 +136,8 @@ mod tests {
 
     #[test]
     fn few_move_and_those_that_stay_keep_their_places() {
-        // Two of the first group are on rank 2, two of the second on rank 1; rank 0 keeps 0 of the third.
+        // Two of the first group are on rank 2, two of the second on rank 1; rank 0 keeps 0 of the
+        // third.
         let placement = Placement { kept: vec![vec![2, 6, 7], vec![1, 3, 4], vec![0, 5, 8]] };
         assert_eq!(placement.moves(), [0, 5, 8, 3, 4, 1, 6, 7, 2]);
     }

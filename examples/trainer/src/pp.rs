@@ -1,21 +1,25 @@
 //! Pipeline parallel: ranks have different layers, and activations walk from rank to rank.
 //!
-//! What it does: executes a [`Plan`]. A stage's forward takes what the stage before sent and sends on what it made; its
-//! backward takes the gradient of that from the stage after, and sends the gradient of its input back.
+//! What it does: executes a [`Plan`]. A stage's forward takes what the stage before sent and sends
+//! on what it made; its backward takes the gradient of that from the stage after, and sends the
+//! gradient of its input back.
 //!
 //! ```text
 //!   rank 0   layers 0 1     F0 F1 .  B0 F2 B1 .  B2        F: activations -> next rank
 //!   rank 1   layers 2 3     .  F0 B0 F1 B1 F2 B2 .         B: gradients   -> previous rank
 //! ```
 //!
-//! What is sharded: layers; the embedding is with the first stage, the head with the last, which therefore have more.
+//! What is sharded: layers; the embedding is with the first stage, the head with the last, which
+//! therefore have more.
 //!
-//! Which collective runs where: none; one message of `tokens * width` a micro-batch, boundary and pass, between two ranks.
+//! Which collective runs where: none; one message of `tokens * width` a micro-batch, boundary and
+//! pass, between two ranks.
 //!
 //! Cost: those messages, and the bubble ([`crate::pp_plan`]).
 //!
-//! Messages travel on links of their own ([`crate::peers`]) while ranks compute. A rank waits for nothing but what the plan
-//! says it needs, and [`crate::pp_trace::simulate`] shows of every plan that this ends.
+//! Messages travel on links of their own ([`crate::peers`]) while ranks compute. A rank waits for
+//! nothing but what the plan says it needs, and [`crate::pp_trace::simulate`] shows of every plan
+//! that this ends.
 
 use crate::math::Real;
 use crate::peers::Peers;
@@ -28,21 +32,23 @@ use std::time::Instant;
 
 /// A rank's stages, as the executor sees them.
 pub trait Stages<T> {
-    /// Runs a stage forward. The first stage of the pipeline gets nothing; what the last one gives is not read.
+    /// Runs a stage forward. The first stage of the pipeline gets nothing; what the last one gives
+    /// is not read.
     ///
     /// # Errors
     /// As the collectives within a stage.
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>>;
 
-    /// Runs a stage backward. The last stage of the pipeline gets nothing; what the first one gives is not read.
+    /// Runs a stage backward. The last stage of the pipeline gets nothing; what the first one gives
+    /// is not read.
     ///
     /// # Errors
     /// As the collectives within a stage.
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>>;
 }
 
-/// Runs the part of `plan` of rank `rank`, whose links are `peers`; a message has `length` numbers. Gives what ran when, in
-/// seconds from `start`.
+/// Runs the part of `plan` of rank `rank`, whose links are `peers`; a message has `length` numbers.
+/// Gives what ran when, in seconds from `start`.
 ///
 /// # Errors
 /// As the links, and as the stages.
@@ -60,7 +66,9 @@ pub fn execute<T: Real>(
         for op in plan.ops[rank].iter().copied() {
             let input = match source(plan, rank, op) {
                 None => Vec::new(),
-                Some(from) if from == rank => own.remove(&op).expect("a plan has work before what needs it"),
+                Some(from) if from == rank => {
+                    own.remove(&op).expect("a plan has work before what needs it")
+                }
                 Some(_) => mail.take(way(op), op)?,
             };
             let (begun, worked) = (start.elapsed().as_secs_f64(), processor_time());
@@ -92,7 +100,8 @@ fn way(op: Op) -> usize {
     usize::from(op.pass == Pass::Backward)
 }
 
-/// Whose output is the input of `op`. The first forward has none; the last backward starts from the loss.
+/// Whose output is the input of `op`. The first forward has none; the last backward starts from the
+/// loss.
 fn source(plan: &Plan, rank: usize, op: Op) -> Option<usize> {
     let (from, before) = plan.before(rank, op)?;
     (before.pass == op.pass).then_some(from)
@@ -125,7 +134,8 @@ mod tests {
     use crate::pp_plan::Schedule;
     use maypole::Communicator;
 
-    /// Stage `s` writes down what it sees: the stages and the micro-batch that a message has been through.
+    /// Stage `s` writes down what it sees: the stages and the micro-batch that a message has been
+    /// through.
     struct Diary {
         rank: usize,
         ranks: usize,
@@ -148,7 +158,11 @@ mod tests {
 
         fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<f64>) -> Result<Vec<f64>> {
             let stage = self.stage(chunk);
-            let expected = if stage + 1 == self.stages { vec![] } else { vec![-(micro as f64), (stage + 1) as f64] };
+            let expected = if stage + 1 == self.stages {
+                vec![]
+            } else {
+                vec![-(micro as f64), (stage + 1) as f64]
+            };
             assert_eq!(gradient, expected, "backward of {micro} at stage {stage}");
             Ok(vec![-(micro as f64), stage as f64])
         }
@@ -157,14 +171,19 @@ mod tests {
     #[test]
     fn every_message_comes_to_the_work_that_it_is_for() {
         for (ranks, micros) in [(1, 3), (2, 4), (3, 6), (4, 8)] {
-            for schedule in [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)] {
+            for schedule in
+                [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)]
+            {
                 let plan = schedule.plan(ranks, micros).unwrap();
                 Communicator::run_local(ranks, |comm| {
-                    let group = if ranks == 1 { Group::alone() } else { Group::new(comm, Order::Fast) };
+                    let group =
+                        if ranks == 1 { Group::alone() } else { Group::new(comm, Order::Fast) };
                     let mut diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut peers = Peers::new(&group).unwrap();
                     for _ in 0..2 {
-                        let trace = execute(&plan, group.rank(), &mut peers, &mut diary, 2, Instant::now()).unwrap();
+                        let trace =
+                            execute(&plan, group.rank(), &mut peers, &mut diary, 2, Instant::now())
+                                .unwrap();
                         let ran: Vec<Op> = trace.spans.iter().map(|span| span.op).collect();
                         assert_eq!(ran, plan.ops[group.rank()]);
                     }
@@ -196,7 +215,8 @@ mod tests {
     #[test]
     fn when_one_rank_fails_all_fail_and_none_waits() {
         let (ranks, begun) = (3, Instant::now());
-        for schedule in [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)] {
+        for schedule in [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)]
+        {
             let plan = schedule.plan(ranks, 6).unwrap();
             for fails in 0..ranks {
                 Communicator::run_local(ranks, |comm| {
@@ -204,11 +224,20 @@ mod tests {
                     let diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut stages = Failing { diary, fails };
                     let mut peers = Peers::new(&group).unwrap();
-                    let failed = execute(&plan, group.rank(), &mut peers, &mut stages, 2, Instant::now());
-                    assert!(failed.is_err(), "{} rank {} after {fails}", schedule.name(), group.rank());
+                    let failed =
+                        execute(&plan, group.rank(), &mut peers, &mut stages, 2, Instant::now());
+                    assert!(
+                        failed.is_err(),
+                        "{} rank {} after {fails}",
+                        schedule.name(),
+                        group.rank()
+                    );
                 });
             }
         }
-        assert!(begun.elapsed() < Communicator::local(1)[0].timeout() / 2, "nobody waited for a time-out");
+        assert!(
+            begun.elapsed() < Communicator::local(1)[0].timeout() / 2,
+            "nobody waited for a time-out"
+        );
     }
 }

@@ -1,14 +1,16 @@
 //! Pictures of a pipeline: a line a rank, time to the right, and the holes are the bubble.
 //!
-//! What it does: draws a [`Trace`], simulated or measured, as text and as SVG. It times nothing and runs nothing, so the
-//! picture is of what was given. What is sharded, which collective runs where, what it costs: nothing.
+//! What it does: draws a [`Trace`], simulated or measured, as text and as SVG. It times nothing and
+//! runs nothing, so the picture is of what was given. What is sharded, which collective runs where,
+//! what it costs: nothing.
 
 use crate::pp_plan::Pass;
 use crate::pp_trace::{Span, Trace};
 use std::fmt::Write;
 
-/// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a backward the letter in the
-/// same place of the alphabet, `.` is waiting; a second stage of the rank has its line below the first's.
+/// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a
+/// backward the letter in the same place of the alphabet, `.` is waiting; a second stage of the
+/// rank has its line below the first's.
 ///
 /// # Panics
 /// If there are no columns.
@@ -29,7 +31,9 @@ pub fn text(trace: &Trace, columns: usize) -> String {
             let mut line = vec!['.'; columns];
             let mine = |span: &&Span| span.rank == rank && span.op.chunk == chunk;
             for span in trace.spans.iter().filter(mine) {
-                let column = |time: f64| ((time / trace.length() * columns as f64).round() as usize).min(columns);
+                let column = |time: f64| {
+                    ((time / trace.length() * columns as f64).round() as usize).min(columns)
+                };
                 let (start, end) = (column(span.start), column(span.end));
                 line[start..end].fill(letter(span));
             }
@@ -59,9 +63,16 @@ pub fn svg(trace: &Trace, title: &str) -> String {
     );
     for rank in 0..trace.ranks {
         let y = top + row * rank as f64;
-        let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">rank {rank}</text>", y + 17.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">rank {rank}</text>",
+            y + 17.0
+        );
         let (line, wide) = (row - 4.0, width - left - 12.0);
-        let _ = writeln!(out, "<rect x=\"{left}\" y=\"{y}\" width=\"{wide}\" height=\"{line}\" fill=\"#eeeeee\"/>");
+        let _ = writeln!(
+            out,
+            "<rect x=\"{left}\" y=\"{y}\" width=\"{wide}\" height=\"{line}\" fill=\"#eeeeee\"/>"
+        );
     }
     for span in &trace.spans {
         let (x, y) = (left + span.start * scale, top + row * span.rank as f64);

@@ -1,8 +1,8 @@
 //! Pipeline schedules as data: who works on which micro-batch when, before anything runs.
 //!
-//! What it does: layers are divided into stages, stage `s` on rank `s % ranks`; a batch into micro-batches, so that ranks
-//! work at the same time. A plan is each rank's list of operations; [`crate::pp`] executes it,
-//! [`crate::pp_trace::simulate`] times it, [`crate::pp_draw`] draws it.
+//! What it does: layers are divided into stages, stage `s` on rank `s % ranks`; a batch into
+//! micro-batches, so that ranks work at the same time. A plan is each rank's list of operations;
+//! [`crate::pp`] executes it, [`crate::pp_trace::simulate`] times it, [`crate::pp_draw`] draws it.
 //!
 //! ```text
 //! GPipe        all forwards, then all backwards       idle (p-1)/(m+p-1)      rank 0 holds m micro-batches
@@ -10,15 +10,17 @@
 //! interleaved  1F1B over v stages a rank              idle (p-1)/(v*m+p-1)    rank 0 holds p(1 + (p-1)/(pv))
 //! ```
 //!
-//! The idle share is of the whole time, at `p` ranks and `m` micro-batches of equal stages; Megatron quotes idle over busy,
-//! `(p-1)/m`. Every schedule runs the backwards of a stage in the order of the micro-batches, so all of them add
-//! gradients in one order and end in the same bits.
+//! The idle share is of the whole time, at `p` ranks and `m` micro-batches of equal stages;
+//! Megatron quotes idle over busy, `(p-1)/m`. Every schedule runs the backwards of a stage in the
+//! order of the micro-batches, so all of them add gradients in one order and end in the same bits.
 //!
-//! What is sharded: layers. Which collective runs where: none here; each boundary between stages is one send and one
-//! receive a micro-batch and pass. Cost: the idle share above, and the activations that wait for their backward.
+//! What is sharded: layers. Which collective runs where: none here; each boundary between stages is
+//! one send and one receive a micro-batch and pass. Cost: the idle share above, and the activations
+//! that wait for their backward.
 //!
-//! Sources: Huang et al., "GPipe" (2019); Narayanan et al., "PipeDream" (2019) and "Efficient Large-Scale Language Model
-//! Training on GPU Clusters Using Megatron-LM" (2021), whose order of interleaving this is.
+//! Sources: Huang et al., "GPipe" (2019); Narayanan et al., "PipeDream" (2019) and "Efficient
+//! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), whose order of
+//! interleaving this is.
 
 /// Which way an operation goes through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +64,9 @@ impl Schedule {
             ("gpipe", _) => Ok(Self::GPipe),
             ("1f1b", _) => Ok(Self::OneForwardOneBackward),
             (_, Some(chunks)) if chunks > 0 => Ok(Self::Interleaved(chunks)),
-            _ => Err(format!("'{text}' is no schedule; there are gpipe, 1f1b and interleaved:STAGES")),
+            _ => Err(format!(
+                "'{text}' is no schedule; there are gpipe, 1f1b and interleaved:STAGES"
+            )),
         }
     }
 
@@ -89,8 +93,8 @@ impl Schedule {
         fill / ((self.chunks() * micros) as f64 + fill)
     }
 
-    /// The most micro-batches whose activations rank 0 holds at once, in units of all its stages, by the formula. That
-    /// of interleaving needs `micros` of at least twice `ranks`.
+    /// The most micro-batches whose activations rank 0 holds at once, in units of all its stages,
+    /// by the formula. That of interleaving needs `micros` of at least twice `ranks`.
     pub fn held(self, ranks: usize, micros: usize) -> f64 {
         match self {
             Self::GPipe => micros as f64,
@@ -110,9 +114,15 @@ impl Schedule {
     /// # Panics
     /// If there is no rank, no micro-batch or no stage.
     pub fn plan(self, ranks: usize, micros: usize) -> Result<Plan, String> {
-        assert!(ranks > 0 && micros > 0 && self.chunks() > 0, "a pipeline has ranks, micro-batches and stages");
+        assert!(
+            ranks > 0 && micros > 0 && self.chunks() > 0,
+            "a pipeline has ranks, micro-batches and stages"
+        );
         if self.chunks() > 1 && !micros.is_multiple_of(ranks) {
-            let why = format!("{micros} micro-batches do not come in groups of {ranks}, as {} needs", self.name());
+            let why = format!(
+                "{micros} micro-batches do not come in groups of {ranks}, as {} needs",
+                self.name()
+            );
             return Err(why);
         }
         let ops = (0..ranks).map(|rank| self.ops(rank, ranks, micros)).collect();
@@ -146,7 +156,8 @@ impl Schedule {
     }
 }
 
-/// The operation of a rank's `turn`: groups of `ranks` micro-batches through one stage after the other.
+/// The operation of a rank's `turn`: groups of `ranks` micro-batches through one stage after the
+/// other.
 fn turned(pass: Pass, turn: usize, ranks: usize, chunks: usize) -> Op {
     if chunks == 1 {
         return Op { pass, micro: turn, chunk: 0 };
@@ -180,7 +191,8 @@ impl Plan {
         op.chunk * self.ranks + rank
     }
 
-    /// What has to be done before `op` of `rank`: the operation and its rank. `None` for the first forward.
+    /// What has to be done before `op` of `rank`: the operation and its rank. `None` for the first
+    /// forward.
     pub fn before(&self, rank: usize, op: Op) -> Option<(usize, Op)> {
         let (stage, last) = (self.stage(rank, op), self.stages() - 1);
         let (pass, before) = match op.pass {
@@ -207,11 +219,18 @@ mod tests {
     use super::*;
     use crate::pp_trace::{Trace, equal_stages, simulate};
 
-    const CASES: [(usize, usize); 8] = [(1, 3), (2, 2), (2, 4), (2, 8), (4, 4), (4, 8), (4, 16), (8, 32)];
+    const CASES: [(usize, usize); 8] =
+        [(1, 3), (2, 2), (2, 4), (2, 8), (4, 4), (4, 8), (4, 16), (8, 32)];
 
     fn schedules() -> [Schedule; 5] {
         let interleaved = [1, 2, 4].map(Schedule::Interleaved);
-        [Schedule::GPipe, Schedule::OneForwardOneBackward, interleaved[0], interleaved[1], interleaved[2]]
+        [
+            Schedule::GPipe,
+            Schedule::OneForwardOneBackward,
+            interleaved[0],
+            interleaved[1],
+            interleaved[2],
+        ]
     }
 
     fn simulated(schedule: Schedule, ranks: usize, micros: usize) -> Trace {
@@ -223,12 +242,19 @@ mod tests {
     fn the_idle_share_is_the_formulas() {
         for (ranks, micros) in CASES {
             for schedule in schedules() {
-                let (idle, formula) = (simulated(schedule, ranks, micros).idle(), schedule.idle(ranks, micros));
-                assert!((idle - formula).abs() < 1e-9, "{} p={ranks} m={micros}: {idle}", schedule.name());
+                let (idle, formula) =
+                    (simulated(schedule, ranks, micros).idle(), schedule.idle(ranks, micros));
+                assert!(
+                    (idle - formula).abs() < 1e-9,
+                    "{} p={ranks} m={micros}: {idle}",
+                    schedule.name()
+                );
             }
         }
         let example = Schedule::Interleaved(2).idle(4, 8);
-        assert!((example - 0.1579).abs() < 1e-4 && (Schedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4);
+        assert!(
+            (example - 0.1579).abs() < 1e-4 && (Schedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4
+        );
     }
 
     #[test]
@@ -250,10 +276,17 @@ mod tests {
                 for ops in &plan.ops {
                     assert_eq!(ops.len(), 2 * micros * plan.chunks);
                     for chunk in 0..plan.chunks {
-                        let of = |pass| ops.iter().filter(move |op| (op.pass, op.chunk) == (pass, chunk));
+                        let of = |pass| {
+                            ops.iter().filter(move |op| (op.pass, op.chunk) == (pass, chunk))
+                        };
                         for pass in [Pass::Forward, Pass::Backward] {
                             let order: Vec<usize> = of(pass).map(|op| op.micro).collect();
-                            assert_eq!(order, (0..micros).collect::<Vec<_>>(), "{} {pass:?}", schedule.name());
+                            assert_eq!(
+                                order,
+                                (0..micros).collect::<Vec<_>>(),
+                                "{} {pass:?}",
+                                schedule.name()
+                            );
                         }
                     }
                 }

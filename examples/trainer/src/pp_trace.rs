@@ -1,8 +1,9 @@
 //! What a pipeline did when: simulated or measured, in one form.
 //!
-//! What it does: [`simulate`] runs a [`Plan`] on paper, with any cost of each operation; the executor measures the same form
-//! ([`Trace`]). From it come the idle share and the activations held, and [`crate::pp_draw`] makes its pictures. With the
-//! measured cost of each operation a simulation says what the idle share should be of stages that are not equal.
+//! What it does: [`simulate`] runs a [`Plan`] on paper, with any cost of each operation; the
+//! executor measures the same form ([`Trace`]). From it come the idle share and the activations
+//! held, and [`crate::pp_draw`] makes its pictures. With the measured cost of each operation a
+//! simulation says what the idle share should be of stages that are not equal.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 
@@ -31,7 +32,15 @@ impl Span {
     /// The span as numbers, for a message.
     pub fn to_numbers(&self) -> [f64; Self::NUMBERS] {
         let backward = f64::from(u8::from(self.op.pass == Pass::Backward));
-        [self.rank as f64, backward, self.op.micro as f64, self.op.chunk as f64, self.start, self.end, self.work]
+        [
+            self.rank as f64,
+            backward,
+            self.op.micro as f64,
+            self.op.chunk as f64,
+            self.start,
+            self.end,
+            self.work,
+        ]
     }
 
     /// What [`to_numbers`](Self::to_numbers) was made of.
@@ -39,7 +48,9 @@ impl Span {
     /// # Panics
     /// If there are not as many numbers.
     pub fn from_numbers(numbers: &[f64]) -> Self {
-        let [rank, backward, micro, chunk, start, end, work] = *numbers else { panic!("a span is seven numbers") };
+        let [rank, backward, micro, chunk, start, end, work] = *numbers else {
+            panic!("a span is seven numbers")
+        };
         let pass = if backward == 0.0 { Pass::Forward } else { Pass::Backward };
         let op = Op { pass, micro: micro as usize, chunk: chunk as usize };
         Self { rank: rank as usize, op, start, end, work }
@@ -68,7 +79,8 @@ impl Trace {
         self
     }
 
-    /// The mean work of each rank's operations by pass and stage: what a simulation may use as the cost.
+    /// The mean work of each rank's operations by pass and stage: what a simulation may use as the
+    /// cost.
     pub fn costs(&self) -> impl Fn(usize, Op) -> f64 + use<> {
         let mut sums = HashMap::<_, (f64, f64)>::new();
         for Span { rank, op, work, .. } in &self.spans {
@@ -103,12 +115,14 @@ impl Trace {
     }
 }
 
-/// Runs a plan on paper: each operation starts when its rank is free and what it needs is done, and takes `cost`.
+/// Runs a plan on paper: each operation starts when its rank is free and what it needs is done, and
+/// takes `cost`.
 ///
 /// # Errors
 /// A sentence that names the operations that wait for one another, if the plan never ends.
 pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, String> {
-    let (mut done, mut free, mut next) = (Vec::<Span>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
+    let (mut done, mut free, mut next) =
+        (Vec::<Span>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
     let total: usize = plan.ops.iter().map(Vec::len).sum();
     while done.len() < total {
         let before = done.len();
@@ -116,7 +130,9 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
             while let Some(op) = plan.ops[rank].get(next[rank]).copied() {
                 let ready = match plan.before(rank, op) {
                     None => Some(0.0),
-                    Some((of, needed)) => done.iter().find(|it| (it.rank, it.op) == (of, needed)).map(|it| it.end),
+                    Some((of, needed)) => {
+                        done.iter().find(|it| (it.rank, it.op) == (of, needed)).map(|it| it.end)
+                    }
                 };
                 let Some(ready) = ready else { break };
                 let start = free[rank].max(ready);
@@ -127,7 +143,9 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
             }
         }
         if done.len() == before {
-            let waiting = |rank: usize| plan.ops[rank].get(next[rank]).map(|op| format!("rank {rank} at {op:?}"));
+            let waiting = |rank: usize| {
+                plan.ops[rank].get(next[rank]).map(|op| format!("rank {rank} at {op:?}"))
+            };
             let waiting: Vec<String> = (0..plan.ranks).filter_map(waiting).collect();
             return Err(format!("the plan never ends: {}", waiting.join("; ")));
         }
@@ -137,7 +155,8 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
     Ok(Trace { ranks: plan.ranks, chunks: plan.chunks, spans: done })
 }
 
-/// The cost of equal stages: a backward takes twice as long as a forward, and all of a rank's stages 1 and 2.
+/// The cost of equal stages: a backward takes twice as long as a forward, and all of a rank's
+/// stages 1 and 2.
 pub fn equal_stages(plan: &Plan) -> impl Fn(usize, Op) -> f64 + use<> {
     let chunks = plan.chunks as f64;
     move |_, op| if op.pass == Pass::Forward { 1.0 / chunks } else { 2.0 / chunks }

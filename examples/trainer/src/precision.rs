@@ -1,19 +1,21 @@
 //! Mixed precision: layers compute in 16 bits, weights are updated in 32.
 //!
-//! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients become 16-bit ones
-//!   ([`Mixed`]).
-//! * **Collective:** those of the sharding, and messages of pipelines, of half the bytes; with `f16` one number more a rank
-//!   and step, whether anything overflowed.
-//! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations; this processor widens
-//!   numbers to multiply them, and exchanges activations wide within layers, so it shows what 16 bits do to the *training*,
-//!   to the memory of weights and gradients, and to the bytes that data and pipeline parallelism send.
+//! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients
+//!   become 16-bit ones ([`Mixed`]).
+//! * **Collective:** those of the sharding, and messages of pipelines, of half the bytes; with
+//!   `f16` one number more a rank and step, whether anything overflowed.
+//! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations;
+//!   this processor widens numbers to multiply them, and exchanges activations wide within layers,
+//!   so it shows what 16 bits do to the *training*, to the memory of weights and gradients, and to
+//!   the bytes that data and pipeline parallelism send.
 //!
-//! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where many gradients lie. So the
-//! loss is multiplied by a [`Scale`] before the backward pass and gradients are divided by it after. The scale grows until
-//! something overflows; then that step is skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018).
-//! Activations and their gradients are rounded by [`Rounded`], a device, and at the same places whoever computes them. There
-//! is one difference: the terms of a sum over ranks ([`crate::tp`]) are each rounded before it, as on devices with 16-bit
-//! arithmetic, where one process rounds the sum.
+//! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where
+//! many gradients lie. So the loss is multiplied by a [`Scale`] before the backward pass and
+//! gradients are divided by it after. The scale grows until something overflows; then that step is
+//! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
+//! their gradients are rounded by [`Rounded`], a device, and at the same places whoever computes
+//! them. There is one difference: the terms of a sum over ranks ([`crate::tp`]) are each rounded
+//! before it, as on devices with 16-bit arithmetic, where one process rounds the sum.
 //!
 //! [`Mixed`]: crate::mixed::Mixed
 
@@ -90,7 +92,15 @@ impl<H: Half> Device<f32> for Rounded<H> {
         H::coarsen(y);
     }
 
-    fn linear_backward(&self, dx: &mut [f32], dw: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inputs: usize) {
+    fn linear_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        dy: &[f32],
+        x: &[f32],
+        w: &[f32],
+        inputs: usize,
+    ) {
         Cpu.linear_backward(dx, dw, dy, x, w, inputs);
         H::coarsen(dx);
     }
@@ -105,7 +115,14 @@ impl<H: Half> Device<f32> for Rounded<H> {
         H::coarsen(y);
     }
 
-    fn norm_backward(&self, dx: &mut [f32], dw: &mut [f32], db: &mut [f32], dy: &[f32], before: Before<'_, f32>) {
+    fn norm_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        db: &mut [f32],
+        dy: &[f32],
+        before: Before<'_, f32>,
+    ) {
         Cpu.norm_backward(dx, dw, db, dy, before);
         H::coarsen(dx);
     }
@@ -117,7 +134,13 @@ impl<H: Half> Device<f32> for Rounded<H> {
         (y, probabilities)
     }
 
-    fn attention_backward(&self, heads: Heads, qkv: &[f32], probabilities: &[f32], dy: &[f32]) -> Vec<f32> {
+    fn attention_backward(
+        &self,
+        heads: Heads,
+        qkv: &[f32],
+        probabilities: &[f32],
+        dy: &[f32],
+    ) -> Vec<f32> {
         let mut dqkv = Cpu.attention_backward(heads, qkv, probabilities, dy);
         H::coarsen(&mut dqkv);
         dqkv
@@ -150,7 +173,8 @@ impl<H: Half> Device<f32> for Rounded<H> {
     }
 }
 
-/// What the loss is multiplied by before the backward pass, so that gradients are neither too large nor too small.
+/// What the loss is multiplied by before the backward pass, so that gradients are neither too large
+/// nor too small.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Scale {
     /// The factor: a power of two, so that nothing is rounded by it.
@@ -165,14 +189,15 @@ pub struct Scale {
 
 impl Default for Scale {
     fn default() -> Self {
-        // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at 65504.
+        // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at
+        // 65504.
         Self { factor: 4_096.0, patience: 2_000, good: 0, skipped: 0 }
     }
 }
 
 impl Scale {
-    /// What follows from a step whose gradient had this norm, which is the same on all ranks: true if the step is to be
-    /// taken.
+    /// What follows from a step whose gradient had this norm, which is the same on all ranks: true
+    /// if the step is to be taken.
     pub fn judge(&mut self, norm: f64) -> bool {
         if !norm.is_finite() {
             (self.factor, self.good) = (self.factor / 2.0, 0);

@@ -1,9 +1,11 @@
-//! From the parts of one mesh to the parts of any other: runs of the whole model's flat buffer, and who has them.
+//! From the parts of one mesh to the parts of any other: runs of the whole model's flat buffer, and
+//! who has them.
 //!
-//! A rank of a tensor group has some rows of a matrix, a stage of a pipeline some layers, a rank of FSDP the third quarter of
-//! a block. All of these are *runs*: so many elements from this element of the whole model on. A checkpoint is a set of runs
-//! with their numbers; reading it on another mesh is finding, for each run that is wanted, the runs that cover it. No case
-//! is special, so there is no table of which mesh can become which.
+//! A rank of a tensor group has some rows of a matrix, a stage of a pipeline some layers, a rank of
+//! FSDP the third quarter of a block. All of these are *runs*: so many elements from this element
+//! of the whole model on. A checkpoint is a set of runs with their numbers; reading it on another
+//! mesh is finding, for each run that is wanted, the runs that cover it. No case is special, so
+//! there is no table of which mesh can become which.
 
 use crate::layout::Layout;
 use std::fmt;
@@ -27,7 +29,8 @@ pub fn runs(layout: &Layout, part: Range<usize>) -> Vec<Run> {
     layout.pieces().filter_map(overlap).collect()
 }
 
-/// Numbers of some runs, by where they lie in the whole model: one for each of some buffers, `N` of which go together.
+/// Numbers of some runs, by where they lie in the whole model: one for each of some buffers, `N` of
+/// which go together.
 #[derive(Clone, Debug, Default)]
 pub struct Pool<const N: usize> {
     runs: Vec<(Run, [Vec<f32>; N])>,
@@ -47,12 +50,14 @@ impl fmt::Display for Missing {
 }
 
 impl<const N: usize> Pool<N> {
-    /// Adds runs whose numbers lie one after the other in each of `buffers`. An empty buffer stands for zeros.
+    /// Adds runs whose numbers lie one after the other in each of `buffers`. An empty buffer stands
+    /// for zeros.
     pub fn add(&mut self, runs: &[Run], buffers: [&[f32]; N]) {
         let mut at = 0;
         for run in runs {
-            let numbers =
-                buffers.map(|buffer| buffer.get(at..at + run.len).map_or(vec![0.0; run.len], <[f32]>::to_vec));
+            let numbers = buffers.map(|buffer| {
+                buffer.get(at..at + run.len).map_or(vec![0.0; run.len], <[f32]>::to_vec)
+            });
             self.runs.push((*run, numbers));
             at += run.len;
         }
@@ -77,7 +82,8 @@ impl<const N: usize> Pool<N> {
         Ok(())
     }
 
-    /// A run that has element `at`. Ranks that have copies brought the same run several times, or runs that overlap.
+    /// A run that has element `at`. Ranks that have copies brought the same run several times, or
+    /// runs that overlap.
     fn covering(&self, at: usize) -> Option<&(Run, [Vec<f32>; N])> {
         let after = self.runs.partition_point(|(run, _)| run.start <= at);
         self.runs[..after].iter().rev().find(|(run, _)| at < run.start + run.len)
@@ -91,7 +97,10 @@ mod tests {
     #[test]
     fn runs_are_found_across_parts_and_missing_ones_are_named() {
         let mut pool = Pool::<2>::default();
-        pool.add(&[Run { start: 6, len: 2 }, Run { start: 0, len: 2 }], [&[6.0, 7.0, 0.0, 1.0], &[]]);
+        pool.add(
+            &[Run { start: 6, len: 2 }, Run { start: 0, len: 2 }],
+            [&[6.0, 7.0, 0.0, 1.0], &[]],
+        );
         pool.add(&[Run { start: 2, len: 4 }], [&[2.0, 3.0, 4.0, 5.0], &[1.0; 4]]);
         let mut read = [vec![], vec![]];
         pool.read(Run { start: 1, len: 6 }, &mut read).unwrap();

@@ -1,8 +1,9 @@
 //! Text from a trained model: the next token drawn by its probability, again and again.
 //!
-//! A rank may have any part of the model, so the whole is put together first: each rank writes what it has where it belongs
-//! and everybody takes the greater of what two ranks brought. What is not here is minus infinity, and copies are equal to
-//! the bit, so the greatest is the weight itself: sums would count copies.
+//! A rank may have any part of the model, so the whole is put together first: each rank writes what
+//! it has where it belongs and everybody takes the greater of what two ranks brought. What is not
+//! here is minus infinity, and copies are equal to the bit, so the greatest is the weight itself:
+//! sums would count copies.
 //!
 //! * **Collective:** one all-reduce (maximum) of all weights.
 
@@ -56,7 +57,8 @@ pub fn generate(
     for nth in 0..count {
         let seen = &tokens[tokens.len().saturating_sub(context)..];
         let positions = (0..seen.len() as u32).collect();
-        let batch = Batch { rows: 1, tokens: seen.to_vec(), targets: Vec::new(), positions, weight: 0.0 };
+        let batch =
+            Batch { rows: 1, tokens: seen.to_vec(), targets: Vec::new(), positions, weight: 0.0 };
         let logits = gpt.predict(store, &batch)?;
         tokens.push(pick(&logits[logits.len() - vocab..], draw, nth as u64));
     }
@@ -70,7 +72,8 @@ fn pick(logits: &[f32], draw: Draw, nth: u64) -> u32 {
         return likeliest as u32;
     }
     let most = f64::from(logits[likeliest]);
-    let shares: Vec<f64> = logits.iter().map(|z| ((f64::from(*z) - most) / draw.temperature).exp()).collect();
+    let shares: Vec<f64> =
+        logits.iter().map(|z| ((f64::from(*z) - most) / draw.temperature).exp()).collect();
     let mut left = uniform(draw.seed, nth) * shares.iter().sum::<f64>();
     let drawn = shares.iter().position(|share| {
         left -= share;
@@ -91,7 +94,9 @@ mod tests {
             counts[pick(&logits, Draw { temperature: 1.0, seed }, 3) as usize] += 1;
         }
         assert!(
-            counts[2] == 0 && (1_850..2_150).contains(&counts[1]) && (880..1_120).contains(&counts[0]),
+            counts[2] == 0
+                && (1_850..2_150).contains(&counts[1])
+                && (880..1_120).contains(&counts[0]),
             "{counts:?}"
         );
         assert_eq!(pick(&logits, Draw { temperature: 0.0, seed: 1 }, 0), 1);

@@ -11,7 +11,8 @@ pub enum Shape {
     Constant,
     /// Up in a line, then down half a cosine (Loshchilov and Hutter 2017).
     Cosine,
-    /// Up in a line, stay, down in a line in the last part: warm-up, stable, decay (Hu et al. 2024).
+    /// Up in a line, stay, down in a line in the last part: warm-up, stable, decay (Hu et al.
+    /// 2024).
     Wsd,
     /// Up in a line, then down in a line.
     Linear,
@@ -60,8 +61,11 @@ impl Schedule {
             _ => (self.warm_up, self.steps),
         };
         let done = fraction(step, start, end);
-        let left =
-            if self.shape == Shape::Cosine { (1.0 + (done * std::f64::consts::PI).cos()) / 2.0 } else { 1.0 - done };
+        let left = if self.shape == Shape::Cosine {
+            (1.0 + (done * std::f64::consts::PI).cos()) / 2.0
+        } else {
+            1.0 - done
+        };
         self.floor + (self.peak - self.floor) * left
     }
 }
@@ -84,12 +88,19 @@ mod tests {
     #[test]
     fn rates_are_those_of_the_closed_forms() {
         let rates = |shape, steps: &[u64]| {
-            let schedule = Schedule { shape, peak: 8.0, floor: 2.0, warm_up: 4, decay: 4, steps: 12 };
+            let schedule =
+                Schedule { shape, peak: 8.0, floor: 2.0, warm_up: 4, decay: 4, steps: 12 };
             steps.iter().map(|step| schedule.rate(*step)).collect::<Vec<_>>()
         };
         assert_eq!(rates(Shape::Constant, &[0, 3, 100]), [8.0; 3]);
-        assert_eq!(rates(Shape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]), [2.0, 4.0, 8.0, 8.0, 5.0, 3.5, 2.0, 2.0]);
-        assert_eq!(rates(Shape::Wsd, &[0, 3, 4, 7, 8, 10, 12, 99]), [2.0, 8.0, 8.0, 8.0, 8.0, 5.0, 2.0, 2.0]);
+        assert_eq!(
+            rates(Shape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]),
+            [2.0, 4.0, 8.0, 8.0, 5.0, 3.5, 2.0, 2.0]
+        );
+        assert_eq!(
+            rates(Shape::Wsd, &[0, 3, 4, 7, 8, 10, 12, 99]),
+            [2.0, 8.0, 8.0, 8.0, 8.0, 5.0, 2.0, 2.0]
+        );
         let half_root = f64::sqrt(0.5);
         for (rate, exact) in rates(Shape::Cosine, &[0, 4, 6, 8, 10, 12, 99]).into_iter().zip([
             2.0,

@@ -55,13 +55,35 @@ pub struct Report {
 }
 
 impl<T: Real> Session<T> {
-    /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights are the store's.
-    pub fn new(gpt: Gpt<T>, store: Box<dyn Store<T>>, rule: Rule, schedule: Schedule, data: &Group) -> Self {
+    /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights
+    /// are the store's.
+    pub fn new(
+        gpt: Gpt<T>,
+        store: Box<dyn Store<T>>,
+        rule: Rule,
+        schedule: Schedule,
+        data: &Group,
+    ) -> Self {
         let (copies, apart) = (store.copies(), store.apart());
-        let norm = Norm::new(store.layout(), if apart { Group::alone() } else { data.clone() }, |_| copies);
+        let norm =
+            Norm::new(store.layout(), if apart { Group::alone() } else { data.clone() }, |_| {
+                copies
+            });
         let timeline = data.timeline().clone();
         let (optimizer, losses) = (Optimizer::new(rule), data.clone());
-        Self { gpt, store, optimizer, schedule, norm, clip: None, scale: None, losses, source: None, timeline, step: 0 }
+        Self {
+            gpt,
+            store,
+            optimizer,
+            schedule,
+            norm,
+            clip: None,
+            scale: None,
+            losses,
+            source: None,
+            timeline,
+            step: 0,
+        }
     }
 
     /// One step over this rank's rows of the global batch, in as many micro-batches as are given.
@@ -71,19 +93,22 @@ impl<T: Real> Session<T> {
     pub fn step(&mut self, batches: &[Batch]) -> Result<Report> {
         let loss = match self.scale {
             None => micro_batches(&mut self.gpt, &mut *self.store, batches)?,
-            Some(scale) => micro_batches(&mut self.gpt, &mut *self.store, &scaled(batches, scale.factor))?,
+            Some(scale) => {
+                micro_batches(&mut self.gpt, &mut *self.store, &scaled(batches, scale.factor))?
+            }
         };
         self.update(loss)
     }
 
-    /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss` is that of this rank,
-    /// times the scale if there is one.
+    /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`
+    /// is that of this rank, times the scale if there is one.
     ///
     /// # Errors
     /// As the collectives in it.
     pub fn update(&mut self, loss: f64) -> Result<Report> {
         self.store.finish()?;
-        let (rate, scale) = (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
+        let (rate, scale) =
+            (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
         let mut owned = self.store.owned();
         let wanted = self.clip.is_some() || self.scale.is_some();
         let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);
@@ -99,12 +124,17 @@ impl<T: Real> Session<T> {
 }
 
 impl Session<f32> {
-    /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them rounded, in the store that
-    /// `inner` makes, and give rounded results; the optimizer works on them as they are.
+    /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them
+    /// rounded, in the store that `inner` makes, and give rounded results; the optimizer works on
+    /// them as they are.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
-    pub fn narrow<H: Half>(&mut self, weights: &[f32], inner: impl FnOnce(Layout, Vec<H>) -> Box<dyn Store<H>>) {
+    pub fn narrow<H: Half>(
+        &mut self,
+        weights: &[f32],
+        inner: impl FnOnce(Layout, Vec<H>) -> Box<dyn Store<H>>,
+    ) {
         let mut rounded = vec![H::zero(); weights.len()];
         H::narrow(&mut rounded, weights);
         self.store = Box::new(Mixed::new(inner(self.store.layout().clone(), rounded), weights));

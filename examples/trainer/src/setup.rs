@@ -1,7 +1,9 @@
-//! How a model is spread over a mesh: everything a run says beside the model, the text and the optimizer.
+//! How a model is spread over a mesh: everything a run says beside the model, the text and the
+//! optimizer.
 //!
-//! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does not go with the model
-//! or with another one. What is sharded, which collective runs where, what it costs: in the file of each axis.
+//! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
+//! not go with the model or with another one. What is sharded, which collective runs where, what it
+//! costs: in the file of each axis.
 
 use crate::config::{Config, divisor};
 use crate::fault::Fault;
@@ -75,7 +77,8 @@ impl Setup {
 
     /// Which layers are at stage `stage` of the pipeline.
     pub fn layers(&self, config: &Config, stage: usize) -> std::ops::Range<usize> {
-        Slice { index: stage, of: self.mesh.size(Axis::Pp) * self.schedule.chunks() }.range(config.layers)
+        Slice { index: stage, of: self.mesh.size(Axis::Pp) * self.schedule.chunks() }
+            .range(config.layers)
     }
 
     /// Rows of one micro-batch on one rank, of `rows` of the whole batch.
@@ -83,8 +86,8 @@ impl Setup {
         rows / (self.mesh.sizes(&[Axis::Dp, Axis::Ep]) * self.micros)
     }
 
-    /// Whether a model of `config` and batches of `rows` rows can be spread so. Choices are called by the options of `train`
-    /// that make them.
+    /// Whether a model of `config` and batches of `rows` rows can be spread so. Choices are called
+    /// by the options of `train` that make them.
     ///
     /// # Errors
     /// A sentence that says what does not go with what, and what to give instead.
@@ -100,13 +103,19 @@ impl Setup {
         self.check_experts(config)?;
         let stages = self.mesh.size(Axis::Pp);
         let groups = || format!("give --micros {}", self.micros.next_multiple_of(stages));
-        self.schedule.plan(stages, self.micros).map(drop).map_err(|why| format!("{why}: {}", groups()))
+        self.schedule
+            .plan(stages, self.micros)
+            .map(drop)
+            .map_err(|why| format!("{why}: {}", groups()))
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
         let (tp, cp, heads) = (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.heads);
         if !heads.is_multiple_of(tp) {
-            let give = format!("give a multiple of {tp} as --heads, or tp={} in --mesh", divisor(heads, tp));
+            let give = format!(
+                "give a multiple of {tp} as --heads, or tp={} in --mesh",
+                divisor(heads, tp)
+            );
             return Err(format!(
                 "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: {give}"
             ));
@@ -115,31 +124,44 @@ impl Setup {
         if self.exchange == Exchange::Ulysses && !left.is_multiple_of(cp) {
             let give = format!("give --exchange ring, or cp={} in --mesh", divisor(left, cp));
             let what = "Ulysses divides the heads that tp leaves over cp";
-            return Err(format!("{what}, and {left} of {heads} heads are no multiple of cp={cp}: {give}"));
+            return Err(format!(
+                "{what}, and {left} of {heads} heads are no multiple of cp={cp}: {give}"
+            ));
         }
         Ok(())
     }
 
     fn check_rows(&self, config: &Config, rows: usize) -> Result<(), String> {
         if rows == 0 || self.micros == 0 {
-            return Err("--rows 0 or --micros 0: a batch has at least one row and one part".to_owned());
+            return Err(
+                "--rows 0 or --micros 0: a batch has at least one row and one part".to_owned()
+            );
         }
         if rows as f64 * config.context as f64 > MOST_TOKENS {
-            return Err(format!("{rows} rows of {} tokens are too much for a step: give less --rows", config.context));
+            return Err(format!(
+                "{rows} rows of {} tokens are too much for a step: give less --rows",
+                config.context
+            ));
         }
         let parts = self.mesh.sizes(&[Axis::Dp, Axis::Ep]).saturating_mul(self.micros);
         if rows.is_multiple_of(parts) {
             return Ok(());
         }
-        let fewer = self.fewer_micros(rows).map_or_else(String::new, |micros| format!(" or --micros {micros}"));
+        let fewer = self
+            .fewer_micros(rows)
+            .map_or_else(String::new, |micros| format!(" or --micros {micros}"));
         let give = format!("give --rows {}{fewer}", rows.next_multiple_of(parts));
-        Err(format!("rows are divided over {}, and {rows} is no multiple of {parts}: {give}", self.parts_of_rows()))
+        Err(format!(
+            "rows are divided over {}, and {rows} is no multiple of {parts}: {give}",
+            self.parts_of_rows()
+        ))
     }
 
     /// What rows are divided over, in words.
     fn parts_of_rows(&self) -> String {
         let axes = [Axis::Dp, Axis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
-        let mut over: Vec<String> = axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
+        let mut over: Vec<String> =
+            axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
         let (micros, stages) = (self.micros, self.mesh.size(Axis::Pp));
         if micros > 1 {
             let whose = if stages > 1 { format!(" of pp={stages}") } else { String::new() };
@@ -164,25 +186,32 @@ impl Setup {
             return Ok(());
         }
         let fewer = (1..cp).rev().find(fits).unwrap_or(1);
-        let give = format!("give --context {} or cp={fewer} in --mesh", context.next_multiple_of(pieces));
+        let give =
+            format!("give --context {} or cp={fewer} in --mesh", context.next_multiple_of(pieces));
         let what = format!("positions are divided over cp={cp} in {pieces} pieces");
         Err(format!("{what}, and a context of {context} is no multiple of {pieces}: {give}"))
     }
 
     fn check_sequence(&self, config: &Config, rows: usize) -> Result<(), String> {
-        let (tp, cp, context) = (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.context);
+        let (tp, cp, context) =
+            (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.context);
         let tokens = self.micro_rows(rows) * context / cp;
         if !self.sequence || tokens.is_multiple_of(tp) {
             return Ok(());
         }
-        let give = format!("give --context {}", context.next_multiple_of(self.division.chunks(cp) * tp));
+        let give =
+            format!("give --context {}", context.next_multiple_of(self.division.chunks(cp) * tp));
         let what = "--sequence divides a micro-batch's tokens over tp";
         Err(format!("{what}, and {tokens} on a rank of cp are no multiple of tp={tp}: {give}"))
     }
 
     fn check_experts(&self, config: &Config) -> Result<(), String> {
         let Some(router) = self.router else {
-            return if config.experts > 0 { Err("a model with experts needs a router".to_owned()) } else { Ok(()) };
+            return if config.experts > 0 {
+                Err("a model with experts needs a router".to_owned())
+            } else {
+                Ok(())
+            };
         };
         let (experts, ep, top) = (router.experts, self.mesh.size(Axis::Ep), router.top);
         if experts != config.experts {
@@ -194,15 +223,24 @@ impl Setup {
             ));
         }
         if !experts.is_multiple_of(ep) {
-            let give =
-                format!("give --experts {} or ep={} in --mesh", experts.next_multiple_of(ep), divisor(experts, ep));
-            return Err(format!("experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"));
+            let give = format!(
+                "give --experts {} or ep={} in --mesh",
+                experts.next_multiple_of(ep),
+                divisor(experts, ep)
+            );
+            return Err(format!(
+                "experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"
+            ));
         }
         let (group, pieces) = (router.group, self.division.chunks(self.mesh.size(Axis::Cp)));
         let piece = config.context / pieces;
         if group == 0 || !piece.is_multiple_of(group) {
-            let of = if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
-            let what = format!("a group of tokens is routed on one rank, and a context of {}{of}", config.context);
+            let of =
+                if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
+            let what = format!(
+                "a group of tokens is routed on one rank, and a context of {}{of}",
+                config.context
+            );
             return Err(format!(
                 "{what} is not cut into groups of {group}: give --group {}",
                 divisor(piece, group.max(1))

@@ -46,10 +46,17 @@ impl Default for Sharding {
 
 impl Sharding {
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
-    pub fn store<T: Number>(self, layout: Layout, weights: Vec<T>, group: Group) -> Box<dyn Store<T>> {
+    pub fn store<T: Number>(
+        self,
+        layout: Layout,
+        weights: Vec<T>,
+        group: Group,
+    ) -> Box<dyn Store<T>> {
         match self {
             Self::Replicated { .. } if group.world() == 1 => Box::new(Flat::new(layout, weights)),
-            Self::Replicated { bucket, overlap } => Box::new(Replicated::new(layout, weights, group, bucket, overlap)),
+            Self::Replicated { bucket, overlap } => {
+                Box::new(Replicated::new(layout, weights, group, bucket, overlap))
+            }
             Self::Zero1 => Box::new(Zero1::new(Flat::new(layout, weights), group)),
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),

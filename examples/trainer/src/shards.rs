@@ -1,8 +1,9 @@
-//! Who owns what when n ranks share the work on one flat buffer: rank r has the r-th part of *every unit*.
+//! Who owns what when n ranks share the work on one flat buffer: rank r has the r-th part of *every
+//! unit*.
 //!
-//! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit be gathered and its
-//! gradients be scattered by one collective in which all ranks take part equally. Parts differ by at most one element, so
-//! nothing is padded.
+//! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit
+//! be gathered and its gradients be scattered by one collective in which all ranks take part
+//! equally. Parts differ by at most one element, so nothing is padded.
 
 use crate::layout::{Layout, Slice};
 use crate::store::Owned;
@@ -44,7 +45,8 @@ impl Shards {
         mine.start - whole.start..mine.end - whole.start
     }
 
-    /// Where this rank's part of unit number `unit` lies if its parts of all units are put together.
+    /// Where this rank's part of unit number `unit` lies if its parts of all units are put
+    /// together.
     pub fn packed(&self, unit: usize) -> Range<usize> {
         let before = self.mine[..unit].iter().map(ExactSizeIterator::len).sum();
         before..before + self.mine[unit].len()
@@ -64,7 +66,8 @@ impl Shards {
     pub fn owned<'a, T>(&self, weights: &'a mut [T], gradients: &'a mut [T]) -> Vec<Owned<'a, T>> {
         let (weights, gradients) = (self.parts(weights), self.parts(gradients));
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);
-        runs.map(|((weights, gradients), mine)| Owned { offset: mine.start, weights, gradients }).collect()
+        runs.map(|((weights, gradients), mine)| Owned { offset: mine.start, weights, gradients })
+            .collect()
     }
 
     fn parts<'a, T>(&self, buffer: &'a mut [T]) -> Vec<&'a mut [T]> {

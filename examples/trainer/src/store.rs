@@ -1,8 +1,10 @@
-//! Where a rank's weights and gradients are: what the model asks for, unit by unit, and what a step does with them.
+//! Where a rank's weights and gradients are: what the model asks for, unit by unit, and what a step
+//! does with them.
 //!
-//! A model of one process has them whole, in two flat buffers ([`Flat`]). Every form of data parallelism is another
-//! [`Store`]: it may gather a unit's weights when they are asked for, drop them when the unit is done, and send a unit's
-//! gradients when nothing more is added to them. The model cannot tell.
+//! A model of one process has them whole, in two flat buffers ([`Flat`]). Every form of data
+//! parallelism is another [`Store`]: it may gather a unit's weights when they are asked for, drop
+//! them when the unit is done, and send a unit's gradients when nothing more is added to them. The
+//! model cannot tell.
 
 use crate::layout::Layout;
 use crate::math::Number;
@@ -35,8 +37,9 @@ pub struct Bytes {
     pub gathered: usize,
 }
 
-/// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then [`finish`](Self::finish),
-/// an update of what [`owned`](Self::owned) gives, and [`publish`](Self::publish).
+/// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then
+/// [`finish`](Self::finish), an update of what [`owned`](Self::owned) gives, and
+/// [`publish`](Self::publish).
 pub trait Store<T: Number> {
     /// Which parameters there are.
     fn layout(&self) -> &Layout;
@@ -46,7 +49,8 @@ pub trait Store<T: Number> {
         1
     }
 
-    /// True if ranks have weights of their own, of which they make one model now and then: each is clipped by itself.
+    /// True if ranks have weights of their own, of which they make one model now and then: each is
+    /// clipped by itself.
     fn apart(&self) -> bool {
         false
     }
@@ -66,7 +70,8 @@ pub trait Store<T: Number> {
         Ok(())
     }
 
-    /// A backward pass begins. With the `last` of a step, a unit's gradients are final once it is done.
+    /// A backward pass begins. With the `last` of a step, a unit's gradients are final once it is
+    /// done.
     fn backward_begins(&mut self, last: bool) {
         let _ = last;
     }
@@ -77,7 +82,8 @@ pub trait Store<T: Number> {
     /// As the collective that may bring them.
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])>;
 
-    /// The gradients of `unit`, whose backward pass has just run, before it is [done](Self::backward_done).
+    /// The gradients of `unit`, whose backward pass has just run, before it is
+    /// [done](Self::backward_done).
     ///
     /// # Errors
     /// As the collectives in it.
@@ -94,7 +100,8 @@ pub trait Store<T: Number> {
         Ok(())
     }
 
-    /// All backward passes of the step are done: returns once the gradients that this rank owns are sums over all ranks.
+    /// All backward passes of the step are done: returns once the gradients that this rank owns are
+    /// sums over all ranks.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -189,6 +196,10 @@ impl<T: Number> Store<T> for Flat<T> {
     }
 
     fn bytes(&self) -> Bytes {
-        Bytes { weights: size_of_val(&*self.weights), gradients: size_of_val(&*self.gradients), ..Bytes::default() }
+        Bytes {
+            weights: size_of_val(&*self.weights),
+            gradients: size_of_val(&*self.gradients),
+            ..Bytes::default()
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! What a rank of a mesh should hold and send, by arithmetic alone: printed beside what is measured, and equal to it.
+//! What a rank of a mesh should hold and send, by arithmetic alone: printed beside what is
+//! measured, and equal to it.
 //!
-//! What it does: counts the parameters of a place, and the bytes that leave a rank in one step by each of its groups. Let
-//! `n` be a micro-batch's tokens on a rank times the width, and `p` the ranks of the axis:
+//! What it does: counts the parameters of a place, and the bytes that leave a rank in one step by
+//! each of its groups. Let `n` be a micro-batch's tokens on a rank times the width, and `p` the
+//! ranks of the axis:
 //!
 //! ```text
 //! tp    4 all-reduces of n a layer and micro-batch, one more for the embedding and one for the head; three numbers a token
@@ -13,8 +15,8 @@
 //! dp    as its file says, of this place's parameters.
 //! ```
 //!
-//! An all-reduce of `n` sends `2n (p-1)/p`, a gather or a scatter of all `n` half of that: what every algorithm of groups
-//! of two sends, and the ring in any group.
+//! An all-reduce of `n` sends `2n (p-1)/p`, a gather or a scatter of all `n` half of that: what
+//! every algorithm of groups of two sends, and the ring in any group.
 //!
 //! What is sharded, which collective runs where: nothing here.
 
@@ -86,7 +88,8 @@ impl Site<'_> {
     fn layers(&self) -> (usize, bool, bool) {
         let (at, ranks) = (self.place.at(Axis::Pp), self.size(Axis::Pp));
         let chunks = 0..self.setup.schedule.chunks();
-        let layers = chunks.map(|chunk| self.setup.layers(self.config, chunk * ranks + at).len()).sum();
+        let layers =
+            chunks.map(|chunk| self.setup.layers(self.config, chunk * ranks + at).len()).sum();
         (layers, at == 0, at + 1 == ranks)
     }
 
@@ -102,14 +105,17 @@ impl Site<'_> {
 
     /// Lines of the vocabulary here.
     fn lines(&self) -> usize {
-        Slice { index: self.place.at(Axis::Tp), of: self.size(Axis::Tp) }.range(self.config.vocab).len()
+        Slice { index: self.place.at(Axis::Tp), of: self.size(Axis::Tp) }
+            .range(self.config.vocab)
+            .len()
     }
 
     /// Parameters here that are no experts', and those that are.
     fn parts(&self) -> [usize; 2] {
         let (layers, embed, head) = self.layers();
         let (d, table, layer) = (self.config.width, self.lines() * self.config.width, self.layer());
-        let ends = usize::from(embed) * (table + self.config.context * d) + usize::from(head) * (table + 2 * d);
+        let ends = usize::from(embed) * (table + self.config.context * d)
+            + usize::from(head) * (table + 2 * d);
         [layers * layer[0] + ends, layers * layer[1]]
     }
 
@@ -123,7 +129,8 @@ impl Site<'_> {
         self.setup.micro_rows(self.rows) * self.config.context / self.size(Axis::Cp)
     }
 
-    /// What should leave this rank in a step; `ledger` says which rows went where, if there are experts.
+    /// What should leave this rank in a step; `ledger` says which rows went where, if there are
+    /// experts.
     pub fn traffic(&self, ledger: &Ledger) -> Traffic {
         let copies = self.size(Axis::Dp) * self.size(Axis::Cp);
         let shared = wire(self.setup.sharding, self.parameters(), copies, self.setup.micros);
@@ -153,31 +160,36 @@ impl Site<'_> {
         let all = |numbers| self.all_reduce(numbers, Axis::Tp);
         let (embed, head) = (usize::from(embed), usize::from(head));
         let dense = self.config.experts == 0;
-        // Around experts tokens are only gathered, if they are divided; among experts rows are summed.
+        // Around experts tokens are only gathered, if they are divided; among experts rows are
+        // summed.
         let feed = if dense { 2 } else { usize::from(self.setup.sequence) };
         let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
         let rows = if dense { 0.0 } else { 2.0 * all(ledger.here * d) };
-        let vectors = layers * if dense { 6 } else { 5 } * d + embed * self.config.context * d + head * 2 * d;
+        let vectors =
+            layers * if dense { 6 } else { 5 } * d + embed * self.config.context * d + head * 2 * d;
         micros + rows + if self.setup.sequence { all(vectors) } else { 0.0 }
     }
 
     fn pp(&self) -> f64 {
-        let (at, ranks, chunks) = (self.place.at(Axis::Pp), self.size(Axis::Pp), self.setup.schedule.chunks());
+        let (at, ranks, chunks) =
+            (self.place.at(Axis::Pp), self.size(Axis::Pp), self.setup.schedule.chunks());
         if ranks == 1 {
             return 0.0;
         }
         let last = ranks * chunks - 1;
         let stages = (0..chunks).map(|chunk| chunk * ranks + at);
-        let messages: usize = stages.map(|stage| usize::from(stage > 0) + usize::from(stage < last)).sum();
+        let messages: usize =
+            stages.map(|stage| usize::from(stage > 0) + usize::from(stage < last)).sum();
         let divided = if self.setup.sequence { self.size(Axis::Tp) } else { 1 };
         (messages * self.setup.micros * self.tokens() * self.config.width / divided) as f64
     }
 
     fn cp(&self) -> f64 {
         let (layers, ranks) = (self.layers().0, self.size(Axis::Cp) as f64);
-        let each = (layers * self.setup.micros * self.tokens() * self.config.width / self.size(Axis::Tp)) as f64;
+        let each = (layers * self.setup.micros * self.tokens() * self.config.width
+            / self.size(Axis::Tp)) as f64;
         match self.setup.exchange {
             _ if ranks == 1.0 => 0.0,
             Exchange::Ring => 2.0 * each * (3.0 * ranks - 2.0),
@@ -190,8 +202,8 @@ impl Site<'_> {
         journeys as f64 + self.all_reduce(self.parts()[0], Axis::Ep)
     }
 
-    /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four journeys by rank, which
-    /// the library tells all ranks.
+    /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
+    /// journeys by rank, which the library tells all ranks.
     fn counts(&self) -> u64 {
         let (ranks, experts) = (self.size(Axis::Ep), self.config.experts);
         if ranks == 1 {

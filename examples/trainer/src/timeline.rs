@@ -1,7 +1,9 @@
-//! Where a rank's time went: spans of compute, of sending and of waiting, for the shares and for the picture.
+//! Where a rank's time went: spans of compute, of sending and of waiting, for the shares and for
+//! the picture.
 //!
-//! A collective that was started runs on a thread of its own. Its span is beside what the rank does meanwhile: where it lies
-//! beside a backward pass, it is hidden; where it lies beside a wait, it is not.
+//! A collective that was started runs on a thread of its own. Its span is beside what the rank does
+//! meanwhile: where it lies beside a backward pass, it is hidden; where it lies beside a wait, it
+//! is not.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,12 +27,19 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Forward, Self::Backward, Self::Update, Self::Wait, Self::Bubble, Self::Communication];
+    pub const ALL: [Self; 6] = [
+        Self::Forward,
+        Self::Backward,
+        Self::Update,
+        Self::Wait,
+        Self::Bubble,
+        Self::Communication,
+    ];
 
     /// What it is called in a picture.
     pub fn name(self) -> &'static str {
-        ["forward", "backward", "update", "exposed communication", "bubble", "communication"][self as usize]
+        ["forward", "backward", "update", "exposed communication", "bubble", "communication"]
+            [self as usize]
     }
 }
 
@@ -84,7 +93,8 @@ impl Timeline {
     }
 }
 
-/// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass is a wait.
+/// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass
+/// is a wait.
 pub fn shares(spans: &[Span]) -> [Duration; 6] {
     let total = |kind: Kind| -> Duration {
         spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
@@ -92,9 +102,11 @@ pub fn shares(spans: &[Span]) -> [Duration; 6] {
     let mut shares = Kind::ALL.map(total);
     for wait in spans.iter().filter(|span| span.kind == Kind::Wait) {
         let passes = |kind| !matches!(kind, Kind::Wait | Kind::Communication);
-        let around = |span: &&Span| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
+        let around =
+            |span: &&Span| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
         if let Some(around) = spans.iter().find(around) {
-            shares[around.kind as usize] = shares[around.kind as usize].saturating_sub(wait.end - wait.start);
+            shares[around.kind as usize] =
+                shares[around.kind as usize].saturating_sub(wait.end - wait.start);
         }
     }
     shares
@@ -106,7 +118,11 @@ mod tests {
 
     #[test]
     fn a_wait_within_a_pass_is_counted_once() {
-        let span = |kind, start, end| Span { kind, start: Duration::from_secs(start), end: Duration::from_secs(end) };
+        let span = |kind, start, end| Span {
+            kind,
+            start: Duration::from_secs(start),
+            end: Duration::from_secs(end),
+        };
         let spans = [
             span(Kind::Communication, 1, 7),
             span(Kind::Wait, 2, 3),

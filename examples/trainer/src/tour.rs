@@ -1,6 +1,8 @@
-//! The tour: every axis trained and compared with one process, and what it holds and sends beside theory.
+//! The tour: every axis trained and compared with one process, and what it holds and sends beside
+//! theory.
 //!
-//! A [`Stop`] trains one configuration and gives a [`Row`]. [`stops`] lists all of them; each axis brings its own.
+//! A [`Stop`] trains one configuration and gives a [`Row`]. [`stops`] lists all of them; each axis
+//! brings its own.
 
 use crate::tour_row::Row;
 use crate::{tour_data, tour_mesh};

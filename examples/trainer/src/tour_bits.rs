@@ -1,7 +1,9 @@
-//! What has the very bits of another way to compute it, beside a comparison of whole runs with one process.
+//! What has the very bits of another way to compute it, beside a comparison of whole runs with one
+//! process.
 //!
-//! What it does: two axes promise more than runs can show, because a run adds gradients of more ranks in another order.
-//! What is sharded, which collective runs where, what it costs: in the file of each axis.
+//! What it does: two axes promise more than runs can show, because a run adds gradients of more
+//! ranks in another order. What is sharded, which collective runs where, what it costs: in the file
+//! of each axis.
 
 use crate::attention::{self, Heads};
 use crate::axes::Attention;
@@ -14,10 +16,11 @@ use crate::setup::Setup;
 use crate::tour_mesh::Stop;
 use maypole::{Communicator, Result};
 
-/// With sums in the order of ranks, tokens divided or not give the same losses, and the same weights of divided matrices.
-/// Norms and biases alone are sums over tokens in another order.
+/// With sums in the order of ranks, tokens divided or not give the same losses, and the same
+/// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
 pub(crate) fn tokens_divided_or_not(stop: &Stop) -> Result<bool> {
-    let train = |sequence| stop.train(&Setup { sequence, order: Order::Ranks, ..stop.setup.clone() }, 1);
+    let train =
+        |sequence| stop.train(&Setup { sequence, order: Order::Ranks, ..stop.setup.clone() }, 1);
     let (whole, divided) = (train(false)?, train(true)?);
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
@@ -39,12 +42,16 @@ pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
         let positions = division.positions(group.rank(), ranks, config.context);
         let part = |all: &[f32]| {
             let rows = all.chunks_exact(all.len() / heads.rows);
-            let token = |row: &[f32], at: usize| row.chunks_exact(row.len() / config.context).nth(at).unwrap().to_vec();
-            rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at))).collect::<Vec<f32>>()
+            let token = |row: &[f32], at: usize| {
+                row.chunks_exact(row.len() / config.context).nth(at).unwrap().to_vec()
+            };
+            rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at)))
+                .collect::<Vec<f32>>()
         };
         let mine = Ulysses { group, division, fault }.forward(&Cpu, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
-    let same: Vec<bool> = Communicator::run_local(ranks, rank).into_iter().collect::<Result<_>>()?;
+    let same: Vec<bool> =
+        Communicator::run_local(ranks, rank).into_iter().collect::<Result<_>>()?;
     Ok(same.into_iter().all(|same| same))
 }

@@ -28,19 +28,30 @@ pub(crate) fn stops() -> Vec<Stop> {
         stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
         stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
         stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
-        stop("ZeRO-2, micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()),
+        stop("ZeRO-2, micro-batches", |axis| {
+            Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()
+        }),
         stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 2, FSDP).row()),
         stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 4, FSDP).row()),
-        stop("ZeRO-3, clipped", |axis| Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()),
+        stop("ZeRO-3, clipped", |axis| {
+            Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()
+        }),
         stop("local SGD, each step", |axis| {
             Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
         }),
-        stop("recomputed activations", |axis| Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()),
-        stop("bf16", |axis| Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, DATA) }.row()),
-        stop("bf16, ZeRO-1", |axis| {
-            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, Sharding::Zero1) }.row()
+        stop("recomputed activations", |axis| {
+            Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()
         }),
-        stop("bf16, ZeRO-3", |axis| Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, FSDP) }.row()),
+        stop("bf16", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, DATA) }.row()
+        }),
+        stop("bf16, ZeRO-1", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, Sharding::Zero1) }
+                .row()
+        }),
+        stop("bf16, ZeRO-3", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, FSDP) }.row()
+        }),
         stop("f16, scaled loss", |axis| {
             Shown { narrow: Some(Recipe::narrow::<f16>), ..Shown::of(axis, 2, DATA) }.row()
         }),
@@ -97,7 +108,16 @@ impl Criterion {
 
 impl Shown {
     fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
-        Self { axis, ranks, micro: 1, sharding, rule: Rule::ADAMW, clip: false, recompute: false, narrow: None }
+        Self {
+            axis,
+            ranks,
+            micro: 1,
+            sharding,
+            rule: Rule::ADAMW,
+            clip: false,
+            recompute: false,
+            narrow: None,
+        }
     }
 
     fn recipe(&self) -> Recipe {
@@ -105,7 +125,13 @@ impl Shown {
             Rule::Sgd => (Schedule::constant(0.1), 20),
             Rule::AdamW { .. } => (Schedule::constant(1e-3), 10),
         };
-        Recipe { rule: self.rule, schedule, steps, clip: self.clip.then_some(0.5), ..Recipe::default() }
+        Recipe {
+            rule: self.rule,
+            schedule,
+            steps,
+            clip: self.clip.then_some(0.5),
+            ..Recipe::default()
+        }
     }
 
     fn criterion(&self) -> Criterion {
@@ -136,14 +162,19 @@ impl Shown {
             }
             session.scale = self.scaled().then(Scale::default);
         };
-        let look = |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
-        let (outcome, seen) = recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
+        let look =
+            |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
+        let (outcome, seen) =
+            recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
-        let (difference, equal) = criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
+        let (difference, equal) =
+            criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
         let parameters = recipe.config.parameters();
         let width = if self.narrow.is_some() { 2 } else { FULL };
-        let theory = Memory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
-        // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the norm.
+        let theory =
+            Memory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
+        // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the
+        // norm.
         let told = 1 + usize::from(self.clip || self.scaled());
         let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
         let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
@@ -155,18 +186,25 @@ impl Shown {
             pass: equal && exact,
             wire_bytes: first.1 / recipe.steps,
             wire_bytes_theory,
-            ..Row::new(self.axis, format!("dp={}", self.ranks), self.ranks, [first.0, theory], seconds)
+            ..Row::new(
+                self.axis,
+                format!("dp={}", self.ranks),
+                self.ranks,
+                [first.0, theory],
+                seconds,
+            )
         }
     }
 }
 
-/// Whether every rank holds and sends this, to the byte: ranks divide each unit of the tour's model evenly, so theory is one
-/// for all of them.
+/// Whether every rank holds and sends this, to the byte: ranks divide each unit of the tour's model
+/// evenly, so theory is one for all of them.
 fn exact(seen: &[(Memory, u64)], memory: Memory, sent: u64) -> bool {
     seen.iter().all(|seen| *seen == (memory, sent))
 }
 
-/// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and goes on.
+/// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and
+/// goes on.
 fn resharded(axis: &'static str) -> Row {
     let shown = Shown::of(axis, 2, Sharding::Zero1);
     let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
@@ -181,11 +219,14 @@ fn resharded(axis: &'static str) -> Row {
             }
             // Nobody writes before all have read.
             group.sum(0.0).expect("all ranks are here");
-            let rows = |text: &crate::data::Text, step| vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()];
+            let rows = |text: &crate::data::Text, step| {
+                vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
+            };
             let before = group.payload();
             let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
             let sent = group.payload() - before;
-            save(&mut session, &group, group.slice(), &folder).expect("the folder for temporary files is writable");
+            save(&mut session, &group, group.slice(), &folder)
+                .expect("the folder for temporary files is writable");
             let memory = Memory::of(&session);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, (memory, sent))

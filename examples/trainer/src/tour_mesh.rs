@@ -1,8 +1,10 @@
-//! The tour of the axes that divide the model: each trains the same model, and is compared with one process.
+//! The tour of the axes that divide the model: each trains the same model, and is compared with one
+//! process.
 //!
-//! What it does: runs every [`Stop`] on threads of this process and makes a [`Row`] of it. What is sharded, which
-//! collective runs where, what it costs: in the file of each axis. The bytes of a row are those of rank 0; for it to pass
-//! those of every rank are as theory says of that rank, to the byte.
+//! What it does: runs every [`Stop`] on threads of this process and makes a [`Row`] of it. What is
+//! sharded, which collective runs where, what it costs: in the file of each axis. The bytes of a
+//! row are those of rank 0; for it to pass those of every rank are as theory says of that rank, to
+//! the byte.
 
 use crate::bpe::Bpe;
 use crate::config::Config;
@@ -28,15 +30,15 @@ use std::time::Instant;
 
 /// Rows of a batch.
 const ROWS: usize = 8;
-/// Adam with a root that is kept well away from zero: otherwise rounding in a gradient that is nearly zero becomes a whole
-/// step, and nothing could be compared.
+/// Adam with a root that is kept well away from zero: otherwise rounding in a gradient that is
+/// nearly zero becomes a whole step, and nothing could be compared.
 const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 /// What losses and weights may differ by where sums are in another order.
 const CLOSE: f64 = 1e-5;
 /// The same where only experts are elsewhere.
 const EXPERTS: f64 = 1e-6;
-/// How far a pipeline's bubble may be from the formula, which is for equal stages: the embedding and the head make them
-/// unequal, and processor time is measured with others at work.
+/// How far a pipeline's bubble may be from the formula, which is for equal stages: the embedding
+/// and the head make them unequal, and processor time is measured with others at work.
 const NEAR: f64 = 0.25;
 
 /// Compares a stop with another way to compute the same.
@@ -53,10 +55,11 @@ pub struct Stop {
     pub setup: Setup,
     /// What is trained on.
     pub text: fn(&Config) -> Text,
-    /// What losses (as a part of the loss) and weights may differ by from those of one process; its very bits, if 0.
+    /// What losses (as a part of the loss) and weights may differ by from those of one process; its
+    /// very bits, if 0.
     pub bound: f64,
-    /// What else is compared to the bit, and whether it is equal: the forward pass with that of one process, or the run with
-    /// one on another mesh.
+    /// What else is compared to the bit, and whether it is equal: the forward pass with that of one
+    /// process, or the run with one on another mesh.
     pub also: Option<(&'static str, Same)>,
     /// The step after which experts move.
     pub rebalance: Option<u64>,
@@ -86,7 +89,10 @@ pub fn stops() -> Vec<Stop> {
     let odd = |vocab| Config { vocab, ..Config::default() };
     vec![
         stop("tensor", setup("tp=2")),
-        Stop { also: Some(("tp=2", tokens_divided_or_not)), ..stop("tensor, tokens divided", sequence("tp=2")) },
+        Stop {
+            also: Some(("tp=2", tokens_divided_or_not)),
+            ..stop("tensor, tokens divided", sequence("tp=2"))
+        },
         Stop { config: odd(257), ..stop("tensor, 257 tokens", setup("tp=2")) },
         Stop { config: odd(301), text: byte_pairs, ..stop("tensor, byte pairs", setup("tp=2")) },
         bits("pipeline, GPipe", pipeline("pp=2", Schedule::GPipe)),
@@ -140,12 +146,16 @@ impl Stop {
         let begun = Instant::now();
         let seen = self.train(&self.setup, steps)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let alone = Setup { micros: self.setup.micros, router: self.setup.router, ..Setup::default() };
+        let alone =
+            Setup { micros: self.setup.micros, router: self.setup.router, ..Setup::default() };
         let reference = self.train(&alone, steps)?;
         let difference = difference(&seen, &reference[0]);
-        let equal = difference <= self.bound && self.also.map_or(Ok(true), |(_, same)| same(self))?;
-        let theory: Vec<_> = seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.ledger)).collect();
-        let exact = seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
+        let equal =
+            difference <= self.bound && self.also.map_or(Ok(true), |(_, same)| same(self))?;
+        let theory: Vec<_> =
+            seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.ledger)).collect();
+        let exact =
+            seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
         let (first, (memory, sent)) = (&seen[0], theory[0]);
         let moved = self.rebalance.is_none() || first.moves.iter().any(Move::any);
         let [bubble, bubble_theory] = self.bubble(&first.traces);
@@ -165,7 +175,13 @@ impl Stop {
     /// What `rank` should hold, and send in a step in which its routers saw `ledger`.
     fn theory(&self, rank: usize, ledger: &Ledger) -> (Memory, Traffic) {
         let place = self.setup.mesh.place(rank);
-        let site = Site { config: &self.config, setup: &self.setup, place, rows: ROWS, element: size_of::<f32>() };
+        let site = Site {
+            config: &self.config,
+            setup: &self.setup,
+            place,
+            rows: ROWS,
+            element: size_of::<f32>(),
+        };
         let memory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
         (memory, site.traffic(ledger))
     }
@@ -206,8 +222,9 @@ impl Stop {
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
 
-    /// The share of time in which ranks of the pipeline wait: by the plan with the measured work of each operation (the
-    /// clock's shows too who else wanted the cores), and by the formula for equal stages. The median of all steps.
+    /// The share of time in which ranks of the pipeline wait: by the plan with the measured work of
+    /// each operation (the clock's shows too who else wanted the cores), and by the formula for
+    /// equal stages. The median of all steps.
     fn bubble(&self, traces: &[Trace]) -> [f64; 2] {
         let (ranks, schedule) = (self.setup.mesh.size(Axis::Pp), self.setup.schedule);
         if ranks == 1 {
@@ -222,7 +239,8 @@ impl Stop {
 /// The greatest difference of a loss (as a part of it) or of a weight, on any rank.
 fn difference(seen: &[Seen], reference: &Seen) -> f64 {
     let of = |rank: &Seen| {
-        let losses = rank.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b.abs());
+        let losses =
+            rank.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b.abs());
         let own = rank.layout.gather_from(&reference.weights);
         let weights = rank.weights.iter().zip(&own).map(|(a, b)| f64::from((a - b).abs()));
         losses.chain(weights).map(greater).fold(0.0, f64::max)

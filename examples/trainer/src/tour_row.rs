@@ -1,14 +1,17 @@
 //! A line of the tour: an axis, and how it compares with one process and with theory.
 //!
-//! What it does: holds what was measured beside what should be, as a line of a table and as an object of JSON. What is
-//! sharded, which collective runs where, what it costs: nothing.
+//! What it does: holds what was measured beside what should be, as a line of a table and as an
+//! object of JSON. What is sharded, which collective runs where, what it costs: nothing.
 
 use crate::memory::Memory;
 use serde::Serialize;
 
 /// What came of one configuration. Bytes are those of rank 0, and of the wire in one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "each measurement stands beside the theory of it, under the same name")]
+#[allow(
+    missing_docs,
+    reason = "each measurement stands beside the theory of it, under the same name"
+)]
 pub struct Row {
     /// What is shown.
     pub axis: String,
@@ -20,8 +23,8 @@ pub struct Row {
     pub criterion: String,
     /// The greatest difference that the criterion is about.
     pub difference: f64,
-    /// Whether it is met, the bytes of every rank are to the byte what theory says of that rank, and a bubble is within a
-    /// quarter of all time of theory.
+    /// Whether it is met, the bytes of every rank are to the byte what theory says of that rank,
+    /// and a bubble is within a quarter of all time of theory.
     pub pass: bool,
     pub params_bytes: u64,
     pub params_bytes_theory: u64,
@@ -32,13 +35,14 @@ pub struct Row {
     /// Payload.
     pub wire_bytes: u64,
     pub wire_bytes_theory: u64,
-    /// The share of a pipeline's time in which a rank waits; 0 without a pipeline. Not by the clock, since ranks share the
-    /// cores of a small machine and wait for those too: it is that of the plan that was executed, replayed with the measured
-    /// processor time of each operation.
+    /// The share of a pipeline's time in which a rank waits; 0 without a pipeline. Not by the
+    /// clock, since ranks share the cores of a small machine and wait for those too: it is that of
+    /// the plan that was executed, replayed with the measured processor time of each operation.
     pub bubble: f64,
     /// By the formula for stages that are equal.
     pub bubble_theory: f64,
-    /// Wall time of the training that is shown, without that of the one process it is compared with.
+    /// Wall time of the training that is shown, without that of the one process it is compared
+    /// with.
     pub seconds: f64,
 }
 
@@ -71,9 +75,15 @@ pub fn heading() -> String {
 }
 
 impl Row {
-    /// The row of a run that took `seconds`, with the bytes that a rank held and should hold. Nothing is sent, nobody waits,
-    /// and nothing is compared yet.
-    pub(crate) fn new(axis: &str, mesh: String, ranks: usize, [held, theory]: [Memory; 2], seconds: f64) -> Self {
+    /// The row of a run that took `seconds`, with the bytes that a rank held and should hold.
+    /// Nothing is sent, nobody waits, and nothing is compared yet.
+    pub(crate) fn new(
+        axis: &str,
+        mesh: String,
+        ranks: usize,
+        [held, theory]: [Memory; 2],
+        seconds: f64,
+    ) -> Self {
         Self {
             axis: axis.to_owned(),
             mesh,

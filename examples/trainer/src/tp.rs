@@ -1,9 +1,10 @@
 //! Tensor parallel: every layer's matrices are divided, and each rank multiplies by its part.
 //!
-//! What it does: pairs of matrices are cut so that one sum joins them. The first is cut by outputs (columns of its
-//! product: *column parallel*), so each rank has some of the hidden numbers; what follows works on each of them alone
-//! (GELU, or attention on whole heads); the second is cut by inputs (*row parallel*), so each rank has a term of every
-//! output, and the sum over ranks is the output.
+//! What it does: pairs of matrices are cut so that one sum joins them. The first is cut by outputs
+//! (columns of its product: *column parallel*), so each rank has some of the hidden numbers; what
+//! follows works on each of them alone (GELU, or attention on whole heads); the second is cut by
+//! inputs (*row parallel*), so each rank has a term of every output, and the sum over ranks is the
+//! output.
 //!
 //! ```text
 //!               x ----+------------------+          forward    backward
@@ -15,14 +16,16 @@
 //!               y ----+------ + ---------+
 //! ```
 //!
-//! What is sharded: q, k, v and the first matrix of the feed-forward part by outputs, with their biases; the second
-//! matrices by inputs; norms and the second biases are on every rank. Attention: whole heads. Vocabulary:
-//! [`crate::vocab`].
+//! What is sharded: q, k, v and the first matrix of the feed-forward part by outputs, with their
+//! biases; the second matrices by inputs; norms and the second biases are on every rank. Attention:
+//! whole heads. Vocabulary: [`crate::vocab`].
 //!
-//! Which collective runs where: an all-reduce of `tokens * width` where a region is left forward and one where it is
-//! entered backward: two regions a block, so four a block and step. [`crate::sp`] takes each apart.
+//! Which collective runs where: an all-reduce of `tokens * width` where a region is left forward
+//! and one where it is entered backward: two regions a block, so four a block and step.
+//! [`crate::sp`] takes each apart.
 //!
-//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step, none of it behind computation.
+//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step, none of it behind
+//! computation.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 

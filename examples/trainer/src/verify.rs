@@ -1,8 +1,9 @@
 //! Equal to one process? The harness that every axis is compared with.
 //!
-//! A [`Recipe`] says everything that a result may depend on. [`Recipe::alone`] follows it in one process, adding gradients
-//! in the order in which ranks would: bitwise equality is asked for wherever the library adds in rank order too.
-//! [`Recipe::ranks`] follows it on ranks that are threads.
+//! A [`Recipe`] says everything that a result may depend on. [`Recipe::alone`] follows it in one
+//! process, adding gradients in the order in which ranks would: bitwise equality is asked for
+//! wherever the library adds in rank order too. [`Recipe::ranks`] follows it on ranks that are
+//! threads.
 
 use crate::axes::Axes;
 use crate::config::Config;
@@ -41,7 +42,15 @@ pub struct Recipe {
 impl Default for Recipe {
     fn default() -> Self {
         let schedule = Schedule::constant(0.1);
-        Self { config: Config::default(), seed: 7, rule: Rule::Sgd, schedule, clip: None, steps: 20, rows: 8 }
+        Self {
+            config: Config::default(),
+            seed: 7,
+            rule: Rule::Sgd,
+            schedule,
+            clip: None,
+            steps: 20,
+            rows: 8,
+        }
     }
 }
 
@@ -82,7 +91,10 @@ impl Outcome {
     /// # Panics
     /// If they are not of equally many steps and weights.
     pub fn difference(&self, other: &Self) -> Difference {
-        assert_eq!((self.losses.len(), self.weights.len()), (other.losses.len(), other.weights.len()));
+        assert_eq!(
+            (self.losses.len(), self.weights.len()),
+            (other.losses.len(), other.weights.len())
+        );
         let losses = self.losses.iter().zip(&other.losses);
         let weights = self.weights.iter().zip(&other.weights);
         Difference {
@@ -108,7 +120,8 @@ impl Recipe {
         Text::invented(self.config.context, self.seed)
     }
 
-    /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and adds in their order.
+    /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and
+    /// adds in their order.
     pub fn alone(&self, ranks: usize, micro: usize, first: First) -> Outcome {
         let (layout, text) = (Layout::whole(&self.config), self.text());
         let mut gpt = Gpt::new(&layout, Axes::alone());
@@ -130,12 +143,14 @@ impl Recipe {
         outcome
     }
 
-    /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches a step.
+    /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches
+    /// a step.
     pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> Outcome {
         self.each_rank((ranks, micro), sharding, |_, _| (), |_, _| ()).0
     }
 
-    /// [`ranks`](Self::ranks) with sessions that `prepare` may change, and what `look` sees on each rank at the end.
+    /// [`ranks`](Self::ranks) with sessions that `prepare` may change, and what `look` sees on each
+    /// rank at the end.
     ///
     /// # Panics
     /// If a collective fails, or ranks end with different weights.
@@ -158,10 +173,14 @@ impl Recipe {
             outcome.weights = session.store.all_weights()?;
             Ok((outcome, seen))
         };
-        let outcomes = Communicator::run_local(ranks, |comm| run(comm).expect("all ranks call the same"));
+        let outcomes =
+            Communicator::run_local(ranks, |comm| run(comm).expect("all ranks call the same"));
         let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
         for (rank, outcome) in outcomes.iter().enumerate() {
-            assert!(outcome.difference(&outcomes[0]).bitwise, "rank {rank} ends with other weights than rank 0");
+            assert!(
+                outcome.difference(&outcomes[0]).bitwise,
+                "rank {rank} ends with other weights than rank 0"
+            );
         }
         (outcomes.swap_remove(0), seen)
     }
@@ -180,14 +199,21 @@ impl Recipe {
     /// `session`, which has not stepped yet, in 16 bits and of this sharding.
     pub fn narrow<H: Half>(&self, session: &mut Session<f32>, sharding: Sharding, group: &Group) {
         let weights = session.store.layout().initial(self.seed);
-        session.narrow::<H>(&weights, |layout, weights| sharding.store(layout, weights, group.clone()));
+        session.narrow::<H>(&weights, |layout, weights| {
+            sharding.store(layout, weights, group.clone())
+        });
     }
 
-    /// Steps of this recipe from where `session` is, over the batches that `rows` gives; weights are left out.
+    /// Steps of this recipe from where `session` is, over the batches that `rows` gives; weights
+    /// are left out.
     ///
     /// # Errors
     /// As the collectives in it.
-    pub fn follow(&self, session: &mut Session<f32>, rows: impl Fn(&Text, u64) -> Vec<Batch>) -> Result<Outcome> {
+    pub fn follow(
+        &self,
+        session: &mut Session<f32>,
+        rows: impl Fn(&Text, u64) -> Vec<Batch>,
+    ) -> Result<Outcome> {
         let (text, mut reports) = (self.text(), Vec::<Report>::new());
         while session.step < self.steps {
             reports.push(session.step(&rows(&text, session.step))?);

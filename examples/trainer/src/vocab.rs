@@ -1,8 +1,10 @@
-//! The vocabulary over the tensor axis: both of the model's greatest matrices, and the softmax over them.
+//! The vocabulary over the tensor axis: both of the model's greatest matrices, and the softmax over
+//! them.
 //!
-//! What it does: each rank has some lines of the embedding and of the head. A token whose line is elsewhere embeds as
-//! zeros, and the sum over ranks is the embedding, in the very bits of one process. Logits stay divided: the softmax over
-//! all of them needs three numbers a token, not the logits.
+//! What it does: each rank has some lines of the embedding and of the head. A token whose line is
+//! elsewhere embeds as zeros, and the sum over ranks is the embedding, in the very bits of one
+//! process. Logits stay divided: the softmax over all of them needs three numbers a token, not the
+//! logits.
 //!
 //! ```text
 //! greatest   all-reduce (max) of each token's greatest logit
@@ -11,13 +13,15 @@
 //! loss = ln(sum) + greatest - wanted        gradient = exp(z - greatest) / sum - one(target), each rank its columns
 //! ```
 //!
-//! What is sharded: lines of both matrices, in parts that differ by one when ranks do not divide the vocabulary.
+//! What is sharded: lines of both matrices, in parts that differ by one when ranks do not divide
+//! the vocabulary.
 //!
-//! Which collective runs where: as above; the embedding leaves a region, the head enters one ([`crate::tp`]).
-//! Cost: three numbers a token instead of a vocabulary.
+//! Which collective runs where: as above; the embedding leaves a region, the head enters one
+//! ([`crate::tp`]). Cost: three numbers a token instead of a vocabulary.
 //!
-//! It pays once the vocabulary is large beside the width, as a learnt one is ([`crate::bpe`]). How large that gets is up to
-//! the text, so ranks seldom divide it: [`crate::tour`] trains on 301 learnt tokens of a play over two ranks.
+//! It pays once the vocabulary is large beside the width, as a learnt one is ([`crate::bpe`]). How
+//! large that gets is up to the text, so ranks seldom divide it: [`crate::tour`] trains on 301
+//! learnt tokens of a play over two ranks.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
 
@@ -68,16 +72,28 @@ impl<T: Real> Vocabulary<T> for Divided {
         self.lines().start
     }
 
-    fn cross_entropy(&mut self, on: &dyn Device<T>, logits: &mut [T], targets: &[u32], weight: f64) -> Result<f64> {
+    fn cross_entropy(
+        &mut self,
+        on: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
         let tokens = targets.len();
         let (mut most, mut sums) = (vec![T::min_value(); tokens], vec![T::zero(); 2 * tokens]);
         // With more ranks than lines some have none; they take part in the sums all the same.
         let width = self.lines().len().max(1);
-        vectorized(|| most.iter_mut().zip(logits.chunks_exact(width)).for_each(|(most, row)| *most = greatest(row)));
+        vectorized(|| {
+            most.iter_mut()
+                .zip(logits.chunks_exact(width))
+                .for_each(|(most, row)| *most = greatest(row))
+        });
         self.maximum(&mut most)?;
 
         let (sum, wanted) = sums.split_at_mut(tokens);
-        for ((wanted, row), target) in wanted.iter_mut().zip(logits.chunks_exact(width)).zip(targets) {
+        for ((wanted, row), target) in
+            wanted.iter_mut().zip(logits.chunks_exact(width)).zip(targets)
+        {
             *wanted = self.place(*target).map_or(T::zero(), |at| row[at]);
         }
         vectorized(|| {
@@ -116,14 +132,17 @@ mod tests {
 
     fn check(vocabulary: usize, ranks: usize, spread: f64, fault: Option<Fault>) -> f64 {
         let tokens = 41;
-        let all: Vec<f64> = (0..(tokens * vocabulary) as u64).map(|i| spread * centred(1, i)).collect();
+        let all: Vec<f64> =
+            (0..(tokens * vocabulary) as u64).map(|i| spread * centred(1, i)).collect();
         let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
         let mut gradient = all.clone();
         let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
         let errors = Communicator::run_local(ranks, |comm| {
             let group = Group::new(comm, Order::Fast);
             let mine = group.slice().range(vocabulary);
-            let columns = |of: &[f64]| of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect();
+            let columns = |of: &[f64]| {
+                of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
+            };
             let (mut logits, wanted): (Vec<f64>, Vec<f64>) = (columns(&all), columns(&gradient));
             let mut divided = Divided { group, vocabulary, fault };
             let loss = divided.cross_entropy(&Cpu, &mut logits, &targets, 0.25).unwrap();

@@ -1,11 +1,13 @@
 //! ZeRO stage 2: gradients are kept by those who update with them.
 //!
-//! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter are left, and one unit's
-//!   gradients while they are made.
-//! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done, *with every micro-batch*:
-//!   nobody has room to keep them until the last. Then all-gather of the updated weights.
-//! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches; with one, as plain data
-//!   parallelism. Accumulating in a shard that is replaced instead of added to is the mistake that others have made here.
+//! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter
+//!   are left, and one unit's gradients while they are made.
+//! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done,
+//!   *with every micro-batch*: nobody has room to keep them until the last. Then all-gather of the
+//!   updated weights.
+//! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches; with one,
+//!   as plain data parallelism. Accumulating in a shard that is replaced instead of added to is the
+//!   mistake that others have made here.
 
 use crate::group::{Group, Pending};
 use crate::layout::Layout;
@@ -38,7 +40,16 @@ impl<T: Number> Zero2<T> {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let shards = Shards::new(&layout, group.slice());
         let gradients = vec![T::zero(); shards.len()];
-        Self { layout, group, shards, weights, gradients, making: Vec::new(), under_way: None, transient: 0 }
+        Self {
+            layout,
+            group,
+            shards,
+            weights,
+            gradients,
+            making: Vec::new(),
+            under_way: None,
+            transient: 0,
+        }
     }
 
     /// Adds the sums that are under way to this rank's.
@@ -74,7 +85,8 @@ impl<T: Number> Store<T> for Zero2<T> {
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         self.receive()?;
-        self.under_way = Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
+        self.under_way =
+            Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
         Ok(())
     }
 
@@ -100,7 +112,8 @@ impl<T: Number> Store<T> for Zero2<T> {
     }
 
     fn bytes(&self) -> Bytes {
-        let [weights, gradients] = [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
+        let [weights, gradients] =
+            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
         Bytes { weights, gradients, transient: self.transient, ..Bytes::default() }
     }
 }

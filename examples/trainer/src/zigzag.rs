@@ -1,16 +1,19 @@
-//! Zig-zag: which positions of a sequence each rank of the context axis takes, so that causal attention is fair work.
+//! Zig-zag: which positions of a sequence each rank of the context axis takes, so that causal
+//! attention is fair work.
 //!
-//! What it does: position `i` looks at the `i + 1` positions up to itself, so the last ranks of a plain division do most
-//! of the work and the others wait for them. Zig-zag cuts the sequence into twice as many chunks as ranks and gives
-//! rank `r` the chunks `r` and `2 * ranks - 1 - r`: a cheap one and a dear one.
+//! What it does: position `i` looks at the `i + 1` positions up to itself, so the last ranks of a
+//! plain division do most of the work and the others wait for them. Zig-zag cuts the sequence into
+//! twice as many chunks as ranks and gives rank `r` the chunks `r` and `2 * ranks - 1 - r`: a cheap
+//! one and a dear one.
 //!
 //! ```text
 //! 4 ranks   contiguous  0 0 1 1 2 2 3 3     pairs of the dearest rank to the mean: 1.73 (T = 64)
 //!           zig-zag     0 1 2 3 3 2 1 0                                            1.00
 //! ```
 //!
-//! What is sharded: positions, and with them all activations. Which collective runs where: none; this is arithmetic.
-//! Cost: none at run time; two pieces of a sequence instead of one, so twice as many, smaller, products in attention.
+//! What is sharded: positions, and with them all activations. Which collective runs where: none;
+//! this is arithmetic. Cost: none at run time; two pieces of a sequence instead of one, so twice as
+//! many, smaller, products in attention.
 
 use std::ops::Range;
 
@@ -28,7 +31,8 @@ impl Division {
     pub fn chunks(self, ranks: usize) -> usize {
         match self {
             Self::Contiguous => ranks,
-            // One rank has the whole in either case; two halves would be the same positions in two pieces.
+            // One rank has the whole in either case; two halves would be the same positions in two
+            // pieces.
             Self::ZigZag if ranks == 1 => 1,
             Self::ZigZag => 2 * ranks,
         }
@@ -40,7 +44,10 @@ impl Division {
     /// If the chunks do not divide the sequence.
     pub fn pieces(self, rank: usize, ranks: usize, sequence: usize) -> Vec<Range<usize>> {
         let chunks = self.chunks(ranks);
-        assert!(sequence.is_multiple_of(chunks), "{chunks} chunks do not divide {sequence} positions");
+        assert!(
+            sequence.is_multiple_of(chunks),
+            "{chunks} chunks do not divide {sequence} positions"
+        );
         let length = sequence / chunks;
         let mine = if chunks == ranks { vec![rank] } else { vec![rank, chunks - 1 - rank] };
         mine.into_iter().map(|chunk| chunk * length..(chunk + 1) * length).collect()
@@ -59,7 +66,9 @@ impl Division {
     /// # Panics
     /// As [`pieces`](Self::pieces).
     pub fn pairs(self, ranks: usize, sequence: usize) -> Vec<usize> {
-        let work = |rank| self.positions(rank, ranks, sequence).into_iter().map(|position| position + 1).sum();
+        let work = |rank| {
+            self.positions(rank, ranks, sequence).into_iter().map(|position| position + 1).sum()
+        };
         (0..ranks).map(work).collect()
     }
 
@@ -108,7 +117,8 @@ mod tests {
     fn every_position_has_one_owner() {
         for layout in [Division::Contiguous, Division::ZigZag] {
             for ranks in [1, 2, 3, 4, 8] {
-                let mut all: Vec<usize> = (0..ranks).flat_map(|rank| layout.positions(rank, ranks, 48)).collect();
+                let mut all: Vec<usize> =
+                    (0..ranks).flat_map(|rank| layout.positions(rank, ranks, 48)).collect();
                 all.sort_unstable();
                 assert_eq!(all, (0..48).collect::<Vec<_>>());
             }
@@ -131,7 +141,8 @@ mod tests {
         let pieces: Vec<_> = (0..4).flat_map(|rank| Division::ZigZag.pieces(rank, 4, 32)).collect();
         for queries in &pieces {
             for keys in &pieces {
-                let pairs: usize = queries.clone().map(|q| keys.clone().filter(|k| *k <= q).count()).sum();
+                let pairs: usize =
+                    queries.clone().map(|q| keys.clone().filter(|k| *k <= q).count()).sum();
                 let expected = match Sight::of(queries, keys) {
                     Sight::Nothing => 0,
                     Sight::Triangle => 4 * 5 / 2,

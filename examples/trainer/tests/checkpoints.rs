@@ -1,4 +1,5 @@
-//! Checkpoints: resumed runs go on to the bit, any sharding can read any other's, and nothing half written is read.
+//! Checkpoints: resumed runs go on to the bit, any sharding can read any other's, and nothing half
+//! written is read.
 
 use half::f16;
 use maypole::Communicator;
@@ -17,12 +18,14 @@ use std::path::Path;
 use std::process::Command;
 
 fn recipe(steps: u64) -> Recipe {
-    let schedule = Schedule { shape: Shape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..Schedule::default() };
+    let schedule =
+        Schedule { shape: Shape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..Schedule::default() };
     let config = Config { layers: 2, ..Config::default() };
     Recipe { rule: Rule::ADAMW, schedule, steps, config, ..Recipe::default() }
 }
 
-/// Runs to step `steps` on `ranks` ranks, from the last checkpoint in `folder` if there is one, and leaves one there.
+/// Runs to step `steps` on `ranks` ranks, from the last checkpoint in `folder` if there is one, and
+/// leaves one there.
 fn run(recipe: &Recipe, ranks: usize, sharding: Sharding, folder: &Path) -> Outcome {
     run_as(recipe, ranks, sharding, folder, |_, _| ())
 }
@@ -43,7 +46,9 @@ fn run_as(
         // Nobody writes the next before everybody has read the last.
         group.sum(0.0).unwrap();
         let mut outcome = recipe
-            .follow(&mut session, |text, step| vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()])
+            .follow(&mut session, |text, step| {
+                vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
+            })
             .unwrap();
         save(&mut session, &group, group.slice(), folder).unwrap();
         outcome.weights = session.store.all_weights().unwrap();
@@ -80,7 +85,9 @@ fn any_sharding_on_any_number_of_ranks_reads_any_other() {
     let start = run(&recipe(2), 2, DATA, folder.path());
     let first = fs::read(folder.path().join("step-00000002/rank-000.safetensors")).unwrap();
     // No step is done: what is read is written again, in other parts.
-    for (ranks, sharding) in [(4, FSDP), (8, Sharding::Zero2), (1, DATA), (4, Sharding::Zero1), (2, DATA)] {
+    for (ranks, sharding) in
+        [(4, FSDP), (8, Sharding::Zero2), (1, DATA), (4, Sharding::Zero1), (2, DATA)]
+    {
         let outcome = run(&recipe(2), ranks, sharding, folder.path());
         assert_eq!(outcome.weights, start.weights, "{ranks} ranks, {sharding:?}");
         let files = fs::read_dir(folder.path().join("step-00000002")).unwrap().count();
@@ -113,13 +120,18 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
                 session.scale = Some(Scale { patience: 2, ..Scale::default() });
             })
         };
-        let (uninterrupted, first, second) = (run(6, whole.path()), run(3, halves.path()), run(6, halves.path()));
+        let (uninterrupted, first, second) =
+            (run(6, whole.path()), run(3, halves.path()), run(6, halves.path()));
         assert_eq!(uninterrupted.losses, [first.losses, second.losses].concat(), "{sharding:?}");
         assert_eq!(uninterrupted.weights, second.weights, "{sharding:?}");
-        let [whole, halves] =
-            [whole, halves].map(|folder| checkpoint::manifest(&latest(folder.path()).unwrap()).unwrap());
+        let [whole, halves] = [whole, halves]
+            .map(|folder| checkpoint::manifest(&latest(folder.path()).unwrap()).unwrap());
         assert_eq!(whole, halves);
-        assert_eq!(whole.scale.unwrap().factor, 8.0 * Scale::default().factor, "it doubled after 2, 4 and 6 steps");
+        assert_eq!(
+            whole.scale.unwrap().factor,
+            8.0 * Scale::default().factor,
+            "it doubled after 2, 4 and 6 steps"
+        );
     }
 }
 
@@ -142,7 +154,8 @@ fn damage_and_other_models_are_said() {
     let folder = tempfile::tempdir().unwrap();
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
-    let fails = |recipe: &Recipe| load(&mut recipe.session(&Group::alone(), DATA), &place).unwrap_err();
+    let fails =
+        |recipe: &Recipe| load(&mut recipe.session(&Group::alone(), DATA), &place).unwrap_err();
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
     assert!(matches!(fails(&other), Error::Other { .. }));
     assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), Error::Other { .. }));
@@ -197,15 +210,23 @@ fn exported_tensors_have_names_and_shapes() {
     let bytes = fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(tensors.tensor("block.1.qkv.weight").unwrap().shape(), [192, 64]);
-    let table: Vec<f32> =
-        bytemuck::allocation::pod_collect_to_vec(tensors.tensor("embed.token.weight").unwrap().data());
+    let table: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(
+        tensors.tensor("embed.token.weight").unwrap().data(),
+    );
     assert_eq!(table, outcome.weights[..table.len()]);
 }
 
 /// `train` with these words; what it said, and whether it went well.
 fn train(words: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_train")).args(words).env("MAYPOLE_TUNE", "off").output().unwrap();
-    (output.status.success(), [output.stdout, output.stderr].concat().into_iter().map(char::from).collect())
+    let output = Command::new(env!("CARGO_BIN_EXE_train"))
+        .args(words)
+        .env("MAYPOLE_TUNE", "off")
+        .output()
+        .unwrap();
+    (
+        output.status.success(),
+        [output.stdout, output.stderr].concat().into_iter().map(char::from).collect(),
+    )
 }
 
 #[test]
@@ -216,7 +237,8 @@ fn a_run_can_be_handed_to_other_tools_and_goes_on_with_its_own_tokens_only() {
     fs::write(path("trees"), "two trees, three trees, no tree more. ".repeat(200)).unwrap();
     let run = |text: &str, steps: &str| {
         let (data, save) = (path(text), path("saved"));
-        let small = ["--width", "16", "--context", "16", "--layers", "1", "--sample", "0", "--bpe", "260"];
+        let small =
+            ["--width", "16", "--context", "16", "--layers", "1", "--sample", "0", "--bpe", "260"];
         train(&[&["run", "--data", &data, "--save", &save, "--steps", steps], &small[..]].concat())
     };
     let (well, said) = run("rings", "2");

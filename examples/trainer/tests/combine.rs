@@ -30,7 +30,10 @@ fn every_pair_that_combines_trains_as_one_process() {
         let run = train(&task, &setup);
         let (loss, weights) = run.far(reference);
         let (a, b) = (a.name(), b.name());
-        assert!(loss < 1e-11 && weights < 1e-11 && run.agreed, "{a} with {b}: loss {loss:e}, weights {weights:e}");
+        assert!(
+            loss < 1e-11 && weights < 1e-11 && run.agreed,
+            "{a} with {b}: loss {loss:e}, weights {weights:e}"
+        );
     }
 }
 
@@ -53,14 +56,24 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
         setup.check(&config, 8).unwrap_err()
     };
     assert!(why("tp=3", |_| ()).contains("whole heads"));
-    assert!(why("dp=3", |_| ()).contains("rows are divided over dp=3, and 8 is no multiple of 3: give --rows 9"));
+    assert!(
+        why("dp=3", |_| ())
+            .contains("rows are divided over dp=3, and 8 is no multiple of 3: give --rows 9")
+    );
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
-    assert!(why("cp=8", |setup| setup.exchange = maypole_trainer::setup::Exchange::Ulysses).contains("Ulysses"));
+    assert!(
+        why("cp=8", |setup| setup.exchange = maypole_trainer::setup::Exchange::Ulysses)
+            .contains("Ulysses")
+    );
     assert!(
         why("pp=2", |setup| {
-            (setup.schedule, setup.micros) = (maypole_trainer::pp_plan::Schedule::Interleaved(2), 1);
+            (setup.schedule, setup.micros) =
+                (maypole_trainer::pp_plan::Schedule::Interleaved(2), 1);
         })
         .contains("groups of 2")
     );
-    assert!(why("ep=2", |setup| setup.router = Some(support::router(4))).contains("the router has 4 experts"));
+    assert!(
+        why("ep=2", |setup| setup.router = Some(support::router(4)))
+            .contains("the router has 4 experts")
+    );
 }

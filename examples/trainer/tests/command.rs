@@ -13,12 +13,18 @@ fn train(folder: &Path, words: &[&str]) -> Output {
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn losses(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with("step "));
-    lines.map(|line| line.split("loss ").nth(1).unwrap().split(' ').next().unwrap().to_owned()).collect()
+    lines
+        .map(|line| line.split("loss ").nth(1).unwrap().split(' ').next().unwrap().to_owned())
+        .collect()
 }
 
 /// What a model has learnt, as `train` says it.
@@ -69,16 +75,19 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
 
     let save = ["--save", "saved", "--losses", "resumed.jsonl"];
     let first = run(&[&["--steps", "3", "--sharding", "fsdp"], &save[..]].concat());
-    let second = run(&[&["--steps", "6", "--sharding", "zero2", "--processes"], &save[..]].concat());
+    let second =
+        run(&[&["--steps", "6", "--sharding", "zero2", "--processes"], &save[..]].concat());
     assert!(second.contains("from saved/step-00000003"), "{second}");
     assert_eq!([losses(&first), losses(&second)].concat(), losses(&threads));
     assert_eq!(judged(&second), judged(&threads));
-    let (resumed, whole) = (recorded(&folder.join("resumed.jsonl")), recorded(&folder.join("threads.jsonl")));
+    let (resumed, whole) =
+        (recorded(&folder.join("resumed.jsonl")), recorded(&folder.join("threads.jsonl")));
     assert_eq!(whole.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(resumed, whole);
 }
 
-/// Both stages of a pipeline wait for one another, and say so: the last one too, whose wait comes after its last pass.
+/// Both stages of a pipeline wait for one another, and say so: the last one too, whose wait comes
+/// after its last pass.
 #[test]
 fn idle_stages_are_a_bubble_and_not_communication() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,16 +95,20 @@ fn idle_stages_are_a_bubble_and_not_communication() {
     let output = train(folder.path(), &words.split(' ').collect::<Vec<_>>());
     let text = said(&output);
     assert!(output.status.success(), "{text}");
-    let percent =
-        |line: &str, what: &str| -> Option<f64> { line.split_once(what)?.1.split_whitespace().next()?.parse().ok() };
-    let ranks: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ") && line.contains("compute")).collect();
+    let percent = |line: &str, what: &str| -> Option<f64> {
+        line.split_once(what)?.1.split_whitespace().next()?.parse().ok()
+    };
+    let ranks: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("rank ") && line.contains("compute")).collect();
     assert_eq!(ranks.len(), 2, "{text}");
-    let [picture, timeline] = ["pipeline", "timeline"]
-        .map(|name| fs::read_to_string(folder.path().join("pictures").join(name).with_extension("svg")).unwrap());
+    let [picture, timeline] = ["pipeline", "timeline"].map(|name| {
+        fs::read_to_string(folder.path().join("pictures").join(name).with_extension("svg")).unwrap()
+    });
     let cores = std::thread::available_parallelism().unwrap().get();
     for line in ranks {
         let what = if cores < 2 { "waiting for other stages " } else { "bubble " };
-        let (idle, exposed) = (percent(line, what).unwrap(), percent(line, "exposed communication ").unwrap());
+        let (idle, exposed) =
+            (percent(line, what).unwrap(), percent(line, "exposed communication ").unwrap());
         // A third by the formula; others may want the cores meanwhile.
         assert!(idle > 5.0 && idle > exposed, "{line}");
         assert_eq!(line.contains("time-shared"), cores < 2, "{line}");
@@ -115,18 +128,26 @@ fn experts_move_while_a_model_trains() {
         assert!(output.status.success(), "{}", said(&output));
         said(&output)
     };
-    let (stay, moving) = (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
+    let (stay, moving) =
+        (run(&["--steps", "6"]), run(&["--steps", "6", "--rebalance", "2", "--processes"]));
     assert_eq!(losses(&moving), losses(&stay));
     assert_eq!(judged(&moving), judged(&stay));
     assert_eq!(stay.lines().filter(|line| line.starts_with("expert ")).count(), 8, "{stay}");
     // A run that goes on from a step at which experts moved goes on as it would have.
-    for (steps, folder, losses) in [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")] {
+    for (steps, folder, losses) in
+        [("6", "whole", "whole"), ("4", "parts", "parts"), ("6", "parts", "parts")]
+    {
         let losses = format!("{losses}.jsonl");
         run(&["--rebalance", "2", "--steps", steps, "--save", folder, "--losses", &losses]);
     }
-    assert_eq!(recorded(&folder.path().join("parts.jsonl")), recorded(&folder.path().join("whole.jsonl")));
-    let told: Vec<&str> =
-        moving.lines().filter(|line| line.contains("rows of the busiest rank over the mean")).collect();
+    assert_eq!(
+        recorded(&folder.path().join("parts.jsonl")),
+        recorded(&folder.path().join("whole.jsonl"))
+    );
+    let told: Vec<&str> = moving
+        .lines()
+        .filter(|line| line.contains("rows of the busiest rank over the mean"))
+        .collect();
     assert!(told.len() == 3 && told[0].starts_with("after step 2: "), "{moving}");
     assert!(told.iter().any(|line| line.contains("->")), "somebody moves: {told:?}");
 }
@@ -135,7 +156,11 @@ fn experts_move_while_a_model_trains() {
 fn the_tours_rows_are_one_json_array() {
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
-    assert!(output.status.success() && said(&output).contains("2 of 2 are as one process"), "{}", said(&output));
+    assert!(
+        output.status.success() && said(&output).contains("2 of 2 are as one process"),
+        "{}",
+        said(&output)
+    );
     let text = fs::read_to_string(folder.path().join("rows.json")).unwrap();
     let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -151,7 +176,10 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
     let folder = folder.path();
     fs::write(folder.join("run.toml"), SETTINGS).unwrap();
     let run = |losses: &str, more: &[&str]| {
-        let output = train(folder, &[&["run", "--config", "run.toml", "--losses", losses][..], more].concat());
+        let output = train(
+            folder,
+            &[&["run", "--config", "run.toml", "--losses", losses][..], more].concat(),
+        );
         assert!(output.status.success(), "{}", said(&output));
     };
     let file = folder.join("parts.jsonl");
@@ -159,7 +187,8 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
     run("parts.jsonl", &["--steps", "3", "--save", "saved"]);
     let three = fs::read_to_string(&file).unwrap();
     run("parts.jsonl", &["--steps", "5", "--save", "saved", "--save-every", "1000"]);
-    // What is there after a kill in the middle of step 6, when the last checkpoint is that of step 3.
+    // What is there after a kill in the middle of step 6, when the last checkpoint is that of step
+    // 3.
     fs::remove_dir_all(folder.join("saved/step-00000005")).unwrap();
     let killed = fs::read_to_string(&file).unwrap() + "{\"step\":6,\"lo";
     assert!(killed.starts_with(&three) && killed.lines().count() == 6);
@@ -168,7 +197,9 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
     assert_eq!(recorded(&file), recorded(&folder.join("whole.jsonl")));
     let drawn = fs::read_to_string(folder.join("pictures/loss.svg")).unwrap();
     assert!(drawn.contains(">step 1<") && drawn.contains(">step 6<"), "{drawn}");
-    let left = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(left.filter(|name| name.contains("partial")).count(), 0);
 }
 
@@ -185,10 +216,19 @@ fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
     assert!(good && text.contains("0 of 4 steps overflowed and were skipped"), "{text}");
     let (good, text) = run(&["--precision", "f16", "--rate", "1000"]);
     assert!(!good && text.contains("3 of 4 steps overflowed and were skipped"), "{text}");
-    assert!(text.contains("the loss of step 4 is not a number: try a --rate below 1000.0, --precision f32"), "{text}");
-    let (good, text) = run(&["--rate", "1e30", "--optimizer", "sgd", "--clip", "0", "--save", "saved"]);
+    assert!(
+        text.contains(
+            "the loss of step 4 is not a number: try a --rate below 1000.0, --precision f32"
+        ),
+        "{text}"
+    );
+    let (good, text) =
+        run(&["--rate", "1e30", "--optimizer", "sgd", "--clip", "0", "--save", "saved"]);
     assert!(!good && text.contains("is not a number: try a --rate below 1e30, --clip 1"), "{text}");
-    assert!(fs::read_dir(folder.path().join("saved")).unwrap().next().is_none(), "what is lost is not saved");
+    assert!(
+        fs::read_dir(folder.path().join("saved")).unwrap().next().is_none(),
+        "what is lost is not saved"
+    );
 }
 
 #[test]
@@ -198,7 +238,18 @@ fn a_rank_that_fails_ends_all() {
     fs::write(folder.path().join("saved/step-00000002.partial"), "").unwrap();
     let start = Instant::now();
     // What is to be a folder is a file: rank 0 cannot write, and the others must not wait for it.
-    let words = ["run", "--processes", "--mesh", "dp=2", "--width", "32", "--steps", "2", "--save", "saved"];
+    let words = [
+        "run",
+        "--processes",
+        "--mesh",
+        "dp=2",
+        "--width",
+        "32",
+        "--steps",
+        "2",
+        "--save",
+        "saved",
+    ];
     let output = train(folder.path(), &words);
     let (text, cause) = (said(&output), "Not a directory");
     assert!(!output.status.success() && text.contains("saved/step-00000002.partial"), "{text}");

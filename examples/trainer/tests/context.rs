@@ -22,18 +22,21 @@ const TOKENS: usize = 32;
 fn mine(all: &[f64], division: Division, rank: usize, ranks: usize) -> Vec<f64> {
     let each = all.len() / HEADS.rows / TOKENS;
     let positions = division.positions(rank, ranks, TOKENS);
-    let tokens = (0..HEADS.rows).flat_map(|row| positions.iter().map(move |position| row * TOKENS + position));
+    let tokens = (0..HEADS.rows)
+        .flat_map(|row| positions.iter().map(move |position| row * TOKENS + position));
     tokens.flat_map(|token| &all[token * each..][..each]).copied().collect()
 }
 
 /// How far the attended vectors and the gradient of q, k and v are from those of one process.
 fn far(exchange: Exchange, division: Division, ranks: usize, fault: Option<Fault>) -> [f64; 2] {
-    let numbers = |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
+    let numbers =
+        |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
     let n = HEADS.rows * TOKENS * HEADS.width();
     let (qkv, dy) = (numbers(1, 3 * n), numbers(2, n));
     let (y, probabilities) = attention::forward(HEADS, &qkv);
     let dqkv = attention::backward(HEADS, &qkv, &probabilities, &dy);
-    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let apart =
+        |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let errors = Communicator::run_local(ranks, |comm| {
         let group = Group::new(comm, Order::Fast);
         let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
@@ -54,7 +57,10 @@ fn the_ring_attends_and_learns_as_one_process() {
     for division in [Division::Contiguous, Division::ZigZag] {
         for ranks in [2, 4] {
             let [forward, backward] = far(Exchange::Ring, division, ranks, None);
-            assert!(forward < 1e-13 && backward < 1e-12, "{division:?} {ranks}: {forward:e} {backward:e}");
+            assert!(
+                forward < 1e-13 && backward < 1e-12,
+                "{division:?} {ranks}: {forward:e} {backward:e}"
+            );
         }
     }
 }
@@ -63,12 +69,17 @@ fn the_ring_attends_and_learns_as_one_process() {
 fn ulysses_has_the_very_bits_of_one_process() {
     for division in [Division::Contiguous, Division::ZigZag] {
         for ranks in [2, 4] {
-            assert_eq!(far(Exchange::Ulysses, division, ranks, None), [0.0, 0.0], "{division:?} {ranks}");
+            assert_eq!(
+                far(Exchange::Ulysses, division, ranks, None),
+                [0.0, 0.0],
+                "{division:?} {ranks}"
+            );
         }
     }
 }
 
-/// Gradients are compared on their own, because a wrong backward pass can hide behind a right forward pass.
+/// Gradients are compared on their own, because a wrong backward pass can hide behind a right
+/// forward pass.
 #[test]
 fn mistakes_show_forward_or_only_backward() {
     let ring = |fault| far(Exchange::Ring, Division::ZigZag, 4, Some(fault));
@@ -84,11 +95,15 @@ fn twenty_steps_end_where_one_process_ends() {
     let task = Task::full();
     let reference: Run<f32> = train(&task, &Setup::default());
     for exchange in [Exchange::Ring, Exchange::Ulysses] {
-        for (text, division) in [("cp=2", Division::ZigZag), ("cp=4", Division::ZigZag), ("cp=2", Division::Contiguous)]
+        for (text, division) in
+            [("cp=2", Division::ZigZag), ("cp=4", Division::ZigZag), ("cp=2", Division::Contiguous)]
         {
             let run = train(&task, &Setup { exchange, division, ..mesh(text) });
             let (loss, weights) = run.far(&reference);
-            assert!(loss < 1e-5 && weights < 1e-5, "{text} {exchange:?}: loss {loss:e}, weights {weights:e}");
+            assert!(
+                loss < 1e-5 && weights < 1e-5,
+                "{text} {exchange:?}: loss {loss:e}, weights {weights:e}"
+            );
             assert!(run.agreed);
         }
     }

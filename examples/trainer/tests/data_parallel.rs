@@ -17,9 +17,14 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
     let recipe = adam();
     for ranks in [2, 4] {
         let alone = recipe.alone(ranks, 1, First::MicroBatches);
-        for (bucket, overlap) in [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)] {
+        for (bucket, overlap) in
+            [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)]
+        {
             let outcome = recipe.ranks(ranks, 1, Sharding::Replicated { bucket, overlap });
-            assert!(outcome.difference(&alone).bitwise, "{ranks} ranks, buckets of {bucket}, overlap {overlap}");
+            assert!(
+                outcome.difference(&alone).bitwise,
+                "{ranks} ranks, buckets of {bucket}, overlap {overlap}"
+            );
         }
     }
 }
@@ -53,7 +58,10 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
             Sharding::Fsdp { prefetch: true },
             Sharding::Fsdp { prefetch: false },
         ] {
-            assert!(recipe.ranks(ranks, 1, sharding).difference(&alone).bitwise, "{ranks} ranks, {sharding:?}");
+            assert!(
+                recipe.ranks(ranks, 1, sharding).difference(&alone).bitwise,
+                "{ranks} ranks, {sharding:?}"
+            );
         }
     }
 }
@@ -61,7 +69,8 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
 #[test]
 fn shards_accumulate_over_micro_batches() {
     let recipe = adam();
-    let [ranks_first, micro_first] = [First::Ranks, First::MicroBatches].map(|first| recipe.alone(2, 4, first));
+    let [ranks_first, micro_first] =
+        [First::Ranks, First::MicroBatches].map(|first| recipe.alone(2, 4, first));
     assert!(recipe.ranks(2, 4, Sharding::Zero1).difference(&micro_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Zero2).difference(&ranks_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Fsdp { prefetch: true }).difference(&ranks_first).bitwise);

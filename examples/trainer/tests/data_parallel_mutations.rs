@@ -1,4 +1,5 @@
-//! Mistakes that others have made, each made on purpose: the comparison with one process has to see every one of them.
+//! Mistakes that others have made, each made on purpose: the comparison with one process has to see
+//! every one of them.
 //!
 //! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
 
@@ -99,11 +100,13 @@ impl Store<f32> for Mistaken {
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
-        let (mine, ends) = (self.inner.gradients(unit)?.to_vec(), unit + 1 == self.layout().units.len());
+        let (mine, ends) =
+            (self.inner.gradients(unit)?.to_vec(), unit + 1 == self.layout().units.len());
         let later = if ends { Vec::new() } else { std::mem::take(&mut self.own) };
         self.own = [mine, later].concat();
         self.inner.backward_done(unit)?;
-        let sums = matches!(self.mistake, Mistake::SummedWithEachMicroBatch | Mistake::SummedTooEarly);
+        let sums =
+            matches!(self.mistake, Mistake::SummedWithEachMicroBatch | Mistake::SummedTooEarly);
         if unit == 0 && sums && !self.last { self.inner.finish() } else { Ok(()) }
     }
 
@@ -111,10 +114,13 @@ impl Store<f32> for Mistaken {
         if self.mistake != Mistake::SummedTooEarly {
             self.inner.finish()?;
         }
-        let (own, before, world) = (self.own.clone(), self.before.clone(), self.group.world() as f32);
+        let (own, before, world) =
+            (self.own.clone(), self.before.clone(), self.group.world() as f32);
         match self.mistake {
             Mistake::NoSum => self.change(|i, g| *g = own[i]),
-            Mistake::OneBucketUnsummed => self.change(|i, g| *g = if i < 25_000 { own[i] } else { *g }),
+            Mistake::OneBucketUnsummed => {
+                self.change(|i, g| *g = if i < 25_000 { own[i] } else { *g })
+            }
             Mistake::AverageForSum => self.change(|_, g| *g /= world),
             Mistake::NeverZeroed if !before.is_empty() => self.change(|i, g| *g += before[i]),
             _ => {}
@@ -140,7 +146,8 @@ impl Store<f32> for Mistaken {
     }
 }
 
-/// How far from one process rank 0 ends up on two ranks, each with two micro-batches, if `mistake` is made.
+/// How far from one process rank 0 ends up on two ranks, each with two micro-batches, if `mistake`
+/// is made.
 fn made(mistake: Mistake) -> Difference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let prepare = |session: &mut Session<f32>, group: &Group| {
@@ -237,7 +244,10 @@ fn weights_drawn_by_rank_are_caught() {
         session.store = DATA.store(layout, weights, group.clone());
     };
     let difference = on_rank_0(&recipe, prepare, |batch| batch);
-    assert!(difference.weights > 1e-5, "the loss falls as if nothing were wrong, but: {difference:?}");
+    assert!(
+        difference.weights > 1e-5,
+        "the loss falls as if nothing were wrong, but: {difference:?}"
+    );
 }
 
 #[test]

@@ -28,11 +28,13 @@ struct Subject {
     ledger: Rc<RefCell<Ledger>>,
 }
 
-/// What routers decided: tokens kept by each expert of each layer, and the choices that were not kept.
+/// What routers decided: tokens kept by each expert of each layer, and the choices that were not
+/// kept.
 type Decisions = (Vec<u64>, Vec<Dropped>);
 
 fn batch(config: &Config) -> Batch {
-    let mut batch = Text::invented(config.context, 1).batch(0..ROWS as u64, 1.0 / (ROWS * config.context) as f64);
+    let mut batch = Text::invented(config.context, 1)
+        .batch(0..ROWS as u64, 1.0 / (ROWS * config.context) as f64);
     for token in batch.tokens.iter_mut().chain(&mut batch.targets) {
         *token %= config.vocab as u32;
     }
@@ -46,7 +48,10 @@ impl Subject {
         let layout = Layout::whole(&config);
         let mut weights: Vec<f64> = layout.initial(1);
         // Away from where norms and biases are trivial.
-        weights.iter_mut().enumerate().for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
+        weights
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
         let (mut axes, ledger) = (Axes::alone(), Rc::default());
         if let Some(router) = router {
             let (ep, tp, ledger) = (Group::alone(), Group::alone(), Rc::clone(&ledger));
@@ -59,8 +64,10 @@ impl Subject {
     /// The ledger as it is when a step begins, so that the forward pass writes what it sees.
     fn begin(&self) {
         let Config { context, layers, experts, .. } = self.layout.config;
-        let (share, load) = (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
-        *self.ledger.borrow_mut() = Ledger { share, coming: (0..layers).collect(), load, ..Ledger::default() };
+        let (share, load) =
+            (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
+        *self.ledger.borrow_mut() =
+            Ledger { share, coming: (0..layers).collect(), load, ..Ledger::default() };
     }
 
     fn decisions(&self) -> Decisions {
@@ -80,14 +87,15 @@ impl Subject {
         self.store.weights[at] += distance;
         self.begin();
         let units = 0..self.gpt.units();
-        let loss = self.gpt.forward(units, &mut self.store, &self.batch, Vec::new()).unwrap().1.loss;
+        let loss =
+            self.gpt.forward(units, &mut self.store, &self.batch, Vec::new()).unwrap().1.loss;
         self.store.weights[at] = before;
         let auxiliary = self.ledger.borrow().loss;
         (loss + auxiliary, self.decisions())
     }
 
-    /// For each tensor how far its gradients are from central differences, relative to these. Of small tensors all elements
-    /// are compared, of others one in seven.
+    /// For each tensor how far its gradients are from central differences, relative to these. Of
+    /// small tensors all elements are compared, of others one in seven.
     fn errors(&mut self) -> Vec<(String, f64)> {
         let trained = self.train();
         let decisions = self.decisions();
@@ -98,7 +106,11 @@ impl Subject {
             for at in entry.range().step_by(if entry.len() < 50 { 1 } else { 7 }) {
                 let ((more, up), (less, down)) = (self.moved(at, STEP), self.moved(at, -STEP));
                 // Across another choice the loss jumps, and a difference says nothing.
-                assert!(up == decisions && down == decisions, "{}: element {at} changes a choice", entry.name);
+                assert!(
+                    up == decisions && down == decisions,
+                    "{}: element {at} changes a choice",
+                    entry.name
+                );
                 let difference = (more - less) / (2.0 * STEP);
                 error += (difference - self.store.gradients[at]).powi(2);
                 size += difference.powi(2);
@@ -113,7 +125,8 @@ fn check(router: Option<Router>, recompute: bool) -> Subject {
     let mut subject = Subject::new(router, None);
     subject.gpt.recompute = recompute;
     for (name, error) in subject.errors() {
-        // Rounding leaves 1e-10 of a loss's difference, which is more than 1e-7 of the smallest gradients of experts.
+        // Rounding leaves 1e-10 of a loss's difference, which is more than 1e-7 of the smallest
+        // gradients of experts.
         let bound = if router.is_some() { 1e-6 } else { 1e-7 };
         assert!(error <= bound, "{name}: off by {error:e} of its size");
     }
@@ -134,7 +147,10 @@ fn recomputed_activations_give_the_same_gradients() {
 fn gradients_of_experts_and_routers_are_finite_differences() {
     let subject = check(Some(ROUTER), false);
     let (load, dropped) = subject.decisions();
-    assert!(load.iter().all(|load| *load > 0) && dropped.is_empty(), "every expert learns: {load:?}");
+    assert!(
+        load.iter().all(|load| *load > 0) && dropped.is_empty(),
+        "every expert learns: {load:?}"
+    );
 }
 
 #[test]
@@ -148,12 +164,14 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
     }
 }
 
-/// What the differences are worth: a router that does not learn from the experts' outputs shows, in its own tensor and in
-/// those of layers before it.
+/// What the differences are worth: a router that does not learn from the experts' outputs shows, in
+/// its own tensor and in those of layers before it.
 #[test]
 fn a_forgotten_gate_is_no_finite_difference() {
     let errors = Subject::new(Some(ROUTER), Some(Fault::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
-    assert!(far("block.0.router.weight") && far("block.1.router.weight") && far("embed.token.weight"));
+    assert!(
+        far("block.0.router.weight") && far("block.1.router.weight") && far("embed.token.weight")
+    );
     assert!(!far("block.1.expert.3.up.weight") && !far("head.weight"));
 }

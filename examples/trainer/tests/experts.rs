@@ -38,13 +38,20 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
         let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
         let dropped = global(&seen.ledger.dropped, setup, rank, task);
         if place.at(Axis::Tp) > 0 {
-            assert!(dropped.iter().all(|choice| decided.dropped.contains(choice)), "ranks of tp drop alike");
+            assert!(
+                dropped.iter().all(|choice| decided.dropped.contains(choice)),
+                "ranks of tp drop alike"
+            );
             continue;
         }
         decided.load.iter_mut().zip(&seen.ledger.load).for_each(|(sum, load)| *sum += load);
         let before = decided.dropped.len();
         decided.dropped.extend(&dropped);
-        assert_eq!(decided.dropped.len(), before + dropped.len(), "{mesh}: a choice is dropped once");
+        assert_eq!(
+            decided.dropped.len(),
+            before + dropped.len(),
+            "{mesh}: a choice is dropped once"
+        );
     }
     decided
 }
@@ -52,8 +59,10 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
 /// What `rank` dropped, by the rows and positions of the whole batch.
 fn global(dropped: &[Dropped], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
     let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
-    let positions = setup.division.positions(place.at(Axis::Cp), mesh.size(Axis::Cp), task.config.context);
-    let first = setup.micro_rows(task.rows) * (place.at(Axis::Dp) * mesh.size(Axis::Ep) + place.at(Axis::Ep));
+    let positions =
+        setup.division.positions(place.at(Axis::Cp), mesh.size(Axis::Cp), task.config.context);
+    let first = setup.micro_rows(task.rows)
+        * (place.at(Axis::Dp) * mesh.size(Axis::Ep) + place.at(Axis::Ep));
     let of = |it: &Dropped| {
         let (row, column) = (it.token / positions.len(), it.token % positions.len());
         [it.layer, first + row, positions[column], it.expert]
@@ -74,7 +83,8 @@ fn twenty_steps_end_where_one_process_ends() {
     }
 }
 
-/// With the same weights the same choices are made and the same ones dropped, wherever tokens and experts are.
+/// With the same weights the same choices are made and the same ones dropped, wherever tokens and
+/// experts are.
 #[test]
 fn routing_and_dropping_do_not_depend_on_the_mesh() {
     let task = Task { steps: 1, ..task() };

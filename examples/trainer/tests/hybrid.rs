@@ -21,7 +21,11 @@ fn check(task: &Task, setups: &[Setup]) {
     for setup in setups {
         let run = train(task, setup);
         let (loss, weights) = run.far(&reference);
-        assert!(loss < NOISE && weights < NOISE, "{}: loss {loss:e}, weights {weights:e}", setup.mesh);
+        assert!(
+            loss < NOISE && weights < NOISE,
+            "{}: loss {loss:e}, weights {weights:e}",
+            setup.mesh
+        );
         assert!(run.agreed, "{}: ranks that have the same weights disagree about them", setup.mesh);
     }
 }
@@ -29,14 +33,25 @@ fn check(task: &Task, setups: &[Setup]) {
 /// Each mesh as it is, and with everything that can be switched on.
 fn variants(text: &str) -> Vec<Setup> {
     let plain = Setup { micros: 2, ..mesh(text) };
-    let sequence = Setup { sequence: text.contains("tp"), exchange: Exchange::Ulysses, ..plain.clone() };
+    let sequence =
+        Setup { sequence: text.contains("tp"), exchange: Exchange::Ulysses, ..plain.clone() };
     let schedule = if text.contains("pp=2") { Schedule::Interleaved(2) } else { Schedule::GPipe };
     vec![Setup { schedule, ..sequence }, plain]
 }
 
 #[test]
 fn dense_meshes_train_as_one_process() {
-    let meshes = ["dp=2", "tp=2", "pp=2", "cp=2", "dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,cp=2", "cp=2,tp=2"];
+    let meshes = [
+        "dp=2",
+        "tp=2",
+        "pp=2",
+        "cp=2",
+        "dp=2,tp=2",
+        "dp=2,pp=2",
+        "pp=2,tp=2",
+        "dp=2,cp=2",
+        "cp=2,tp=2",
+    ];
     let setups: Vec<Setup> = meshes.into_iter().flat_map(variants).collect();
     check(&Task::small(), &setups);
 }
@@ -50,9 +65,11 @@ fn three_axes_and_four_train_as_one_process() {
 
 #[test]
 fn meshes_with_experts_train_as_one_process() {
-    let meshes = ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
+    let meshes =
+        ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
     let setups = meshes.into_iter().flat_map(variants);
-    let setups: Vec<Setup> = setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
+    let setups: Vec<Setup> =
+        setups.map(|setup| Setup { router: Some(router(4)), ..setup }).collect();
     check(&Task { steps: 2, ..Task::small().with_experts(4) }, &setups);
 }
 
@@ -63,13 +80,18 @@ fn check_twenty_steps(task: &Task, setups: &[Setup]) {
     for setup in setups {
         let run = train(task, setup);
         let (loss, weights) = run.far(&reference);
-        assert!(loss < 1e-5 && weights < 1e-5 && run.agreed, "{}: loss {loss:e}, weights {weights:e}", setup.mesh);
+        assert!(
+            loss < 1e-5 && weights < 1e-5 && run.agreed,
+            "{}: loss {loss:e}, weights {weights:e}",
+            setup.mesh
+        );
     }
 }
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    let meshes = ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
+    let meshes =
+        ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
     check_twenty_steps(&Task::full(), &meshes.map(|text| Setup { micros: 2, ..mesh(text) }));
 }
 
@@ -88,7 +110,8 @@ fn clipping_clips_alike_on_every_mesh() {
     check(&task, &meshes.map(mesh));
     let sharded = [Sharding::Zero1, Sharding::Zero2, Sharding::Fsdp { prefetch: true }];
     check(&task, &sharded.map(|sharding| Setup { sharding, micros: 2, ..mesh("dp=2,pp=2,tp=2") }));
-    let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"].map(|text| Setup { router: Some(router(4)), ..mesh(text) });
+    let experts = ["ep=2", "dp=2,ep=2", "ep=2,tp=2"]
+        .map(|text| Setup { router: Some(router(4)), ..mesh(text) });
     check(&task.with_experts(4), &experts);
 }
 
@@ -107,7 +130,8 @@ fn recomputing_changes_nothing() {
     }
 }
 
-/// A scale is a power of two, so what is scaled and scaled back has the same bits; what is not scaled alike has not.
+/// A scale is a power of two, so what is scaled and scaled back has the same bits; what is not
+/// scaled alike has not.
 #[test]
 fn scaling_the_loss_changes_nothing() {
     let task = Task { steps: 2, ..Task::small() };

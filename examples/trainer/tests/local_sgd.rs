@@ -1,4 +1,5 @@
-//! Weights averaged now and then: local SGD against data parallelism and against a simulation in one process.
+//! Weights averaged now and then: local SGD against data parallelism and against a simulation in
+//! one process.
 
 use maypole_trainer::axes::Axes;
 use maypole_trainer::clip::{Norm, factor};
@@ -30,13 +31,16 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
 fn compare_with_its_simulation(clip: Option<f64>) {
     let (ranks, every) = (4, 3);
     let rule = if clip.is_some() { Rule::Sgd } else { Rule::ADAMW };
-    let recipe = Recipe { rule, schedule: Schedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
+    let recipe =
+        Recipe { rule, schedule: Schedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
     let (layout, text) = (Layout::whole(&recipe.config), recipe.text());
     let mut gpt = Gpt::new(&layout, Axes::alone());
     let mut all: Vec<(Flat<f32>, Optimizer<f32>)> = (0..ranks)
-        .map(|_| (Flat::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule)))
+        .map(|_| {
+            (Flat::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule))
+        })
         .collect();
     let (mut losses, own) = (Vec::new(), Norm::new(&layout, Group::alone(), |_| 1));
     for step in 0..recipe.steps {
@@ -51,7 +55,9 @@ fn compare_with_its_simulation(clip: Option<f64>) {
         }
         losses.push(loss);
         if (step + 1).is_multiple_of(every) {
-            let mean = |i: usize| all[1..].iter().fold(all[0].0.weights[i], |sum, it| sum + it.0.weights[i]) / 4.0;
+            let mean = |i: usize| {
+                all[1..].iter().fold(all[0].0.weights[i], |sum, it| sum + it.0.weights[i]) / 4.0
+            };
             let mean: Vec<f32> = (0..layout.len()).map(mean).collect();
             all.iter_mut().for_each(|it| it.0.weights.copy_from_slice(&mean));
         }
@@ -62,7 +68,8 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     assert_ne!(often.weights, outcome.weights, "how often matters");
 }
 
-/// Ranks that were asked between two averages have weights of their own, but the model that came of the run is one.
+/// Ranks that were asked between two averages have weights of their own, but the model that came of
+/// the run is one.
 #[test]
 fn a_run_that_ends_between_averages_ends_with_their_mean() {
     let recipe = Recipe { steps: 2, ..Recipe::default() };

@@ -14,7 +14,12 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 #[test]
 fn every_sharding_holds_what_theory_says() {
-    let recipe = Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps: 1, ..Recipe::default() };
+    let recipe = Recipe {
+        rule: Rule::ADAMW,
+        schedule: Schedule::constant(1e-3),
+        steps: 1,
+        ..Recipe::default()
+    };
     let parameters = recipe.config.parameters();
     for sharding in [
         Sharding::default(),
@@ -24,7 +29,8 @@ fn every_sharding_holds_what_theory_says() {
         Sharding::Local { every: 1 },
     ] {
         for ranks in [1, 2, 4] {
-            let (_, seen) = recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| Memory::of(session));
+            let (_, seen) =
+                recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| Memory::of(session));
             let theory = Memory::theory(sharding, parameters, ranks, 2, FULL);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
@@ -35,16 +41,25 @@ fn every_sharding_holds_what_theory_says() {
 
 #[test]
 fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
-    let recipe = Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps: 1, ..Recipe::default() };
+    let recipe = Recipe {
+        rule: Rule::ADAMW,
+        schedule: Schedule::constant(1e-3),
+        steps: 1,
+        ..Recipe::default()
+    };
     let parameters = recipe.config.parameters();
     let per_parameter = |sharding| Memory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
-    let [all, zero1, zero2, fsdp] = [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
+    let [all, zero1, zero2, fsdp] =
+        [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
     // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
     assert_eq!([all, zero1, zero2, fsdp], [16.0, 10.0, 9.0, 8.0]);
     for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP] {
         for ranks in [1, 2, 4] {
-            let narrow = |session: &mut Session<f32>, group: &Group| recipe.narrow::<bf16>(session, sharding, group);
-            let (_, seen) = recipe.each_rank((ranks, 1), sharding, narrow, |session, _| Memory::of(session));
+            let narrow = |session: &mut Session<f32>, group: &Group| {
+                recipe.narrow::<bf16>(session, sharding, group)
+            };
+            let (_, seen) =
+                recipe.each_rank((ranks, 1), sharding, narrow, |session, _| Memory::of(session));
             let theory = Memory::theory(sharding, parameters, ranks, 2, 2);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
@@ -56,9 +71,15 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
 #[test]
 fn fully_sharded_ranks_gather_two_units_at_most() {
     let recipe = Recipe { steps: 2, ..Recipe::default() };
-    let units: Vec<usize> =
-        Layout::whole(&recipe.config).units.iter().map(|unit| unit.range.len() * size_of::<f32>()).collect();
-    let (one, two) = (*units.iter().max().unwrap(), units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap());
+    let units: Vec<usize> = Layout::whole(&recipe.config)
+        .units
+        .iter()
+        .map(|unit| unit.range.len() * size_of::<f32>())
+        .collect();
+    let (one, two) = (
+        *units.iter().max().unwrap(),
+        units.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap(),
+    );
     for micros in [1, 2] {
         let peak = |prefetch| {
             let look = |session: &mut Session<f32>, _: &Group| session.store.bytes();
@@ -84,9 +105,17 @@ fn activations_are_what_the_formula_says_and_less_if_they_are_recomputed() {
         let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
         let mut bytes = |recompute| {
             session.gpt.recompute = recompute;
-            session.gpt.forward(0..session.gpt.units(), &mut *session.store, &batch, Vec::new()).unwrap().1.bytes()
+            session
+                .gpt
+                .forward(0..session.gpt.units(), &mut *session.store, &batch, Vec::new())
+                .unwrap()
+                .1
+                .bytes()
         };
-        assert_eq!(bytes(false), config.layers * config.activation_bytes(recipe.rows, config.context, 4));
+        assert_eq!(
+            bytes(false),
+            config.layers * config.activation_bytes(recipe.rows, config.context, 4)
+        );
         assert_eq!(bytes(true), config.layers * recipe.rows * config.context * config.width * 4);
     });
 }

@@ -21,7 +21,8 @@ use support::{Task, alone, mesh, renumbered, router, text, train};
 
 const EXPERTS: usize = 8;
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a whole step.
+/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
+/// whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 fn task(rule: Rule) -> Task {
@@ -39,7 +40,8 @@ fn with(text: &str, sharding: Sharding) -> Setup {
 fn setups() -> Vec<Setup> {
     let plain = ["ep=2", "ep=4", "dp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "pp=2,ep=2"]
         .map(|text| with(text, Sharding::default()));
-    let shardings = [Sharding::Zero1, Sharding::Zero2, FSDP].map(|sharding| with("dp=2,ep=2", sharding));
+    let shardings =
+        [Sharding::Zero1, Sharding::Zero2, FSDP].map(|sharding| with("dp=2,ep=2", sharding));
     let sequence = Setup { sequence: true, ..with("ep=2,tp=2", Sharding::default()) };
     plain.into_iter().chain(shardings).chain([sequence, with("dp=3,ep=2", FSDP)]).collect()
 }
@@ -54,10 +56,16 @@ fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
             let run = train::<f64>(&task, &setup);
             let (loss, weights) = run.far(&reference);
             let what = format!("{} {:?} {rule:?}", setup.mesh, setup.sharding);
-            assert!(loss < 1e-9 && weights < 1e-9 && run.agreed, "{what}: loss {loss:e}, weights {weights:e}");
+            assert!(
+                loss < 1e-9 && weights < 1e-9 && run.agreed,
+                "{what}: loss {loss:e}, weights {weights:e}"
+            );
             let moved = run.seen[0].moves.iter().filter(|it| it.any()).count();
             assert!(moved >= 3, "{what}: experts moved {moved} times");
-            assert!(run.seen.iter().all(|seen| seen.moves == run.seen[0].moves), "{what}: all know of the same moves");
+            assert!(
+                run.seen.iter().all(|seen| seen.moves == run.seen[0].moves),
+                "{what}: all know of the same moves"
+            );
         }
     }
 }
@@ -101,9 +109,15 @@ fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> S
 fn part(worker: &mut Worker<f32>) -> (Vec<Piece>, State) {
     let layout = worker.session.store.layout().clone();
     let owned = worker.session.store.owned();
-    let pieces = owned.iter().flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len())).collect();
+    let pieces = owned
+        .iter()
+        .flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len()))
+        .collect();
     let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
-    (pieces, [weights, worker.session.optimizer.first.clone(), worker.session.optimizer.second.clone()])
+    (
+        pieces,
+        [weights, worker.session.optimizer.first.clone(), worker.session.optimizer.second.clone()],
+    )
 }
 
 /// Any order of the experts of each layer.
@@ -116,15 +130,19 @@ fn shuffled(config: &Config, seed: u64) -> Vec<Move> {
     (0..config.layers).map(order).collect()
 }
 
-/// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts that leave; and how much
-/// is coming, which the library tells all ranks.
+/// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts
+/// that leave; and how much is coming, which the library tells all ranks.
 fn theory(worker: &Worker<f32>, moves: &[Move]) -> u64 {
     let (ep, layout) = (&worker.groups.ep, worker.session.store.layout());
     let each = layout.config.experts / ep.world();
     let sent = |it: &Move| {
         let entries = || layout.entries.iter().filter(|entry| entry.part == Part::Block(it.layer));
-        let expert = entries().filter(|entry| entry.expert == Some(ep.rank() * each)).map(Entry::len).sum::<usize>();
-        let leaves = |(place, from): (usize, &usize)| place / each != ep.rank() && from / each == ep.rank();
+        let expert = entries()
+            .filter(|entry| entry.expert == Some(ep.rank() * each))
+            .map(Entry::len)
+            .sum::<usize>();
+        let leaves =
+            |(place, from): (usize, &usize)| place / each != ep.rank() && from / each == ep.rank();
         let counts = if entries().next().is_some() { 2 * ep.world() * (ep.world() - 1) } else { 0 };
         let leaving = it.from.iter().enumerate().filter(|it| leaves(*it)).count();
         3 * (leaving * expert * size_of::<f32>() + counts * size_of::<u64>()) as u64
@@ -137,7 +155,8 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
     let moves = shuffled(&task.config, 5);
     let ranks = Communicator::run_local(setup.mesh.world(), |comm| {
         let optimizer = (task.rule, Schedule::constant(1e-3));
-        let mut worker = Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+        let mut worker =
+            Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
         prepare(&mut worker);
         let text = text(&task.config);
         worker.step(&text, 12).unwrap();
@@ -145,7 +164,13 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
         let (before, sent) = (part(&mut worker), worker.sent());
         worker.rearrange(&moves).unwrap();
         let sent = worker.sent().since(sent).ep;
-        assert_eq!(sent, theory(&worker, &moves), "{} {:?}: bytes that leave", setup.mesh, setup.sharding);
+        assert_eq!(
+            sent,
+            theory(&worker, &moves),
+            "{} {:?}: bytes that leave",
+            setup.mesh,
+            setup.sharding
+        );
         let (after, here) = (part(&mut worker), worker.session.store.all_weights().unwrap());
         (before, after, here, worker.session.store.layout().clone())
     });
@@ -156,7 +181,10 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
     let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     for (before, after) in before.iter().zip(&after) {
         assert!(before.iter().any(|x| *x != 0.0), "{what}: there is something to move");
-        assert!(bits(&renumbered(&task.config, before, &from)) == bits(after), "{what}: other numbers");
+        assert!(
+            bits(&renumbered(&task.config, before, &from)) == bits(after),
+            "{what}: other numbers"
+        );
     }
     for (_, _, here, layout) in ranks {
         let narrow = here.iter().all(|x| bf16::from_f32(*x).to_f32() == *x);
@@ -194,12 +222,14 @@ impl Watched<'_> {
         setup.check(&task.config, task.rows).unwrap();
         Communicator::run_local(setup.mesh.world(), |comm| {
             let optimizer = (task.rule, Schedule::constant(task.rate));
-            let mut worker = Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
+            let mut worker =
+                Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
             (self.prepare)(&mut worker);
             if let Some(place) = latest(self.folder) {
                 load(&mut worker.session, &place).unwrap();
             }
-            let (mut losses, mut here, mut moves, text) = (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
+            let (mut losses, mut here, mut moves, text) =
+                (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
             while worker.session.step < task.steps {
                 losses.push(worker.step(&text, task.rows).unwrap().report.loss);
                 here.push(worker.ledger.borrow().here);
@@ -214,7 +244,8 @@ impl Watched<'_> {
     }
 }
 
-/// In each layer some experts are more wanted than the rest: as many as there are ranks, all on the first ones.
+/// In each layer some experts are more wanted than the rest: as many as there are ranks, all on the
+/// first ones.
 fn heat(worker: &mut Worker<f32>) {
     let (layout, hot) = (worker.session.store.layout().clone(), worker.groups.ep.world());
     let width = layout.config.width;
@@ -243,7 +274,10 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         };
         let uneven: Vec<f64> = (0..6).map(uneven).collect();
         println!("rows of the busiest of {ranks} ranks over the mean, by step: {uneven:.2?}");
-        assert!(uneven[..3].iter().all(|it| *it > was) && uneven[3..].iter().all(|it| *it < is), "{uneven:?}");
+        assert!(
+            uneven[..3].iter().all(|it| *it > was) && uneven[3..].iter().all(|it| *it < is),
+            "{uneven:?}"
+        );
         let (first, second) = seen[0].2.split_at(2);
         assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
         assert!(!second.iter().any(Move::any), "nobody moves for less than it costs: {second:?}");
@@ -258,19 +292,27 @@ fn sixteen_bits_move_as_thirty_two_do() {
             let (task, folder) = (Task { rebalance, ..task(ADAMW) }, tempfile::tempdir().unwrap());
             let setup = with("dp=2,ep=2", sharding);
             let (losses, _, moves) =
-                Watched { task, setup, prepare: narrow, folder: folder.path() }.run().swap_remove(0);
+                Watched { task, setup, prepare: narrow, folder: folder.path() }
+                    .run()
+                    .swap_remove(0);
             assert_eq!(moves.iter().any(Move::any), rebalance.is_some());
             losses
         };
         let (moved, stayed) = (losses(Some(3)), losses(None));
         assert_eq!(moved[..3], stayed[..3], "nobody has moved yet");
-        let far: Vec<f64> = moved.iter().zip(&stayed).map(|(moved, stayed)| (moved - stayed).abs() / stayed).collect();
-        // Sums over experts in another order may be rounded to another 16-bit number: later on that is what is seen.
+        let far: Vec<f64> = moved
+            .iter()
+            .zip(&stayed)
+            .map(|(moved, stayed)| (moved - stayed).abs() / stayed)
+            .collect();
+        // Sums over experts in another order may be rounded to another 16-bit number: later on that
+        // is what is seen.
         assert!(far[3] < 1e-6 && far.iter().all(|far| *far < 1e-2), "{sharding:?}: {far:?}");
     }
 }
 
-/// Two steps on each mesh from what the one before left, with experts that move on all that divide them.
+/// Two steps on each mesh from what the one before left, with experts that move on all that divide
+/// them.
 #[test]
 fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
     let [folder, nowhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -283,7 +325,8 @@ fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
         one.clone(),
     ];
     let task = Task { steps: 2 * journey.len() as u64, rebalance: None, ..task(ADAMW) };
-    let watched = |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
+    let watched =
+        |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
     let (reference, ..) = watched(task.clone(), one, nowhere.path());
     for (nth, (setup, expected)) in journey.into_iter().zip(reference.chunks(2)).enumerate() {
         let (mesh, divided) = (setup.mesh, setup.mesh.size(Axis::Ep) > 1);

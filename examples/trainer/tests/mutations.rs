@@ -8,7 +8,8 @@ use maypole_trainer::pp_plan::Schedule;
 use maypole_trainer::setup::{Exchange, Setup};
 use support::{Task, caught, mesh, router};
 
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a whole step.
+/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
+/// whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 /// A setup in which the fault does something: without that a test of it would show nothing.
@@ -19,7 +20,9 @@ fn habitat(fault: Fault) -> (Task, Setup) {
         task.config.vocab = 124;
         task
     };
-    let experts = |text: &str| (Task::small().with_experts(4), Setup { router: Some(router(4)), ..mesh(text) });
+    let experts = |text: &str| {
+        (Task::small().with_experts(4), Setup { router: Some(router(4)), ..mesh(text) })
+    };
     match fault {
         Fault::LocalMean | Fault::GradientsAlone | Fault::GradientsAveraged => (task, mesh("dp=2")),
         // Where ranks of tp have other lengths the library itself refuses.
@@ -29,12 +32,16 @@ fn habitat(fault: Fault) -> (Task, Setup) {
         Fault::VocabularyRemainder | Fault::VocabularyMaximum => (task, mesh("tp=2")),
         Fault::MicrosSwapped => (task, pp),
         Fault::ActivationsStacked => (task, Setup { schedule: Schedule::GPipe, ..pp }),
-        Fault::ExpertsSummed | Fault::NotCombined | Fault::GatesForgotten | Fault::LocalBalance => experts("ep=2"),
+        Fault::ExpertsSummed | Fault::NotCombined | Fault::GatesForgotten | Fault::LocalBalance => {
+            experts("ep=2")
+        }
         Fault::RouterLeftBehind | Fault::MomentsLeftBehind => {
             let (task, setup) = experts("ep=2");
             (Task { rebalance: Some(1), rule: ADAMW, rate: 0.01, ..task }, setup)
         }
-        Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst | Fault::PlainPositions => (task, mesh("cp=2")),
+        Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst | Fault::PlainPositions => {
+            (task, mesh("cp=2"))
+        }
         Fault::HeadsSwapped => (task, Setup { exchange: Exchange::Ulysses, ..mesh("cp=2") }),
     }
 }

@@ -10,7 +10,11 @@ const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 fn every_sharding_clips_by_the_norm_of_the_whole() {
     let recipe = Recipe { clip: Some(0.5), steps: 5, rows: 6, ..Recipe::default() };
     let alone = recipe.alone(1, 1, First::MicroBatches);
-    assert!(alone.norms.iter().all(|norm| *norm > 0.5), "the limit has to matter: {:?}", alone.norms);
+    assert!(
+        alone.norms.iter().all(|norm| *norm > 0.5),
+        "the limit has to matter: {:?}",
+        alone.norms
+    );
     for (ranks, sharding) in [
         (2, DATA),
         (3, DATA),
@@ -21,10 +25,16 @@ fn every_sharding_clips_by_the_norm_of_the_whole() {
     ] {
         let outcome = recipe.ranks(ranks, 1, sharding);
         for (norm, expected) in outcome.norms.iter().zip(&alone.norms) {
-            assert!((norm - expected).abs() < 1e-6 * expected, "{ranks} ranks, {sharding:?}: {norm}, not {expected}");
+            assert!(
+                (norm - expected).abs() < 1e-6 * expected,
+                "{ranks} ranks, {sharding:?}: {norm}, not {expected}"
+            );
         }
         let difference = outcome.difference(&alone);
-        assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{ranks} ranks, {sharding:?}: {difference:?}");
+        assert!(
+            difference.loss < 1e-6 && difference.weights < 1e-6,
+            "{ranks} ranks, {sharding:?}: {difference:?}"
+        );
     }
 }
 

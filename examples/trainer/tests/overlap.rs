@@ -1,4 +1,5 @@
-//! That sums run while the backward pass does: by the order of what happens, not by how long it takes.
+//! That sums run while the backward pass does: by the order of what happens, not by how long it
+//! takes.
 
 use maypole::Result;
 use maypole_trainer::group::Group;
@@ -48,7 +49,10 @@ impl Store<f32> for Patient {
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
         let (later, start) = (self.layout().units.len() - 1 - unit, Instant::now());
         while self.waits && self.sums() < later {
-            assert!(start.elapsed() < LIMIT, "the sums of units after {unit} do not end before its backward pass");
+            assert!(
+                start.elapsed() < LIMIT,
+                "the sums of units after {unit} do not end before its backward pass"
+            );
             sleep(Duration::from_millis(1));
         }
         self.inner.weights_and_gradients(unit)
@@ -106,12 +110,19 @@ fn of(spans: &[Span], kind: Kind) -> Vec<Span> {
 #[test]
 fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
     for spans in spans(true, true) {
-        let (sums, backward, update) =
-            (of(&spans, Kind::Communication), of(&spans, Kind::Backward)[0], of(&spans, Kind::Update)[0]);
+        let (sums, backward, update) = (
+            of(&spans, Kind::Communication),
+            of(&spans, Kind::Backward)[0],
+            of(&spans, Kind::Update)[0],
+        );
         let units = Recipe::default().config.layers + 2;
         assert_eq!(sums.len(), units);
         let within = |span: &&Span| backward.start <= span.start && span.end <= backward.end;
-        assert_eq!(sums.iter().filter(within).count(), units - 1, "all but the first unit's, whose pass is the last");
+        assert_eq!(
+            sums.iter().filter(within).count(),
+            units - 1,
+            "all but the first unit's, whose pass is the last"
+        );
         assert!(sums.iter().all(|sum| sum.end <= update.start), "the optimizer needs all of them");
     }
 }

@@ -14,7 +14,8 @@ use maypole_trainer::setup::Setup;
 use maypole_trainer::theory::Site;
 use support::{Run, Task, alone, mesh, text, train, train_by};
 
-const SCHEDULES: [Schedule; 3] = [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+const SCHEDULES: [Schedule; 3] =
+    [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
 
 fn setup(ranks: usize, schedule: Schedule, micros: usize) -> Setup {
     Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
@@ -34,7 +35,12 @@ fn every_schedule_has_the_bits_of_one_process() {
             for schedule in SCHEDULES {
                 // Four layers are no eight stages with a layer each: some have none.
                 let run = train(&task, &setup(ranks, schedule, micros));
-                assert!(run.same_bits(&reference), "{} on {ranks} ranks: {:?}", schedule.name(), run.far(&reference));
+                assert!(
+                    run.same_bits(&reference),
+                    "{} on {ranks} ranks: {:?}",
+                    schedule.name(),
+                    run.far(&reference)
+                );
             }
         }
     }
@@ -49,7 +55,10 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
         assert!(run.same_bits(&reference), "{}", schedule.name());
     }
     let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, Schedule::GPipe, 1))));
-    assert!(loss < 1e-6 && weights < 1e-6, "micro-batches are the batch: loss {loss:e}, weights {weights:e}");
+    assert!(
+        loss < 1e-6 && weights < 1e-6,
+        "micro-batches are the batch: loss {loss:e}, weights {weights:e}"
+    );
 }
 
 /// Layers give 16-bit numbers, so that messages of half the bytes lose nothing.
@@ -59,9 +68,11 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
     let run = |setup: &Setup| {
         let rank = |comm| {
             let schedule = RateSchedule::constant(task.rate);
-            let mut worker = Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule)).unwrap();
+            let mut worker =
+                Worker::new(comm, &task.config, setup.clone(), 7, (task.rule, schedule)).unwrap();
             worker.narrow::<bf16>(7);
-            let losses = (0..6).map(|_| worker.step(&text(&task.config), task.rows).unwrap().report.loss);
+            let losses =
+                (0..6).map(|_| worker.step(&text(&task.config), task.rows).unwrap().report.loss);
             (losses.collect::<Vec<_>>(), worker.sent().pp)
         };
         Communicator::run_local(setup.mesh.world(), rank)
@@ -72,7 +83,8 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
         for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {
             assert_eq!(losses, alone, "{}", schedule.name());
             let (place, config) = (setup.mesh.place(rank), &task.config);
-            let theory = Site { config, setup: &setup, place, rows: task.rows, element: 2 }.traffic(&Ledger::default());
+            let theory = Site { config, setup: &setup, place, rows: task.rows, element: 2 }
+                .traffic(&Ledger::default());
             assert_eq!(sent, 6 * theory.pp, "{}", schedule.name());
         }
     }
@@ -87,7 +99,10 @@ fn backwards_in_another_order_end_in_other_bits() {
             let first = ops.iter().position(|op| op.pass == Pass::Backward).unwrap();
             ops[first..].reverse();
             let micros = plan.micros;
-            ops[first..].iter_mut().enumerate().for_each(|(nth, op)| assert_eq!(op.micro, micros - 1 - nth));
+            ops[first..]
+                .iter_mut()
+                .enumerate()
+                .for_each(|(nth, op)| assert_eq!(op.micro, micros - 1 - nth));
         }
     };
     let task = Task { steps: 1, ..Task::small() };
@@ -114,7 +129,12 @@ fn activations_that_wait_are_the_plans() {
             let layer = config.activation_bytes(task.rows / micros, config.context, 4);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let held = trace.held(rank) * (config.layers / ranks * layer) as f64;
-                assert_eq!(seen.outcome.activations as f64, held, "{} rank {rank} of {ranks}", schedule.name());
+                assert_eq!(
+                    seen.outcome.activations as f64,
+                    held,
+                    "{} rank {rank} of {ranks}",
+                    schedule.name()
+                );
             }
             assert_eq!(trace.held(0), schedule.held(ranks, micros));
         }

@@ -1,4 +1,5 @@
-//! Mixed precision: it trains, masters are 32-bit, and an overflow anywhere skips the step everywhere.
+//! Mixed precision: it trains, masters are 32-bit, and an overflow anywhere skips the step
+//! everywhere.
 
 use half::{bf16, f16};
 use maypole_trainer::device::{Cpu, Device};
@@ -22,16 +23,23 @@ fn recipe(steps: u64) -> Recipe {
 fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
     let recipe = recipe(40);
     let wide = recipe.alone(1, 1, First::MicroBatches);
-    let last = |outcome: &maypole_trainer::verify::Outcome| outcome.losses[35..].iter().sum::<f64>() / 5.0;
+    let last =
+        |outcome: &maypole_trainer::verify::Outcome| outcome.losses[35..].iter().sum::<f64>() / 5.0;
     assert!(last(&wide) < 0.7 * wide.losses[0], "it learns: {:?}", wide.losses);
-    let (brain, _) = recipe.each_rank((2, 1), DATA, |s, group| recipe.narrow::<bf16>(s, DATA, group), |_, _| ());
+    let (brain, _) =
+        recipe.each_rank((2, 1), DATA, |s, group| recipe.narrow::<bf16>(s, DATA, group), |_, _| ());
     let scaled = |session: &mut Session<f32>, group: &Group| {
         recipe.narrow::<f16>(session, Sharding::Zero2, group);
         session.scale = Some(Scale::default());
     };
     let (half, _) = recipe.each_rank((2, 1), Sharding::Zero2, scaled, |_, _| ());
     for narrow in [brain, half] {
-        assert!((last(&narrow) - last(&wide)).abs() < 0.01 * last(&wide), "{} and {}", last(&narrow), last(&wide));
+        assert!(
+            (last(&narrow) - last(&wide)).abs() < 0.01 * last(&wide),
+            "{} and {}",
+            last(&narrow),
+            last(&wide)
+        );
         assert!(narrow.difference(&wide).weights > 1e-6, "16 bits are not 32");
     }
 }
@@ -53,7 +61,8 @@ fn sixteen_bits_are_the_same_bits_in_every_sharding() {
         assert!(outcome.difference(&all).bitwise, "{sharding:?}");
     }
     let wide = recipe.each_rank((2, 1), DATA, |_, _| (), |_, group| group.payload()).1;
-    // Besides gradients each step tells the loss, and the weights that were rounded were not gathered.
+    // Besides gradients each step tells the loss, and the weights that were rounded were not
+    // gathered.
     let losses = 8 * recipe.steps;
     assert_eq!((sent[0] - losses) * 2, wide[0] - losses, "half as many bytes leave");
 }
@@ -92,7 +101,8 @@ fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
     for sharding in [DATA, Sharding::Zero2, Sharding::Fsdp { prefetch: true }] {
         let recipe = Recipe { steps: 2, ..recipe(2) };
         let look = |session: &mut Session<f32>, group: &Group| {
-            let (before, batch) = (session.store.all_weights().unwrap(), &recipe.text().step(2, 2, 2)[group.rank()]);
+            let (before, batch) =
+                (session.store.all_weights().unwrap(), &recipe.text().step(2, 2, 2)[group.rank()]);
             session.scale = Some(Scale { patience: 2, ..Scale::default() });
             if group.rank() == 1 {
                 session.gpt.device = Arc::new(Overflowing);
@@ -101,7 +111,11 @@ fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
             let report = session.step(std::slice::from_ref(batch)).unwrap();
             session.gpt.device = Arc::new(Cpu);
             assert!(!report.norm.unwrap().is_finite(), "{sharding:?}");
-            assert_eq!(session.store.all_weights().unwrap(), before, "{sharding:?}: the step is not taken");
+            assert_eq!(
+                session.store.all_weights().unwrap(),
+                before,
+                "{sharding:?}: the step is not taken"
+            );
             let skipped = session.scale.unwrap();
             assert_eq!((skipped.factor, skipped.skipped), (full / 2.0, 1), "{sharding:?}");
             for _ in 0..2 {
@@ -121,7 +135,8 @@ fn a_scale_beyond_f16_comes_down_by_itself() {
         recipe.narrow::<f16>(session, DATA, group);
         session.scale = Some(Scale { factor: f64::from(1 << 30), ..Scale::default() });
     };
-    let (outcome, scales) = recipe.each_rank((2, 1), DATA, scaled, |session, _| session.scale.unwrap());
+    let (outcome, scales) =
+        recipe.each_rank((2, 1), DATA, scaled, |session, _| session.scale.unwrap());
     assert_eq!(scales[0], scales[1]);
     assert!((14..20).contains(&scales[0].skipped), "{:?}", scales[0]);
     assert!(outcome.losses[24] < outcome.losses[0]);

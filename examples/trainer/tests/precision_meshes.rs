@@ -1,4 +1,5 @@
-//! Mixed precision on meshes: numbers are rounded where one process rounds them, and an overflow stops nobody.
+//! Mixed precision on meshes: numbers are rounded where one process rounds them, and an overflow
+//! stops nobody.
 
 mod support;
 
@@ -21,7 +22,8 @@ use maypole_trainer::zigzag::Division;
 use std::sync::Arc;
 use support::{Run, SEED, Task, mesh, router, train_by};
 
-/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a whole step.
+/// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
+/// whole step.
 const ADAMW: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
@@ -40,7 +42,8 @@ fn same(a: &[f32], b: &[f32]) -> f64 {
 
 #[test]
 fn the_ring_rounds_as_attention_of_one_process() {
-    let (heads, tokens, ranks, division) = (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, Division::ZigZag);
+    let (heads, tokens, ranks, division) =
+        (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, Division::ZigZag);
     let n = heads.rows * tokens * heads.width();
     let (on, qkv, dy) = (Rounded::<bf16>::default(), numbers(1, 3 * n), numbers(2, n));
     let (y, probabilities) = on.attention(heads, &qkv);
@@ -50,7 +53,9 @@ fn the_ring_rounds_as_attention_of_one_process() {
         let positions = division.positions(group.rank(), ranks, tokens);
         let part = |all: &[f32]| -> Vec<f32> {
             let (each, row) = (all.len() / heads.rows / tokens, all.len() / heads.rows);
-            let tokens = all.chunks(row).flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
+            let tokens = all
+                .chunks(row)
+                .flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
             tokens.flatten().copied().collect()
         };
         let (qkv, dy, mut ring) = (part(&qkv), part(&dy), Ring { group, division, fault: None });
@@ -74,7 +79,9 @@ fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
     Communicator::run_local(2, |comm| {
         let group = Group::new(comm, Order::Fast);
         let mine = group.slice().range(vocabulary);
-        let part = |of: &[f32]| of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>();
+        let part = |of: &[f32]| {
+            of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>()
+        };
         let mut logits = part(&all);
         let mut divided = Divided { group, vocabulary, fault: None };
         let loss = divided.cross_entropy(&on, &mut logits, &targets, 1.0 / tokens as f64).unwrap();
@@ -98,7 +105,15 @@ impl Device<f32> for Partly {
         }
     }
 
-    fn linear_backward(&self, dx: &mut [f32], dw: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inputs: usize) {
+    fn linear_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        dy: &[f32],
+        x: &[f32],
+        w: &[f32],
+        inputs: usize,
+    ) {
         match self.wide_products {
             true => Cpu.linear_backward(dx, dw, dy, x, w, inputs),
             false => self.on.linear_backward(dx, dw, dy, x, w, inputs),
@@ -113,7 +128,14 @@ impl Device<f32> for Partly {
         self.on.norm(y, stats, x, w, b);
     }
 
-    fn norm_backward(&self, dx: &mut [f32], dw: &mut [f32], db: &mut [f32], dy: &[f32], before: Before<'_, f32>) {
+    fn norm_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        db: &mut [f32],
+        dy: &[f32],
+        before: Before<'_, f32>,
+    ) {
         self.on.norm_backward(dx, dw, db, dy, before);
     }
 
@@ -121,7 +143,13 @@ impl Device<f32> for Partly {
         self.on.attention(heads, qkv)
     }
 
-    fn attention_backward(&self, heads: Heads, qkv: &[f32], probabilities: &[f32], dy: &[f32]) -> Vec<f32> {
+    fn attention_backward(
+        &self,
+        heads: Heads,
+        qkv: &[f32],
+        probabilities: &[f32],
+        dy: &[f32],
+    ) -> Vec<f32> {
         self.on.attention_backward(heads, qkv, probabilities, dy)
     }
 
@@ -162,9 +190,9 @@ fn apart(a: f64, b: f64) -> f64 {
     (a - b).abs() / b
 }
 
-/// Stages exchange what they have, so nothing is rounded otherwise. The terms of tensor parallelism are rounded one by one,
-/// and of the ring's sums some fall on the other side of an edge. One number that does is as good as many: it moves others
-/// over their edges, and these all later ones.
+/// Stages exchange what they have, so nothing is rounded otherwise. The terms of tensor parallelism
+/// are rounded one by one, and of the ring's sums some fall on the other side of an edge. One
+/// number that does is as good as many: it moves others over their edges, and these all later ones.
 #[test]
 fn sixteen_bits_train_on_meshes_as_in_one_process() {
     let (last, all) = (|losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0, Partly::default());
@@ -172,13 +200,18 @@ fn sixteen_bits_train_on_meshes_as_in_one_process() {
     assert!(last(&alone) < 0.8 * alone[0], "it learns: {alone:?}");
     for (text, first) in [("pp=2", 0.0), ("cp=2", 1e-4), ("tp=2", 1e-4)] {
         let losses = narrow(text, 4, 25, all);
-        assert!(apart(losses[0], alone[0]) <= first, "{text}: first {} and {}", losses[0], alone[0]);
+        assert!(
+            apart(losses[0], alone[0]) <= first,
+            "{text}: first {} and {}",
+            losses[0],
+            alone[0]
+        );
         assert!(apart(last(&losses), last(&alone)) < 0.01, "{text}: last {losses:?} and {alone:?}");
     }
 }
 
-/// The terms of a sum that are rounded one by one are all that tensor parallelism makes otherwise: without that the first
-/// loss is that of one process, as near as 32 bits are.
+/// The terms of a sum that are rounded one by one are all that tensor parallelism makes otherwise:
+/// without that the first loss is that of one process, as near as 32 bits are.
 #[test]
 fn terms_are_all_that_tensor_parallelism_rounds_otherwise() {
     for text in ["tp=2", "tp=4"] {
@@ -211,7 +244,8 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
         let setup = Setup { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
             let (text, rate) = (support::text(&task.config), Schedule::constant(0.1));
-            let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
+            let mut worker =
+                Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
             worker.narrow::<f16>(SEED);
             let scale = Scale::default();
             worker.session.scale = Some(scale);
@@ -221,10 +255,24 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
                 worker.session.gpt.device = Arc::new(Overflowing);
             }
             let report = worker.step(&text, task.rows).unwrap().report;
-            assert!(report.loss.is_nan() && report.norm.unwrap().is_nan(), "{}: {report:?}", setup.mesh);
+            assert!(
+                report.loss.is_nan() && report.norm.unwrap().is_nan(),
+                "{}: {report:?}",
+                setup.mesh
+            );
             let skipped = worker.session.scale.unwrap();
-            assert_eq!((skipped.skipped, skipped.factor), (1, scale.factor / 2.0), "{}", setup.mesh);
-            assert_eq!(worker.session.store.all_weights().unwrap(), before, "{}: no step is taken", setup.mesh);
+            assert_eq!(
+                (skipped.skipped, skipped.factor),
+                (1, scale.factor / 2.0),
+                "{}",
+                setup.mesh
+            );
+            assert_eq!(
+                worker.session.store.all_weights().unwrap(),
+                before,
+                "{}: no step is taken",
+                setup.mesh
+            );
             worker.session.gpt.device = device;
             assert!(worker.step(&text, task.rows).unwrap().report.loss.is_finite());
             assert_ne!(worker.session.store.all_weights().unwrap(), before, "{}", setup.mesh);

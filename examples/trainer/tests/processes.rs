@@ -6,9 +6,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 fn losses(args: &[&str]) -> Vec<String> {
-    let model = ["--width=32", "--context=32", "--layers=4", "--rows=8", "--steps=3", "--sample=0", "--deterministic"];
-    let output = Command::new(env!("CARGO_BIN_EXE_train")).arg("run").args(model).args(args).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let model = [
+        "--width=32",
+        "--context=32",
+        "--layers=4",
+        "--rows=8",
+        "--steps=3",
+        "--sample=0",
+        "--deterministic",
+    ];
+    let output = Command::new(env!("CARGO_BIN_EXE_train"))
+        .arg("run")
+        .args(model)
+        .args(args)
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{args:?}: {out}{err}");
     let lines = out.lines().chain(err.lines()).filter(|line| line.starts_with("step "));
     let loss = |line: &str| line.split_whitespace().nth(3).unwrap().to_owned();
@@ -20,16 +34,27 @@ fn losses(args: &[&str]) -> Vec<String> {
 #[test]
 fn meshes_of_processes_train_as_one_process() {
     let dense = losses(&[]);
-    assert_eq!(losses(&["--processes", "--mesh=dp=2,pp=2,tp=2", "--micros=2", "--sequence"]), dense);
-    assert_eq!(losses(&["--processes", "--mesh=cp=2,pp=2", "--micros=2", "--pipeline=interleaved:2"]), dense);
+    assert_eq!(
+        losses(&["--processes", "--mesh=dp=2,pp=2,tp=2", "--micros=2", "--sequence"]),
+        dense
+    );
+    assert_eq!(
+        losses(&["--processes", "--mesh=cp=2,pp=2", "--micros=2", "--pipeline=interleaved:2"]),
+        dense
+    );
     let experts = losses(&["--experts=4"]);
-    assert_eq!(losses(&["--processes", "--mesh=ep=2,cp=2", "--experts=4", "--exchange=ulysses"]), experts);
+    assert_eq!(
+        losses(&["--processes", "--mesh=ep=2,cp=2", "--experts=4", "--exchange=ulysses"]),
+        experts
+    );
     assert_ne!(experts, dense);
 }
 
 /// Processes that `parent` started and that still run, by number.
 fn children(parent: u32) -> Vec<u32> {
-    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let numbers = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter(|number| state(*number).is_some_and(|(of, _)| of == parent)).collect()
 }
 
@@ -66,7 +91,10 @@ struct Started(Vec<u32>);
 impl Drop for Started {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.iter().filter(|number| runs(**number)).for_each(|number| signal("KILL", *number));
+            self.0
+                .iter()
+                .filter(|number| runs(**number))
+                .for_each(|number| signal("KILL", *number));
         }
     }
 }
@@ -77,9 +105,21 @@ fn ranks_end_with_the_process_that_started_them_whatever_ends_it() {
         let folder = tempfile::tempdir().unwrap();
         let losses = folder.path().join("losses.jsonl");
         let mut train = Command::new(env!("CARGO_BIN_EXE_train"));
-        train.args(["run", "--processes", "--mesh=dp=2", "--width=16", "--layers=1", "--steps=100000000"]);
-        let mut parent =
-            train.arg("--losses").arg(&losses).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        train.args([
+            "run",
+            "--processes",
+            "--mesh=dp=2",
+            "--width=16",
+            "--layers=1",
+            "--steps=100000000",
+        ]);
+        let mut parent = train
+            .arg("--losses")
+            .arg(&losses)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut started = Started(vec![parent.id()]);
         wait_until("the first step", || fs::metadata(&losses).is_ok_and(|file| file.len() > 0));
         let ranks = children(parent.id());

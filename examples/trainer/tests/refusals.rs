@@ -1,4 +1,5 @@
-//! What `train` refuses, it refuses before it works, in a sentence that says what, where and what to give instead.
+//! What `train` refuses, it refuses before it works, in a sentence that says what, where and what
+//! to give instead.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,8 @@ fn refused(folder: &Path, command: &str, cases: &[(&str, &str)]) {
     for (words, part) in cases {
         let words: Vec<&str> = [command].into_iter().chain(words.split_whitespace()).collect();
         let output = train(folder, &words);
-        let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (out, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.code() == Some(1) && error.contains(part), "{words:?}: {out}{error}");
         assert!(out.is_empty() && error.lines().count() <= 6, "{words:?}: {out}{error}");
     }
@@ -52,7 +54,10 @@ fn sizes_and_numbers_that_cannot_be() {
             ("--capacity nan --experts 4", "--capacity NaN is no share"),
             ("--rate nan", "--rate NaN: give a number from 0 on"),
             ("--clip=-1", "--clip -1: give a number from 0 on"),
-            ("--experts 1", "each token goes to 2 experts, and there is 1: give --experts 2 or more"),
+            (
+                "--experts 1",
+                "each token goes to 2 experts, and there is 1: give --experts 2 or more",
+            ),
             ("--data nowhere", "cannot read nowhere"),
             (
                 "--data short.txt",
@@ -86,10 +91,16 @@ fn choices_that_do_not_go_together() {
         "run",
         &[
             ("--mesh xp=2", "'xp' is no axis"),
-            ("--sharding zero9", "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp"),
+            (
+                "--sharding zero9",
+                "'zero9' is no sharding; there are replicated, zero1, zero2, fsdp",
+            ),
             ("--sharding local:2 --precision bf16", "train in f32, or with another sharding"),
             ("--sharding local:4 --save saved", "a checkpoint has one state"),
-            ("--mesh dp=3", "rows are divided over dp=3, and 16 is no multiple of 3: give --rows 18"),
+            (
+                "--mesh dp=3",
+                "rows are divided over dp=3, and 16 is no multiple of 3: give --rows 18",
+            ),
             (
                 "--mesh pp=3 --rows 8",
                 "6 micro-batches of pp=3, and 8 is no multiple of 6: give --rows 12 or --micros 4",
@@ -98,13 +109,22 @@ fn choices_that_do_not_go_together() {
                 "--mesh cp=64 --context 32",
                 "in 128 pieces, and a context of 32 is no multiple of 128: give --context 128 or cp=16",
             ),
-            ("--mesh tp=3", "4 heads are no multiple of tp=3: give a multiple of 3 as --heads, or tp=2"),
-            ("--mesh cp=8 --exchange ulysses", "no multiple of cp=8: give --exchange ring, or cp=4"),
+            (
+                "--mesh tp=3",
+                "4 heads are no multiple of tp=3: give a multiple of 3 as --heads, or tp=2",
+            ),
+            (
+                "--mesh cp=8 --exchange ulysses",
+                "no multiple of cp=8: give --exchange ring, or cp=4",
+            ),
             ("--mesh tp=2 --sequence --context 5 --rows 1", "tp=2: give --context 6"),
             ("--mesh ep=3 --experts 4 --rows 18", "no multiple of ep=3: give --experts 6 or ep=2"),
             ("--mesh cp=2 --context 24 --experts 4", "not cut into groups of 8: give --group 6"),
             ("--group 8 --context 12 --experts 4", "not cut into groups of 8: give --group 6"),
-            ("--mesh pp=2 --pipeline interleaved:2 --micros 1", "as interleaved:2 needs: give --micros 2"),
+            (
+                "--mesh pp=2 --pipeline interleaved:2 --micros 1",
+                "as interleaved:2 needs: give --micros 2",
+            ),
         ],
     );
     // What the sentences say to give is taken.
@@ -115,7 +135,8 @@ fn choices_that_do_not_go_together() {
         "--mesh tp=2 --sequence --context 6 --rows 1",
     ] {
         let small = "run --steps 1 --sample 0 --width 16 --layers 3";
-        let output = train(folder.path(), &small.split(' ').chain(words.split(' ')).collect::<Vec<_>>());
+        let output =
+            train(folder.path(), &small.split(' ').chain(words.split(' ')).collect::<Vec<_>>());
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
@@ -129,7 +150,10 @@ fn options_that_would_change_nothing() {
         "run",
         &[
             ("--sequence", "--sequence divides tokens over the ranks of tp, and the mesh has one"),
-            ("--config sequence.toml", "--sequence divides tokens over the ranks of tp, and the mesh has one"),
+            (
+                "--config sequence.toml",
+                "--sequence divides tokens over the ranks of tp, and the mesh has one",
+            ),
             ("--exchange ring", "the ranks of cp exchange, and the mesh has one: see --mesh"),
             ("--division zig-zag", "--division divides positions over cp"),
             ("--capacity 1.5", "--capacity is of experts, and the model has none"),
@@ -140,7 +164,10 @@ fn options_that_would_change_nothing() {
             ("--bucket 100 --sharding zero1 --mesh dp=2", "--bucket is of replicated gradients"),
             ("--save-every 5", "--save where is missing"),
             ("--shape constant --warm-up 5", "--shape constant keeps"),
-            ("--fault local-mean", "--fault local-mean would change nothing: it needs a --mesh with ranks along dp"),
+            (
+                "--fault local-mean",
+                "--fault local-mean would change nothing: it needs a --mesh with ranks along dp",
+            ),
             ("--fault gradients-alone --mesh tp=2", "a --mesh with ranks along dp or cp"),
             ("--fault norms-not-summed --mesh tp=2", "it needs --sequence"),
             ("--fault vocabulary-remainder --mesh tp=2", "that do not divide the vocabulary"),
@@ -165,11 +192,22 @@ fn places_that_cannot_be_written() {
             ("--losses no/where", "--losses: cannot write no/where: No such file or directory"),
             ("--save file/below", "--save: cannot write file/below: Not a directory"),
             ("--svg file", "--svg: cannot write file: "),
-            ("--save file/below --processes --mesh dp=2", "--save: cannot write file/below: Not a directory"),
+            (
+                "--save file/below --processes --mesh dp=2",
+                "--save: cannot write file/below: Not a directory",
+            ),
         ],
     );
-    refused(folder.path(), "tour", &[("--json no/where.json", "--json: cannot write no/where.json: No such file")]);
-    refused(folder.path(), "plan", &[("--svg file/below", "--svg: cannot write file/below: Not a directory")]);
+    refused(
+        folder.path(),
+        "tour",
+        &[("--json no/where.json", "--json: cannot write no/where.json: No such file")],
+    );
+    refused(
+        folder.path(),
+        "plan",
+        &[("--svg file/below", "--svg: cannot write file/below: Not a directory")],
+    );
 }
 
 #[test]
@@ -177,7 +215,11 @@ fn launchers_and_checkpoints_of_something_else() {
     let folder = tempfile::tempdir().unwrap();
     let launched = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
-        command.args(words).env("MAYPOLE_RANK", "1").env("MAYPOLE_WORLD", "2").env("MAYPOLE_ADDRESS", "127.0.0.1");
+        command
+            .args(words)
+            .env("MAYPOLE_RANK", "1")
+            .env("MAYPOLE_WORLD", "2")
+            .env("MAYPOLE_ADDRESS", "127.0.0.1");
         String::from_utf8(command.output().unwrap().stderr).unwrap()
     };
     for what in ["tour", "bench"] {
@@ -185,17 +227,36 @@ fn launchers_and_checkpoints_of_something_else() {
         assert!(error.contains("a launcher started 2 of it: run it without one"), "{error}");
     }
     let error = launched(&["run", "--mesh", "dp=4"]);
-    let give = "4 ranks, but 2 were started: start 4 (maypole run -n 4), or give a --mesh of 2, as dp=2";
+    let give =
+        "4 ranks, but 2 were started: start 4 (maypole run -n 4), or give a --mesh of 2, as dp=2";
     assert!(error.contains(give), "{error}");
-    let small = ["run", "--steps", "1", "--sample", "0", "--context", "8", "--rows", "2", "--save", "saved"];
+    let small = [
+        "run",
+        "--steps",
+        "1",
+        "--sample",
+        "0",
+        "--context",
+        "8",
+        "--rows",
+        "2",
+        "--save",
+        "saved",
+    ];
     let run = |words: &[&str]| train(folder.path(), &[&small[..], words].concat());
     assert!(run(&["--width", "16", "--layers", "1"]).status.success());
     let other = run(&["--width", "32", "--layers", "1"]);
     let error = String::from_utf8(other.stderr).unwrap();
-    let differ =
-        ["blocks of width 16", "and this run 1 blocks of width 32", "give it the same, or a folder of its own"];
+    let differ = [
+        "blocks of width 16",
+        "and this run 1 blocks of width 32",
+        "give it the same, or a folder of its own",
+    ];
     assert!(!other.status.success() && differ.iter().all(|part| error.contains(part)), "{error}");
     let exported = train(folder.path(), &["export", "saved", "no/where"]);
     let error = String::from_utf8(exported.stderr).unwrap();
-    assert!(!exported.status.success() && error.contains("export: cannot write no/where: No such file"), "{error}");
+    assert!(
+        !exported.status.success() && error.contains("export: cannot write no/where: No such file"),
+        "{error}"
+    );
 }

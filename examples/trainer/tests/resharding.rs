@@ -1,5 +1,5 @@
-//! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of them, to the bit, and
-//! training goes on where it was.
+//! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of
+//! them, to the bit, and training goes on where it was.
 
 mod support;
 
@@ -20,8 +20,8 @@ use support::{Task, alone, mesh, router, text};
 const ROWS: usize = 8;
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
-/// Trains on the mesh of `setup` until `steps` steps are done, from the checkpoint in `from` if there is one, and leaves one
-/// in `to`. Returns the losses.
+/// Trains on the mesh of `setup` until `steps` steps are done, from the checkpoint in `from` if
+/// there is one, and leaves one in `to`. Returns the losses.
 fn train(config: &Config, setup: &Setup, steps: u64, from: &Path, to: &Path) -> Vec<f64> {
     train_as(|_| (), config, setup, steps, from, to)
 }
@@ -54,8 +54,8 @@ fn train_as(
     Communicator::run_local(setup.mesh.world(), rank).swap_remove(0)
 }
 
-/// The state in the checkpoint in `from`, in the one form that it has on one rank: weights and both averages, in the order of
-/// the whole model.
+/// The state in the checkpoint in `from`, in the one form that it has on one rank: weights and both
+/// averages, in the order of the whole model.
 fn state(config: &Config, setup: &Setup, from: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     train(config, &alone(setup), 0, from, folder.path());
@@ -88,7 +88,14 @@ fn dense() -> Vec<Setup> {
 /// The same for a model of four experts.
 fn experts() -> Vec<Setup> {
     let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,ep=2") };
-    let setups = [Setup::default(), mesh("ep=2"), mesh("ep=4"), fsdp, mesh("ep=2,tp=2"), mesh("pp=2,ep=2,cp=2")];
+    let setups = [
+        Setup::default(),
+        mesh("ep=2"),
+        mesh("ep=4"),
+        fsdp,
+        mesh("ep=2,tp=2"),
+        mesh("pp=2,ep=2,cp=2"),
+    ];
     setups.into_iter().map(|setup| Setup { router: Some(router(4)), ..setup }).collect()
 }
 
@@ -97,14 +104,18 @@ fn every_pair(config: &Config, setups: &[Setup]) {
         let here = tempfile::tempdir().unwrap();
         train(config, from, 2, here.path(), here.path());
         let before = state(config, from, here.path());
-        assert!(from.mesh.world() > 1 || before == first_part(here.path()), "one rank reads what it wrote itself");
+        assert!(
+            from.mesh.world() > 1 || before == first_part(here.path()),
+            "one rank reads what it wrote itself"
+        );
         for to in setups {
             let there = tempfile::tempdir().unwrap();
             // No step is done: what is read is written again, in other parts.
             train(config, to, 0, here.path(), there.path());
             let files = fs::read_dir(latest(there.path()).unwrap()).unwrap().count();
             assert_eq!(files, to.mesh.world() + 1, "a part a rank, and the manifest");
-            let what = format!("from {} {:?} to {} {:?}", from.mesh, from.sharding, to.mesh, to.sharding);
+            let what =
+                format!("from {} {:?} to {} {:?}", from.mesh, from.sharding, to.mesh, to.sharding);
             assert!(state(config, to, there.path()) == before, "{what}: another state");
         }
     }
@@ -123,7 +134,11 @@ fn journey(config: &Config, setups: &[Setup]) {
     let reference = train(config, &alone(&setups[0]), steps, nowhere.path(), nowhere.path());
     for (step, (setup, expected)) in (1..).zip(setups.iter().zip(reference)) {
         let loss = train(config, setup, step, folder.path(), folder.path())[0];
-        assert!((loss - expected).abs() < 1e-5 * expected, "step {step} on {}: {loss}, not {expected}", setup.mesh);
+        assert!(
+            (loss - expected).abs() < 1e-5 * expected,
+            "step {step} on {}: {loss}, not {expected}",
+            setup.mesh
+        );
     }
 }
 
@@ -138,7 +153,8 @@ fn training_goes_on_over_all_meshes_as_in_one_process() {
 
 #[test]
 fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
-    let (config, narrow) = (Task::small().config, (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>));
+    let (config, narrow) =
+        (Task::small().config, (|worker| worker.narrow::<bf16>(7)) as fn(&mut Worker<f32>));
     let [first, last, whole] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let zero1 = Setup { sharding: Sharding::Zero1, ..mesh("dp=2") };
     let fsdp = Setup { sharding: FSDP, ..mesh("dp=2,tp=2") };
@@ -150,6 +166,9 @@ fn masters_move_from_mesh_to_mesh_and_are_what_is_kept() {
     let through = train_as(narrow, &config, &zero1, 4, whole.path(), whole.path());
     assert_eq!(losses, through[..2]);
     for (here, there) in on.iter().zip(&through[2..]) {
-        assert!((here - there).abs() < 1e-3 * there, "{on:?} after {losses:?}, in one go {through:?}");
+        assert!(
+            (here - there).abs() < 1e-3 * there,
+            "{on:?} after {losses:?}, in one go {through:?}"
+        );
     }
 }

@@ -30,7 +30,8 @@ fn gates(group: &Group) -> Tensor {
 #[test]
 fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_nearly() {
     let (tokens, width, hidden) = (48, 64, 256);
-    let (x, up, down) = (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
+    let (x, up, down) =
+        (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
     let (mut inner, mut whole) = (vec![0.0; tokens * hidden], vec![0.0; tokens * width]);
     linear::forward(&mut inner, &x, &up, width);
     linear::forward(&mut whole, &inner, &down, hidden);
@@ -66,7 +67,8 @@ fn far(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
     let (tokens, width, hidden) = (48, 64, 256);
-    let (x, up, down) = (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
+    let (x, up, down) =
+        (numbers(1, tokens * width), numbers(2, hidden * width), numbers(3, width * hidden));
     let (inner, dy) = (numbers(5, tokens * hidden), numbers(6, tokens * width));
     let (mut dinner, mut ddown) = (vec![0.0; tokens * hidden], vec![0.0; width * hidden]);
     let (mut dx, mut dup) = (vec![0.0; tokens * width], vec![0.0; hidden * width]);
@@ -121,15 +123,18 @@ fn twenty_steps_end_where_one_process_ends() {
             for sequence in [false, true] {
                 let run = train(&task, &Setup { sequence, ..mesh(text) });
                 let (loss, weights) = run.far(&reference);
-                assert!(loss < 1e-5 && weights < 1e-5, "{text}, {vocab} tokens: loss {loss:e}, weights {weights:e}");
+                assert!(
+                    loss < 1e-5 && weights < 1e-5,
+                    "{text}, {vocab} tokens: loss {loss:e}, weights {weights:e}"
+                );
                 assert!(run.agreed, "norms and biases are the same on every rank, bit for bit");
             }
         }
     }
 }
 
-/// A vocabulary is as large as a text makes it, and ranks do not divide 293: parts of it differ by a line, and so does what
-/// goes with them.
+/// A vocabulary is as large as a text makes it, and ranks do not divide 293: parts of it differ by
+/// a line, and so does what goes with them.
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
     let play = &include_bytes!("../text/richard-iii.txt")[..20_000];
@@ -150,7 +155,8 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
         apart.fold(0.0, f64::max)
     };
     assert_eq!(task.config.vocab, 293);
-    let learnt = text.step(0, task.rows, 1)[0].targets.iter().filter(|token| **token >= 256).count();
+    let learnt =
+        text.step(0, task.rows, 1)[0].targets.iter().filter(|token| **token >= 256).count();
     assert!(learnt > 10, "{learnt} of the first targets are more than a byte");
     for mesh in [mesh("tp=2"), mesh("tp=4"), mesh("dp=2,tp=2")] {
         let error = far(&mesh);
@@ -160,7 +166,8 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
     assert!(wrong > 1e-6, "without its last token the loss is another: {wrong:e}");
 }
 
-/// What agreeing is worth: where gradients of norms stay with the rank that made them, ranks disagree.
+/// What agreeing is worth: where gradients of norms stay with the rank that made them, ranks
+/// disagree.
 #[test]
 fn ranks_that_go_apart_are_noticed() {
     let task = Task { steps: 1, ..Task::small() };
@@ -169,8 +176,8 @@ fn ranks_that_go_apart_are_noticed() {
     assert!(!train::<f32>(&task, &Setup { fault: Some(Fault::NormsNotSummed), ..setup }).agreed);
 }
 
-/// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same numbers. The gradients of
-/// norms and biases alone are sums over tokens in another order.
+/// A reduce-scatter and an all-gather are an all-reduce, so tokens divided or not are the same
+/// numbers. The gradients of norms and biases alone are sums over tokens in another order.
 #[test]
 fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
     let task = Task { steps: 1, ..Task::small() };
@@ -186,7 +193,11 @@ fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
             let (a, b) = (&tensor.weights[entry.range()], &sequence.weights[entry.range()]);
             let cut = layout.entry(&entry.name).is_some_and(|entry| entry.cut.is_some());
             let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(if cut { a == b } else { far < 1e-6 }, "{text}: {} is {far:e} apart", entry.name);
+            assert!(
+                if cut { a == b } else { far < 1e-6 },
+                "{text}: {} is {far:e} apart",
+                entry.name
+            );
         }
     }
 }
@@ -195,9 +206,11 @@ fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
 fn activations_outside_of_regions_are_divided_by_sequence_parallelism() {
     let task = Task { steps: 1, ..Task::small() };
     let held = |setup: &Setup| train::<f32>(&task, setup).seen[0].outcome.activations;
-    let [tensor, sequence] = [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
+    let [tensor, sequence] =
+        [false, true].map(|sequence| held(&Setup { sequence, ..mesh("tp=2") }));
     let (config, tokens) = (&task.config, task.rows * task.config.context);
-    // Inputs, sums after attention and the statistics of both norms of each block: half of them are elsewhere.
+    // Inputs, sums after attention and the statistics of both norms of each block: half of them are
+    // elsewhere.
     let outside = config.layers * tokens * (2 * config.width + 4) * size_of::<f32>();
     assert_eq!(tensor - sequence, outside / 2);
     assert!(held(&alone(&mesh("tp=2"))) > tensor);

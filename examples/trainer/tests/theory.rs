@@ -10,8 +10,17 @@ use maypole_trainer::sharding::Sharding;
 use maypole_trainer::theory::Site;
 use support::{Task, mesh, router, train};
 
-const MESHES: [&str; 9] =
-    ["", "tp=2", "tp=4", "pp=2", "pp=4", "ep=2", "ep=2,tp=2", "dp=2,pp=2,tp=2", "pp=2,ep=2,cp=2,tp=2"];
+const MESHES: [&str; 9] = [
+    "",
+    "tp=2",
+    "tp=4",
+    "pp=2",
+    "pp=4",
+    "ep=2",
+    "ep=2,tp=2",
+    "dp=2,pp=2,tp=2",
+    "pp=2,ep=2,cp=2,tp=2",
+];
 
 #[test]
 fn parameters_of_a_place_are_the_formulas() {
@@ -19,31 +28,54 @@ fn parameters_of_a_place_are_the_formulas() {
         for text in MESHES.into_iter().filter(|text| experts > 0 || !text.contains("ep")) {
             let task = Task { steps: 1, rows: 8, ..Task::small().with_experts(experts) };
             let router = (experts > 0).then(|| router(experts));
-            let setup = Setup { router, schedule: Schedule::Interleaved(1), micros: 2, ..mesh(text) };
+            let setup =
+                Setup { router, schedule: Schedule::Interleaved(1), micros: 2, ..mesh(text) };
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
                 let site = Site { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
-                assert_eq!(seen.bytes.weights, 4 * site.parameters(), "{text} rank {rank}, {experts} experts");
+                assert_eq!(
+                    seen.bytes.weights,
+                    4 * site.parameters(),
+                    "{text} rank {rank}, {experts} experts"
+                );
             }
         }
     }
     let config = Config::default();
-    let site = Site { config: &config, setup: &Setup::default(), place: mesh("").mesh.place(0), rows: 8, element: 4 };
+    let site = Site {
+        config: &config,
+        setup: &Setup::default(),
+        place: mesh("").mesh.place(0),
+        rows: 8,
+        element: 4,
+    };
     assert_eq!(site.parameters(), Layout::whole(&config).len());
 }
 
 /// To the byte, by group, on every rank: what the library counts is what the formulas say.
 #[test]
 fn bytes_that_leave_a_rank_are_the_formulas() {
-    let meshes =
-        ["tp=2", "pp=2", "pp=4", "cp=2", "dp=2", "ep=2", "dp=2,tp=2", "pp=2,tp=2", "ep=2,tp=2", "ep=2,cp=2,pp=2"];
+    let meshes = [
+        "tp=2",
+        "pp=2",
+        "pp=4",
+        "cp=2",
+        "dp=2",
+        "ep=2",
+        "dp=2,tp=2",
+        "pp=2,tp=2",
+        "ep=2,tp=2",
+        "ep=2,cp=2,pp=2",
+    ];
     for text in meshes {
         let experts = if text.contains("ep") { 4 } else { 0 };
         let task = Task { steps: 2, ..Task::small().with_experts(experts) };
-        let plain = Setup { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
+        let plain =
+            Setup { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
         let interleaved = Schedule::Interleaved(2);
-        let mut setups = vec![plain.clone(), Setup { exchange: Exchange::Ulysses, ..plain.clone() }];
+        let mut setups =
+            vec![plain.clone(), Setup { exchange: Exchange::Ulysses, ..plain.clone() }];
         if text.contains("tp") {
             setups.push(Setup { sequence: true, ..plain.clone() });
         }
@@ -58,7 +90,13 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
-                let site = Site { config: &task.config, setup: &setup, place, rows: task.rows, element: 4 };
+                let site = Site {
+                    config: &task.config,
+                    setup: &setup,
+                    place,
+                    rows: task.rows,
+                    element: 4,
+                };
                 let theory = site.traffic(&seen.ledger);
                 assert_eq!(seen.sent, theory, "{text} rank {rank}: {setup:?}");
             }

@@ -34,7 +34,10 @@ fn a_mistake_fails_its_row() {
         assert!(!row.pass && row.difference > stop.bound, "{row:?}");
         if fault == Fault::HeadsSwapped {
             stop.bound = f64::INFINITY;
-            assert!(!stop.run(1).unwrap().pass, "a forward pass that is not bitwise is enough to fail");
+            assert!(
+                !stop.run(1).unwrap().pass,
+                "a forward pass that is not bitwise is enough to fail"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A fold by a function of the user's.
 //!
-//! The function wants slices, and what views cover may be written by others meanwhile. So it never sees that memory: a
-//! block of elements is copied out, combined in buffers of our own, and stored.
+//! The function wants slices, and what views cover may be written by others meanwhile. So it never
+//! sees that memory: a block of elements is copied out, combined in buffers of our own, and stored.
 
 use super::{Fold, check};
 use crate::{View, ViewMut};
@@ -9,7 +9,8 @@ use bytemuck::Pod;
 use std::fmt;
 use std::sync::Arc;
 
-/// Elements that are combined at once, and fewer for short messages, which would pay for clearing the buffers.
+/// Elements that are combined at once, and fewer for short messages, which would pay for clearing
+/// the buffers.
 const BLOCK: usize = 1024;
 const SHORT: usize = 64;
 
@@ -17,10 +18,10 @@ type Apply = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send + Sync
 
 /// Combines k sources, in order, by a function of the user's.
 ///
-/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op right[i]`, where `left` is
-/// what comes first in the order of the sources. It is called for parts of the buffers, in any order of parts, so it
-/// must treat every element alike. If it panics, the panic passes through [`apply`](Self::apply) and the destinations
-/// hold unspecified elements.
+/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op
+/// right[i]`, where `left` is what comes first in the order of the sources. It is called for parts
+/// of the buffers, in any order of parts, so it must treat every element alike. If it panics, the
+/// panic passes through [`apply`](Self::apply) and the destinations hold unspecified elements.
 ///
 /// ```
 /// use maypole_kernels::{Custom, View, ViewMut};
@@ -42,11 +43,15 @@ pub struct Custom {
 impl Custom {
     /// A fold by `combine`, which makes `right = left op right` element by element.
     pub fn new<T: Pod>(combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static) -> Self {
-        Self { apply: Arc::new(move |into, also, sources: &[View<'_>]| fold(&combine, into, also, sources)) }
+        Self {
+            apply: Arc::new(move |into, also, sources: &[View<'_>]| {
+                fold(&combine, into, also, sources)
+            }),
+        }
     }
 
-    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. Places and lengths are as for
-    /// [`Fold::apply`].
+    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. Places and
+    /// lengths are as for [`Fold::apply`].
     ///
     /// # Panics
     /// As [`Fold::apply`], and if the function does.
@@ -61,7 +66,12 @@ impl fmt::Debug for Custom {
     }
 }
 
-fn fold<T: Pod>(combine: &impl Fn(&[T], &mut [T]), into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
+fn fold<T: Pod>(
+    combine: &impl Fn(&[T], &mut [T]),
+    into: ViewMut<'_>,
+    also: Option<ViewMut<'_>>,
+    sources: &[View<'_>],
+) {
     let len = check(into, also, sources, size_of::<T>() - 1);
     if let [source] = *sources {
         into.copy_from(source);
@@ -75,7 +85,8 @@ fn fold<T: Pod>(combine: &impl Fn(&[T], &mut [T]), into: ViewMut<'_>, also: Opti
     }
 }
 
-/// Block by block: a destination may be a source, so a block is stored when all of its sources are read.
+/// Block by block: a destination may be a source, so a block is stored when all of its sources are
+/// read.
 fn blocks<T: Pod, const N: usize>(
     combine: &impl Fn(&[T], &mut [T]),
     into: ViewMut<'_>,

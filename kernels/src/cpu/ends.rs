@@ -1,8 +1,9 @@
 //! The first 1 to 15 bytes of a 128-bit register.
 //!
-//! Two accesses of half the length or more, which overlap where they must: no mask, no loop, no byte touched that is not
-//! there, and what is stored can be forwarded to a load of the same width. Elements are never cut: every access is a
-//! multiple of the element size long and starts at a multiple of it.
+//! Two accesses of half the length or more, which overlap where they must: no mask, no loop, no
+//! byte touched that is not there, and what is stored can be forwarded to a load of the same width.
+//! Elements are never cut: every access is a multiple of the element size long and starts at a
+//! multiple of it.
 
 /// The two 64-bit lanes of a register that holds all of `len` bytes.
 ///
@@ -17,7 +18,12 @@ pub(super) unsafe fn load(from: *const u8, len: usize) -> [u64; 2] {
     #[inline(always)]
     unsafe fn ends<T: Copy>(from: *const u8, len: usize) -> [T; 2] {
         // SAFETY: the caller answers for the bytes.
-        unsafe { [from.cast::<T>().read_unaligned(), from.add(len - size_of::<T>()).cast::<T>().read_unaligned()] }
+        unsafe {
+            [
+                from.cast::<T>().read_unaligned(),
+                from.add(len - size_of::<T>()).cast::<T>().read_unaligned(),
+            ]
+        }
     }
     // SAFETY: each width is at most `len`.
     unsafe {

@@ -1,4 +1,5 @@
-//! Which instruction sets there are, and the functions that each offers for a type and an operation.
+//! Which instruction sets there are, and the functions that each offers for a type and an
+//! operation.
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
@@ -94,8 +95,8 @@ impl Level {
         }
     }
 
-    /// How elements of `kind` are multiplied by one number. Memory is what takes the time, so no level is wider than 256
-    /// bits.
+    /// How elements of `kind` are multiplied by one number. Memory is what takes the time, so no
+    /// level is wider than 256 bits.
     pub(super) fn scale(self, kind: DataType) -> Scale {
         match self {
             Self::Portable => by_kind!(kind, portable::scaler()),
@@ -127,7 +128,8 @@ impl Level {
     }
 }
 
-/// Calls `$make::<$type, O>` for the step `O` that `$op` names. Bits have no type: one function serves all integers.
+/// Calls `$make::<$type, O>` for the step `O` that `$op` names. Bits have no type: one function
+/// serves all integers.
 macro_rules! by_op {
     ($op:expr, $make:ident<$type:ty>) => {
         match $op {

@@ -1,8 +1,9 @@
 //! The folds: the one operation that every lowered step of a schedule performs.
 //!
-//! Elements combine from left to right, and every binary step rounds on its own: no fused multiply-add, no tree, no wider
-//! sum carried along. So the same sources in the same order give the same bits on every machine and at every level of
-//! vector instructions (a NaN stays a NaN, but which one is not promised).
+//! Elements combine from left to right, and every binary step rounds on its own: no fused
+//! multiply-add, no tree, no wider sum carried along. So the same sources in the same order give
+//! the same bits on every machine and at every level of vector instructions (a NaN stays a NaN, but
+//! which one is not promised).
 //!
 //! | file | idea |
 //! |---|---|
@@ -38,7 +39,8 @@ use std::ptr::null_mut;
 
 /// Combines k sources, in order, into one or two destinations.
 ///
-/// A `Fold` is two function pointers, chosen once for the machine: keep it, copy it, and apply it as often as needed.
+/// A `Fold` is two function pointers, chosen once for the machine: keep it, copy it, and apply it
+/// as often as needed.
 ///
 /// ```
 /// use maypole_kernels::{BinaryOp, DataType, Fold, View, ViewMut};
@@ -71,13 +73,15 @@ impl Fold {
         Self { passes: level.passes(kind, op), partial: kind.size() - 1 }
     }
 
-    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. One source is copied as it is.
+    /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. One source is
+    /// copied as it is.
     ///
-    /// Buffers may start at any address. A destination may be a source, or the other destination. One that overlaps a
-    /// source in any other way leaves unspecified numbers in the destinations.
+    /// Buffers may start at any address. A destination may be a source, or the other destination.
+    /// One that overlaps a source in any other way leaves unspecified numbers in the destinations.
     ///
     /// # Panics
-    /// If there is no source, if the lengths are not all equal, or if they are no multiple of the element size.
+    /// If there is no source, if the lengths are not all equal, or if they are no multiple of the
+    /// element size.
     #[inline]
     pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
         let len = check(into, also, sources, self.partial);
@@ -89,17 +93,25 @@ impl Fold {
         } else if len > 0 {
             let pass = if len < LONG { self.passes.line } else { self.passes.long };
             let also = also.map_or(null_mut(), ViewMut::as_mut_ptr);
-            // SAFETY: all buffers have `len` bytes, above; `at` was given a level that the machine has.
+            // SAFETY: all buffers have `len` bytes, above; `at` was given a level that the machine
+            // has.
             unsafe { pass(into.as_mut_ptr(), also, sources, len) }
         }
     }
 }
 
-/// The length of all buffers of a fold, which is a multiple of the element size: `partial` is that less one.
+/// The length of all buffers of a fold, which is a multiple of the element size: `partial` is that
+/// less one.
 #[inline(always)]
-fn check(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], partial: usize) -> usize {
+fn check(
+    into: ViewMut<'_>,
+    also: Option<ViewMut<'_>>,
+    sources: &[View<'_>],
+    partial: usize,
+) -> usize {
     let len = into.len();
-    let equal = sources.iter().all(|source| source.len() == len) && also.is_none_or(|also| also.len() == len);
+    let equal = sources.iter().all(|source| source.len() == len)
+        && also.is_none_or(|also| also.len() == len);
     if sources.is_empty() || !equal || len & partial != 0 {
         refuse(into, also, sources, partial + 1);
     }
@@ -113,14 +125,17 @@ fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], si
     assert!(!sources.is_empty(), "a fold needs at least one source");
     let lens: Vec<_> = sources.iter().map(|source| source.len()).collect();
     let (into, also) = (into.len(), also.map(ViewMut::len));
-    assert!(into.is_multiple_of(size), "a fold into {into} bytes, which is no multiple of the element size {size}");
+    assert!(
+        into.is_multiple_of(size),
+        "a fold into {into} bytes, which is no multiple of the element size {size}"
+    );
     panic!("a fold needs equal lengths, not {into} bytes (and {also:?}) from sources of {lens:?}");
 }
 
 /// Divides every element by `by`: the end of an average.
 ///
-/// Floats round once, to nearest, ties to even (`by` is first rounded to the element type, or to f32 for f16 and bf16,
-/// which are divided in f32). Integers truncate toward zero.
+/// Floats round once, to nearest, ties to even (`by` is first rounded to the element type, or to
+/// f32 for f16 and bf16, which are divided in f32). Integers truncate toward zero.
 ///
 /// ```
 /// use maypole_kernels::{DataType, ViewMut, divide};
@@ -140,15 +155,18 @@ pub fn divide(values: ViewMut<'_>, kind: DataType, by: u64) {
 fn divide_at(level: Level, values: ViewMut<'_>, kind: DataType, by: u64) {
     let (len, size) = (values.len(), kind.size());
     assert!(by != 0, "cannot divide {} elements by zero", kind.name());
-    assert!(len.is_multiple_of(size), "dividing {len} bytes, which is no multiple of the element size {size}");
+    assert!(
+        len.is_multiple_of(size),
+        "dividing {len} bytes, which is no multiple of the element size {size}"
+    );
     if len > 0 {
         // SAFETY: `len` bytes live in the view, `by` is not zero, the machine has the level.
         unsafe { level.divide(kind)(values.as_mut_ptr(), len, by) }
     }
 }
 
-/// `into = from * factor`, element by element. `from` may be `into`; one that overlaps it in any other way leaves
-/// unspecified numbers there.
+/// `into = from * factor`, element by element. `from` may be `into`; one that overlaps it in any
+/// other way leaves unspecified numbers there.
 ///
 /// Integers wrap; f16 and bf16 are multiplied in f32 and rounded once.
 ///
@@ -171,7 +189,10 @@ pub fn scale(into: ViewMut<'_>, from: View<'_>, factor: Scalar) {
 fn scale_at(level: Level, into: ViewMut<'_>, from: View<'_>, factor: Scalar) {
     let (len, size) = (into.len(), factor.kind().size());
     assert_eq!(len, from.len(), "scaling needs equal lengths");
-    assert!(len.is_multiple_of(size), "scaling {len} bytes, which is no multiple of the element size {size}");
+    assert!(
+        len.is_multiple_of(size),
+        "scaling {len} bytes, which is no multiple of the element size {size}"
+    );
     let lanes: Lanes = std::array::from_fn(|at| factor.bytes()[at % size]);
     if len > 0 {
         // SAFETY: `len` bytes live in both views, the machine has the level.

@@ -2,7 +2,9 @@
 
 use super::ends;
 use super::level::{Passes, by_op};
-use super::passes::{self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor};
+use super::passes::{
+    self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
+};
 use super::vector::Vector;
 use super::words::{binary, lanes, register, splat};
 use crate::BinaryOp;
@@ -213,13 +215,18 @@ impl Vector for uint8x16_t {
         // SAFETY: the CPU has NEON.
         unsafe {
             let (zero, lanes) = (vdupq_n_u16(0), vreinterpretq_u16_u8(self));
-            [vreinterpretq_u8_u16(vzip1q_u16(zero, lanes)), vreinterpretq_u8_u16(vzip2q_u16(zero, lanes))]
+            [
+                vreinterpretq_u8_u16(vzip1q_u16(zero, lanes)),
+                vreinterpretq_u8_u16(vzip2q_u16(zero, lanes)),
+            ]
         }
     }
 
     #[inline(always)]
     unsafe fn narrow_lower_16([low, high]: [Self; 2]) -> Self {
         // SAFETY: the CPU has NEON.
-        unsafe { vreinterpretq_u8_u16(vuzp1q_u16(vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high))) }
+        unsafe {
+            vreinterpretq_u8_u16(vuzp1q_u16(vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high)))
+        }
     }
 }

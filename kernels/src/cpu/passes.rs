@@ -1,12 +1,14 @@
 //! The shape of every fold, written once for all registers: load, combine, store.
 //!
-//! A destination may be one of the sources, so slices cannot carry the data and a compiler cannot be relied upon to
-//! vectorise a plain loop. Instead each instruction set says what its [`Register`] is and how two of them combine
-//! ([`Step`]); the loops here are inlined into functions that enable the instruction set. They are `while` loops because
-//! iterators are inlined only by an optimiser at full strength, and builds for tests run at less.
+//! A destination may be one of the sources, so slices cannot carry the data and a compiler cannot
+//! be relied upon to vectorise a plain loop. Instead each instruction set says what its
+//! [`Register`] is and how two of them combine ([`Step`]); the loops here are inlined into
+//! functions that enable the instruction set. They are `while` loops because iterators are inlined
+//! only by an optimiser at full strength, and builds for tests run at less.
 //!
-//! **Tails.** A length that is no multiple of the register ends with one register that overlaps the one before it. It is
-//! computed *before* anything is written and stored last: in place, a source is read only while it is still a source.
+//! **Tails.** A length that is no multiple of the register ends with one register that overlaps the
+//! one before it. It is computed *before* anything is written and stored last: in place, a source
+//! is read only while it is still a source.
 
 use crate::View;
 
@@ -26,11 +28,13 @@ pub(super) trait Register: Copy {
 /// A register whose first bytes alone can be loaded and stored.
 pub(super) trait Partial: Register {
     /// # Safety
-    /// `from` has `len` readable bytes, `0 < len < Self::BYTES`; the CPU has the register's instruction set.
+    /// `from` has `len` readable bytes, `0 < len < Self::BYTES`; the CPU has the register's
+    /// instruction set.
     unsafe fn load_part(from: *const u8, len: usize) -> Self;
 
     /// # Safety
-    /// `to` has `len` writable bytes, `0 < len < Self::BYTES`; the CPU has the register's instruction set.
+    /// `to` has `len` writable bytes, `0 < len < Self::BYTES`; the CPU has the register's
+    /// instruction set.
     unsafe fn store_part(self, to: *mut u8, len: usize);
 }
 
@@ -56,33 +60,35 @@ pub(super) struct And;
 pub(super) struct Or;
 pub(super) struct Xor;
 
-/// A fold whose pointers are known to be good: `into`, `also` (or null), the sources and the length of each in bytes.
+/// A fold whose pointers are known to be good: `into`, `also` (or null), the sources and the length
+/// of each in bytes.
 ///
 /// # Safety
-/// At least one source; all buffers have `len > 0` bytes, a multiple of the element size; the CPU has the instruction
-/// set that the function was chosen for.
+/// At least one source; all buffers have `len > 0` bytes, a multiple of the element size; the CPU
+/// has the instruction set that the function was chosen for.
 pub(super) type Pass = unsafe fn(into: *mut u8, also: *mut u8, sources: &[View<'_>], len: usize);
 
-/// A division in place whose arguments are known to be good: the values, their length in bytes, the divisor.
+/// A division in place whose arguments are known to be good: the values, their length in bytes, the
+/// divisor.
 ///
 /// # Safety
-/// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the instruction set that the
-/// function was chosen for.
+/// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the
+/// instruction set that the function was chosen for.
 pub(super) type Divide = unsafe fn(values: *mut u8, len: usize, by: u64);
 
-/// A multiplication whose arguments are known to be good: `into = from * factor`, `len` bytes; `factor` is a register of
-/// equal elements. `from` may be `into`.
+/// A multiplication whose arguments are known to be good: `into = from * factor`, `len` bytes;
+/// `factor` is a register of equal elements. `from` may be `into`.
 ///
 /// # Safety
-/// There are `len > 0` bytes, a multiple of the element size; the CPU has the instruction set that the function was
-/// chosen for.
+/// There are `len > 0` bytes, a multiple of the element size; the CPU has the instruction set that
+/// the function was chosen for.
 pub(super) type Scale = unsafe fn(into: *mut u8, from: *const u8, len: usize, factor: &Lanes);
 
 /// As many equal elements as the longest register of a [`Scale`] has.
 pub(super) type Lanes = [u8; 32];
 
-/// The starts of the sources. Arrays live in machine registers: a slice has to be read again after every store, because
-/// for all the compiler knows, that changed it.
+/// The starts of the sources. Arrays live in machine registers: a slice has to be read again after
+/// every store, because for all the compiler knows, that changed it.
 trait Sources: Copy {
     fn count(self) -> usize;
 
@@ -141,7 +147,12 @@ pub(super) unsafe fn long<R: Register, T, O: Step<R, T>>(
 /// # Safety
 /// As [`long`].
 #[inline(always)]
-unsafe fn sweep<R: Register, T, O: Step<R, T>, S: Sources>(into: *mut u8, also: *mut u8, sources: S, len: usize) {
+unsafe fn sweep<R: Register, T, O: Step<R, T>, S: Sources>(
+    into: *mut u8,
+    also: *mut u8,
+    sources: S,
+    len: usize,
+) {
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
         let last = len - R::BYTES;
@@ -164,7 +175,10 @@ unsafe fn sweep<R: Register, T, O: Step<R, T>, S: Sources>(into: *mut u8, also: 
 /// # Safety
 /// Each source has `N` registers of bytes from `at` on.
 #[inline(always)]
-unsafe fn gather<R: Register, T, O: Step<R, T>, S: Sources, const N: usize>(sources: S, at: usize) -> [R; N] {
+unsafe fn gather<R: Register, T, O: Step<R, T>, S: Sources, const N: usize>(
+    sources: S,
+    at: usize,
+) -> [R; N] {
     // SAFETY: the caller answers for the bytes, and there is at least one source.
     unsafe {
         let mut result = load_all(sources.start(0).add(at));
@@ -201,7 +215,12 @@ unsafe fn load_all<R: Register, const N: usize>(from: *const u8) -> [R; N] {
 /// # Safety
 /// `into`, and `also` unless it is null, have `N` registers of bytes from `at` on.
 #[inline(always)]
-unsafe fn scatter<R: Register, const N: usize>(into: *mut u8, also: *mut u8, at: usize, result: [R; N]) {
+unsafe fn scatter<R: Register, const N: usize>(
+    into: *mut u8,
+    also: *mut u8,
+    at: usize,
+    result: [R; N],
+) {
     // SAFETY: the caller answers for the bytes.
     unsafe {
         store_all(into.add(at), result);
@@ -225,7 +244,8 @@ unsafe fn store_all<R: Register, const N: usize>(to: *mut u8, all: [R; N]) {
     }
 }
 
-/// One pass over any length, best for a cache line or less: no unrolling, few instructions before the first load.
+/// One pass over any length, best for a cache line or less: no unrolling, few instructions before
+/// the first load.
 ///
 /// # Safety
 /// As [`Pass`].
@@ -267,8 +287,12 @@ pub(super) unsafe fn line<R: Partial, T, O: Step<R, T>>(
 /// # Safety
 /// As [`Scale`]; `R::BYTES` is at most the length of [`Lanes`].
 #[inline(always)]
-pub(super) unsafe fn scale<R: Partial, T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
-where
+pub(super) unsafe fn scale<R: Partial, T>(
+    into: *mut u8,
+    from: *const u8,
+    len: usize,
+    factor: &Lanes,
+) where
     Product: Step<R, T>,
 {
     // SAFETY: passed on to our caller.
@@ -287,8 +311,12 @@ where
 /// # Safety
 /// As [`scale`], and `len >= R::BYTES`.
 #[inline(always)]
-pub(super) unsafe fn scale_long<R: Register, T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
-where
+pub(super) unsafe fn scale_long<R: Register, T>(
+    into: *mut u8,
+    from: *const u8,
+    len: usize,
+    factor: &Lanes,
+) where
     Product: Step<R, T>,
 {
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
@@ -326,7 +354,11 @@ pub(super) unsafe fn divide<R: Partial, T: Quotient<R>>(values: *mut u8, len: us
 /// # Safety
 /// As [`Divide`], and `len >= R::BYTES`.
 #[inline(always)]
-pub(super) unsafe fn divide_long<R: Register, T: Quotient<R>>(values: *mut u8, len: usize, by: u64) {
+pub(super) unsafe fn divide_long<R: Register, T: Quotient<R>>(
+    values: *mut u8,
+    len: usize,
+    by: u64,
+) {
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
         let last = len - R::BYTES;

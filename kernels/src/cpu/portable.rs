@@ -1,8 +1,10 @@
-//! The arithmetic contract in plain Rust: what every other file here must agree with, and the fold of any machine whose
-//! vector instructions are not known here.
+//! The arithmetic contract in plain Rust: what every other file here must agree with, and the fold
+//! of any machine whose vector instructions are not known here.
 
 use super::level::{Passes, by_op};
-use super::passes::{self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor};
+use super::passes::{
+    self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
+};
 use crate::{BinaryOp, View};
 use half::{bf16, f16};
 use std::ops::{BitAnd, BitOr, BitXor};
@@ -49,7 +51,8 @@ macro_rules! integer {
     )*};
 }
 
-// A quotient of magnitudes: `by` may be more than the type can hold, and the most negative number has no opposite.
+// A quotient of magnitudes: `by` may be more than the type can hold, and the most negative number
+// has no opposite.
 macro_rules! signed {
     ($($type:ty)*) => {
         integer! {$(
@@ -246,7 +249,8 @@ where
     by_op!(op, passes_of<T>)
 }
 
-/// One loop for all lengths: unrolling software conversions of halves tripled the time that this crate takes to build.
+/// One loop for all lengths: unrolling software conversions of halves tripled the time that this
+/// crate takes to build.
 fn passes_of<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>() -> Passes {
     Passes { line: any::<T, O>, long: any::<T, O> }
 }

@@ -1,7 +1,8 @@
 //! The vocabulary that an instruction set speaks, and every step written in it once.
 //!
-//! An instruction set names its register and the operations below, mostly one instruction each; what needs several
-//! (bytes have no product, bf16 has no arithmetic) is spelled here, for all of them.
+//! An instruction set names its register and the operations below, mostly one instruction each;
+//! what needs several (bytes have no product, bf16 has no arithmetic) is spelled here, for all of
+//! them.
 
 use super::passes::{And, Max, Min, Or, Product, Quotient, Register, Step, Sum, Xor};
 use half::{bf16, f16};
@@ -28,7 +29,8 @@ macro_rules! vocabulary {
             unsafe fn widen_f16(self) -> [Self; 2];
             /// Rounds to nearest, ties to even.
             unsafe fn narrow_f16(wide: [Self; 2]) -> Self;
-            /// Two registers of 32-bit lanes whose upper halves are these 16-bit lanes and whose lower halves are zero.
+            /// Two registers of 32-bit lanes whose upper halves are these 16-bit lanes and whose
+            /// lower halves are zero.
             unsafe fn widen_upper_16(self) -> [Self; 2];
             /// Undoes `widen_upper_16` after `down_16_of_32`: lanes below 2^16 to 16 bits.
             unsafe fn narrow_lower_16(wide: [Self; 2]) -> Self;
@@ -137,8 +139,9 @@ unsafe fn truncate_bf16<R: Vector>(wide: [R; 2]) -> R {
     unsafe { R::narrow_lower_16([wide[0].down_16_of_32(), wide[1].down_16_of_32()]) }
 }
 
-/// To nearest, ties to even: adding just under half a unit carries into the upper half exactly when rounding up is due,
-/// and the lowest kept bit tips the ties. Adding could turn a NaN into a number, so NaNs are truncated and made quiet.
+/// To nearest, ties to even: adding just under half a unit carries into the upper half exactly when
+/// rounding up is due, and the lowest kept bit tips the ties. Adding could turn a NaN into a
+/// number, so NaNs are truncated and made quiet.
 #[inline(always)]
 unsafe fn round_bf16<R: Vector>(wide: [R; 2]) -> R {
     // SAFETY: the caller's CPU has the instruction set.

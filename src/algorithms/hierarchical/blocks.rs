@@ -19,7 +19,12 @@ impl Group {
     pub(super) fn all_gather(&self) -> Option<Schedule> {
         let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
         let all = Cut::Vector((0..self.world()).collect());
-        self.within(&mut whole, Collective::Gather { root: 0 }, &self.own_blocks(), (Room::Input, Room::Output))?;
+        self.within(
+            &mut whole,
+            Collective::Gather { root: 0 },
+            &self.own_blocks(),
+            (Room::Input, Room::Output),
+        )?;
         let rooms = (Room::Output, Room::Output);
         self.across(&mut whole, Collective::AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
         self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, rooms)?;
@@ -42,8 +47,19 @@ impl Group {
         let all = Cut::Vector((0..self.world()).collect());
         let (sums, results) = (whole.row(), whole.row());
         self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, sums))?;
-        self.across(&mut whole, Collective::ReduceScatter, &leaders, &self.blocks_of_hosts(), (sums, results))?;
-        self.within(&mut whole, Collective::Scatter { root: 0 }, &self.own_blocks(), (results, Room::Output))?;
+        self.across(
+            &mut whole,
+            Collective::ReduceScatter,
+            &leaders,
+            &self.blocks_of_hosts(),
+            (sums, results),
+        )?;
+        self.within(
+            &mut whole,
+            Collective::Scatter { root: 0 },
+            &self.own_blocks(),
+            (results, Room::Output),
+        )?;
         Some(whole.end())
     }
 

@@ -24,7 +24,8 @@ impl Group {
                 None => nodes.push(vec![other]),
             }
         }
-        let node = nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host");
+        let node =
+            nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host");
         Self { levels, rank, nodes, node }
     }
 
@@ -87,13 +88,16 @@ pub(super) enum Cut {
 impl Cut {
     fn chunks(&self, parts: usize) -> Vec<Vec<usize>> {
         match self {
-            Self::Vector(chunks) => (0..parts).map(|nth| chunks[part(chunks.len(), parts, nth)].to_vec()).collect(),
+            Self::Vector(chunks) => {
+                (0..parts).map(|nth| chunks[part(chunks.len(), parts, nth)].to_vec()).collect()
+            }
             Self::Blocks(blocks) => blocks.clone(),
         }
     }
 }
 
-/// Goes on with `collective` among `ranks`, if we are one of them. `None` if the algorithm has no answer.
+/// Goes on with `collective` among `ranks`, if we are one of them. `None` if the algorithm has no
+/// answer.
 fn add(
     whole: &mut Composer,
     algorithm: Algorithm,

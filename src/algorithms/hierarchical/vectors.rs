@@ -13,14 +13,30 @@ impl Group {
         let sums = whole.row();
         let slice = |leader| Cut::Vector((leader * pieces..(leader + 1) * pieces).collect());
         for root in 0..leaders {
-            self.within(&mut whole, Collective::Reduce { root }, &slice(root), (Room::Input, sums))?;
+            self.within(
+                &mut whole,
+                Collective::Reduce { root },
+                &slice(root),
+                (Room::Input, sums),
+            )?;
         }
         for leader in 0..leaders {
             let ranks: Vec<usize> = self.nodes.iter().map(|node| node[leader]).collect();
-            self.across(&mut whole, Collective::AllReduce, &ranks, &slice(leader), (sums, Room::Output))?;
+            self.across(
+                &mut whole,
+                Collective::AllReduce,
+                &ranks,
+                &slice(leader),
+                (sums, Room::Output),
+            )?;
         }
         for root in 0..leaders {
-            self.within(&mut whole, Collective::Broadcast { root }, &slice(root), (Room::Output, Room::Output))?;
+            self.within(
+                &mut whole,
+                Collective::Broadcast { root },
+                &slice(root),
+                (Room::Output, Room::Output),
+            )?;
         }
         Some(whole.end())
     }
@@ -50,13 +66,19 @@ impl Group {
     /// Everybody has entered; so say all hosts; so everybody may leave. Its chunk is a token.
     pub(super) fn barrier(&self) -> Option<Schedule> {
         let collectives = [Collective::Barrier, Collective::AllReduce];
-        let across = collectives.into_iter().find(|&collective| self.levels.across.supports(collective))?;
+        let across =
+            collectives.into_iter().find(|&collective| self.levels.across.supports(collective))?;
         let pieces = self.chunks(across)?;
         let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
         let (leaders, heard) = (self.leaders(0), whole.row());
         self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, heard))?;
         self.across(&mut whole, across, &leaders, &all, (heard, Room::Output))?;
-        self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, (Room::Output, Room::Output))?;
+        self.within(
+            &mut whole,
+            Collective::Broadcast { root: 0 },
+            &all,
+            (Room::Output, Room::Output),
+        )?;
         Some(whole.end())
     }
 }

@@ -1,7 +1,8 @@
-//! `maypole doctor`: looks at everything that a job needs from this machine, and says how to mend what is not there.
+//! `maypole doctor`: looks at everything that a job needs from this machine, and says how to mend
+//! what is not there.
 //!
-//! Each look gives [`Finding`]s. What a text of the kernel means is read by pure functions; only the looking touches the
-//! machine.
+//! Each look gives [`Finding`]s. What a text of the kernel means is read by pure functions; only
+//! the looking touches the machine.
 
 mod accelerators;
 mod machine;
@@ -14,8 +15,9 @@ use serde_json::{Value, json};
 
 /// Check what this machine offers to a job, and say how to mend what is missing.
 ///
-/// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail). The exit code is 1 if
-/// there is any problem, else 0. The environment counts: run it as your ranks run.
+/// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail).
+/// The exit code is 1 if there is any problem, else 0. The environment counts: run it as your ranks
+/// run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How many ranks are to run on this host [default: what the environment says, else 1].
@@ -92,7 +94,10 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();
-        println!("{}", json!({ "version": env!("CARGO_PKG_VERSION"), "worst": worst.name(), "findings": all }));
+        println!(
+            "{}",
+            json!({ "version": env!("CARGO_PKG_VERSION"), "worst": worst.name(), "findings": all })
+        );
     } else {
         findings.iter().for_each(|finding| println!("{}", finding.line()));
     }
@@ -107,7 +112,10 @@ mod tests {
     fn a_line_says_how_bad_it_is_and_what_to_do() {
         assert_eq!(Finding::ok("cores", "8").line(), "ok       cores            8");
         let line = Finding::problem("key", "it is a link", "name the file").line();
-        assert_eq!(line, "problem  key              it is a link\n                          fix: name the file");
+        assert_eq!(
+            line,
+            "problem  key              it is a link\n                          fix: name the file"
+        );
         assert!(Level::Problem > Level::Warning && Level::Warning > Level::Ok);
     }
 }

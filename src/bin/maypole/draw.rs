@@ -11,11 +11,12 @@ use std::process::ExitCode;
 
 /// Draw an algorithm: one column a rank, one row a round.
 ///
-/// In a cell, "in3 ->1" sends input chunk 3 to rank 1; "out2 <-3" receives output chunk 2 from rank 3; "+=3" combines
-/// what rank 3 sends; "=in2" starts as a copy; "tmp" is scratch.
+/// In a cell, "in3 ->1" sends input chunk 3 to rank 1; "out2 <-3" receives output chunk 2 from rank
+/// 3; "+=3" combines what rank 3 sends; "=in2" starts as a copy; "tmp" is scratch.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or barrier.
+    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
+    /// barrier.
     #[arg(value_parser = names::collective)]
     collective: Collective,
 
@@ -51,13 +52,13 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     };
     match args.svg {
         None => {
-            let title = format!("{} by {algorithm}, {} ranks", names::dashed(collective), args.ranks);
+            let title =
+                format!("{} by {algorithm}, {} ranks", names::dashed(collective), args.ranks);
             write!(stdout(), "{title}\n\n{}", draw::text(&schedules))?;
         }
         Some(path) if path.as_os_str() == "-" => write!(stdout(), "{}", draw::svg(&schedules))?,
-        Some(path) => {
-            std::fs::write(&path, draw::svg(&schedules)).with_context(|| format!("cannot write {}", path.display()))?
-        }
+        Some(path) => std::fs::write(&path, draw::svg(&schedules))
+            .with_context(|| format!("cannot write {}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,13 +11,16 @@ use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::Share;
 use std::process::ExitCode;
 
-/// Say which algorithm a call would run by, and why: every candidate with its predicted time, and what was refused.
+/// Say which algorithm a call would run by, and why: every candidate with its predicted time, and
+/// what was refused.
 ///
-/// By itself it predicts for ranks on this host. With --measure, or under a launcher, ranks run the call as well, and the
-/// measured time stands beside the prediction. The costs are those of `maypole tune`, or those built in.
+/// By itself it predicts for ranks on this host. With --measure, or under a launcher, ranks run the
+/// call as well, and the measured time stands beside the prediction. The costs are those of
+/// `maypole tune`, or those built in.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or barrier.
+    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
+    /// barrier.
     #[arg(value_parser = names::collective)]
     collective: Collective,
 
@@ -104,7 +107,13 @@ impl Args {
         let bytes = self.whole(collective, self.ranks);
         let question = Question { collective, hosts: &hosts, bytes, crowding };
         let wanted = self.algorithm.map(Wanted::from);
-        Explanation::new(&question, &machines, wanted, choose(&question, wanted, &CostTable::tuned()), None)
+        Explanation::new(
+            &question,
+            &machines,
+            wanted,
+            choose(&question, wanted, &CostTable::tuned()),
+            None,
+        )
     }
 
     /// As one rank of several.
@@ -118,7 +127,8 @@ impl Args {
             return Ok(explanation);
         }
         // As many elements of another type take as long, but for combining them.
-        let mut work = Work::new(collective, bytes / self.kind.size() * self.kind.size(), comm.world());
+        let mut work =
+            Work::new(collective, bytes / self.kind.size() * self.kind.size(), comm.world());
         for _ in 0..RUNS {
             work.run(&mut comm)?;
         }
@@ -140,7 +150,8 @@ pub(crate) struct Work {
 impl Work {
     /// Of `bytes` bytes in all.
     pub(crate) fn new(collective: Collective, bytes: usize, world: usize) -> Self {
-        let (whole, other) = (vec![0; bytes], vec![0; if collective == Collective::AllToAll { bytes } else { 0 }]);
+        let (whole, other) =
+            (vec![0; bytes], vec![0; if collective == Collective::AllToAll { bytes } else { 0 }]);
         Self { collective, block: vec![0; bytes / world], whole, other }
     }
 

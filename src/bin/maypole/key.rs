@@ -16,7 +16,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write a new key to FILE, readable by you alone; name it to all ranks in MAYPOLE_JOB_KEY_FILE.
+    /// Write a new key to FILE, readable by you alone; name it to all ranks in
+    /// MAYPOLE_JOB_KEY_FILE.
     New {
         /// The file to make. An existing one is never overwritten.
         file: PathBuf,

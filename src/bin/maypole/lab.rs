@@ -18,9 +18,9 @@ use std::process::ExitCode;
 /// What `maypole simulate` takes besides.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (ranks a NUMA node x NUMA
-    /// nodes), or several of one, 4xdgx-h100. Or hosts that FILE describes: @FILE, 4x@FILE, with what `maypole topo`
-    /// reads.
+    /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (ranks
+    /// a NUMA node x NUMA nodes), or several of one, 4xdgx-h100. Or hosts that FILE describes:
+    /// @FILE, 4x@FILE, with what `maypole topo` reads.
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
 
@@ -72,7 +72,11 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
     };
     let topology = cluster(question.cluster, options.gigabits, fabric)?;
     let ranks = topology.devices().len();
-    ensure!(ranks <= MOST_RANKS, "{} has {ranks} ranks; {MOST_RANKS} are the most", question.cluster);
+    ensure!(
+        ranks <= MOST_RANKS,
+        "{} has {ranks} ranks; {MOST_RANKS} are the most",
+        question.cluster
+    );
     let collective = names::rooted(question.collective, question.root, ranks)?;
     let laboratory = Laboratory::new(&topology)?;
     let demands = demands(&laboratory, collective, question.algorithm)?;
@@ -84,9 +88,14 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
     }
     for &size in &question.bytes {
         let bytes = if collective == Collective::Barrier { 0 } else { size };
-        let mut rows: Vec<_> = demands.iter().map(|demand| (demand, demand.predict(bytes as f64))).collect();
+        let mut rows: Vec<_> =
+            demands.iter().map(|demand| (demand, demand.predict(bytes as f64))).collect();
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
-        rows.truncate(options.fastest.unwrap_or(if several && !question.json { 3 } else { rows.len() }));
+        rows.truncate(options.fastest.unwrap_or(if several && !question.json {
+            3
+        } else {
+            rows.len()
+        }));
         for (demand, prediction) in rows {
             let row = if question.json {
                 report.object(bytes, demand, prediction)
@@ -103,27 +112,34 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
 fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let host = Description::read(&text).with_context(|| format!("{path} is not understood"))?.topology();
+    let host =
+        Description::read(&text).with_context(|| format!("{path} is not understood"))?.topology();
     if hosts.is_empty() {
         return Ok(host);
     }
     let number = hosts.strip_suffix('x').and_then(|hosts| hosts.parse().ok());
     let hosts = number.filter(|hosts| (1..=MOST_RANKS).contains(hosts));
-    let hosts = hosts.with_context(|| format!("{name:?} is no number of hosts; write 4x@{path}"))?;
+    let hosts =
+        hosts.with_context(|| format!("{name:?} is no number of hosts; write 4x@{path}"))?;
     let speeds = vec![network(f64::from(gigabits)); host.of(Kind::Nic).len()];
     Ok(several_of(&host, hosts, &speeds, fabric))
 }
 
 /// What each shape asks for; with an algorithm named, those that it is a part of.
-fn demands(laboratory: &Laboratory<'_>, collective: Collective, wanted: Option<Algorithm>) -> Result<Vec<Demand>> {
+fn demands(
+    laboratory: &Laboratory<'_>,
+    collective: Collective,
+    wanted: Option<Algorithm>,
+) -> Result<Vec<Demand>> {
     let is_part = |shape: &Shape| match (wanted, shape) {
         (None, _) => true,
         (Some(wanted), Shape::Flat(algorithm)) => *algorithm == wanted,
         (Some(wanted), Shape::Levels(levels)) => levels.local == wanted || levels.across == wanted,
     };
     let shapes = laboratory.shapes(collective).into_iter().filter(is_part);
-    let demands: Vec<Demand> =
-        shapes.filter_map(|shape| laboratory.demand(collective, shape).transpose()).collect::<Result<_, _>>()?;
+    let demands: Vec<Demand> = shapes
+        .filter_map(|shape| laboratory.demand(collective, shape).transpose())
+        .collect::<Result<_, _>>()?;
     match wanted {
         Some(wanted) if demands.is_empty() => bail!("{}", names::no_answer(wanted, collective)),
         _ if demands.is_empty() => bail!("there is nobody to do it"),

@@ -7,7 +7,8 @@ use maypole::collective::Collective;
 /// A collective by its name, `all-reduce`, `all_reduce` or `allreduce`, at root 0.
 pub(crate) fn collective(text: &str) -> Result<Collective, String> {
     let plain = |name: &str| name.replace(['-', '_'], "");
-    let found = Collective::all(0).into_iter().find(|collective| plain(collective.name()) == plain(text));
+    let found =
+        Collective::all(0).into_iter().find(|collective| plain(collective.name()) == plain(text));
     found.ok_or_else(|| format!("no collective is called {text:?}; there are {}", collectives()))
 }
 
@@ -28,7 +29,9 @@ pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
 
 /// Why `algorithm` cannot do `collective`, and what can.
 pub(crate) fn no_answer(algorithm: Algorithm, collective: Collective) -> String {
-    let others = listed(Algorithm::named().filter(|one| one.supports(collective)).map(|one| one.to_string()));
+    let others = listed(
+        Algorithm::named().filter(|one| one.supports(collective)).map(|one| one.to_string()),
+    );
     format!("{algorithm} has no answer to {}; there are {others}", dashed(collective))
 }
 
@@ -36,8 +39,15 @@ pub(crate) fn no_answer(algorithm: Algorithm, collective: Collective) -> String 
 const MOST_RANKS: usize = 1024;
 
 /// The collective at its root, if a world of `ranks` has one.
-pub(crate) fn rooted(collective: Collective, root: usize, ranks: usize) -> anyhow::Result<Collective> {
-    anyhow::ensure!((1..=MOST_RANKS).contains(&ranks), "-n {ranks}: there are 1 to {MOST_RANKS} ranks");
+pub(crate) fn rooted(
+    collective: Collective,
+    root: usize,
+    ranks: usize,
+) -> anyhow::Result<Collective> {
+    anyhow::ensure!(
+        (1..=MOST_RANKS).contains(&ranks),
+        "-n {ranks}: there are 1 to {MOST_RANKS} ranks"
+    );
     anyhow::ensure!(root < ranks, "there is no rank {root} in a world of {ranks} to be the root");
     Ok(collective.with_root(root))
 }

@@ -1,9 +1,10 @@
 //! `maypole perf`: how fast are collectives here, and are they right?
 //!
-//! In reading order: [`args`] says what can be asked, [`points`] what that means, [`work`] is one thing to measure with
-//! its buffers, [`measure`] how it is measured, [`oracle`] and [`numbers`] what must come out, [`session`] one rank's
-//! way through all of it, and [`report`], [`table`], [`json`] and [`page`] what is shown; [`limits`] and [`prediction`] are
-//! what the page shows it beside.
+//! In reading order: [`args`] says what can be asked, [`points`] what that means, [`work`] is one
+//! thing to measure with its buffers, [`measure`] how it is measured, [`oracle`] and [`numbers`]
+//! what must come out, [`session`] one rank's way through all of it, and [`report`], [`table`],
+//! [`json`] and [`page`] what is shown; [`limits`] and [`prediction`] are what the page shows it
+//! beside.
 
 mod args;
 mod json;
@@ -69,7 +70,8 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     let alone = launched.launcher == Launcher::Alone;
-    let settings = args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
+    let settings =
+        args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
     if alone || args.threads {
         // Before anything is started: rank 0 opens it later.
         report::can_write(&settings)?;
@@ -80,7 +82,8 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     if alone {
         return start(settings.world);
     }
-    // From here on this is one rank of several: what goes wrong is no longer the command line's fault.
+    // From here on this is one rank of several: what goes wrong is no longer the command line's
+    // fault.
     let stop = stop_on_interrupt()?;
     let measured = ranks::join(&settings).and_then(|joined| session::run(joined, &settings, &stop));
     Ok(code(measured))
@@ -94,7 +97,12 @@ fn start(world: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None, bind: run::Bind::None };
+    let options = run::Options {
+        output: run::Output::RootInherited,
+        grace: GRACE,
+        port: None,
+        bind: run::Bind::None,
+    };
     Ok(run::launch(again, world, &options)?.code().into())
 }
 

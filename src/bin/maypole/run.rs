@@ -1,8 +1,9 @@
 //! `maypole run`: starts N ranks of a program on this host, and sees them through to the end.
 //!
-//! A launcher is judged on its bad days, so these are the promises: lines of different ranks never mix; the rank that
-//! failed *first* is named, with its own code, and a rank that the launcher stopped never is; nothing that was started
-//! outlives the launcher. [`launch`] is the whole of it as a function, for subcommands that start ranks of themselves.
+//! A launcher is judged on its bad days, so these are the promises: lines of different ranks never
+//! mix; the rank that failed *first* is named, with its own code, and a rank that the launcher
+//! stopped never is; nothing that was started outlives the launcher. [`launch`] is the whole of it
+//! as a function, for subcommands that start ranks of themselves.
 
 mod environment;
 mod lines;
@@ -24,22 +25,24 @@ pub(crate) use supervise::Outcome;
 
 /// Start N ranks of a program on this host.
 ///
-/// Each rank finds MAYPOLE_RANK, MAYPOLE_WORLD, MAYPOLE_LOCAL_RANK, MAYPOLE_LOCAL_WORLD, MAYPOLE_ADDRESS, MAYPOLE_PORT,
-/// MAYPOLE_JOB and MAYPOLE_JOB_KEY_FD in its environment, and what torchrun sets: RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 reads standard input unless that is a terminal; the others read
-/// nothing.
+/// Each rank finds MAYPOLE_RANK, MAYPOLE_WORLD, MAYPOLE_LOCAL_RANK, MAYPOLE_LOCAL_WORLD,
+/// MAYPOLE_ADDRESS, MAYPOLE_PORT, MAYPOLE_JOB and MAYPOLE_JOB_KEY_FD in its environment, and what
+/// torchrun sets: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0
+/// reads standard input unless that is a terminal; the others read nothing.
 ///
-/// When a rank fails, the others get SIGTERM and after a grace period SIGKILL, and the exit code is that of the rank
-/// that failed first (128 + N for signal N). SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the
-/// job in the same way, with exit code 128 + N; a second one kills at once. SIGUSR1 and SIGUSR2 are passed on and mean
-/// what the program makes of them. What ranks leave running when they end is stopped too.
+/// When a rank fails, the others get SIGTERM and after a grace period SIGKILL, and the exit code is
+/// that of the rank that failed first (128 + N for signal N). SIGINT, SIGTERM, SIGQUIT and SIGHUP
+/// are passed on to the ranks and end the job in the same way, with exit code 128 + N; a second one
+/// kills at once. SIGUSR1 and SIGUSR2 are passed on and mean what the program makes of them. What
+/// ranks leave running when they end is stopped too.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How many ranks to start.
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: NonZeroUsize,
 
-    /// Begin each line of output with "[rank R] ", and keep lines whole [default with more than one rank].
+    /// Begin each line of output with "[rank R] ", and keep lines whole [default with more than one
+    /// rank].
     #[arg(long, overrides_with = "no_tag_output")]
     tag_output: bool,
 
@@ -47,7 +50,8 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "no-prefix", overrides_with = "tag_output")]
     no_tag_output: bool,
 
-    /// Let rank 0 write straight to the terminal, so that its progress bars work, and tag the others.
+    /// Let rank 0 write straight to the terminal, so that its progress bars work, and tag the
+    /// others.
     #[arg(long, conflicts_with_all = ["tag_output", "no_tag_output"])]
     plain_root: bool,
 
@@ -59,13 +63,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Which cores ranks may run on. Ranks that share cores wait for each other less where each keeps to one of them:
-    /// left to itself, the kernel puts three on one core and one on another for many milliseconds.
+    /// Which cores ranks may run on. Ranks that share cores wait for each other less where each
+    /// keeps to one of them: left to itself, the kernel puts three on one core and one on another
+    /// for many milliseconds.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
 
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     program: Vec<OsString>,
 }
 
@@ -93,7 +103,8 @@ impl Output {
 /// Where ranks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bind {
-    /// Each on one core, in turn, if there are more ranks than cores; else wherever the kernel likes.
+    /// Each on one core, in turn, if there are more ranks than cores; else wherever the kernel
+    /// likes.
     Auto,
     /// Each on one core, in turn.
     Core,
@@ -149,18 +160,24 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Starts `world` ranks, each from the command that `command` makes for it, and returns when all have ended and nothing
-/// of them is left.
+/// Starts `world` ranks, each from the command that `command` makes for it, and returns when all
+/// have ended and nothing of them is left.
 ///
-/// The ranks get their variables, streams and process groups here; `command` decides on program, arguments and whatever
-/// else it likes. While this runs, the process's signals are passed on to the ranks; afterwards they stay without
-/// effect, so the caller should be about to exit. Call it on a thread that lives on (the main thread): when the calling
-/// thread ends, the kernel kills the ranks.
+/// The ranks get their variables, streams and process groups here; `command` decides on program,
+/// arguments and whatever else it likes. While this runs, the process's signals are passed on to
+/// the ranks; afterwards they stay without effect, so the caller should be about to exit. Call it
+/// on a thread that lives on (the main thread): when the calling thread ends, the kernel kills the
+/// ranks.
 ///
 /// # Errors
 ///
-/// Where a rank cannot be started ([`StartError`]) or the system lacks something; none is left running then.
-pub(crate) fn launch(command: impl Fn(usize) -> Command, world: usize, options: &Options) -> anyhow::Result<Outcome> {
+/// Where a rank cannot be started ([`StartError`]) or the system lacks something; none is left
+/// running then.
+pub(crate) fn launch(
+    command: impl Fn(usize) -> Command,
+    world: usize,
+    options: &Options,
+) -> anyhow::Result<Outcome> {
     let job = Job::new(world, options.port)?;
     let (sender, events) = mpsc::channel();
     let _watched = signals::watch(sender.clone())?;

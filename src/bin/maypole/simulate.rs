@@ -13,13 +13,15 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and combining costs gamma
-/// a byte.
+/// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and
+/// combining costs gamma a byte.
 ///
-/// The defaults are about those of TCP on a 10 Gbit/s network. With --cluster, links are those of a made-up cluster.
+/// The defaults are about those of TCP on a 10 Gbit/s network. With --cluster, links are those of a
+/// made-up cluster.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or barrier.
+    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
+    /// barrier.
     #[arg(value_parser = names::collective, required_unless_present_any = ["named", "cluster"])]
     collective: Option<Collective>,
 
@@ -38,7 +40,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all blocks together. With --cluster also several, 1M..1G.
+    /// Bytes of the whole: of the vector, or of all blocks together. With --cluster also several,
+    /// 1M..1G.
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
@@ -54,7 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost, conflicts_with = "cluster")]
     gamma: f64,
 
-    /// Into how many windows every chunk is cut, so that windows overlap [default: 1, 2, 4 ... 64, whichever is fastest].
+    /// Into how many windows every chunk is cut, so that windows overlap [default: 1, 2, 4 ... 64,
+    /// whichever is fastest].
     #[arg(short, long, value_name = "N", value_parser = windows, conflicts_with = "cluster")]
     windows: Option<usize>,
 
@@ -66,7 +70,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one named.
+    /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one
+    /// named.
     #[arg(short, long, conflicts_with_all = ["json", "cluster"])]
     timeline: bool,
 
@@ -101,18 +106,27 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let wanted = args.wanted().context("which collective? name one")?;
     if let Some(cluster) = &args.lab.cluster {
         let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
-        let question =
-            lab::Question { cluster, collective: wanted, root: args.root, algorithm, bytes, json: args.json };
+        let question = lab::Question {
+            cluster,
+            collective: wanted,
+            root: args.root,
+            algorithm,
+            bytes,
+            json: args.json,
+        };
         return lab::main(&args.lab, &question);
     }
     ensure!(args.bytes.sizes().len() == 1, "several sizes need --cluster");
     let collective = names::rooted(wanted, args.root, args.ranks)?;
     let algorithms = match args.algorithm {
-        Some(algorithm) if !algorithm.supports(collective) => bail!("{}", names::no_answer(algorithm, collective)),
+        Some(algorithm) if !algorithm.supports(collective) => {
+            bail!("{}", names::no_answer(algorithm, collective))
+        }
         Some(algorithm) => vec![algorithm],
         None => names::algorithms_for(collective),
     };
-    let mut predictions: Vec<_> = algorithms.into_iter().map(|one| args.predict(one, collective)).collect();
+    let mut predictions: Vec<_> =
+        algorithms.into_iter().map(|one| args.predict(one, collective)).collect();
     predictions.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
     let mut out = stdout().lock();
     if args.json {
@@ -136,7 +150,8 @@ impl Args {
             Some(windows) => vec![windows],
             None => vec![1, 2, 4, 8, 16, 32, 64],
         };
-        let priced = candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
+        let priced =
+            candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
         // The first of equals: fewer windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("there are candidates");
@@ -149,7 +164,8 @@ impl Args {
     }
 
     fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
-        let schedules = prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
+        let schedules =
+            prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
         let layout = self.layout(&schedules);
         timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
     }
@@ -169,8 +185,16 @@ impl Args {
     fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
         if self.timeline {
             let lanes = trace::text(trace, COLUMNS);
-            let windows = if of.windows == 1 { "one window".to_owned() } else { format!("{} windows", of.windows) };
-            writeln!(out, "\n# {} in {windows}: to whom, from whom, + combining\n{lanes}", of.algorithm)?;
+            let windows = if of.windows == 1 {
+                "one window".to_owned()
+            } else {
+                format!("{} windows", of.windows)
+            };
+            writeln!(
+                out,
+                "\n# {} in {windows}: to whom, from whom, + combining\n{lanes}",
+                of.algorithm
+            )?;
         }
         if let Some(path) = &self.trace {
             let written = std::fs::write(path, trace::document(trace));

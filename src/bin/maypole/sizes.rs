@@ -1,6 +1,7 @@
 //! Sizes as people write them: `8`, `4K`, `64MiB`, `1G`.
 
-/// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB` behind them.
+/// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`
+/// behind them.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -12,7 +13,8 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         "T" | "TB" | "TIB" => 40,
         _ => return Err(format!("{text:?} is no size; write bytes, or 4K, 64M, 1G")),
     };
-    let number: usize = number.parse().map_err(|_| format!("{text:?} is no size; write bytes, or 4K, 64M, 1G"))?;
+    let number: usize =
+        number.parse().map_err(|_| format!("{text:?} is no size; write bytes, or 4K, 64M, 1G"))?;
     match number.checked_mul(1 << shift) {
         Some(0) => Err("a size is at least one byte".to_owned()),
         Some(bytes) => Ok(bytes),
@@ -39,7 +41,11 @@ impl Sweep {
 pub(crate) fn sweep(text: &str) -> Result<Sweep, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let sweep = Sweep { first: parse(first)?, last: parse(last)? };
-    if sweep.last < sweep.first { Err(format!("{text:?} goes down; write 1M..1G")) } else { Ok(sweep) }
+    if sweep.last < sweep.first {
+        Err(format!("{text:?} goes down; write 1M..1G"))
+    } else {
+        Ok(sweep)
+    }
 }
 
 /// Writes a size in the largest unit that divides it: `4K`, `1000`.
@@ -58,15 +64,27 @@ mod tests {
 
     #[test]
     fn units_are_powers_of_1024() {
-        for (text, bytes) in [("8", 8), ("8B", 8), ("4K", 4096), ("4k", 4096), ("64MiB", 64 << 20), ("1gb", 1 << 30)] {
+        for (text, bytes) in
+            [("8", 8), ("8B", 8), ("4K", 4096), ("4k", 4096), ("64MiB", 64 << 20), ("1gb", 1 << 30)]
+        {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in ["", "K", "-8", "8 K", "4KK", "0", "1.5M", "0x10", "99999999999999999999", "18446744073709551615T"]
-        {
+        for text in [
+            "",
+            "K",
+            "-8",
+            "8 K",
+            "4KK",
+            "0",
+            "1.5M",
+            "0x10",
+            "99999999999999999999",
+            "18446744073709551615T",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! `maypole topo`: a machine, how near its devices are to each other, and what follows for collectives.
+//! `maypole topo`: a machine, how near its devices are to each other, and what follows for
+//! collectives.
 
 mod facts;
 mod object;
@@ -17,19 +18,21 @@ use std::process::ExitCode;
 
 use crate::sizes;
 
-/// Show a machine as `nvidia-smi topo -m` would, the rings and trees over it, which transport each pair of ranks would
-/// use and why, and how fast collectives should be.
+/// Show a machine as `nvidia-smi topo -m` would, the rings and trees over it, which transport each
+/// pair of ranks would use and why, and how fast collectives should be.
 ///
-/// Without --file and --cluster it is this machine: its files in /sys, and NVIDIA's driver if there is one. A machine
-/// without GPUs has a rank on each core. Bandwidths are those of the devices' generation, as far as it is known.
+/// Without --file and --cluster it is this machine: its files in /sys, and NVIDIA's driver if there
+/// is one. A machine without GPUs has a rank on each core. Bandwidths are those of the devices'
+/// generation, as far as it is known.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What a tool said about another machine (`-`: standard input): `nvidia-smi topo -m`, `rocm-smi --showtopo`,
-    /// `amd-smi topology`, or a topology file of NCCL or RCCL.
+    /// What a tool said about another machine (`-`: standard input): `nvidia-smi topo -m`,
+    /// `rocm-smi --showtopo`, `amd-smi topology`, or a topology file of NCCL or RCCL.
     #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
     file: Option<PathBuf>,
 
-    /// A made-up cluster: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2, or several, 4xdgx-h100.
+    /// A made-up cluster: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2, or
+    /// several, 4xdgx-h100.
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 
@@ -66,9 +69,11 @@ impl Args {
         match (&self.file, &self.cluster) {
             (Some(path), _) => {
                 let text = read(path)?;
-                let described = Description::read(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-                let name =
-                    path.file_name().map_or_else(|| path.display().to_string(), |name| name.display().to_string());
+                let described = Description::read(&text)
+                    .map_err(|error| anyhow!("{}: {error}", path.display()))?;
+                let name = path
+                    .file_name()
+                    .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
                 Ok(Facts::described(&described, name))
             }
             (None, Some(name)) => Ok(Facts::made_up(named(name, Fabric::Flat)?, name)),
@@ -87,7 +92,9 @@ fn read(path: &Path) -> Result<String> {
     };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        Err(error) => bail!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
+        Err(error) => {
+            bail!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to())
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! `maypole tune`: measures what messages and bytes cost here, and keeps it for the tuner.
 //!
-//! Two ranks throw vectors to and fro: half a round trip of `m` bytes takes `alpha + m beta`. Then both combine their
-//! vectors at once, in one message each way, which takes `gamma` a byte more. Lines through a few sizes of each give the
-//! three.
+//! Two ranks throw vectors to and fro: half a round trip of `m` bytes takes `alpha + m beta`. Then
+//! both combine their vectors at once, in one message each way, which takes `gamma` a byte more.
+//! Lines through a few sizes of each give the three.
 
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
@@ -16,10 +16,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Measure what messages and bytes cost on this host, show the fit, and keep it for every job to choose by.
+/// Measure what messages and bytes cost on this host, show the fit, and keep it for every job to
+/// choose by.
 ///
-/// Takes a few seconds; let the host be quiet meanwhile. Rank 0's table serves all ranks of a job. What it costs to
-/// share a core is not measured.
+/// Takes a few seconds; let the host be quiet meanwhile. Rank 0's table serves all ranks of a job.
+/// What it costs to share a core is not measured.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where to keep the table [default: as MAYPOLE_TUNE says, or the user's cache directory].
@@ -39,7 +40,8 @@ pub(crate) struct Args {
     samples: u32,
 }
 
-/// How long a sample lasts: shorter than a turn of the kernel's, so that some are not interrupted on busy hosts.
+/// How long a sample lasts: shorter than a turn of the kernel's, so that some are not interrupted
+/// on busy hosts.
 const SAMPLE: Duration = Duration::from_micros(200);
 /// From the request to end to the kill, for ranks that hang.
 const GRACE: Duration = Duration::from_secs(5);
@@ -58,7 +60,10 @@ const TCP: [usize; 6] = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
 pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     if launched.launcher == Launcher::Alone {
-        ensure!(Share::together([&Share::mine()]) >= 2, "two ranks need two cores, and this process may use one only");
+        ensure!(
+            Share::together([&Share::mine()]) >= 2,
+            "two ranks need two cores, and this process may use one only"
+        );
         return start(2);
     }
     ensure!(launched.world == 2, "two ranks measure, not {}", launched.world);
@@ -85,7 +90,12 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options { output: run::Output::RootInherited, grace: GRACE, port: None, bind: run::Bind::Auto };
+    let options = run::Options {
+        output: run::Output::RootInherited,
+        grace: GRACE,
+        port: None,
+        bind: run::Bind::Auto,
+    };
     Ok(run::launch(again, ranks, &options)?.code().into())
 }
 
@@ -141,7 +151,8 @@ impl Pair {
             comm.broadcast(&mut data, 0)?;
             comm.broadcast(&mut data, 1)
         })?;
-        let fold = self.time(Algorithm::OneShot, |comm| comm.all_reduce(&mut data, ReduceOp::Max))?;
+        let fold =
+            self.time(Algorithm::OneShot, |comm| comm.all_reduce(&mut data, ReduceOp::Max))?;
         Ok(Point { bytes, ping: ping / 2.0, fold })
     }
 
@@ -164,7 +175,8 @@ impl Pair {
         let mut calls = [(SAMPLE.as_nanos() as f64 * 1e3 / one).clamp(4.0, 10_000.0) as u32];
         self.comm.set_plan(None);
         self.comm.broadcast(&mut calls, 0)?;
-        (0..self.samples).try_fold(f64::INFINITY, |least, _| Ok(least.min(batch(&mut self.comm, calls[0])?)))
+        (0..self.samples)
+            .try_fold(f64::INFINITY, |least, _| Ok(least.min(batch(&mut self.comm, calls[0])?)))
     }
 }
 
@@ -188,8 +200,9 @@ impl Report {
 
     /// The costs that fit best, shown beside what was measured.
     fn fit(&mut self, name: &str, points: &[Point]) -> Costs {
-        let of =
-            |time: fn(&Point) -> f64| line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>());
+        let of = |time: fn(&Point) -> f64| {
+            line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
+        };
         let (ping, fold) = (of(|it| it.ping), of(|it| it.fold));
         for point in points {
             let off = (ping.at(point.bytes as f64) / point.ping - 1.0).abs();
@@ -198,8 +211,8 @@ impl Report {
         if self.shows {
             for Point { bytes, ping: one_way, fold: combined } in points {
                 let size = *bytes as f64;
-                let times =
-                    [*one_way, ping.at(size), *combined, fold.at(size)].map(|time| format!("{:>10.3}", time / 1e6));
+                let times = [*one_way, ping.at(size), *combined, fold.at(size)]
+                    .map(|time| format!("{:>10.3}", time / 1e6));
                 println!(" {name:>6} {:>8} {}", sizes::name(*bytes), times.join(" "));
             }
         }
@@ -225,7 +238,9 @@ mod tests {
 
     #[test]
     fn planted_costs_are_found() {
-        let points = |start: f64, slope: f64| SMALL.map(|bytes| (bytes as f64, start + slope * bytes as f64));
+        let points = |start: f64, slope: f64| {
+            SMALL.map(|bytes| (bytes as f64, start + slope * bytes as f64))
+        };
         let found = costs(line(&points(140_000.0, 164.0)), line(&points(150_000.0, 180.0)));
         assert_eq!(found, Costs { alpha: 140_000, beta: 164 * 1024, gamma: 16 * 1024 });
     }

@@ -1,8 +1,9 @@
 //! How two processes of one host come to share memory for a link, without waiting for one another.
 //!
-//! The sender opens a nameless door and says over the link where it is, with a word that nobody can guess. The receiver,
-//! whenever it comes to read that, makes a segment, brings it to the door and goes on; the sender finds it there when it
-//! next looks. Who cannot do its part does nothing, and the link stays what it is.
+//! The sender opens a nameless door and says over the link where it is, with a word that nobody can
+//! guess. The receiver, whenever it comes to read that, makes a segment, brings it to the door and
+//! goes on; the sender finds it there when it next looks. Who cannot do its part does nothing, and
+//! the link stays what it is.
 
 use crate::service::Timed;
 use maypole_transports::Pipe;
@@ -46,7 +47,9 @@ impl Door {
         while let Ok((caller, _)) = self.listener.accept() {
             match self.let_in(caller) {
                 Ok(segment) => return Some(segment),
-                Err(error) => tracing::debug!(%error, "a caller at the door of a link was turned away"),
+                Err(error) => {
+                    tracing::debug!(%error, "a caller at the door of a link was turned away")
+                }
             }
         }
         None

@@ -24,7 +24,8 @@ struct Run<'a, 'b, 'c> {
 }
 
 impl Pairs {
-    /// Runs `batch`, and tells `recorder` of it. `slow` is called with it once the wait has become long.
+    /// Runs `batch`, and tells `recorder` of it. `slow` is called with it once the wait has become
+    /// long.
     ///
     /// After an error these links are good for nothing but being left.
     pub(in crate::comm) fn run(
@@ -35,7 +36,8 @@ impl Pairs {
         mut slow: impl FnMut(&Batch<'_>),
     ) -> Result<(), Stop> {
         let shown = Shown::new(recorder, self.rank, batch);
-        let mut run = Run { pairs: self, batch, scene, shown, named: [Vec::new(), Vec::new()], polls: 0 };
+        let mut run =
+            Run { pairs: self, batch, scene, shown, named: [Vec::new(), Vec::new()], polls: 0 };
         run.shown.before();
         run.post()?;
         run.shown.after(run.batch);
@@ -67,10 +69,17 @@ impl Run<'_, '_, '_> {
     fn post(&mut self) -> Result<(), Stop> {
         for at in 0..self.batch.sends.len() {
             let to = self.batch.sends[at].to;
-            self.pairs.open(to, self.scene).map_err(|why| Stop::send(at, to, Why::Unconnected(why)))?;
+            self.pairs
+                .open(to, self.scene)
+                .map_err(|why| Stop::send(at, to, Why::Unconnected(why)))?;
         }
         let missing = |pairs: &Pairs, from: usize| !matches!(pairs.from.get(from), Some(Some(_)));
-        if self.batch.receives.iter().any(|receive| receive.from.is_none_or(|from| missing(self.pairs, from))) {
+        if self
+            .batch
+            .receives
+            .iter()
+            .any(|receive| receive.from.is_none_or(|from| missing(self.pairs, from)))
+        {
             self.pairs.answer_calls(self.scene);
         }
         for at in 0..self.batch.receives.len() {
@@ -125,11 +134,13 @@ impl Run<'_, '_, '_> {
             self.remember();
             return Some(Ok(()));
         }
-        self.fault().or_else(|| if self.polls.is_multiple_of(SELDOM) { self.hopeless() } else { None }).map(Err)
+        self.fault()
+            .or_else(|| if self.polls.is_multiple_of(SELDOM) { self.hopeless() } else { None })
+            .map(Err)
     }
 
-    /// Moves what can be moved now on the links that matter; on `all` links now and then, so that those who send to us
-    /// meanwhile are not held up by how little a stream holds.
+    /// Moves what can be moved now on the links that matter; on `all` links now and then, so that
+    /// those who send to us meanwhile are not held up by how little a stream holds.
     fn drive(&mut self, all: bool) -> Result<(), Stop> {
         let Batch { sends, receives } = &mut *self.batch;
         let pairs = &mut *self.pairs;
@@ -214,8 +225,12 @@ impl Run<'_, '_, '_> {
         }
         // Whoever called before leaving is known now.
         self.pairs.answer_calls(self.scene);
-        let silent = |peer: &usize| gone.contains(peer) && !matches!(self.pairs.from.get(*peer), Some(Some(_)));
-        for (at, receive) in self.batch.receives.iter().enumerate().filter(|(_, it)| it.state == State::Open) {
+        let silent = |peer: &usize| {
+            gone.contains(peer) && !matches!(self.pairs.from.get(*peer), Some(Some(_)))
+        };
+        for (at, receive) in
+            self.batch.receives.iter().enumerate().filter(|(_, it)| it.state == State::Open)
+        {
             let never = match receive.from {
                 Some(from) => Some(from).filter(silent),
                 None => {
@@ -236,7 +251,8 @@ impl Run<'_, '_, '_> {
         if !std::mem::take(&mut self.pairs.moved) {
             let pairs = &*self.pairs;
             let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
-            let incoming = self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
+            let incoming =
+                self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
             nap.sleep(outgoing.chain(incoming));
         }
     }

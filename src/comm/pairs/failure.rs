@@ -15,19 +15,26 @@ impl Engine {
         let step = batch.place(part);
         let whom = peer.unwrap_or(rank);
         // Who has failed leaves, too.
-        let why =
-            if matches!(why, Why::Left | Why::Lost(_)) && self.control.alarm().raised() { Why::Alarmed } else { why };
+        let why = if matches!(why, Why::Left | Why::Lost(_)) && self.control.alarm().raised() {
+            Why::Alarmed
+        } else {
+            why
+        };
         let (kind, error) = match why {
             Why::Unconnected(why) => return self.unconnected(operation, why),
             Why::Alarmed => {
                 let error = self.aborted(operation);
                 return self.fail(error);
             }
-            Why::Mismatch(theirs) => {
-                (CauseKind::Mismatch, Error::Mismatch { rank, peer: whom, operation, sequence, theirs: Some(theirs) })
-            }
+            Why::Mismatch(theirs) => (
+                CauseKind::Mismatch,
+                Error::Mismatch { rank, peer: whom, operation, sequence, theirs: Some(theirs) },
+            ),
             Why::TimedOut => (CauseKind::Timeout, self.late(peer, operation, step)),
-            Why::Left => (CauseKind::Death, Error::PeerLost { rank, peer: whom, operation, sequence, why: left() }),
+            Why::Left => (
+                CauseKind::Death,
+                Error::PeerLost { rank, peer: whom, operation, sequence, why: left() },
+            ),
             Why::Lost(fault) => {
                 let why = if self.control.has_left(whom) { left() } else { fault.to_string() };
                 (CauseKind::Death, Error::PeerLost { rank, peer: whom, operation, sequence, why })

@@ -95,7 +95,9 @@ mod tests {
                 assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
             }
         }
-        for frame in [Frame::Body(7), Frame::Grant(u64::MAX), Frame::Taken(0), Frame::Door(9), Frame::Turn] {
+        for frame in
+            [Frame::Body(7), Frame::Grant(u64::MAX), Frame::Taken(0), Frame::Door(9), Frame::Turn]
+        {
             assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
         }
     }

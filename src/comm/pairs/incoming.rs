@@ -41,7 +41,8 @@ enum Coming {
     Turn,
 }
 
-/// Takes messages in, in the order in which they were sent, and keeps those that nobody asked for yet.
+/// Takes messages in, in the order in which they were sent, and keeps those that nobody asked for
+/// yet.
 #[derive(Debug)]
 pub(super) struct Incoming {
     peer: usize,
@@ -94,9 +95,15 @@ impl Incoming {
     }
 
     /// Gives receive `at` the first message that waits for it, if there is one.
-    pub(super) fn serve(&mut self, at: usize, receives: &mut [Receiving<'_>]) -> Result<bool, Stop> {
+    pub(super) fn serve(
+        &mut self,
+        at: usize,
+        receives: &mut [Receiving<'_>],
+    ) -> Result<bool, Stop> {
         let tag = receives[at].tag;
-        let Some(found) = self.waiting.iter().position(|message| message.label.tag == tag) else { return Ok(false) };
+        let Some(found) = self.waiting.iter().position(|message| message.label.tag == tag) else {
+            return Ok(false);
+        };
         let message = self.waiting.remove(found).expect("found above");
         self.held -= message.cost();
         self.take(message, at, receives)?;
@@ -104,10 +111,16 @@ impl Incoming {
     }
 
     /// Receive `at` takes `message`.
-    fn take(&mut self, message: Message, at: usize, receives: &mut [Receiving<'_>]) -> Result<(), Stop> {
+    fn take(
+        &mut self,
+        message: Message,
+        at: usize,
+        receives: &mut [Receiving<'_>],
+    ) -> Result<(), Stop> {
         let (receive, label) = (&mut receives[at], message.label);
         if !receive.fits(label) {
-            let theirs = format!("sends {} x {}", label.bytes / label.kind.size(), label.kind.name());
+            let theirs =
+                format!("sends {} x {}", label.bytes / label.kind.size(), label.kind.name());
             return Err(Stop::receive(at, Some(self.peer), Why::Mismatch(theirs)));
         }
         receive.number = message.number;
@@ -147,7 +160,9 @@ impl Incoming {
             let body = match &mut self.coming {
                 Coming::Head | Coming::Turn => ViewMut::EMPTY,
                 Coming::Door(bytes) => ViewMut::of(bytes),
-                Coming::Message(message) => ViewMut::of(message.bytes.as_mut().expect("bytes follow")),
+                Coming::Message(message) => {
+                    ViewMut::of(message.bytes.as_mut().expect("bytes follow"))
+                }
                 Coming::Into(at, bytes) => receives[*at].into.slice(0, *bytes),
             };
             match self.way.receive(&mut self.head, body, self.here) {
@@ -181,10 +196,13 @@ impl Incoming {
     fn begin(&mut self, receives: &[Receiving<'_>]) -> Result<Option<usize>, Stop> {
         let number = self.number;
         let (coming, bytes) = match Frame::from_bytes(self.head) {
-            Some(Frame::Short(label)) if label.bytes <= SHORT => {
-                (Coming::Message(Message { number, label, bytes: Some(vec![0; label.bytes]) }), label.bytes)
+            Some(Frame::Short(label)) if label.bytes <= SHORT => (
+                Coming::Message(Message { number, label, bytes: Some(vec![0; label.bytes]) }),
+                label.bytes,
+            ),
+            Some(Frame::Long(label)) => {
+                (Coming::Message(Message { number, label, bytes: None }), 0)
             }
-            Some(Frame::Long(label)) => (Coming::Message(Message { number, label, bytes: None }), 0),
             Some(Frame::Body(number)) => match self.granted.front() {
                 Some((granted, at)) if *granted == number => {
                     let State::Granted(_, bytes) = receives[*at].state else { return Ok(None) };
@@ -209,14 +227,19 @@ impl Incoming {
             Coming::Head => {}
             Coming::Door(door) => self.bring(&door),
             Coming::Turn if self.way.turn_inward() => self.words.push_back(Frame::Turn.to_bytes()),
-            Coming::Turn => self.fault = Some(broken("the sender turned to shared memory that there is not")),
+            Coming::Turn => {
+                self.fault = Some(broken("the sender turned to shared memory that there is not"))
+            }
             Coming::Into(at, bytes) => {
                 self.granted.pop_front();
                 receives[at].state = State::Done(self.peer, bytes);
             }
             Coming::Message(message) => {
                 self.number += 1;
-                match receives.iter().position(|receive| receive.accepts(self.peer, message.label.tag)) {
+                match receives
+                    .iter()
+                    .position(|receive| receive.accepts(self.peer, message.label.tag))
+                {
                     Some(at) => self.take(message, at, receives)?,
                     None => self.keep(message),
                 }
@@ -232,7 +255,9 @@ impl Incoming {
         }
         match bring(door) {
             Ok(segment) => self.way.add(AnyStream::Pipe(Pipe::reader(segment))),
-            Err(error) => tracing::debug!(peer = self.peer, %error, "messages stay on their stream"),
+            Err(error) => {
+                tracing::debug!(peer = self.peer, %error, "messages stay on their stream")
+            }
         }
     }
 
@@ -252,7 +277,8 @@ impl Incoming {
             match self.way.send(word, View::EMPTY, self.left) {
                 Ok(0) => return moved,
                 Ok(sent) => self.left += sent,
-                // A sender that has left need not hear it; one that died is noticed by what it does not send.
+                // A sender that has left need not hear it; one that died is noticed by what it does
+                // not send.
                 Err(_) => self.left = HEAD,
             }
             moved = true;
@@ -316,7 +342,9 @@ mod tests {
             let (mut sender, mut link) = link();
             tell(&mut sender, frame.to_bytes(), &[]);
             drain(&mut link, &mut Batch::default());
-            assert!(matches!(&link.fault, Some(Fault::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData));
+            assert!(
+                matches!(&link.fault, Some(Fault::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData)
+            );
         }
     }
 

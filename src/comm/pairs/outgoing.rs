@@ -25,7 +25,8 @@ enum Tail {
     Turn,
 }
 
-/// Messages leave in the order in which they were posted; long ones wait for their grant without holding up others.
+/// Messages leave in the order in which they were posted; long ones wait for their grant without
+/// holding up others.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) way: Way,
@@ -55,7 +56,8 @@ impl Outgoing {
     /// Sends over `stream`, and through what the receiver brings if it has an `door`.
     pub(super) fn new(stream: AnyStream, door: Option<Door>) -> Self {
         let told = door.as_ref().map(Door::to_bytes);
-        let told = told.map(|bytes| (Frame::Door(bytes.len() as u64).to_bytes(), Tail::Door(bytes)));
+        let told =
+            told.map(|bytes| (Frame::Door(bytes.len() as u64).to_bytes(), Tail::Door(bytes)));
         Self {
             way: Way::new(stream),
             door,
@@ -198,7 +200,9 @@ impl Outgoing {
                 self.queue.push_back((Frame::Body(number).to_bytes(), Tail::Send(send)));
                 self.waiting = self.waiting.checked_sub(COST)?;
             }
-            Frame::Taken(room) => self.waiting = self.waiting.checked_sub(usize::try_from(room).ok()?)?,
+            Frame::Taken(room) => {
+                self.waiting = self.waiting.checked_sub(usize::try_from(room).ok()?)?
+            }
             Frame::Turn => return self.way.turn_inward().then_some(()),
             Frame::Short(_) | Frame::Long(_) | Frame::Body(_) | Frame::Door(_) => return None,
         }
@@ -213,9 +217,12 @@ impl Outgoing {
         self.way.interest(self.listens(), !self.queue.is_empty())
     }
 
-    /// Takes in what nobody will read any more, so that closing the stream does not throw away what is on its way.
+    /// Takes in what nobody will read any more, so that closing the stream does not throw away what
+    /// is on its way.
     pub(super) fn forget(&mut self) {
         let mut word = [0; HEAD];
-        while self.fault.is_none() && matches!(self.way.receive(&mut word, ViewMut::EMPTY, 0), Ok(1..)) {}
+        while self.fault.is_none()
+            && matches!(self.way.receive(&mut word, ViewMut::EMPTY, 0), Ok(1..))
+        {}
     }
 }

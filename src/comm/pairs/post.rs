@@ -82,12 +82,32 @@ pub(super) enum Part {
 
 impl<'a> Batch<'a> {
     pub(in crate::comm) fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) {
-        self.sends.push(Sending { to, tag, kind: T::DATA_TYPE, data: View::of(data), number: 0, done: false });
+        self.sends.push(Sending {
+            to,
+            tag,
+            kind: T::DATA_TYPE,
+            data: View::of(data),
+            number: 0,
+            done: false,
+        });
     }
 
-    pub(in crate::comm) fn receive<T: Element>(&mut self, into: &'a mut [T], from: Option<usize>, tag: u32) {
+    pub(in crate::comm) fn receive<T: Element>(
+        &mut self,
+        into: &'a mut [T],
+        from: Option<usize>,
+        tag: u32,
+    ) {
         let (kind, into, exact) = (T::DATA_TYPE, ViewMut::of(into), from.is_some());
-        self.receives.push(Receiving { from, tag, kind, into, exact, number: 0, state: State::Open });
+        self.receives.push(Receiving {
+            from,
+            tag,
+            kind,
+            into,
+            exact,
+            number: 0,
+            state: State::Open,
+        });
     }
 
     /// Of each receive, in order: whose message came, and how many elements it has.
@@ -120,8 +140,9 @@ impl<'a> Batch<'a> {
         (Part::Send(at), self.sends.get(at).map(|send| send.to))
     }
 
-    /// What this rank does, as its part of a schedule: see [`Group::schedule`](crate::comm::Group::schedule). `None` while
-    /// it is not known from whom something comes.
+    /// What this rank does, as its part of a schedule: see
+    /// [`Group::schedule`](crate::comm::Group::schedule). `None` while it is not known from whom
+    /// something comes.
     pub(in crate::comm) fn schedule(&self) -> Option<Schedule> {
         let send = |(at, send): (usize, &Sending<'_>)| Step::Send { from: input(at), to: send.to };
         let receive = |(at, receive): (usize, &Receiving<'_>)| {
@@ -132,7 +153,8 @@ impl<'a> Batch<'a> {
             Some(Step::Recv { into: output(at), from: from? })
         };
         let sends = self.sends.iter().enumerate().map(send).map(Some);
-        let steps = sends.chain(self.receives.iter().enumerate().map(receive)).collect::<Option<_>>()?;
+        let steps =
+            sends.chain(self.receives.iter().enumerate().map(receive)).collect::<Option<_>>()?;
         Some(Schedule::new(self.sends.len().max(self.receives.len()).max(1), steps))
     }
 
@@ -157,15 +179,24 @@ impl<'a> Batch<'a> {
 
     /// Which messages are done, as rank `rank` tells it.
     pub(super) fn done(&self, rank: usize) -> impl Iterator<Item = Message> {
-        let sends = self.sends.iter().enumerate().filter(|(_, send)| send.done).map(move |(at, send)| {
-            let Sending { to, tag, number, .. } = *send;
-            let (bytes, step) = (send.data.len(), self.place(Part::Send(at)));
-            Message { from: rank, to, comes: false, bytes, tag, number, step }
-        });
+        let sends =
+            self.sends.iter().enumerate().filter(|(_, send)| send.done).map(move |(at, send)| {
+                let Sending { to, tag, number, .. } = *send;
+                let (bytes, step) = (send.data.len(), self.place(Part::Send(at)));
+                Message { from: rank, to, comes: false, bytes, tag, number, step }
+            });
         let receives = self.receives.iter().enumerate().filter_map(move |(at, receive)| {
             let State::Done(from, bytes) = receive.state else { return None };
             let Receiving { tag, number, .. } = *receive;
-            Some(Message { from, to: rank, comes: true, bytes, tag, number, step: self.place(Part::Receive(at)) })
+            Some(Message {
+                from,
+                to: rank,
+                comes: true,
+                bytes,
+                tag,
+                number,
+                step: self.place(Part::Receive(at)),
+            })
         });
         sends.chain(receives)
     }

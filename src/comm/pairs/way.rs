@@ -1,4 +1,5 @@
-//! What carries the bytes of a link: a stream, and once it is there shared memory, each direction from its own moment on.
+//! What carries the bytes of a link: a stream, and once it is there shared memory, each direction
+//! from its own moment on.
 
 use crate::execute::AnyStream;
 use maypole_kernels::{View, ViewMut};
@@ -37,11 +38,21 @@ impl Way {
         self.inward
     }
 
-    pub(super) fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    pub(super) fn send(
+        &mut self,
+        head: &[u8; HEAD],
+        body: View<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         self.carrier(self.out).send(head, body, skip)
     }
 
-    pub(super) fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize, Fault> {
+    pub(super) fn receive(
+        &mut self,
+        head: &mut [u8; HEAD],
+        body: ViewMut<'_>,
+        skip: usize,
+    ) -> Result<usize, Fault> {
         self.carrier(self.inward).receive(head, body, skip)
     }
 
@@ -53,7 +64,11 @@ impl Way {
     }
 
     /// What to wake up for; nothing wakes who waits for a pipe.
-    pub(super) fn interest(&self, receives: bool, sends: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+    pub(super) fn interest(
+        &self,
+        receives: bool,
+        sends: bool,
+    ) -> Option<(BorrowedFd<'_>, Interest)> {
         let interest = match (receives && !self.inward, sends && !self.out) {
             (true, true) => Interest::Both,
             (true, false) => Interest::Read,

@@ -12,7 +12,8 @@ struct Port {
     net: Net,
 }
 
-/// By the card's address: its ports and interfaces, numbered over the whole machine. And what is wrong with some.
+/// By the card's address: its ports and interfaces, numbered over the whole machine. And what is
+/// wrong with some.
 pub(super) fn read(root: &Path) -> (BTreeMap<String, Vec<Net>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut ports = infiniband(root, &mut notes);
@@ -39,7 +40,8 @@ fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
             if !up {
                 notes.push(format!("{name}: port {port} is not active, but {state:?}"));
             }
-            let rate = text(&port_folder, "rate").and_then(|rate| rate.split_once(' ')?.0.parse::<f64>().ok());
+            let rate = text(&port_folder, "rate")
+                .and_then(|rate| rate.split_once(' ')?.0.parse::<f64>().ok());
             let speed = rate.filter(|_| up).map(|gigabits| (gigabits * 1000.0) as i64);
             let net = Net { name: name.clone(), speed, port: port.parse().ok(), ..Net::default() };
             found.push(Port { bus: bus.clone(), net });
@@ -60,13 +62,16 @@ fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
         if state == "down" {
             notes.push(format!("{name} is down"));
         }
-        let speed = text(&interface, "speed").and_then(|speed| speed.parse().ok()).filter(|speed| *speed > 0);
+        let speed = text(&interface, "speed")
+            .and_then(|speed| speed.parse().ok())
+            .filter(|speed| *speed > 0);
         found.push(Port { bus, net: Net { name, speed, ..Net::default() } });
     }
     found
 }
 
-/// The PCI device that an entry's `device` leads to, or that is above it: virtio has a bus of its own between.
+/// The PCI device that an entry's `device` leads to, or that is above it: virtio has a bus of its
+/// own between.
 fn bus_of(entry: &Path) -> Option<String> {
     let path = fs::canonicalize(entry.join("device")).ok()?;
     path.ancestors().filter_map(name_of).find(|name| is_bus(name))

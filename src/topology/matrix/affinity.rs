@@ -3,7 +3,8 @@
 use super::header::Columns;
 use crate::topology::text::{Glyph, words};
 
-/// The affinity of one GPU, as printed; `None` where it is empty, `N/A` or cannot be told from its neighbour.
+/// The affinity of one GPU, as printed; `None` where it is empty, `N/A` or cannot be told from its
+/// neighbour.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Affinity {
     pub(super) cpus: Option<String>,
@@ -13,7 +14,9 @@ pub(super) struct Affinity {
 
 /// Whether `text` has nothing but lists of numbers, `N/A` and blanks.
 pub(super) fn is_affinity(text: &str) -> bool {
-    text.replace("N/A", "").chars().all(|char| char.is_ascii_digit() || char.is_whitespace() || "-,|".contains(char))
+    text.replace("N/A", "")
+        .chars()
+        .all(|char| char.is_ascii_digit() || char.is_whitespace() || "-,|".contains(char))
 }
 
 impl Affinity {
@@ -33,15 +36,19 @@ impl Affinity {
             _ if text.contains('\t') && expected > 0 => Affinity::of(&by_tabs(&text), columns),
             _ => {
                 let line = rest.first().map_or(0, |glyph| glyph.line);
-                let note = format!("line {line}: {:?} is left out: {expected} columns of affinity", text.trim());
+                let note = format!(
+                    "line {line}: {:?} is left out: {expected} columns of affinity",
+                    text.trim()
+                );
                 Affinity { note: Some(note), ..Affinity::default() }
             }
         }
     }
 
     fn of(fields: &[String], columns: &Columns) -> Affinity {
-        let mut fields =
-            fields.iter().map(|field| Some(field.trim().to_owned()).filter(|it| !it.is_empty() && it != "N/A"));
+        let mut fields = fields
+            .iter()
+            .map(|field| Some(field.trim().to_owned()).filter(|it| !it.is_empty() && it != "N/A"));
         let mut next = |there: bool| if there { fields.next().flatten() } else { None };
         let (cpus, numa) = (next(columns.cpu_affinity), next(columns.numa_affinity));
         Affinity { cpus, numa, note: None }
@@ -62,5 +69,9 @@ fn apart(word: &str) -> Vec<String> {
 /// The fields between tabs; the first tab ends the last cell.
 fn by_tabs(text: &str) -> Vec<String> {
     let text = text.trim_start_matches([' ', '|']);
-    text.strip_prefix('\t').unwrap_or(text).split('\t').map(|field| field.trim().to_owned()).collect()
+    text.strip_prefix('\t')
+        .unwrap_or(text)
+        .split('\t')
+        .map(|field| field.trim().to_owned())
+        .collect()
 }

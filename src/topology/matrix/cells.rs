@@ -37,11 +37,13 @@ pub(super) fn is_cells(text: &str) -> bool {
     at == glyphs.len() && at > 0
 }
 
-/// All ways to read at most `count` cells from `start` on, longest first; several only where digits run together.
+/// All ways to read at most `count` cells from `start` on, longest first; several only where digits
+/// run together.
 pub(super) fn read(row: &[Glyph], start: usize, count: usize) -> Vec<Reading> {
     let mut readings = vec![Reading { cells: Vec::new(), end: start }];
     for _ in 0..count {
-        let longer: Vec<_> = readings.iter().flat_map(|reading| one_more(row, reading)).take(64).collect();
+        let longer: Vec<_> =
+            readings.iter().flat_map(|reading| one_more(row, reading)).take(64).collect();
         if longer.is_empty() {
             break;
         }
@@ -52,7 +54,8 @@ pub(super) fn read(row: &[Glyph], start: usize, count: usize) -> Vec<Reading> {
 
 fn one_more(row: &[Glyph], reading: &Reading) -> Vec<Reading> {
     let start = skip_blanks(row, reading.end);
-    let longer = |(class, end)| Reading { cells: [reading.cells.as_slice(), &[class]].concat(), end };
+    let longer =
+        |(class, end)| Reading { cells: [reading.cells.as_slice(), &[class]].concat(), end };
     classes(row, start).into_iter().map(longer).collect()
 }
 
@@ -64,7 +67,10 @@ pub(super) fn skip_blanks(row: &[Glyph], at: usize) -> usize {
 fn classes(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
     let word = |(word, class): (&str, Printed)| Some((class, end_of(row, at, word)?));
     let plain = Printed::WORDS.into_iter().find_map(word);
-    plain.into_iter().chain(end_of(row, at, "NV").into_iter().flat_map(|digits| nvlinks(row, digits))).collect()
+    plain
+        .into_iter()
+        .chain(end_of(row, at, "NV").into_iter().flat_map(|digits| nvlinks(row, digits)))
+        .collect()
 }
 
 /// Where `word` ends if it begins at `at`. A wrapped line may break inside it.
@@ -73,8 +79,8 @@ fn end_of(row: &[Glyph], at: usize, word: &str) -> Option<usize> {
     word.chars().zip(text).all(|(char, glyph)| char == glyph.char).then_some(at + word.len())
 }
 
-/// `NV12`, whose number is at `at`. It ends where the digits do, at the latest; where the next thing is a number as
-/// well (`NV120-23`), or begins on the next line, it may end before.
+/// `NV12`, whose number is at `at`. It ends where the digits do, at the latest; where the next
+/// thing is a number as well (`NV120-23`), or begins on the next line, it may end before.
 fn nvlinks(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
     let digits = row[at..].iter().take_while(|glyph| glyph.char.is_ascii_digit()).take(6).count();
     let next = row.get(at + digits).map(|glyph| glyph.char);

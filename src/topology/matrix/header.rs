@@ -29,11 +29,18 @@ pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
     };
     let prefix = trimmed(&lines[first_row][..at]);
     let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();
-    let label = gpu_label(&lines[first_row], first_glyph(&lines[first_row])).expect("that is why it is the first row");
-    let label: String = lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
-    let is_header = |line: &&Vec<Glyph>| words(line).iter().any(|word| begins_with_label(&word.text, &label));
+    let label = gpu_label(&lines[first_row], first_glyph(&lines[first_row]))
+        .expect("that is why it is the first row");
+    let label: String =
+        lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
+    let is_header =
+        |line: &&Vec<Glyph>| words(line).iter().any(|word| begins_with_label(&word.text, &label));
     let Some(start) = lines[..first_row].iter().rposition(|line| is_header(&line)) else {
-        return Err(error_at(&lines[first_row], 0, format!("a line above it that names the columns from {label} on")));
+        return Err(error_at(
+            &lines[first_row],
+            0,
+            format!("a line above it that names the columns from {label} on"),
+        ));
     };
     let columns = columns(&lines[start..first_row], &known_labels(&lines[first_row..]))?;
     Ok(Block { lines, first_row, columns })
@@ -54,7 +61,8 @@ pub(super) fn first_row(lines: &[Vec<Glyph>]) -> Option<(usize, usize)> {
 
 /// The end of `GPU7` if that stands at `at`.
 fn gpu_label(line: &[Glyph], at: usize) -> Option<usize> {
-    let is_gpu = "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
+    let is_gpu =
+        "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
     let digits = line.get(at + 3..)?.iter().take_while(|glyph| glyph.char.is_ascii_digit()).count();
     (is_gpu && digits > 0).then_some(at + 3 + digits)
 }
@@ -85,44 +93,67 @@ fn without_prefix<'a>(line: &'a [Glyph], prefix: &[Glyph]) -> &'a [Glyph] {
     if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
 }
 
-/// What the rows may be called: every beginning of a line with a cell behind it, for they may have grown together.
+/// What the rows may be called: every beginning of a line with a cell behind it, for they may have
+/// grown together.
 fn known_labels(rows: &[Vec<Glyph>]) -> Vec<String> {
     let labels = |line: &Vec<Glyph>| {
         let start = first_glyph(line);
         let length = line[start..].iter().take_while(|glyph| !glyph.is_blank()).count();
         let ends = (start + 1..=start + length).filter(|end| cells::begins(line, *end));
-        let label = |end: usize| line[start..end].iter().map(|glyph| glyph.char).collect::<String>();
+        let label =
+            |end: usize| line[start..end].iter().map(|glyph| glyph.char).collect::<String>();
         ends.map(label).filter(|label| !cells::is_cells(label)).collect::<Vec<_>>()
     };
     rows.iter().flat_map(labels).collect()
 }
 
-/// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is cut into some that are.
+/// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is
+/// cut into some that are.
 fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
     let affinity = ["CPU", "NUMA", "Affinity"].into_iter().filter_map(|word| text.find(word)).min();
     let affinity = affinity.map(|byte| text[..byte].chars().count());
-    let tail: String = text.chars().skip(affinity.unwrap_or(joined.len())).filter(|it| !it.is_whitespace()).collect();
+    let tail: String = text
+        .chars()
+        .skip(affinity.unwrap_or(joined.len()))
+        .filter(|it| !it.is_whitespace())
+        .collect();
     let glyphs = joined[..affinity.unwrap_or(joined.len())].to_vec();
     let mut labels = Vec::new();
     let mut started = false;
     for word in words(&glyphs) {
         let junk = word.text.chars().take_while(|char| !is_of_label(*char)).count();
         let word = Word { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
-        started |= is_numbered(&word.text) || known.iter().any(|label| begins_with_label(&word.text, label));
+        started |= is_numbered(&word.text)
+            || known.iter().any(|label| begins_with_label(&word.text, label));
         if started && !word.text.is_empty() {
-            labels.extend(split(&word, known).ok_or_else(|| error_at(&glyphs, word.at, "the label of a column"))?);
+            labels.extend(
+                split(&word, known)
+                    .ok_or_else(|| error_at(&glyphs, word.at, "the label of a column"))?,
+            );
         }
     }
     if labels.len() > MOST_COLUMNS {
-        return Err(error_at(&glyphs, labels[MOST_COLUMNS].at, format!("at most {MOST_COLUMNS} columns")));
+        return Err(error_at(
+            &glyphs,
+            labels[MOST_COLUMNS].at,
+            format!("at most {MOST_COLUMNS} columns"),
+        ));
     }
-    if let Some(twice) = labels.iter().enumerate().find(|(at, it)| labels[..*at].iter().any(|a| a.text == it.text)) {
+    if let Some(twice) =
+        labels.iter().enumerate().find(|(at, it)| labels[..*at].iter().any(|a| a.text == it.text))
+    {
         return Err(error_at(&glyphs, twice.1.at, "every column once"));
     }
     let (gpu_numa, numa) = (tail.contains("GPUNUMA"), tail.replace("GPUNUMA", "").contains("NUMA"));
-    Ok(Columns { labels, cpu_affinity: tail.contains("CPU"), numa_affinity: numa, gpu_numa, glyphs })
+    Ok(Columns {
+        labels,
+        cpu_affinity: tail.contains("CPU"),
+        numa_affinity: numa,
+        gpu_numa,
+        glyphs,
+    })
 }
 
 /// More devices than any machine has.
@@ -142,7 +173,8 @@ fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
         let cut = chars.get(to).is_some_and(char::is_ascii_digit);
         known.contains(&part) || (is_numbered(&part) && !cut)
     };
-    // By where a rest of the word begins: where its first label ends. From the back, so that no rest is tried twice.
+    // By where a rest of the word begins: where its first label ends. From the back, so that no
+    // rest is tried twice.
     let mut ends: Vec<Option<usize>> = vec![None; count];
     for from in (0..count.min(MOST_GLYPHS)).rev() {
         let longest = count.min(from + LONGEST_LABEL);
@@ -163,22 +195,27 @@ fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
 
 /// What may be the name of a card, and is no GPU's.
 fn is_plain(name: &[char]) -> bool {
-    let starts = name.first().is_some_and(|char| char.is_alphabetic()) && !name.starts_with(&['G', 'P', 'U']);
+    let starts = name.first().is_some_and(|char| char.is_alphabetic())
+        && !name.starts_with(&['G', 'P', 'U']);
     starts && name.len() <= LONGEST_LABEL && name.iter().all(|char| is_of_label(*char))
 }
 
 /// `GPU3` or `NIC12`.
 fn is_numbered(text: &str) -> bool {
     let digits = text.strip_prefix("GPU").or_else(|| text.strip_prefix("NIC"));
-    digits.is_some_and(|digits| !digits.is_empty() && digits.chars().all(|char| char.is_ascii_digit()))
+    digits.is_some_and(|digits| {
+        !digits.is_empty() && digits.chars().all(|char| char.is_ascii_digit())
+    })
 }
 
 /// `NIC0: mlx5_0`, wherever it stands behind the first row.
 pub(super) fn nic_names(lines: &[Vec<Glyph>], nics: &[String]) -> Vec<Option<String>> {
-    let text: Vec<String> = lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
+    let text: Vec<String> =
+        lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
     let named = |label: &String, line: &String| {
         let (before, after) = line.split_once(&format!("{label}:"))?;
-        let name: String = after.trim_start().chars().take_while(|char| is_of_label(*char)).collect();
+        let name: String =
+            after.trim_start().chars().take_while(|char| is_of_label(*char)).collect();
         let fresh = !before.ends_with(is_of_label) || is_numbered(label);
         (fresh && !name.is_empty() && !name.contains(':')).then_some(name)
     };

@@ -29,7 +29,8 @@ pub(super) fn read(block: &Block) -> Result<Matrix, ReadError> {
     assemble(columns, &cells, &rows, notes)
 }
 
-/// The lines as rows. What follows a row and does not begin another belongs to it while it lacks something.
+/// The lines as rows. What follows a row and does not begin another belongs to it while it lacks
+/// something.
 fn collect<'a>(lines: &[Vec<Glyph>], columns: &'a Columns) -> Result<Vec<Row<'a>>, ReadError> {
     let mut rows: Vec<Row> = Vec::new();
     for line in lines.iter().filter(|line| line.iter().any(|glyph| !glyph.is_blank())) {
@@ -53,11 +54,13 @@ fn collect<'a>(lines: &[Vec<Glyph>], columns: &'a Columns) -> Result<Vec<Row<'a>
 fn starts(line: &[Glyph], columns: &Columns) -> Option<(usize, usize)> {
     let start = cells::skip_blanks(line, 0);
     let end = |label: &str| {
-        let same = label.chars().zip(&line[start..]).filter(|(char, glyph)| *char == glyph.char).count();
+        let same =
+            label.chars().zip(&line[start..]).filter(|(char, glyph)| *char == glyph.char).count();
         let end = start + same;
         (same == label.chars().count() && cells::begins(line, end)).then_some(end)
     };
-    let found = columns.labels.iter().enumerate().filter_map(|(at, label)| Some((at, end(&label.text)?)));
+    let found =
+        columns.labels.iter().enumerate().filter_map(|(at, label)| Some((at, end(&label.text)?)));
     found.max_by_key(|(_, end)| *end)
 }
 
@@ -79,7 +82,9 @@ fn continues(row: &Row, line: &[Glyph], columns: &Columns) -> bool {
 /// The readings whose rest is an affinity. A row may be shorter than the header, never longer.
 fn readings(row: &Row, columns: &Columns) -> Result<Vec<Reading>, ReadError> {
     let all = cells::read(&row.glyphs, 0, columns.labels.len());
-    let rest = |reading: &Reading| row.glyphs[reading.end..].iter().map(|glyph| glyph.char).collect::<String>();
+    let rest = |reading: &Reading| {
+        row.glyphs[reading.end..].iter().map(|glyph| glyph.char).collect::<String>()
+    };
     let is_whole = |reading: &Reading| reading.cells.len() == columns.labels.len();
     let fits = |reading: &&Reading| match is_whole(reading) {
         true => is_affinity(&rest(reading)),
@@ -87,13 +92,20 @@ fn readings(row: &Row, columns: &Columns) -> Result<Vec<Reading>, ReadError> {
     };
     let fitting: Vec<_> = all.iter().filter(fits).cloned().collect();
     if fitting.is_empty() {
-        let reading = all.iter().max_by_key(|reading| reading.end).expect("a row begins with a cell");
+        let reading =
+            all.iter().max_by_key(|reading| reading.end).expect("a row begins with a cell");
         let at = cells::skip_blanks(&row.glyphs, reading.end);
         let expected = match columns.labels.get(reading.cells.len()) {
             Some(column) => {
-                format!("a class for {} and {}: X, NV#, PIX, PXB, PHB, NODE or SYS", row.label, column.text)
+                format!(
+                    "a class for {} and {}: X, NV#, PIX, PXB, PHB, NODE or SYS",
+                    row.label, column.text
+                )
             }
-            None => format!("CPUs as in 0-7,16, or the end of the row: all {} columns are there", columns.labels.len()),
+            None => format!(
+                "CPUs as in 0-7,16, or the end of the row: all {} columns are there",
+                columns.labels.len()
+            ),
         };
         return Err(error_at(&row.glyphs, at, expected));
     }
@@ -110,7 +122,9 @@ fn settle(rows: &mut [Row], columns: usize) {
             .for_each(|(known, class)| *known = Some(*class));
     }
     for row in rows.iter_mut().filter(|row| row.readings.len() > 1) {
-        let agrees = |(column, class): (usize, &Printed)| known[column][row.device].is_none_or(|other| other == *class);
+        let agrees = |(column, class): (usize, &Printed)| {
+            known[column][row.device].is_none_or(|other| other == *class)
+        };
         let device = row.device;
         let agreeing = |reading: &&Reading| {
             let on_diagonal = reading.cells.get(device).is_none_or(|class| *class == Printed::Same);
@@ -124,20 +138,31 @@ fn settle(rows: &mut [Row], columns: usize) {
 }
 
 /// The whole matrix: what a row lacks is taken from across the diagonal.
-fn complete(rows: &[Row], columns: &Columns, notes: &mut Vec<String>) -> Result<Vec<Vec<Option<Printed>>>, ReadError> {
+fn complete(
+    rows: &[Row],
+    columns: &Columns,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Vec<Option<Printed>>>, ReadError> {
     let count = columns.labels.len();
     let mut cells = vec![vec![None; count]; count];
     for row in rows {
         let [reading] = row.readings.as_slice() else {
             let end = row.readings.iter().map(|reading| reading.end).min().unwrap_or(0);
             let start = (0..end).rev().find(|at| row.glyphs[*at].char == 'N').unwrap_or(0);
-            return Err(error_at(&row.glyphs, start, "a blank between the number of NVLinks and that of a CPU"));
+            return Err(error_at(
+                &row.glyphs,
+                start,
+                "a blank between the number of NVLinks and that of a CPU",
+            ));
         };
         for (column, class) in reading.cells.iter().enumerate() {
             if (*class == Printed::Same) != (column == row.device) {
                 let expected = match column == row.device {
                     true => format!("X where the row and the column of {} meet", row.label),
-                    false => format!("a class for {} and {}, not X", row.label, columns.labels[column].text),
+                    false => format!(
+                        "a class for {} and {}, not X",
+                        row.label, columns.labels[column].text
+                    ),
                 };
                 let at = cell_start(row, column);
                 return Err(error_at(&row.glyphs, at, expected));
@@ -153,7 +178,11 @@ fn complete(rows: &[Row], columns: &Columns, notes: &mut Vec<String>) -> Result<
 /// Where the cell of `column` begins.
 fn cell_start(row: &Row, column: usize) -> usize {
     let before = cells::read(&row.glyphs, 0, column);
-    let end = before.iter().filter(|reading| row.readings[0].cells.starts_with(&reading.cells)).map(|it| it.end).max();
+    let end = before
+        .iter()
+        .filter(|reading| row.readings[0].cells.starts_with(&reading.cells))
+        .map(|it| it.end)
+        .max();
     cells::skip_blanks(&row.glyphs, end.unwrap_or(0))
 }
 
@@ -168,16 +197,28 @@ fn mend(
     for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
         match (cells[a][b], cells[b][a]) {
             (Some(class), Some(other)) if class.class() != other.class() => {
-                notes.push(format!("{} to {} is {class}, but back it is {other}", label(a), label(b)));
+                notes.push(format!(
+                    "{} to {} is {class}, but back it is {other}",
+                    label(a),
+                    label(b)
+                ));
             }
             (Some(_), Some(_)) => {}
             (Some(class), None) | (None, Some(class)) => {
                 let (row, column) = if cells[a][b].is_none() { (a, b) } else { (b, a) };
                 cells[row][column] = Some(class);
-                notes.push(format!("{} to {} is missing: taken as {class}, as it is back", label(row), label(column)));
+                notes.push(format!(
+                    "{} to {} is missing: taken as {class}, as it is back",
+                    label(row),
+                    label(column)
+                ));
             }
-            (None, None) if is_gpu(label(a)) || is_gpu(label(b)) => return Err(missing(a, b, rows, columns)),
-            (None, None) => notes.push(format!("{} to {} is missing, both ways", label(a), label(b))),
+            (None, None) if is_gpu(label(a)) || is_gpu(label(b)) => {
+                return Err(missing(a, b, rows, columns));
+            }
+            (None, None) => {
+                notes.push(format!("{} to {} is missing, both ways", label(a), label(b)))
+            }
         }
     }
     Ok(())
@@ -199,19 +240,26 @@ fn assemble(
     mut notes: Vec<String>,
 ) -> Result<Matrix, ReadError> {
     let devices = 0..columns.labels.len();
-    let (gpus, nics): (Vec<_>, Vec<_>) = devices.partition(|device| is_gpu(&columns.labels[*device].text));
+    let (gpus, nics): (Vec<_>, Vec<_>) =
+        devices.partition(|device| is_gpu(&columns.labels[*device].text));
     let order = [gpus.as_slice(), nics.as_slice()].concat();
-    let labels = |of: &[usize]| of.iter().map(|device| columns.labels[*device].text.clone()).collect::<Vec<_>>();
+    let labels = |of: &[usize]| {
+        of.iter().map(|device| columns.labels[*device].text.clone()).collect::<Vec<_>>()
+    };
     let affinity = |device: &usize| {
         let row = rows.iter().find(|row| row.device == *device);
-        row.map(|row| Affinity::read(&row.glyphs[row.readings[0].end..], columns)).unwrap_or_default()
+        row.map(|row| Affinity::read(&row.glyphs[row.readings[0].end..], columns))
+            .unwrap_or_default()
     };
     let affinities: Vec<_> = gpus.iter().map(affinity).collect();
     notes.extend(affinities.iter().filter_map(|affinity| affinity.note.clone()));
     Ok(Matrix {
         gpus: labels(&gpus),
         nics: labels(&nics),
-        links: order.iter().map(|row| order.iter().map(|column| cells[*row][*column]).collect()).collect(),
+        links: order
+            .iter()
+            .map(|row| order.iter().map(|column| cells[*row][*column]).collect())
+            .collect(),
         cpu_affinity: affinities.iter().map(|affinity| affinity.cpus.clone()).collect(),
         numa_affinity: affinities.iter().map(|affinity| affinity.numa.clone()).collect(),
         nic_names: vec![None; nics.len()],

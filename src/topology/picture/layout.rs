@@ -1,5 +1,5 @@
-//! Where everything goes: a row for each layer, a column for each GPU, core and card, parents above the middle of what
-//! they have below.
+//! Where everything goes: a row for each layer, a column for each GPU, core and card, parents above
+//! the middle of what they have below.
 
 use crate::topology::{Kind, LinkKind, Topology};
 
@@ -78,8 +78,10 @@ impl Layout {
 
     /// Switches between GPUs below these, and the network below all.
     fn bars(&mut self, topology: &Topology, leaves: f64) {
-        let arcs = topology.links().iter().filter(|link| is_arc(topology, link.from, link.to, link.kind));
-        let span = |(from, to): (usize, usize)| Some((self.places[from]?.x - self.places[to]?.x).abs());
+        let arcs =
+            topology.links().iter().filter(|link| is_arc(topology, link.from, link.to, link.kind));
+        let span =
+            |(from, to): (usize, usize)| Some((self.places[from]?.x - self.places[to]?.x).abs());
         let deepest = arcs.filter_map(|link| span((link.from, link.to))).fold(0.0, f64::max);
         // A quadratic curve reaches half as deep as its middle point.
         let mut below = leaves + ROW + deepest * 0.14;
@@ -100,10 +102,15 @@ impl Layout {
 
     fn bar(&mut self, topology: &Topology, node: usize, y: f64) {
         let joined = topology.links().iter().filter(|link| link.to == node);
-        let xs: Vec<f64> = joined.filter_map(|link| self.places[link.from]).map(|place| place.x).collect();
-        let (left, right) = (xs.iter().copied().fold(f64::INFINITY, f64::min), xs.iter().copied().fold(0.0, f64::max));
+        let xs: Vec<f64> =
+            joined.filter_map(|link| self.places[link.from]).map(|place| place.x).collect();
+        let (left, right) = (
+            xs.iter().copied().fold(f64::INFINITY, f64::min),
+            xs.iter().copied().fold(0.0, f64::max),
+        );
         if !xs.is_empty() {
-            self.places[node] = Some(Place { x: (left + right) / 2.0, y, width: right - left + BOX, bar: true });
+            self.places[node] =
+                Some(Place { x: (left + right) / 2.0, y, width: right - left + BOX, bar: true });
         }
     }
 }
@@ -126,7 +133,11 @@ const fn layer(kind: Kind) -> usize {
 impl<'a> Walk<'a> {
     fn new(topology: &'a Topology) -> Self {
         let mut neighbours = vec![Vec::new(); topology.nodes().len()];
-        for link in topology.links().iter().filter(|link| matches!(link.kind, LinkKind::Pci | LinkKind::Local)) {
+        for link in topology
+            .links()
+            .iter()
+            .filter(|link| matches!(link.kind, LinkKind::Pci | LinkKind::Local))
+        {
             for (one, other) in [(link.from, link.to), (link.to, link.from)] {
                 if !neighbours[one].contains(&other) {
                     neighbours[one].push(other);
@@ -138,8 +149,9 @@ impl<'a> Walk<'a> {
     }
 
     fn host(&mut self, host: usize) {
-        let of_host: Vec<usize> =
-            (0..self.topology.nodes().len()).filter(|&node| self.topology.nodes()[node].host == Some(host)).collect();
+        let of_host: Vec<usize> = (0..self.topology.nodes().len())
+            .filter(|&node| self.topology.nodes()[node].host == Some(host))
+            .collect();
         for kind in [Kind::Numa, Kind::HostBridge, Kind::Gpu, Kind::Core, Kind::Nic] {
             for &node in of_host.iter().filter(|&&node| self.topology.nodes()[node].kind == kind) {
                 if !self.seen[node] {

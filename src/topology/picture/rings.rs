@@ -5,7 +5,8 @@ use crate::topology::{Class, Kind, Topology};
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 
-const COLOURS: [&str; 8] = ["#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#0f8f9c"];
+const COLOURS: [&str; 8] =
+    ["#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#0f8f9c"];
 const CELL: f64 = 250.0;
 const RADIUS: f64 = 88.0;
 /// More rings look like one.
@@ -26,7 +27,11 @@ const fn dashes(class: Class) -> &'static str {
 /// The circles from `top` on within `width`, and where the picture ends.
 pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
     let ranks = topology.devices();
-    let found = if (2..=MOST_RANKS).contains(&ranks.len()) { lanes(topology).unwrap_or_default() } else { Vec::new() };
+    let found = if (2..=MOST_RANKS).contains(&ranks.len()) {
+        lanes(topology).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     if found.is_empty() {
         return (String::new(), top);
     }
@@ -110,7 +115,8 @@ fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
     (center.0 + RADIUS * angle.cos(), center.1 + RADIUS * angle.sin())
 }
 
-/// From the edge of one circle to that of another, bent to its left: two opposite hops are two lines.
+/// From the edge of one circle to that of another, bent to its left: two opposite hops are two
+/// lines.
 fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: Class, dot: f64) -> String {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);

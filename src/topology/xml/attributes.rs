@@ -22,7 +22,12 @@ impl Source<'_> {
         let (row, column) = (error.pos().row as usize, error.pos().col as usize);
         let found = self.text.lines().nth(row.saturating_sub(1)).unwrap_or_default();
         let found = found.chars().skip(column.saturating_sub(1)).take(40).collect();
-        ReadError { line: row + self.skipped, column, found, expected: format!("well-formed XML ({error})") }
+        ReadError {
+            line: row + self.skipped,
+            column,
+            found,
+            expected: format!("well-formed XML ({error})"),
+        }
     }
 }
 
@@ -63,11 +68,20 @@ impl<'a> Element<'a> {
     }
 
     /// A value that `parse` must accept, if there is one.
-    fn parsed<T>(&self, name: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, ReadError> {
+    fn parsed<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, ReadError> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
         match parse(attribute.value().trim()) {
             Some(value) => Ok(Some(value)),
-            None => Err(self.at(attribute.range().start, self.source.text[attribute.range()].to_owned(), expected)),
+            None => Err(self.at(
+                attribute.range().start,
+                self.source.text[attribute.range()].to_owned(),
+                expected,
+            )),
         }
     }
 
@@ -87,20 +101,24 @@ impl<'a> Element<'a> {
     }
 
     pub(super) fn decimal(&self, name: &str) -> Result<Option<f64>, ReadError> {
-        self.parsed(name, "a number", |text| text.parse().ok().filter(|number: &f64| number.is_finite()))
+        self.parsed(name, "a number", |text| {
+            text.parse().ok().filter(|number: &f64| number.is_finite())
+        })
     }
 
     /// How many links: at least one, no more than a GPU could have.
     pub(super) fn count(&self, name: &str) -> Result<u32, ReadError> {
-        let count =
-            self.parsed(name, "a number of links", |text| text.parse().ok().filter(|it| (1..=1024).contains(it)));
+        let count = self.parsed(name, "a number of links", |text| {
+            text.parse().ok().filter(|it| (1..=1024).contains(it))
+        });
         count?.ok_or_else(|| self.error(format!("<{}> with {name}=\"...\"", self.name())))
     }
 
     /// A PCI class in 24 bits; some files give only the upper 16.
     pub(super) fn class(&self, name: &str) -> Result<Option<u32>, ReadError> {
         self.parsed(name, "a PCI class such as 0x030200", |text| {
-            let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+            let digits =
+                text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
             let class = u32::from_str_radix(digits, 16).ok()?;
             match digits.len() {
                 6 => Some(class),
@@ -116,7 +134,11 @@ impl<'a> Element<'a> {
             let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
             match (number, unit.starts_with("GT/s")) {
                 ("Unknown", _) => Some(None),
-                (number, true) => number.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0).map(Some),
+                (number, true) => number
+                    .parse()
+                    .ok()
+                    .filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
+                    .map(Some),
                 _ => None,
             }
         })?;

@@ -25,7 +25,8 @@ pub(crate) struct Accelerator<'a> {
     pub(crate) gpu: Option<&'a Gpu>,
 }
 
-/// A network card: an interface and its PCI device, or the bare device where the file names no interfaces.
+/// A network card: an interface and its PCI device, or the bare device where the file names no
+/// interfaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Card<'a> {
     pub(crate) net: Option<&'a Net>,
@@ -47,7 +48,8 @@ pub(crate) struct Devices<'a> {
 }
 
 impl System {
-    /// GPUs and network cards, in the order of their numbers where all have one, else in that of the file.
+    /// GPUs and network cards, in the order of their numbers where all have one, else in that of
+    /// the file.
     pub(crate) fn devices(&self) -> Devices<'_> {
         let mut found = Devices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
         for (number, cpu) in self.cpus.iter().enumerate() {
@@ -55,7 +57,8 @@ impl System {
         }
         in_order(&mut found.gpus, |it| it.gpu?.device);
         in_order(&mut found.cards, |it| it.net?.device);
-        // A file that was written by hand names no interfaces: there the devices themselves are the cards.
+        // A file that was written by hand names no interfaces: there the devices themselves are the
+        // cards.
         if found.cards.is_empty() {
             found.cards = std::mem::take(&mut found.bare);
         }
@@ -72,8 +75,11 @@ impl System {
         let devices = self.devices();
         let gpus = &devices.gpus;
         let class = |a: usize, b: usize| if a == b { Printed::Same } else { devices.class(a, b) };
-        let links: Vec<Vec<_>> = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| class(a, b)).collect()).collect();
-        let to_cards = |gpu: &Placed<Accelerator>| devices.cards.iter().map(|card| between(gpu, card)).collect();
+        let links: Vec<Vec<_>> =
+            (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| class(a, b)).collect()).collect();
+        let to_cards = |gpu: &Placed<Accelerator>| {
+            devices.cards.iter().map(|card| between(gpu, card)).collect()
+        };
         let to_cards: Vec<Vec<Printed>> = gpus.iter().map(to_cards).collect();
         let nearest_nics = match devices.cards.len() {
             0 => None,
@@ -86,8 +92,12 @@ impl System {
 
 impl<'a> Devices<'a> {
     fn visit_cpu(&mut self, number: usize, cpu: &'a Cpu) {
-        let net =
-            |net| Placed { cpu: number, bridges: Vec::new(), root: None, device: Card { net: Some(net), pci: None } };
+        let net = |net| Placed {
+            cpu: number,
+            bridges: Vec::new(),
+            root: None,
+            device: Card { net: Some(net), pci: None },
+        };
         self.cards.extend(cpu.nets.iter().map(net));
         for pci in &cpu.devices {
             self.visit(pci, number, &[]);
@@ -96,13 +106,19 @@ impl<'a> Devices<'a> {
 
     fn visit(&mut self, pci: &'a Pci, cpu: usize, bridges: &[&'a Pci]) {
         let root = bridges.first().copied().unwrap_or(pci).root.as_deref();
-        let card = |net| Placed { cpu, bridges: bridges.to_vec(), root, device: Card { net, pci: Some(pci) } };
+        let card = |net| Placed {
+            cpu,
+            bridges: bridges.to_vec(),
+            root,
+            device: Card { net, pci: Some(pci) },
+        };
         self.cards.extend(pci.nets.iter().map(Some).map(card));
         if pci.nets.is_empty() && pci.class.is_some_and(|class| class >> 16 == 0x02) {
             self.bare.push(card(None));
         }
         let is_display = pci.class.is_some_and(|class| matches!(class >> 8, 0x0300 | 0x0302));
-        let gpu = |gpu| Placed { cpu, bridges: bridges.to_vec(), root, device: Accelerator { pci, gpu } };
+        let gpu =
+            |gpu| Placed { cpu, bridges: bridges.to_vec(), root, device: Accelerator { pci, gpu } };
         self.gpus.extend(pci.gpus.iter().map(Some).map(gpu));
         if pci.gpus.is_empty() && is_display {
             self.gpus.push(gpu(None));
@@ -153,10 +169,11 @@ fn in_order<T>(placed: &mut [Placed<'_, T>], number: impl Fn(&T) -> Option<i64>)
     }
 }
 
-/// The class of the way up to what both have in common and down again: a CPU, or a bridge, and then by how many bridges
-/// it crosses.
+/// The class of the way up to what both have in common and down again: a CPU, or a bridge, and then
+/// by how many bridges it crosses.
 fn between<T, U>(a: &Placed<T>, b: &Placed<U>) -> Printed {
-    let common = a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
+    let common =
+        a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
     let crossed = a.bridges.len() + b.bridges.len() - 2 * common + 1;
     match (common, crossed) {
         _ if a.cpu != b.cpu => Printed::Sys,

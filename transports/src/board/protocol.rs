@@ -1,10 +1,12 @@
-//! Who may write and who may read which slot when: the protocol of boards, apart from payloads and from memory.
+//! Who may write and who may read which slot when: the protocol of boards, apart from payloads and
+//! from memory.
 
 use super::{Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL_SLOTS};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One word that several ranks share. A trait, so that a model checker can stand in for the hardware.
+/// One word that several ranks share. A trait, so that a model checker can stand in for the
+/// hardware.
 pub trait Word {
     /// Reads; what the writer did before its release is visible after.
     fn acquire(&self) -> u64;
@@ -54,7 +56,8 @@ struct Held {
     upto: u64,
 }
 
-/// The publication protocol, apart from the payloads: who may write and who may read which slot when.
+/// The publication protocol, apart from the payloads: who may write and who may read which slot
+/// when.
 ///
 /// `loom` runs this very code on its own atomics (`tests/loom.rs`).
 #[derive(Debug)]
@@ -83,7 +86,8 @@ impl<W: Words> Protocol<W> {
     /// True if the slots of `out` are free: everybody has consumed what they held.
     #[inline(always)]
     pub fn writable(&self, out: Out) -> bool {
-        self.free(&self.lines[line(out.position)]) && self.data_slot(out).is_none_or(|slot| self.free(slot))
+        self.free(&self.lines[line(out.position)])
+            && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
     /// Makes `out` readable; its payload must be in place.
@@ -116,8 +120,8 @@ impl<W: Words> Protocol<W> {
         Ok(true)
     }
 
-    /// The fingerprint of the peer's publication at `position`, if it lies there now. For waits that have become slow:
-    /// it tells what a peer does that never publishes what we await.
+    /// The fingerprint of the peer's publication at `position`, if it lies there now. For waits
+    /// that have become slow: it tells what a peer does that never publishes what we await.
     pub fn glance(&self, peer: usize, position: u64) -> Option<u64> {
         let sequence = self.words.sequence(peer, line(position)).acquire();
         (sequence > position).then(|| self.words.fingerprint(peer, line(position)).relaxed())

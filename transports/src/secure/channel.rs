@@ -3,7 +3,8 @@
 use super::{SecureError, TAG, frame};
 use snow::{HandshakeState, TransportState};
 
-/// The most plain bytes in one frame: Noise's 65,535 less the tag and the byte that says whether more follows.
+/// The most plain bytes in one frame: Noise's 65,535 less the tag and the byte that says whether
+/// more follows.
 const PIECE: usize = 65_535 - TAG - 1;
 
 /// Both directions of an established, encrypted connection.
@@ -38,12 +39,13 @@ impl Channel {
     fn seal_piece(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) {
         let plain = [&[u8::from(last)], piece].concat();
         let mut body = vec![0; plain.len() + TAG];
-        let len = self.noise.write_message(&plain, &mut body).expect("2^64 messages are never sent");
+        let len =
+            self.noise.write_message(&plain, &mut body).expect("2^64 messages are never sent");
         frame(&body[..len], out);
     }
 
-    /// Takes bytes from the wire. Call [`open`](Self::open) until it has no more messages before taking the next ones,
-    /// and no more than a frame's worth is ever kept.
+    /// Takes bytes from the wire. Call [`open`](Self::open) until it has no more messages before
+    /// taking the next ones, and no more than a frame's worth is ever kept.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.wire.extend(bytes);
     }
@@ -51,8 +53,8 @@ impl Channel {
     /// The next whole message, if it has come; none longer than `maximum` is taken.
     ///
     /// # Errors
-    /// If the message is longer, or the bytes were not written by the other end of this channel. The channel is useless
-    /// then.
+    /// If the message is longer, or the bytes were not written by the other end of this channel.
+    /// The channel is useless then.
     pub fn open(&mut self, maximum: usize) -> Result<Option<Vec<u8>>, SecureError> {
         while let Some(last) = self.open_frame()? {
             if self.partial.len() > maximum {

@@ -1,6 +1,8 @@
 //! Both ends of the handshake, as machines that take and give bytes, and on sockets.
 
-use super::{Binding, Channel, HANDSHAKE_FRAME, PREAMBLE, Purpose, REFUSAL, Secret, SecureError, TAG, frame};
+use super::{
+    Binding, Channel, HANDSHAKE_FRAME, PREAMBLE, Purpose, REFUSAL, Secret, SecureError, TAG, frame,
+};
 use snow::{Builder, HandshakeState};
 use std::io::{Read, Write};
 
@@ -28,7 +30,9 @@ impl Initiator {
         if answer.len() == REFUSAL {
             return Err(refusal(answer[0]));
         }
-        self.0.read_message(answer, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
+        self.0
+            .read_message(answer, &mut [0; HANDSHAKE_FRAME])
+            .map_err(|_| SecureError::WrongKey)?;
         let mut channel = Channel::new(self.0)?;
         let mut third = Vec::new();
         channel.seal(&[], &mut third);
@@ -36,8 +40,8 @@ impl Initiator {
     }
 }
 
-/// The refusal's frame: what a responder may say to who failed its handshake. It is not authenticated, so it only makes
-/// messages better.
+/// The refusal's frame: what a responder may say to who failed its handshake. It is not
+/// authenticated, so it only makes messages better.
 pub fn refuse(why: &SecureError) -> [u8; 3] {
     let code = match why {
         SecureError::OtherJob => 1,
@@ -57,8 +61,8 @@ fn refusal(code: u8) -> SecureError {
     }
 }
 
-/// The accepting end of a handshake: feed it exactly the bytes it asks for, so that none of what follows the handshake
-/// is swallowed.
+/// The accepting end of a handshake: feed it exactly the bytes it asks for, so that none of what
+/// follows the handshake is swallowed.
 #[derive(Debug)]
 pub struct Responder {
     secret: Secret,
@@ -69,7 +73,8 @@ pub struct Responder {
 #[derive(Debug)]
 enum Stage {
     Preamble,
-    /// The first message is awaited even from another job: closing with bytes unread could lose the refusal.
+    /// The first message is awaited even from another job: closing with bytes unread could lose the
+    /// refusal.
     First(Result<Binding, SecureError>, [u8; PREAMBLE]),
     Third(Binding, Box<Channel>),
     Over,
@@ -151,7 +156,12 @@ impl Responder {
         Ok(Progress::More)
     }
 
-    fn first(&mut self, binding: Binding, preamble: &[u8; PREAMBLE], body: &[u8]) -> Result<Progress, SecureError> {
+    fn first(
+        &mut self,
+        binding: Binding,
+        preamble: &[u8; PREAMBLE],
+        body: &[u8],
+    ) -> Result<Progress, SecureError> {
         let mut noise = noise(&self.secret, preamble, &binding, false);
         noise.read_message(body, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
         let mut out = Vec::new();
@@ -161,7 +171,11 @@ impl Responder {
     }
 }
 
-fn third(binding: Binding, mut channel: Box<Channel>, buffer: &[u8]) -> Result<Progress, SecureError> {
+fn third(
+    binding: Binding,
+    mut channel: Box<Channel>,
+    buffer: &[u8],
+) -> Result<Progress, SecureError> {
     channel.receive(buffer);
     match channel.open(0)? {
         Some(_) => {
@@ -173,12 +187,16 @@ fn third(binding: Binding, mut channel: Box<Channel>, buffer: &[u8]) -> Result<P
     }
 }
 
-/// Performs the connecting end of a handshake on a socket whose reads and writes end by themselves. Reads not one byte
-/// more than the handshake's.
+/// Performs the connecting end of a handshake on a socket whose reads and writes end by themselves.
+/// Reads not one byte more than the handshake's.
 ///
 /// # Errors
 /// As [`Initiator::finish`], and what the socket reports.
-pub fn initiate(socket: &mut (impl Read + Write), secret: &Secret, binding: &Binding) -> Result<Channel, SecureError> {
+pub fn initiate(
+    socket: &mut (impl Read + Write),
+    secret: &Secret,
+    binding: &Binding,
+) -> Result<Channel, SecureError> {
     let (initiator, hello) = Initiator::start(secret, binding);
     socket.write_all(&hello)?;
     let (mut channel, third) = initiator.finish(&read_frame(socket)?)?;
@@ -198,7 +216,10 @@ pub fn initiate(socket: &mut (impl Read + Write), secret: &Secret, binding: &Bin
 ///
 /// # Errors
 /// As [`Responder::feed`], and what the socket reports.
-pub fn respond(socket: &mut (impl Read + Write), secret: &Secret) -> Result<(Binding, Channel), SecureError> {
+pub fn respond(
+    socket: &mut (impl Read + Write),
+    secret: &Secret,
+) -> Result<(Binding, Channel), SecureError> {
     let mut responder = Responder::new(secret);
     let mut bytes = [0; HANDSHAKE_FRAME];
     loop {
@@ -236,7 +257,12 @@ fn session(secret: &Secret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }
 
-fn noise(secret: &Secret, preamble: &[u8; PREAMBLE], binding: &Binding, initiates: bool) -> HandshakeState {
+fn noise(
+    secret: &Secret,
+    preamble: &[u8; PREAMBLE],
+    binding: &Binding,
+    initiates: bool,
+) -> HandshakeState {
     let prologue = prologue(preamble, secret, session(secret, binding));
     let builder = Builder::new(PATTERN.parse().expect("the pattern is a constant"));
     let build = || {
@@ -249,6 +275,7 @@ fn noise(secret: &Secret, preamble: &[u8; PREAMBLE], binding: &Binding, initiate
 /// Writes the next message of a handshake as a frame.
 fn write(noise: &mut HandshakeState, out: &mut Vec<u8>) {
     let mut message = [0; HANDSHAKE_FRAME];
-    let len = noise.write_message(&[], &mut message).expect("it is our turn, and the message is short");
+    let len =
+        noise.write_message(&[], &mut message).expect("it is our turn, and the message is short");
     frame(&message[..len], out);
 }

@@ -25,12 +25,17 @@ fn feed(responder: &mut Responder, mut bytes: &[u8]) -> Result<Progress, SecureE
     Ok(if sent.is_empty() { Progress::More } else { Progress::Send(sent) })
 }
 
-fn handshake(mine: &Secret, theirs: &Secret, purpose: Purpose) -> Result<(Channel, Channel), SecureError> {
+fn handshake(
+    mine: &Secret,
+    theirs: &Secret,
+    purpose: Purpose,
+) -> Result<(Channel, Channel), SecureError> {
     let (initiator, hello) = Initiator::start(mine, &binding(purpose));
     let mut responder = Responder::new(theirs);
     let Progress::Send(answer) = feed(&mut responder, &hello)? else { panic!("no answer") };
     let (mut channel, third) = initiator.finish(&answer[2..])?;
-    let Progress::Done { binding: seen, channel: other, accepted } = feed(&mut responder, &third)? else {
+    let Progress::Done { binding: seen, channel: other, accepted } = feed(&mut responder, &third)?
+    else {
         panic!("not done")
     };
     assert_eq!(seen, binding(purpose));
@@ -59,7 +64,8 @@ fn both_ends_talk() {
 fn another_key_job_or_session_is_refused() {
     let mut other_session = secret(1, "j");
     other_session.session = [8; 16];
-    let refused = |theirs: &Secret, purpose| handshake(&secret(1, "j"), theirs, purpose).unwrap_err();
+    let refused =
+        |theirs: &Secret, purpose| handshake(&secret(1, "j"), theirs, purpose).unwrap_err();
     assert!(matches!(refused(&secret(2, "j"), Purpose::Join), SecureError::WrongKey));
     assert!(matches!(refused(&secret(1, "k"), Purpose::Join), SecureError::OtherJob));
     assert!(matches!(refused(&other_session, Purpose::Data), SecureError::WrongKey));
@@ -98,7 +104,9 @@ fn a_reflected_message_gets_nobody_in() {
 
 #[test]
 fn refusals_say_why() {
-    for why in [SecureError::OtherJob, SecureError::WrongKey, SecureError::Refused, SecureError::Stranger] {
+    for why in
+        [SecureError::OtherJob, SecureError::WrongKey, SecureError::Refused, SecureError::Stranger]
+    {
         let (initiator, _) = Initiator::start(&secret(1, "j"), &binding(Purpose::Join));
         let heard = initiator.finish(&refuse(&why)[2..]).unwrap_err();
         assert_eq!(heard.to_string(), why.to_string());

@@ -3,7 +3,9 @@
 use super::boards;
 use maypole_kernels::Region;
 use maypole_transports::Board;
-use maypole_transports::board::{CHUNK, Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL, SMALL_SLOTS, TINY};
+use maypole_transports::board::{
+    CHUNK, Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL, SMALL_SLOTS, TINY,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +53,10 @@ impl Publication {
 
     fn bytes(&self) -> Vec<u8> {
         let mut lot = Lot((self.writer as u64) << 32 | self.out.position);
-        (0..self.out.len.div_ceil(8)).flat_map(|_| lot.draw().to_le_bytes()).take(self.out.len).collect()
+        (0..self.out.len.div_ceil(8))
+            .flat_map(|_| lot.draw().to_le_bytes())
+            .take(self.out.len)
+            .collect()
     }
 
     fn has_reader(&self, rank: usize) -> bool {
@@ -81,7 +86,10 @@ fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Publication> {
         let position = positions[writer];
         positions[writer] += 1;
         let (mask, len) = (slots.max(1) as u64 - 1, length(class, lot));
-        Publication { writer, out: Out { class, mask, position, audience, fingerprint: lot.draw(), len } }
+        Publication {
+            writer,
+            out: Out { class, mask, position, audience, fingerprint: lot.draw(), len },
+        }
     };
     (0..count).map(&mut draw).collect()
 }
@@ -95,11 +103,18 @@ fn take_part(board: &Board, me: usize, list: &[Publication], mut lot: Lot, slow:
             board.commit(it.out);
         } else if it.has_reader(me) {
             let wanted = it.wanted();
-            until(|| format!("{me} never sees {it:?}"), || board.readable(wanted).expect("nobody is in another call"));
+            until(
+                || format!("{me} never sees {it:?}"),
+                || board.readable(wanted).expect("nobody is in another call"),
+            );
             assert_eq!(board.lent(wanted).to_vec(), it.bytes(), "{it:?} as {me} sees it");
             if slow {
                 (0..lot.below(50)).for_each(|_| std::thread::yield_now());
-                assert_eq!(board.lent(wanted).to_vec(), it.bytes(), "{it:?} stays as it is until it is consumed");
+                assert_eq!(
+                    board.lent(wanted).to_vec(),
+                    it.bytes(),
+                    "{it:?} stays as it is until it is consumed"
+                );
             }
             board.consume(it.writer, it.out.position + 1);
         }
@@ -157,7 +172,10 @@ fn a_slot_is_free_again_once_all_its_readers_say_so() {
         assert!(!boards[0].writable(next), "{class:?}: rank 2 has not read");
         boards[2].consume(0, 1);
         publish(&boards[0], next);
-        assert!(!boards[0].writable(out(class, slots + 1, 0b110)), "{class:?}: one slot was given back, not two");
+        assert!(
+            !boards[0].writable(out(class, slots + 1, 0b110)),
+            "{class:?}: one slot was given back, not two"
+        );
     }
 }
 
@@ -176,13 +194,16 @@ fn a_credit_does_what_a_counter_does() {
     }
 }
 
-/// What one class leaves in its slots is not in the way of another, but all classes share the lines.
+/// What one class leaves in its slots is not in the way of another, but all classes share the
+/// lines.
 #[test]
 fn classes_share_lines_alone() {
     let boards = boards(2);
-    (0..SMALL_SLOTS as u64).for_each(|position| publish(&boards[0], out(Class::Small, position, 0b10)));
+    (0..SMALL_SLOTS as u64)
+        .for_each(|position| publish(&boards[0], out(Class::Small, position, 0b10)));
     assert!(!boards[0].writable(out(Class::Small, SMALL_SLOTS as u64, 0b10)));
-    (SMALL_SLOTS..LINES).for_each(|position| publish(&boards[0], out(Class::Tiny, position as u64, 0b10)));
+    (SMALL_SLOTS..LINES)
+        .for_each(|position| publish(&boards[0], out(Class::Tiny, position as u64, 0b10)));
     assert!(!boards[0].writable(out(Class::Chunk, LINES as u64, 0b10)));
     boards[1].consume(0, 1);
     publish(&boards[0], out(Class::Chunk, LINES as u64, 0b10));
@@ -230,7 +251,8 @@ fn a_glance_sees_what_lies_there() {
     assert_eq!(boards[1].glance(0, 1), None);
 }
 
-/// A peer may be many calls ahead of a reader for whom it has published all the same: a glance alone proves nothing.
+/// A peer may be many calls ahead of a reader for whom it has published all the same: a glance
+/// alone proves nothing.
 #[test]
 fn a_glance_may_see_later_calls() {
     let boards = boards(3);
@@ -244,13 +266,16 @@ fn a_glance_may_see_later_calls() {
 
 #[test]
 fn classes_hold_what_they_say() {
-    let limits = [(0, Some(Class::Tiny)), (TINY, Some(Class::Tiny)), (TINY + 1, Some(Class::Small))];
-    let more = [(SMALL, Some(Class::Small)), (SMALL + 1, Some(Class::Chunk)), (CHUNK, Some(Class::Chunk))];
+    let limits =
+        [(0, Some(Class::Tiny)), (TINY, Some(Class::Tiny)), (TINY + 1, Some(Class::Small))];
+    let more =
+        [(SMALL, Some(Class::Small)), (SMALL + 1, Some(Class::Chunk)), (CHUNK, Some(Class::Chunk))];
     for (bytes, class) in limits.into_iter().chain(more).chain([(CHUNK + 1, None)]) {
         assert_eq!(Class::holding(bytes), class, "{bytes} bytes");
     }
     for ranks in 1..=MAX_RANKS {
-        let fits = |class: Class| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
+        let fits =
+            |class: Class| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
         assert!(CLASSES.into_iter().all(fits), "{ranks} ranks");
     }
 }
@@ -262,7 +287,11 @@ fn slots_do_not_overlap() {
         let boards = boards(3);
         let outs = |rank: usize| {
             let mask = class.slots(3) as u64 - 1;
-            let full = move |position| Out { mask, len: class.bytes(), ..out(class, position, 0b111 & !(1 << rank)) };
+            let full = move |position| Out {
+                mask,
+                len: class.bytes(),
+                ..out(class, position, 0b111 & !(1 << rank))
+            };
             (0..class.slots(3) as u64).map(full)
         };
         let byte = |rank: usize, out: Out| (rank * 80) as u8 + out.position as u8;
@@ -274,7 +303,10 @@ fn slots_do_not_overlap() {
             for out in outs(rank) {
                 assert_eq!(boards[(rank + 1) % 3].readable(wanted(out, rank)), Ok(true));
                 let lent = boards[(rank + 1) % 3].lent(wanted(out, rank)).to_vec();
-                assert!(lent == vec![byte(rank, out); class.bytes()], "{class:?} {out:?} of {rank}");
+                assert!(
+                    lent == vec![byte(rank, out); class.bytes()],
+                    "{class:?} {out:?} of {rank}"
+                );
             }
         }
     }
@@ -349,7 +381,8 @@ fn peers_must_be_on_the_board() {
         &|| boards[0].consume(2, 1),
     ];
     for call in calls {
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("a stranger is refused");
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+            .expect_err("a stranger is refused");
         let text = panic.downcast_ref::<String>().expect("a message");
         assert!(text.contains("local rank 2 of 2"), "{text}");
     }

@@ -1,4 +1,5 @@
-//! Driving a stream as an executor would: offer, take, and yield when neither moves, until a generous deadline.
+//! Driving a stream as an executor would: offer, take, and yield when neither moves, until a
+//! generous deadline.
 
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{Fault, HEAD, Head, Stream};
@@ -96,7 +97,8 @@ impl Dice {
     }
 }
 
-/// Fails the test once it has taken far too long; until then gives the core to whoever has something to do.
+/// Fails the test once it has taken far too long; until then gives the core to whoever has
+/// something to do.
 pub(crate) struct Patience(Instant);
 
 impl Patience {
@@ -110,10 +112,16 @@ impl Patience {
     }
 }
 
-/// Sends all of `outgoing` and receives as many bytes as the messages of `like` have, both at once in one thread.
-pub(crate) fn exchange(stream: &mut impl Stream, outgoing: &[Message], like: &[Message]) -> Vec<Message> {
+/// Sends all of `outgoing` and receives as many bytes as the messages of `like` have, both at once
+/// in one thread.
+pub(crate) fn exchange(
+    stream: &mut impl Stream,
+    outgoing: &[Message],
+    like: &[Message],
+) -> Vec<Message> {
     let patience = Patience::new();
-    let mut incoming: Vec<_> = like.iter().map(|message| Message::awaited(message.body.len())).collect();
+    let mut incoming: Vec<_> =
+        like.iter().map(|message| Message::awaited(message.body.len())).collect();
     let (mut out, mut sent, mut into, mut come) = (0, 0, 0, 0);
     while out < outgoing.len() || into < incoming.len() {
         let mut moved = 0;
@@ -149,7 +157,8 @@ pub(crate) fn receive_all(from: &mut impl Stream, len: usize) -> Message {
     exchange(from, &[], &[Message::awaited(len)]).remove(0)
 }
 
-/// All bytes that still come before the peer's end is seen, at most `most` of them, and then that end.
+/// All bytes that still come before the peer's end is seen, at most `most` of them, and then that
+/// end.
 pub(crate) fn drain(from: &mut impl Stream, most: usize) -> Vec<u8> {
     let patience = Patience::new();
     let mut message = Message::awaited(most); // one byte more than expected finds room, and is noticed

@@ -1,4 +1,5 @@
-//! The contract of a stream. `super::pair` makes two ends, `super::LARGEST` is the length of a large body.
+//! The contract of a stream. `super::pair` makes two ends, `super::LARGEST` is the length of a
+//! large body.
 
 use super::{LARGEST, pair};
 use crate::drive::{Dice, GENEROUS, Message, Patience, drain, exchange, receive_all, send_all};

@@ -1,4 +1,5 @@
-//! Two rank processes that train as they are told, turn by turn, so that arms can alternate within seconds.
+//! Two rank processes that train as they are told, turn by turn, so that arms can alternate within
+//! seconds.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -43,7 +44,8 @@ struct Rank {
 }
 
 impl Crew {
-    /// Two ranks, each started by what `command` makes of this program: where it runs, and the first one's address.
+    /// Two ranks, each started by what `command` makes of this program: where it runs, and the
+    /// first one's address.
     pub(crate) fn start(command: impl Fn(usize, &str) -> Command, address: &str) -> Result<Self> {
         let this = std::env::current_exe().context("this program has no path")?;
         let (this, mut key) = (this.to_str().context("this program's path is no text")?, [0; 32]);
@@ -51,19 +53,35 @@ impl Crew {
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         let start = |rank: usize| -> Result<Rank> {
             let mut command = command(rank, this);
-            command.args(std::env::args_os().skip(1)).arg("--rank").stdin(Stdio::piped()).stdout(Stdio::piped());
-            for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MAYPOLE_")) {
+            command
+                .args(std::env::args_os().skip(1))
+                .arg("--rank")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
+            for (name, _) in std::env::vars_os()
+                .filter(|(name, _)| name.to_string_lossy().starts_with("MAYPOLE_"))
+            {
                 command.env_remove(name);
             }
             if let Some(file) = std::env::var_os("MAYPOLE_TRACE") {
                 command.env("MAYPOLE_TRACE", file);
             }
-            command.env("MAYPOLE_RANK", rank.to_string()).env("MAYPOLE_WORLD", "2").env("MAYPOLE_TUNE", "off");
-            command.env("MAYPOLE_ADDRESS", address).env("MAYPOLE_JOB_KEY", &key).env("MAYPOLE_TIMEOUT", "60");
+            command
+                .env("MAYPOLE_RANK", rank.to_string())
+                .env("MAYPOLE_WORLD", "2")
+                .env("MAYPOLE_TUNE", "off");
+            command
+                .env("MAYPOLE_ADDRESS", address)
+                .env("MAYPOLE_JOB_KEY", &key)
+                .env("MAYPOLE_TIMEOUT", "60");
             command.env("MAYPOLE_JOB", format!("bench-{}", std::process::id()));
             let mut child = command.spawn().context("a rank cannot be started")?;
             let (told, says) = (child.stdin.take(), child.stdout.take());
-            Ok(Rank { child, told: told.expect("piped"), says: BufReader::new(says.expect("piped")) })
+            Ok(Rank {
+                child,
+                told: told.expect("piped"),
+                says: BufReader::new(says.expect("piped")),
+            })
         };
         Ok(Self { ranks: (0..2).map(start).collect::<Result<_>>()? })
     }
@@ -91,7 +109,8 @@ impl Rank {
     fn hear(&mut self, steps: usize) -> Result<Turn> {
         let mut line = String::new();
         self.says.read_line(&mut line)?;
-        let numbers: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let numbers: Vec<f64> =
+            line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         ensure!(numbers.len() == steps + 2, "a rank has ended: {line:?}");
         Ok(Turn { steps: numbers[2..].to_vec(), waits: numbers[0], work: numbers[1] })
     }

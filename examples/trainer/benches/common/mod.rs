@@ -82,7 +82,8 @@ impl Options {
     pub(crate) fn describe(&self) -> String {
         let parameters = self.config().parameters();
         let mib = 4.0 * parameters as f64 / f64::from(1 << 20);
-        let cores = if self.unpinned { "where the system puts them" } else { "each on a core of its own" };
+        let cores =
+            if self.unpinned { "where the system puts them" } else { "each on a core of its own" };
         format!(
             "dp=2, width {}, {} blocks, {parameters} parameters ({mib:.1} MiB of gradients in buckets of {} KiB or a block), {} rows \
              of {} tokens a rank; ranks are processes, {cores}; {} rounds of {} steps",

@@ -56,9 +56,12 @@ fn pin() -> Result<()> {
 fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
     let (comm, mesh) = match arm {
         Arm::Alone => (Communicator::local(1).remove(0), Mesh::ONE),
-        Arm::After | Arm::During => (comm.duplicate()?, Mesh::parse("dp=2").expect("that is a mesh")),
+        Arm::After | Arm::During => {
+            (comm.duplicate()?, Mesh::parse("dp=2").expect("that is a mesh"))
+        }
     };
-    let sharding = Sharding::Replicated { bucket: options.bucket << 10, overlap: arm == Arm::During };
+    let sharding =
+        Sharding::Replicated { bucket: options.bucket << 10, overlap: arm == Arm::During };
     let setup = Setup { sharding, ..Setup::of(mesh) };
     let optimizer = (Rule::ADAMW, Schedule::constant(1e-3));
     let mut worker = Worker::new(comm, &options.config(), setup, 1, optimizer)?;
@@ -76,7 +79,8 @@ fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
         write!(times, " {}", start.elapsed().as_secs_f64())?;
     }
     let work = (processor_time() - before).as_secs_f64();
-    let waits = way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Kind::Wait);
+    let waits =
+        way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Kind::Wait);
     let waited: f64 = waits.map(|span| (span.end - span.start).as_secs_f64()).sum();
     Ok(format!("{waited} {work}{times}"))
 }

@@ -58,8 +58,9 @@ impl Task {
         }
     }
 
-    /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are letters to `z`, whose
-    /// number is 122: nothing divides the vocabulary, and its last line is used.
+    /// A model small enough to be trained a hundred times, for comparisons in `f64`. Tokens are
+    /// letters to `z`, whose number is 122: nothing divides the vocabulary, and its last line is
+    /// used.
     pub fn small() -> Self {
         let config = Config { vocab: 123, context: 16, width: 16, heads: 4, layers: 4, experts: 0 };
         Self { config, steps: 3, rate: 0.5, ..Self::full() }
@@ -81,7 +82,8 @@ pub fn mesh(text: &str) -> Setup {
     Setup::of(Mesh::parse(text).unwrap())
 }
 
-/// What a run gave: the loss of each step, and the weights of the whole model at the end, with the experts' first numbers.
+/// What a run gave: the loss of each step, and the weights of the whole model at the end, with the
+/// experts' first numbers.
 #[derive(Clone, Debug)]
 pub struct Run<T> {
     pub losses: Vec<f64>,
@@ -96,7 +98,8 @@ impl<T: Real> Run<T> {
     /// The greatest relative difference of a loss and the greatest difference of a weight.
     pub fn far(&self, other: &Self) -> (f64, f64) {
         let losses = self.losses.iter().zip(&other.losses).map(|(a, b)| (a - b).abs() / b.abs());
-        let weights = self.weights.iter().zip(&other.weights).map(|(a, b)| (a.wide() - b.wide()).abs());
+        let weights =
+            self.weights.iter().zip(&other.weights).map(|(a, b)| (a.wide() - b.wide()).abs());
         // Not a number is as far as can be.
         let greatest = |most: f64, x: f64| if x <= most { most } else { x };
         (losses.fold(0.0, greatest), weights.fold(0.0, greatest))
@@ -114,16 +117,22 @@ pub fn train<T: Real>(task: &Task, setup: &Setup) -> Run<T> {
 }
 
 /// [`train`], after `change` had its way with each rank.
-pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Worker<T>) + Sync) -> Run<T> {
+pub fn train_by<T: Real>(
+    task: &Task,
+    setup: &Setup,
+    change: impl Fn(&mut Worker<T>) + Sync,
+) -> Run<T> {
     setup.check(&task.config, task.rows).unwrap();
     let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
     let ranks = Communicator::run_local(setup.mesh.world(), rank);
     let whole = Layout::whole(&task.config).len();
-    let mut run = Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
+    let mut run =
+        Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
     let mut known = HashMap::new();
     for (losses, layout, weights, seen) in ranks {
         for piece in layout.pieces() {
-            run.weights[piece.global..][..piece.len].copy_from_slice(&weights[piece.local..][..piece.len]);
+            run.weights[piece.global..][..piece.len]
+                .copy_from_slice(&weights[piece.local..][..piece.len]);
         }
         for (step, prints) in seen.prints.iter().enumerate() {
             for (piece, print) in layout.pieces().zip(prints) {
@@ -134,19 +143,25 @@ pub fn train_by<T: Real>(task: &Task, setup: &Setup, change: impl Fn(&mut Worker
         run.losses = losses;
         run.seen.push(seen);
     }
-    assert!(!run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(), "every weight is somewhere");
-    run.weights = renumbered(&task.config, &run.weights, &homeward(&task.config, &run.seen[0].moves));
+    assert!(
+        !run.weights.iter().any(|w| w.is_nan()) || setup.fault.is_some(),
+        "every weight is somewhere"
+    );
+    run.weights =
+        renumbered(&task.config, &run.weights, &homeward(&task.config, &run.seen[0].moves));
     run
 }
 
 /// A number for the bits of each of a rank's pieces.
 fn fingerprints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
-    let mix =
-        |print: u64, weight: &T| (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let mix = |print: u64, weight: &T| {
+        (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    };
     layout.pieces().map(|piece| weights[piece.local..][..piece.len].iter().fold(0, mix)).collect()
 }
 
-/// For each layer and place which place to look in for the expert that was there before all of `moves`.
+/// For each layer and place which place to look in for the expert that was there before all of
+/// `moves`.
 fn homeward(config: &Config, moves: &[Move]) -> Vec<Vec<usize>> {
     let mut home: Vec<Vec<usize>> = vec![(0..config.experts).collect(); config.layers];
     for it in moves {
@@ -156,8 +171,8 @@ fn homeward(config: &Config, moves: &[Move]) -> Vec<Vec<usize>> {
     home
 }
 
-/// The whole model's `numbers` with other experts in each layer's places, and other rows in its router: those that `from`
-/// names.
+/// The whole model's `numbers` with other experts in each layer's places, and other rows in its
+/// router: those that `from` names.
 pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) -> Vec<T> {
     let (layout, mut moved) = (Layout::whole(config), numbers.to_vec());
     let of = |name: String| layout.entry(&name).unwrap().range();
@@ -165,7 +180,9 @@ pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) 
         from.iter().enumerate().flat_map(|(l, from)| from.iter().enumerate().map(move |it| (l, it)))
     {
         let router = of(format!("block.{layer}.router.weight"));
-        let row = |place: usize| router.start + place * config.width..router.start + (place + 1) * config.width;
+        let row = |place: usize| {
+            router.start + place * config.width..router.start + (place + 1) * config.width
+        };
         moved[row(place)].copy_from_slice(&numbers[row(*from)]);
         for name in ["up.weight", "up.bias", "down.weight", "down.bias"] {
             let of = |place: usize| of(format!("block.{layer}.expert.{place}.{name}"));
@@ -177,8 +194,10 @@ pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) 
 
 /// Words in no order, with every letter.
 pub fn text(config: &Config) -> Text {
-    let words =
-        ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "five", "boxing", "wizards"];
+    let words = [
+        "the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "five",
+        "boxing", "wizards",
+    ];
     let word = |nth| words[(random(3, nth) % words.len() as u64) as usize];
     let text: Vec<&str> = (0..4000).map(word).collect();
     Text::of_bytes(text.join(" ").as_bytes(), config.context, 1)
@@ -202,7 +221,12 @@ pub struct Seen {
     pub prints: Vec<Vec<u64>>,
 }
 
-fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl Fn(&mut Worker<T>)) -> Result<Rank<T>> {
+fn rank<T: Real>(
+    task: &Task,
+    setup: &Setup,
+    comm: Communicator,
+    change: &impl Fn(&mut Worker<T>),
+) -> Result<Rank<T>> {
     let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
@@ -224,7 +248,8 @@ fn rank<T: Real>(task: &Task, setup: &Setup, comm: Communicator, change: &impl F
         prints.push(fingerprints(store.layout(), &weights));
     }
     let store = &mut worker.session.store;
-    let (weights, bytes, state) = (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
+    let (weights, bytes, state) =
+        (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
     let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
     let seen = Seen { outcome, bytes, state, ledger, sent, moves, prints };
     Ok((losses, store.layout().clone(), weights, seen))

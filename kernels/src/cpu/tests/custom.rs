@@ -20,13 +20,16 @@ fn composing() -> Custom {
 fn sources_combine_from_left_to_right_in_every_length_and_place() {
     for count in [0, 1, 2, 63, 64, 65, 1023, 1024, 1025, 5000] {
         for k in 1..=5u64 {
-            let number = |source: u64, at: u64| (source * 7919 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let number =
+                |source: u64, at: u64| (source * 7919 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut sources: Vec<Vec<u64>> =
                 (0..k).map(|source| (0..count).map(|at| number(source, at)).collect()).collect();
-            let fold_at = |at| (1..k).fold(number(0, at), |left, source| compose(left, number(source, at)));
+            let fold_at =
+                |at| (1..k).fold(number(0, at), |left, source| compose(left, number(source, at)));
             let expected: Vec<u64> = (0..count).map(fold_at).collect();
             let mut also = vec![0u64; count as usize];
-            let views: Vec<ViewMut<'_>> = sources.iter_mut().map(|source| ViewMut::of(source)).collect();
+            let views: Vec<ViewMut<'_>> =
+                sources.iter_mut().map(|source| ViewMut::of(source)).collect();
             let read: Vec<View<'_>> = views.iter().map(|view| view.as_view()).collect();
             composing().apply(views[k as usize / 2], Some(ViewMut::of(&mut also)), &read);
             assert_eq!(also, expected, "{count} elements of {k} sources");

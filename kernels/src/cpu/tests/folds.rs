@@ -14,11 +14,22 @@ enum Place {
 }
 
 /// Folds once and compares with the reference, guards included.
-fn check(random: &mut Random, fold: Fold, kind: DataType, op: BinaryOp, sources: &[&[u8]], places: [Option<Place>; 2]) {
+fn check(
+    random: &mut Random,
+    fold: Fold,
+    kind: DataType,
+    op: BinaryOp,
+    sources: &[&[u8]],
+    places: [Option<Place>; 2],
+) {
     let expected = reference::fold(kind, op, sources);
     let mut buffers: Vec<_> = sources.iter().map(|content| Buffer::new(random, content)).collect();
     let mut own = [(); 2].map(|()| Buffer::new(random, &vec![0x5a; expected.len()]));
-    let context = format!("{fold:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}", expected.len(), sources.len());
+    let context = format!(
+        "{fold:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}",
+        expected.len(),
+        sources.len()
+    );
 
     let views: Vec<ViewMut<'_>> = buffers.iter_mut().map(Buffer::view).collect();
     let [first, second] = own.each_mut().map(Buffer::view);
@@ -37,7 +48,8 @@ fn check(random: &mut Random, fold: Fold, kind: DataType, op: BinaryOp, sources:
     }
     for (index, (buffer, source)) in buffers.iter().zip(sources).enumerate() {
         buffer.assert_guards(&context);
-        let written = places.iter().flatten().any(|place| matches!(place, Place::Source(at) if *at == index));
+        let written =
+            places.iter().flatten().any(|place| matches!(place, Place::Source(at) if *at == index));
         assert!(written || buffer.content() == *source, "source {index} changed: {context}");
     }
     own.iter().for_each(|buffer| buffer.assert_guards(&context));
@@ -48,7 +60,8 @@ fn any_place(random: &mut Random, sources: usize) -> Place {
     if random.below(2) == 0 { Place::Own } else { Place::Source(random.below(sources)) }
 }
 
-/// Every length up to beyond a line of the longest register, then primes and powers that take every loop.
+/// Every length up to beyond a line of the longest register, then primes and powers that take every
+/// loop.
 fn counts() -> impl Iterator<Item = usize> {
     (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053])
 }
@@ -62,8 +75,9 @@ fn check_kind(kind: DataType) {
             for k in [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] {
                 for count in counts() {
                     let len = count * kind.size();
-                    let sources: Vec<_> =
-                        (0..k).map(|_| &pool[random.below(4096 - count) * kind.size()..][..len]).collect();
+                    let sources: Vec<_> = (0..k)
+                        .map(|_| &pool[random.below(4096 - count) * kind.size()..][..len])
+                        .collect();
                     let into = Some(any_place(&mut random, k));
                     let also = (random.below(2) == 0).then(|| any_place(&mut random, k));
                     check(&mut random, fold, kind, op, &sources, [into, also]);
@@ -114,7 +128,8 @@ fn a_destination_may_be_any_source() {
     }
 }
 
-/// All 65,536 values against the awkward ones and themselves moved by one: rounding of sums, products, extremes.
+/// All 65,536 values against the awkward ones and themselves moved by one: rounding of sums,
+/// products, extremes.
 #[test]
 fn every_half_rounds_as_the_reference_does() {
     for kind in [DataType::F16, DataType::BF16] {
@@ -141,7 +156,11 @@ fn partial_overlap_writes_nothing_outside() {
             let mut bytes = vec![1u8; 2048];
             let all = ViewMut::of(&mut bytes);
             let sources = [all.as_view().slice(500, len), all.as_view().slice(504, len)];
-            Fold::at(level, DataType::F32, BinaryOp::Max).apply(all.slice(508, len), None, &sources);
+            Fold::at(level, DataType::F32, BinaryOp::Max).apply(
+                all.slice(508, len),
+                None,
+                &sources,
+            );
             assert!(bytes[..508].iter().chain(&bytes[508 + len..]).all(|byte| *byte == 1));
         }
     }
@@ -185,7 +204,11 @@ fn a_short_source_is_refused() {
 fn a_short_second_destination_is_refused() {
     let (mut into, mut also) = ([0f32; 4], [0f32; 3]);
     let into = ViewMut::of(&mut into);
-    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, Some(ViewMut::of(&mut also)), &[into.as_view(); 2]);
+    Fold::new(DataType::F32, BinaryOp::Sum).apply(
+        into,
+        Some(ViewMut::of(&mut also)),
+        &[into.as_view(); 2],
+    );
 }
 
 #[test]

@@ -43,9 +43,15 @@ impl Random {
             (_, DataType::F32) => awkward[2],
             (_, DataType::F64) => awkward[3],
             // The extremes of every width of integer.
-            (_, _) => {
-                [0, 1, u64::MAX, 0x8080_8080_8080_8080, 0x7f7f_7f7f_7f7f_7f7f, 1 << 63, u64::MAX >> 1][any as usize % 7]
-            }
+            (_, _) => [
+                0,
+                1,
+                u64::MAX,
+                0x8080_8080_8080_8080,
+                0x7f7f_7f7f_7f7f_7f7f,
+                1 << 63,
+                u64::MAX >> 1,
+            ][any as usize % 7],
         };
         bits.to_le_bytes()[..kind.size()].to_vec()
     }
@@ -98,7 +104,10 @@ impl Buffer {
 
     fn assert_guards(&self, context: &str) {
         let (before, after) = (&self.bytes[..self.start], &self.bytes[self.start + self.len..]);
-        assert!(before.iter().chain(after).all(|byte| *byte == Self::GUARD), "wrote outside: {context}");
+        assert!(
+            before.iter().chain(after).all(|byte| *byte == Self::GUARD),
+            "wrote outside: {context}"
+        );
     }
 }
 
@@ -111,7 +120,8 @@ fn assert_same(kind: DataType, got: &[u8], expected: &[u8], context: &str) {
     let size = kind.size();
     assert_eq!(got.len(), expected.len(), "{context}");
     for (index, (got, expected)) in got.chunks(size).zip(expected.chunks(size)).enumerate() {
-        let same = got == expected || reference::is_nan(kind, got) && reference::is_nan(kind, expected);
+        let same =
+            got == expected || reference::is_nan(kind, got) && reference::is_nan(kind, expected);
         assert!(same, "element {index} is {got:02x?}, not {expected:02x?}: {context}");
     }
 }

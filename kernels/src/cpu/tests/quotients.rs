@@ -7,7 +7,25 @@ use crate::{DataType, ViewMut, divide};
 #[test]
 fn quotients_agree_with_the_reference() {
     let mut random = Random(3);
-    let divisors = [1, 2, 3, 7, 8, 64, 127, 128, 129, 255, 256, 257, 2049, 65_536, 1 << 24 | 1, 1 << 63, u64::MAX];
+    let divisors = [
+        1,
+        2,
+        3,
+        7,
+        8,
+        64,
+        127,
+        128,
+        129,
+        255,
+        256,
+        257,
+        2049,
+        65_536,
+        1 << 24 | 1,
+        1 << 63,
+        u64::MAX,
+    ];
     for kind in DataType::ALL {
         for level in Level::available() {
             for by in divisors {
@@ -16,7 +34,12 @@ fn quotients_agree_with_the_reference() {
                     let mut buffer = Buffer::new(&mut random, &values);
                     divide_at(level, buffer.view(), kind, by);
                     let context = format!("{level:?} {kind:?} {count} elements by {by}");
-                    assert_same(kind, &buffer.content(), &reference::divide(kind, &values, by), &context);
+                    assert_same(
+                        kind,
+                        &buffer.content(),
+                        &reference::divide(kind, &values, by),
+                        &context,
+                    );
                     buffer.assert_guards(&context);
                 }
             }

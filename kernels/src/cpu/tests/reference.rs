@@ -88,7 +88,8 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
     }
     macro_rules! float {
         ($type:ty, $wide:ty, $left:expr, $right:expr) => {{
-            let (left, right): ($wide, $wide) = (read!($type, $left).widen(), read!($type, $right).widen());
+            let (left, right): ($wide, $wide) =
+                (read!($type, $left).widen(), read!($type, $right).widen());
             let nan = left.is_nan() || right.is_nan();
             let result = match op {
                 BinaryOp::Sum => left + right,
@@ -109,7 +110,9 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
                         right
                     }
                 }
-                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => unreachable!("floats have no bitwise operations"),
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
+                    unreachable!("floats have no bitwise operations")
+                }
             };
             <$type>::narrow(result).to_le_bytes().to_vec()
         }};

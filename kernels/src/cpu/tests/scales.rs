@@ -7,7 +7,10 @@ use crate::{BinaryOp, DataType, Scalar, View, ViewMut, scale};
 #[test]
 fn scaled_copies_agree_with_the_reference() {
     let mut random = Random(5);
-    for (kind, level) in DataType::ALL.into_iter().flat_map(|kind| Level::available().map(move |level| (kind, level))) {
+    for (kind, level) in DataType::ALL
+        .into_iter()
+        .flat_map(|kind| Level::available().map(move |level| (kind, level)))
+    {
         for number in [0.0, 1.0, 3.0, 7.0, 0.1, -2.5, 1e-3, f64::NAN] {
             let Some(factor) = Scalar::from_f64(kind, number) else { continue };
             for count in (0..=40).chain([63, 64, 65, 257]) {
@@ -15,7 +18,8 @@ fn scaled_copies_agree_with_the_reference() {
                 let factors = factor.bytes().repeat(count);
                 let expected = reference::fold(kind, BinaryOp::Product, &[&values, &factors]);
                 let context = format!("{level:?} {kind:?} {count} elements times {number}");
-                let (mut from, mut into) = (Buffer::new(&mut random, &values), Buffer::new(&mut random, &values));
+                let (mut from, mut into) =
+                    (Buffer::new(&mut random, &values), Buffer::new(&mut random, &values));
                 scale_at(level, into.view(), from.view().as_view(), factor);
                 assert_same(kind, &into.content(), &expected, &context);
                 into.assert_guards(&context);

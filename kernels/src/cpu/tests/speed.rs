@@ -28,8 +28,9 @@ fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Alternating rounds and the best of each: a busy neighbour can only make single rounds slower. A round takes a few
-/// microseconds, so that some run undisturbed on any machine; and a first success ends the test.
+/// Alternating rounds and the best of each: a busy neighbour can only make single rounds slower. A
+/// round takes a few microseconds, so that some run undisturbed on any machine; and a first success
+/// ends the test.
 #[test]
 fn vectors_are_at_least_twice_as_fast() {
     for level in Level::available().filter(|level| *level != Level::Portable) {
@@ -37,19 +38,24 @@ fn vectors_are_at_least_twice_as_fast() {
         for k in [2, 3] {
             let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
             let into = regions[k].view();
-            let sources: Vec<View<'_>> = regions[..k].iter().map(|region| region.view().as_view()).collect();
+            let sources: Vec<View<'_>> =
+                regions[..k].iter().map(|region| region.view().as_view()).collect();
             let (mut vector, mut scalar) = (Duration::MAX, Duration::MAX);
             let fast_enough = (0..20_000).any(|round| {
                 vector = vector.min(time(|| fold.apply(into, None, black_box(&sources))));
                 scalar = scalar.min(time(|| one_by_one(into, black_box(&sources))));
                 round > 20 && scalar > 2 * vector
             });
-            assert!(fast_enough, "{level:?}, k = {k}: {vector:?} with vectors, {scalar:?} one by one");
+            assert!(
+                fast_enough,
+                "{level:?}, k = {k}: {vector:?} with vectors, {scalar:?} one by one"
+            );
         }
     }
 }
 
-/// Figures for whoever asks: `cargo test -p maypole-kernels --release -- --ignored --nocapture figures`.
+/// Figures for whoever asks: `cargo test -p maypole-kernels --release -- --ignored --nocapture
+/// figures`.
 #[test]
 #[ignore = "prints figures and asserts nothing"]
 fn figures() {
@@ -66,12 +72,17 @@ fn figures() {
             for k in [2, 3, 4, 5, 8, 16] {
                 let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
                 let into = regions[k].view();
-                let sources: Vec<View<'_>> = regions[..k].iter().map(|region| region.view().as_view()).collect();
-                let best = (0..2000).map(|_| time(|| fold.apply(into, None, black_box(&sources)))).min();
+                let sources: Vec<View<'_>> =
+                    regions[..k].iter().map(|region| region.view().as_view()).collect();
+                let best =
+                    (0..2000).map(|_| time(|| fold.apply(into, None, black_box(&sources)))).min();
                 let best = best.expect("some rounds").as_secs_f64();
-                let line: Vec<_> = [8, 32, 64].map(|len| line_nanoseconds(fold, into, &sources, len)).into();
+                let line: Vec<_> =
+                    [8, 32, 64].map(|len| line_nanoseconds(fold, into, &sources, len)).into();
                 let rate = LEN as f64 / best / 1e9;
-                println!("{level:?} {kind:?} {op:?} k={k}: {rate:.1} GB/s of result; 8, 32, 64 bytes: {line:.1?} ns");
+                println!(
+                    "{level:?} {kind:?} {op:?} k={k}: {rate:.1} GB/s of result; 8, 32, 64 bytes: {line:.1?} ns"
+                );
             }
         }
     }
@@ -88,7 +99,8 @@ fn copy_figures() {
         let view = nanoseconds(|| black_box(to).copy_from(black_box(from)));
         let folded = nanoseconds(|| black_box(fold).apply(black_box(to), None, black_box(&[from])));
         let combine = Combine::from(fold);
-        let combined = nanoseconds(|| black_box(&combine).apply(black_box(to), None, black_box(&[from])));
+        let combined =
+            nanoseconds(|| black_box(&combine).apply(black_box(to), None, black_box(&[from])));
         // SAFETY: both views are `len` bytes of live regions.
         let library = nanoseconds(|| unsafe {
             let (to, from) = (black_box(to), black_box(from));
@@ -96,7 +108,9 @@ fn copy_figures() {
                 std::ptr::copy(from.as_ptr(), to.as_mut_ptr(), from.len());
             }
         });
-        println!("{len} bytes: view {view:.2}, fold {folded:.2}, either {combined:.2}, library {library:.2} ns");
+        println!(
+            "{len} bytes: view {view:.2}, fold {folded:.2}, either {combined:.2}, library {library:.2} ns"
+        );
     }
 }
 

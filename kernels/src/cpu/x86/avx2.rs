@@ -16,7 +16,8 @@ macro_rules! emulated {
             // SAFETY: the caller's CPU has AVX2.
             unsafe {
                 let low = $mul_low(self, other);
-                let cross = $add_64($mul_low($down::<32>(self), other), $mul_low(self, $down::<32>(other)));
+                let cross =
+                    $add_64($mul_low($down::<32>(self), other), $mul_low(self, $down::<32>(other)));
                 $add_64(low, $up::<32>(cross))
             }
         }
@@ -115,7 +116,11 @@ impl Vector for __m128i {
         // SAFETY: the caller's CPU has the instruction set.
         unsafe {
             let value = _mm_castsi128_ps(self);
-            _mm_blendv_epi8(number, if_nan, _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(value, value)))
+            _mm_blendv_epi8(
+                number,
+                if_nan,
+                _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(value, value)),
+            )
         }
     }
 
@@ -153,7 +158,8 @@ impl Partial for __m128i {
     unsafe fn store_part(self, to: *mut u8, len: usize) {
         // SAFETY: passed on to our caller.
         unsafe {
-            let lanes = [_mm_cvtsi128_si64(self), _mm_cvtsi128_si64(_mm_unpackhi_epi64(self, self))];
+            let lanes =
+                [_mm_cvtsi128_si64(self), _mm_cvtsi128_si64(_mm_unpackhi_epi64(self, self))];
             ends::store([lanes[0].cast_unsigned(), lanes[1].cast_unsigned()], to, len);
         }
     }
@@ -224,7 +230,11 @@ impl Vector for __m256i {
         // SAFETY: the caller's CPU has the instruction set.
         unsafe {
             let value = _mm256_castsi256_ps(self);
-            _mm256_blendv_epi8(number, if_nan, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value)))
+            _mm256_blendv_epi8(
+                number,
+                if_nan,
+                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value)),
+            )
         }
     }
 

@@ -72,7 +72,11 @@ impl Vector for __m512i {
         // SAFETY: the caller's CPU has the instruction set.
         unsafe {
             let value = _mm512_castsi512_ps(self);
-            _mm512_mask_blend_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value), number, if_nan)
+            _mm512_mask_blend_epi32(
+                _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value),
+                number,
+                if_nan,
+            )
         }
     }
 

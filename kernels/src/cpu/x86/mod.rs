@@ -5,7 +5,9 @@ mod avx512;
 mod words;
 
 use super::level::{Passes, by_op};
-use super::passes::{self, And, Divide, Lanes, Max, Min, Or, Product, Quotient, Scale, Step, Sum, Xor};
+use super::passes::{
+    self, And, Divide, Lanes, Max, Min, Or, Product, Quotient, Scale, Step, Sum, Xor,
+};
 use crate::{BinaryOp, View};
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
@@ -40,7 +42,12 @@ macro_rules! level {
         /// # Safety
         /// As [`passes::Pass`], with a register of bytes or more.
         #[target_feature(enable = $features)]
-        unsafe fn $long<T, O: Step<$register, T>>(into: *mut u8, also: *mut u8, sources: &[View<'_>], len: usize) {
+        unsafe fn $long<T, O: Step<$register, T>>(
+            into: *mut u8,
+            also: *mut u8,
+            sources: &[View<'_>],
+            len: usize,
+        ) {
             // SAFETY: passed on to our caller; the instruction set is enabled here.
             unsafe { passes::long::<$register, T, O>(into, also, sources, len) }
         }
@@ -48,15 +55,26 @@ macro_rules! level {
 }
 
 level!(avx2_passes, avx2_passes_of, long_avx2, __m256i, "avx2,f16c");
-level!(avx512_passes, avx512_passes_of, long_avx512, __m512i, "avx2,f16c,avx512f,avx512bw,avx512dq");
+level!(
+    avx512_passes,
+    avx512_passes_of,
+    long_avx512,
+    __m512i,
+    "avx2,f16c,avx512f,avx512bw,avx512dq"
+);
 
-/// Short vectors at both levels: a payload of a few bytes often starts in the middle of a cache line, and a wide access
-/// would straddle two.
+/// Short vectors at both levels: a payload of a few bytes often starts in the middle of a cache
+/// line, and a wide access would straddle two.
 ///
 /// # Safety
 /// As [`passes::Pass`].
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn line<T, O: Step<__m128i, T>>(into: *mut u8, also: *mut u8, sources: &[View<'_>], len: usize) {
+unsafe fn line<T, O: Step<__m128i, T>>(
+    into: *mut u8,
+    also: *mut u8,
+    sources: &[View<'_>],
+    len: usize,
+) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe { passes::line::<__m128i, T, O>(into, also, sources, len) }
 }

@@ -1,8 +1,9 @@
 //! Shorthand for what AVX2 and AVX-512 spell alike.
 
-/// IEEE minimum and maximum from instructions that return the second operand if it equals the first (as zeros of unlike
-/// sign do) or if either is a NaN. Both orders are asked, and differ in those cases only: then OR keeps a minus sign and
-/// any NaN, AND keeps a plus sign but may lose a NaN, which `$nan_mask` (all ones where either is one) restores.
+/// IEEE minimum and maximum from instructions that return the second operand if it equals the first
+/// (as zeros of unlike sign do) or if either is a NaN. Both orders are asked, and differ in those
+/// cases only: then OR keeps a minus sign and any NaN, AND keeps a plus sign but may lose a NaN,
+/// which `$nan_mask` (all ones where either is one) restores.
 macro_rules! extremes {
     ($read:ident $write:ident $minimum:ident: $min:ident, $maximum:ident: $max:ident, $nan_mask:expr) => {
         #[inline(always)]
@@ -35,8 +36,9 @@ macro_rules! unary {
     )*};
 }
 
-/// Two registers of 32-bit lanes from the 16-bit lanes of one, and back, within each 128-bit block: so the two hold the
-/// lower and the upper halves of the blocks, which the packing instruction expects.
+/// Two registers of 32-bit lanes from the 16-bit lanes of one, and back, within each 128-bit block:
+/// so the two hold the lower and the upper halves of the blocks, which the packing instruction
+/// expects.
 macro_rules! halves {
     ($unpack_low:ident $unpack_high:ident $pack:ident $zero:ident) => {
         #[inline(always)]

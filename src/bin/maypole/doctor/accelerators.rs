@@ -1,5 +1,5 @@
-//! Whether the libraries of GPUs and InfiniBand are where a program would find them. Nothing is loaded: a broken driver
-//! must not break its doctor.
+//! Whether the libraries of GPUs and InfiniBand are where a program would find them. Nothing is
+//! loaded: a broken driver must not break its doctor.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,9 @@ fn judge(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Findi
     let found = find(file, path, &exists);
     match (found, exists(Path::new(device))) {
         (Some(found), true) => Finding::ok(what, found.display().to_string()),
-        (Some(found), false) => Finding::ok(what, format!("{}, but no {device}: no device here", found.display())),
+        (Some(found), false) => {
+            Finding::ok(what, format!("{}, but no {device}: no device here", found.display()))
+        }
         (None, false) => Finding::ok(what, format!("not used: neither {file} nor {device}")),
         (None, true) => Finding::warning(what, format!("{device} is there, but no {file}"), *fix),
     }
@@ -79,12 +81,17 @@ mod tests {
 
     #[test]
     fn libraries_are_missed_only_where_there_is_a_device() {
-        let on = |files: &'static [&'static str]| move |path: &Path| files.iter().any(|file| Path::new(file) == path);
+        let on = |files: &'static [&'static str]| {
+            move |path: &Path| files.iter().any(|file| Path::new(file) == path)
+        };
         let cuda = &LIBRARIES[0];
         assert_eq!(judge(cuda, "", on(&[])).level, Level::Ok);
         assert_eq!(judge(cuda, "", on(&["/dev/nvidiactl"])).level, Level::Warning);
         let both = on(&["/dev/nvidiactl", "/opt/driver/libcuda.so.1"]);
         assert_eq!(judge(cuda, "", both).level, Level::Warning);
-        assert_eq!(judge(cuda, ":/opt/driver", both), Finding::ok("CUDA", "/opt/driver/libcuda.so.1"));
+        assert_eq!(
+            judge(cuda, ":/opt/driver", both),
+            Finding::ok("CUDA", "/opt/driver/libcuda.so.1")
+        );
     }
 }

@@ -7,7 +7,8 @@ use maypole_transports::shm::Segment;
 
 use super::{Finding, parse};
 
-/// Less locked memory than this is what systems give by default, and too little to register buffers.
+/// Less locked memory than this is what systems give by default, and too little to register
+/// buffers.
 const LITTLE_LOCKED: u64 = 64 << 20;
 /// Descriptors of a process that talks to few, and of each peer.
 const DESCRIPTORS: u64 = 64;
@@ -39,7 +40,9 @@ fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
     let needed = DESCRIPTORS + PER_RANK * ranks;
     match limit {
         Some(None) => Finding::ok("descriptors", "no limit"),
-        Some(Some(limit)) if limit >= needed => Finding::ok("descriptors", format!("{limit} may be open")),
+        Some(Some(limit)) if limit >= needed => {
+            Finding::ok("descriptors", format!("{limit} may be open"))
+        }
         Some(Some(limit)) => {
             let text = format!("{limit} may be open, and {ranks} ranks need about {needed}");
             Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
@@ -51,11 +54,16 @@ fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
 fn locked(limit: Option<Option<u64>>) -> Finding {
     match limit {
         Some(None) => Finding::ok("locked memory", "no limit"),
-        Some(Some(limit)) if limit >= LITTLE_LOCKED => Finding::ok("locked memory", format!("{} MiB", limit >> 20)),
+        Some(Some(limit)) if limit >= LITTLE_LOCKED => {
+            Finding::ok("locked memory", format!("{} MiB", limit >> 20))
+        }
         Some(Some(limit)) => {
-            let fix =
-                "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only InfiniBand and GPUs need it";
-            Finding::warning("locked memory", format!("{} KiB, too little to register buffers", limit >> 10), fix)
+            let fix = "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only InfiniBand and GPUs need it";
+            Finding::warning(
+                "locked memory",
+                format!("{} KiB, too little to register buffers", limit >> 10),
+                fix,
+            )
         }
         None => Finding::warning("locked memory", "the limit is not to be read", "mount /proc"),
     }
@@ -78,7 +86,11 @@ fn ptrace(scope: &str) -> Finding {
         "0" => Finding::ok("ptrace", "unrestricted"),
         scope => {
             let fix = "sysctl kernel.yama.ptrace_scope=0; without it, bytes are copied once more";
-            Finding::warning("ptrace", format!("Yama forbids to read other processes (scope {scope})"), fix)
+            Finding::warning(
+                "ptrace",
+                format!("Yama forbids to read other processes (scope {scope})"),
+                fix,
+            )
         }
     }
 }

@@ -33,18 +33,35 @@ fn interfaces() -> Finding {
     let routes = parse::routes(&read("/proc/net/route"));
     let old = parse::ipv4_addresses(&read("/proc/net/fib_trie")).into_iter();
     let named = |address| parse::interface_of(address, &routes).unwrap_or("?").to_owned();
-    let mut all: Vec<(String, IpAddr)> = old.map(|address| (named(address), address.into())).collect();
-    all.extend(parse::ipv6_addresses(&read("/proc/net/if_inet6")).into_iter().map(|(name, it)| (name, it.into())));
+    let mut all: Vec<(String, IpAddr)> =
+        old.map(|address| (named(address), address.into())).collect();
+    all.extend(
+        parse::ipv6_addresses(&read("/proc/net/if_inet6"))
+            .into_iter()
+            .map(|(name, it)| (name, it.into())),
+    );
     judge_interfaces(&all)
 }
 
 fn judge_interfaces(all: &[(String, IpAddr)]) -> Finding {
-    let list = all.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ");
+    let list = all
+        .iter()
+        .map(|(name, address)| format!("{name} {address}"))
+        .collect::<Vec<_>>()
+        .join(", ");
     if all.iter().any(|(_, address)| parse::is_reachable(*address)) {
         return Finding::ok("interfaces", list);
     }
-    let text = if list.is_empty() { "none found".to_owned() } else { format!("no other host reaches {list}") };
-    Finding::warning("interfaces", text, "for ranks on several hosts, give this one a network interface")
+    let text = if list.is_empty() {
+        "none found".to_owned()
+    } else {
+        format!("no other host reaches {list}")
+    };
+    Finding::warning(
+        "interfaces",
+        text,
+        "for ranks on several hosts, give this one a network interface",
+    )
 }
 
 fn is_free(port: u16) -> Result<(), ErrorKind> {
@@ -52,8 +69,13 @@ fn is_free(port: u16) -> Result<(), ErrorKind> {
 }
 
 /// Only rank 0 listens there; for others the same ports on another host count.
-fn ports(candidates: &[u16], rank: usize, is_free: impl Fn(u16) -> Result<(), ErrorKind>) -> Finding {
-    let taken: Vec<u16> = candidates.iter().copied().filter(|port| is_free(*port).is_err()).collect();
+fn ports(
+    candidates: &[u16],
+    rank: usize,
+    is_free: impl Fn(u16) -> Result<(), ErrorKind>,
+) -> Finding {
+    let taken: Vec<u16> =
+        candidates.iter().copied().filter(|port| is_free(*port).is_err()).collect();
     let (first, last, count) = (candidates[0], candidates[candidates.len() - 1], candidates.len());
     let range = if count == 1 { format!("{first}") } else { format!("{first} to {last}") };
     if taken.is_empty() {
@@ -63,8 +85,13 @@ fn ports(candidates: &[u16], rank: usize, is_free: impl Fn(u16) -> Result<(), Er
     if taken.len() < count {
         return Finding::ok("ports", format!("{range}: free but for {list}"));
     }
-    let (text, fix) = (format!("{range}: all taken"), "name a free one to all ranks in MAYPOLE_PORT");
-    if rank == 0 { Finding::problem("ports", text, fix) } else { Finding::warning("ports", text, fix) }
+    let (text, fix) =
+        (format!("{range}: all taken"), "name a free one to all ranks in MAYPOLE_PORT");
+    if rank == 0 {
+        Finding::problem("ports", text, fix)
+    } else {
+        Finding::warning("ports", text, fix)
+    }
 }
 
 /// Says where the key is, and never what it is.
@@ -75,10 +102,16 @@ fn key(source: &KeySource, several_hosts: bool) -> Finding {
             Finding::problem("key", "none, so only processes of this host are let in", fix)
         }
         KeySource::None => Finding::ok("key", "none: only processes of this host are let in"),
-        KeySource::Descriptor(number) => Finding::ok("key", format!("behind inherited descriptor {number}")),
+        KeySource::Descriptor(number) => {
+            Finding::ok("key", format!("behind inherited descriptor {number}"))
+        }
         KeySource::Value(_) => {
             let fix = "keep it in a file and name that in MAYPOLE_JOB_KEY_FILE";
-            Finding::warning("key", "in MAYPOLE_JOB_KEY, which other processes of this user can read", fix)
+            Finding::warning(
+                "key",
+                "in MAYPOLE_JOB_KEY, which other processes of this user can read",
+                fix,
+            )
         }
         KeySource::File(path) => match open_private(path) {
             Ok(_) => Finding::ok("key", format!("in {}, for this user alone", path.display())),
@@ -118,6 +151,9 @@ mod tests {
         let lo = ("lo".to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
         assert_eq!(judge_interfaces(std::slice::from_ref(&lo)).level, Level::Warning);
         let eth = ("eth0".to_owned(), IpAddr::from([10, 0, 0, 1]));
-        assert_eq!(judge_interfaces(&[lo, eth]), Finding::ok("interfaces", "lo 127.0.0.1, eth0 10.0.0.1"));
+        assert_eq!(
+            judge_interfaces(&[lo, eth]),
+            Finding::ok("interfaces", "lo 127.0.0.1, eth0 10.0.0.1")
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The soft limit in a line of `/proc/self/limits`, like `Max locked memory  8388608  8388608  bytes`; `None` within is
-/// no limit.
+/// The soft limit in a line of `/proc/self/limits`, like `Max locked memory  8388608  8388608
+/// bytes`; `None` within is no limit.
 pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let words = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match words.split_whitespace().next()? {
@@ -27,7 +27,8 @@ pub(super) fn chosen(text: &str) -> Option<&str> {
     rest.split_once(']').map(|(chosen, _)| chosen)
 }
 
-/// This machine's addresses in `/proc/net/fib_trie`: the leaves of 32 bits that are `host LOCAL`, each once.
+/// This machine's addresses in `/proc/net/fib_trie`: the leaves of 32 bits that are `host LOCAL`,
+/// each once.
 pub(super) fn ipv4_addresses(trie: &str) -> Vec<Ipv4Addr> {
     let mut found = Vec::new();
     let mut leaf = None;
@@ -53,7 +54,9 @@ pub(super) fn ipv6_addresses(text: &str) -> Vec<(String, Ipv6Addr)> {
 
 /// A network in `/proc/net/route`: the interface, the network and its mask.
 pub(super) fn routes(text: &str) -> Vec<(String, Ipv4Addr, Ipv4Addr)> {
-    let address = |word: &str| u32::from_str_radix(word, 16).ok().map(|bits| Ipv4Addr::from_bits(bits.swap_bytes()));
+    let address = |word: &str| {
+        u32::from_str_radix(word, 16).ok().map(|bits| Ipv4Addr::from_bits(bits.swap_bytes()))
+    };
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(((*words.first()?).to_owned(), address(words.get(1)?)?, address(words.get(7)?)?))
@@ -62,13 +65,16 @@ pub(super) fn routes(text: &str) -> Vec<(String, Ipv4Addr, Ipv4Addr)> {
 }
 
 /// The interface through which `address` is reached directly, by the longest mask.
-pub(super) fn interface_of(address: Ipv4Addr, routes: &[(String, Ipv4Addr, Ipv4Addr)]) -> Option<&str> {
+pub(super) fn interface_of(
+    address: Ipv4Addr,
+    routes: &[(String, Ipv4Addr, Ipv4Addr)],
+) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");
     }
-    let direct = routes
-        .iter()
-        .filter(|(_, network, mask)| mask.to_bits() != 0 && address.to_bits() & mask.to_bits() == network.to_bits());
+    let direct = routes.iter().filter(|(_, network, mask)| {
+        mask.to_bits() != 0 && address.to_bits() & mask.to_bits() == network.to_bits()
+    });
     direct.max_by_key(|(_, _, mask)| mask.to_bits()).map(|(name, ..)| name.as_str())
 }
 

@@ -12,18 +12,19 @@ use std::time::Duration;
 
 /// Measure collectives, check every result, print a table.
 ///
-/// Without a launcher in the environment it starts its ranks itself, on this host; under `maypole run`, torchrun,
-/// mpirun, mpiexec or srun each process is a rank.
+/// Without a launcher in the environment it starts its ranks itself, on this host; under `maypole
+/// run`, torchrun, mpirun, mpiexec or srun each process is a rank.
 ///
-/// A sample is one batch of back-to-back calls, so many that it lasts 400 us: from the first rank's start to the last
-/// rank's end by the host's monotonic clock, divided by the calls. Ctrl-C ends after the sample that is being taken and
-/// prints what there is; a second one kills.
+/// A sample is one batch of back-to-back calls, so many that it lasts 400 us: from the first rank's
+/// start to the last rank's end by the host's monotonic clock, divided by the calls. Ctrl-C ends
+/// after the sample that is being taken and prints what there is; a second one kills.
 ///
-/// Exit code: 0, or 1 if a result was wrong or a rank failed, or 2 if what was asked for makes no sense.
+/// Exit code: 0, or 1 if a result was wrong or a rank failed, or 2 if what was asked for makes no
+/// sense.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to measure: all, or any of broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter,
-    /// all-to-all, barrier.
+    /// What to measure: all, or any of broadcast, reduce, all-reduce, gather, all-gather, scatter,
+    /// reduce-scatter, all-to-all, barrier.
     #[arg(value_name = "COLLECTIVE", default_value = "all", value_parser = selected)]
     collectives: Vec<Selected<Collective>>,
 
@@ -44,7 +45,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "algorithm")]
     deterministic: bool,
 
-    /// The smallest size [default: 8], as in nccl-tests that of the whole: of the vector, or of all blocks together.
+    /// The smallest size [default: 8], as in nccl-tests that of the whole: of the vector, or of all
+    /// blocks together.
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = sizes::parse)]
     min: Option<usize>,
 
@@ -56,7 +58,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     factor: Option<usize>,
 
-    /// The sizes themselves, separated by commas [default, if no size is given and no report asked for: 8,4K,256K,4M].
+    /// The sizes themselves, separated by commas [default, if no size is given and no report asked
+    /// for: 8,4K,256K,4M].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse,
           conflicts_with_all = ["min", "max", "factor"])]
     sizes: Vec<usize>,
@@ -90,12 +93,13 @@ pub(crate) struct Args {
           action = ArgAction::Set)]
     check: bool,
 
-    /// Write one JSON object a line, for each size in and out of place. `-` is standard output, instead of the table.
+    /// Write one JSON object a line, for each size in and out of place. `-` is standard output,
+    /// instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a page with plots, index.html, and the same as results.csv to this folder: every algorithm beside what was
-    /// predicted and what the machine could do at best.
+    /// Write a page with plots, index.html, and the same as results.csv to this folder: every
+    /// algorithm beside what was predicted and what the machine could do at best.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 
@@ -108,7 +112,8 @@ pub(crate) struct Args {
           action = ArgAction::Set)]
     bind: bool,
 
-    /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of this command.
+    /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of
+    /// this command.
     #[arg(long, hide = true)]
     pub(super) threads: bool,
 
@@ -157,7 +162,8 @@ pub(super) struct Settings {
 
 /// Ranks that are started if nobody says how many.
 const RANKS: usize = 4;
-/// Short enough for a first look at everything, and one size of each kind: latency, small, cache, memory.
+/// Short enough for a first look at everything, and one size of each kind: latency, small, cache,
+/// memory.
 const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 
 impl Args {
@@ -188,7 +194,8 @@ impl Args {
         if what.is_nothing() {
             let names = names::listed(what.algorithms.iter().flatten().map(ToString::to_string));
             let there_are = what.collectives.iter().map(|collective| {
-                let algorithms = names::algorithms_for(*collective).into_iter().map(|one| one.to_string());
+                let algorithms =
+                    names::algorithms_for(*collective).into_iter().map(|one| one.to_string());
                 format!("{}: {}", names::dashed(*collective), names::listed(algorithms))
             });
             bail!(
@@ -217,7 +224,8 @@ impl Args {
         let mut chosen = Vec::new();
         for selected in &self.collectives {
             match selected {
-                Selected::All => chosen.extend(Collective::all(self.root).into_iter().filter(|it| self.op_fits(*it))),
+                Selected::All => chosen
+                    .extend(Collective::all(self.root).into_iter().filter(|it| self.op_fits(*it))),
                 Selected::One(collective) => chosen.push(collective.with_root(self.root)),
             }
         }
@@ -226,12 +234,17 @@ impl Args {
 
     /// An average of running totals means nothing.
     fn op_fits(&self, collective: Collective) -> bool {
-        self.op != ReduceOp::Avg || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
+        self.op != ReduceOp::Avg
+            || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {
         if self.algorithm.is_empty() {
-            return if self.report.is_some() { Algorithm::ALL.map(Some).to_vec() } else { vec![None] };
+            return if self.report.is_some() {
+                Algorithm::ALL.map(Some).to_vec()
+            } else {
+                vec![None]
+            };
         }
         let mut chosen = Vec::new();
         for selected in &self.algorithm {
@@ -248,7 +261,11 @@ impl Args {
             return Ok(self.sizes.clone());
         }
         // A line needs more than a look.
-        if self.min.is_none() && self.max.is_none() && self.factor.is_none() && self.report.is_none() {
+        if self.min.is_none()
+            && self.max.is_none()
+            && self.factor.is_none()
+            && self.report.is_none()
+        {
             return Ok(DEFAULT_SIZES.to_vec());
         }
         let min = self.min.unwrap_or(8.min(self.max.unwrap_or(8)));
@@ -279,14 +296,19 @@ fn selected(text: &str) -> Result<Selected<Collective>, String> {
     if text == "all" {
         return Ok(Selected::All);
     }
-    names::collective(text).map(Selected::One).map_err(|error| format!("{error}, and all for all of them"))
+    names::collective(text)
+        .map(Selected::One)
+        .map_err(|error| format!("{error}, and all for all of them"))
 }
 
 fn algorithm(text: &str) -> Result<Selected<Option<Algorithm>>, String> {
     match text {
         "all" => Ok(Selected::All),
         "auto" => Ok(Selected::One(None)),
-        name => name.parse().map(|one| Selected::One(Some(one))).map_err(|error| format!("{error}; and auto and all")),
+        name => name
+            .parse()
+            .map(|one| Selected::One(Some(one)))
+            .map_err(|error| format!("{error}; and auto and all")),
     }
 }
 
@@ -318,14 +340,18 @@ mod tests {
     }
 
     fn settings(line: &str) -> Result<Settings> {
-        let args = Line::try_parse_from(std::iter::once("perf").chain(line.split_whitespace()))?.args;
+        let args =
+            Line::try_parse_from(std::iter::once("perf").chain(line.split_whitespace()))?.args;
         args.settings(args.ranks())
     }
 
     #[test]
     fn nothing_given_is_everything_in_a_few_sizes() {
         let all = settings("").unwrap();
-        assert_eq!((all.world, all.what.collectives.len(), all.over, all.check), (4, 11, Over::All, true));
+        assert_eq!(
+            (all.world, all.what.collectives.len(), all.over, all.check),
+            (4, 11, Over::All, true)
+        );
         assert_eq!(all.what.sizes, DEFAULT_SIZES);
     }
 

@@ -47,7 +47,10 @@ mod tests {
     #[test]
     fn every_place_is_a_line() {
         let [apart, same] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((&apart["in_place"], &same["in_place"], &same["wrong"]), (&json!(false), &json!(true), &json!(3)));
+        assert_eq!(
+            (&apart["in_place"], &same["in_place"], &same["wrong"]),
+            (&json!(false), &json!(true), &json!(3))
+        );
         assert_eq!(
             (&apart["op"], &apart["root"], &apart["algorithm"]),
             (&json!("sum"), &Value::Null, &json!("two-shot"))

@@ -1,8 +1,10 @@
-//! What the machine could do at best, measured in the same run by the same ranks: the line that results are held against.
+//! What the machine could do at best, measured in the same run by the same ranks: the line that
+//! results are held against.
 //!
-//! All ranks move bytes at once, as they do in a collective, but nothing is combined and nobody waits for anything but
-//! bytes. Over shared memory each copies what its neighbour has just written; over TCP each sends to the next rank and
-//! receives from the one before, through sockets of its own. The best of several tries counts.
+//! All ranks move bytes at once, as they do in a collective, but nothing is combined and nobody
+//! waits for anything but bytes. Over shared memory each copies what its neighbour has just
+//! written; over TCP each sends to the next rank and receives from the one before, through sockets
+//! of its own. The best of several tries counts.
 
 use super::points::{What, bus_factor};
 use super::ranks::Joint;
@@ -29,7 +31,8 @@ const SMALLEST: usize = 8;
 const FACTOR: usize = 4;
 /// Bytes of a system call.
 const PIECE: usize = 256 << 10;
-/// Looks at both sockets before another rank may have the core: with a core of its own, and with a part of one.
+/// Looks at both sockets before another rank may have the core: with a core of its own, and with a
+/// part of one.
 const LOOKS: [u32; 2] = [5000, 1];
 /// Without a byte for so long, the other end is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +54,8 @@ impl Limit {
         }
     }
 
-    /// Microseconds for a collective of `bytes` in all, each of whose links carries `factor` times as many.
+    /// Microseconds for a collective of `bytes` in all, each of whose links carries `factor` times
+    /// as many.
     pub(super) fn us(&self, bytes: usize, factor: f64) -> Option<f64> {
         let moved = bytes as f64 * factor;
         if moved <= 0.0 {
@@ -59,14 +63,20 @@ impl Limit {
         }
         let above = self.points.iter().position(|(size, _)| *size >= moved)?;
         let (x1, y1) = self.points[above];
-        let Some((x0, y0)) = above.checked_sub(1).map(|below| self.points[below]) else { return Some(y1) };
+        let Some((x0, y0)) = above.checked_sub(1).map(|below| self.points[below]) else {
+            return Some(y1);
+        };
         // Times grow as powers of sizes do.
         let part = (moved / x0).ln() / (x1 / x0).ln();
         Some(y0 * (y1 / y0).powf(part))
     }
 
     /// Measures it; `None` where nothing so simple would say anything. Collective.
-    pub(super) fn measure(comm: &mut Communicator, transport: Joint, what: &What) -> Result<Option<Self>> {
+    pub(super) fn measure(
+        comm: &mut Communicator,
+        transport: Joint,
+        what: &What,
+    ) -> Result<Option<Self>> {
         let world = comm.world();
         let bytes = |size: &usize| {
             let factors = what.collectives.iter().map(|collective| bus_factor(*collective, world));
@@ -76,7 +86,8 @@ impl Limit {
         if world == 1 || most == 0 || transport == Joint::Mixed {
             return Ok(None);
         }
-        let sizes = std::iter::successors(Some(SMALLEST), |size| (*size < most).then(|| size * FACTOR));
+        let sizes =
+            std::iter::successors(Some(SMALLEST), |size| (*size < most).then(|| size * FACTOR));
         let sizes: Vec<usize> = sizes.collect();
         let longest = sizes.last().copied().unwrap_or(SMALLEST);
         let mut means: Box<dyn Means> = match transport {
@@ -90,7 +101,11 @@ impl Limit {
         let turns = if transport == Joint::Tcp { 1 } else { comm.crowding() } as f64;
         Ok(Some(Self {
             transport,
-            points: sizes.iter().map(|size| *size as f64).zip(times.iter().map(|us| us * turns)).collect(),
+            points: sizes
+                .iter()
+                .map(|size| *size as f64)
+                .zip(times.iter().map(|us| us * turns))
+                .collect(),
         }))
     }
 }
@@ -108,7 +123,12 @@ trait Means {
 }
 
 /// The best try, in microseconds an exchange.
-fn best(comm: &mut Communicator, means: &mut dyn Means, from: &[u8], into: &mut [u8]) -> Result<f64> {
+fn best(
+    comm: &mut Communicator,
+    means: &mut dyn Means,
+    from: &[u8],
+    into: &mut [u8],
+) -> Result<f64> {
     let mut attempt = |means: &mut dyn Means, calls: u64| -> Result<f64> {
         means.prepare(from);
         comm.barrier()?;
@@ -162,8 +182,13 @@ impl Memory {
         let (places, _) = places.as_chunks::<2>();
         let [pid, fd] = places[(comm.rank() + comm.world() - 1) % comm.world()];
         let path = format!("/proc/{pid}/fd/{fd}");
-        let file = File::options().read(true).write(true).open(&path).with_context(|| format!("cannot open {path}"))?;
-        let before = Segment::from_fd(file.into(), len).context("cannot map another rank's memory")?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot open {path}"))?;
+        let before =
+            Segment::from_fd(file.into(), len).context("cannot map another rank's memory")?;
         // Nobody lets go of what another one is about to open.
         comm.barrier()?;
         Ok(Self { mine, before })
@@ -197,7 +222,8 @@ impl Ring {
     /// Collective; all ranks are on this host.
     fn new(comm: &mut Communicator) -> Result<Self> {
         let (rank, world) = (comm.rank(), comm.world());
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let mut ports = vec![0; world];
         comm.all_gather(&[listener.local_addr()?.port()], &mut ports)?;
         // What connects waits in the listener's queue until it is accepted.
@@ -247,7 +273,9 @@ impl Means for Ring {
 /// Bytes that moved: none if they would have had to wait.
 fn moved(result: std::io::Result<usize>) -> Result<usize> {
     match result {
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(0)
+        }
         other => other.context("a socket between ranks failed"),
     }
 }
@@ -268,7 +296,10 @@ pub(super) mod tests {
         let limit = example();
         assert!((limit.us(10, 1.0).unwrap() - 10f64.sqrt()).abs() < 1e-9);
         assert!((limit.us(2000, 0.5).unwrap() - 100.0).abs() < 1e-9);
-        assert_eq!((limit.us(1, 0.5), limit.us(0, 1.0), limit.us(20_000, 1.0)), (Some(1.0), None, None));
+        assert_eq!(
+            (limit.us(1, 0.5), limit.us(0, 1.0), limit.us(20_000, 1.0)),
+            (Some(1.0), None, None)
+        );
     }
 
     #[test]
@@ -277,7 +308,9 @@ pub(super) mod tests {
         let (collectives, sizes) = (vec![Collective::AllReduce], vec![8, 100_000]);
         let what = What { collectives, algorithms: vec![None], sizes, given };
         for transport in [Joint::Shm, Joint::Tcp] {
-            let limits = Communicator::run_local(3, |mut comm| Limit::measure(&mut comm, transport, &what).unwrap());
+            let limits = Communicator::run_local(3, |mut comm| {
+                Limit::measure(&mut comm, transport, &what).unwrap()
+            });
             for limit in limits.into_iter().map(Option::unwrap) {
                 assert!(limit.us(100_000, 4.0 / 3.0).is_some_and(|us| us > 0.1), "{limit:?}");
             }

@@ -8,14 +8,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Lines that say what this host is, and who the ranks are.
 pub(super) fn describe(seats: &Seats) -> String {
-    let (name, kernel, cpu) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/osrelease"), processor());
+    let (name, kernel, cpu) =
+        (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/osrelease"), processor());
     let (version, cores) = (env!("CARGO_PKG_VERSION"), count(seats.cores[0], "core"));
     let (ranks, hosts) = (count(seats.hosts.len(), "rank"), count(seats.cores.len(), "host"));
     let build = build();
     let mut text = format!(
         "# maypole {version} perf: {ranks} on {hosts}\n# {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
     );
-    for (rank, ((host, pid), bound)) in seats.hosts.iter().zip(&seats.pids).zip(&seats.bound).enumerate() {
+    for (rank, ((host, pid), bound)) in
+        seats.hosts.iter().zip(&seats.pids).zip(&seats.bound).enumerate()
+    {
         let core = bound.map_or_else(|| "not bound".to_owned(), |core| format!("core {core}"));
         let _ = write!(text, "\n#   rank {rank:>3}: host {host}, pid {pid}, {core}");
     }
@@ -28,17 +31,33 @@ pub(super) fn describe(seats: &Seats) -> String {
 /// The same for a page, and how to do it again.
 pub(super) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, String)> {
     let ranks = seats.hosts.len();
-    let crowd = if seats.are_enough() { "each has a core" } else { "more than cores: they take turns" };
+    let crowd =
+        if seats.are_enough() { "each has a core" } else { "more than cores: they take turns" };
     let built_in = *costs == CostTable::BUILT_IN;
     vec![
-        ("measured", date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))),
-        ("host", format!("{}, {}, {}", read("/proc/sys/kernel/hostname"), processor(), count(seats.cores[0], "core"))),
+        (
+            "measured",
+            date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+        ),
+        (
+            "host",
+            format!(
+                "{}, {}, {}",
+                read("/proc/sys/kernel/hostname"),
+                processor(),
+                count(seats.cores[0], "core")
+            ),
+        ),
         ("system", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
         ("load", format!("{} at the beginning (mean of a minute)", load())),
         ("ranks", format!("{ranks} on {}; {crowd}", count(seats.cores.len(), "host"))),
         ("command", std::env::args().collect::<Vec<_>>().join(" ")),
         ("variables", variables(|name| std::env::var(name).ok())),
-        ("costs", if built_in { "built in; 'maypole tune' measures this machine's" } else { "tuned" }.to_owned()),
+        (
+            "costs",
+            if built_in { "built in; 'maypole tune' measures this machine's" } else { "tuned" }
+                .to_owned(),
+        ),
         ("maypole", format!("{}, {}", env!("CARGO_PKG_VERSION"), build())),
     ]
 }
@@ -47,9 +66,11 @@ pub(super) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, Stri
 fn variables(value: impl Fn(&str) -> Option<String>) -> String {
     // Who a rank is, and secrets, are nobody else's business.
     let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS"];
-    let matters = |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
+    let matters =
+        |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
     let set = VARIABLES.iter().filter(|variable| matters(variable.name));
-    let set = set.filter_map(|variable| Some(format!("{}={}", variable.name, value(variable.name)?)));
+    let set =
+        set.filter_map(|variable| Some(format!("{}={}", variable.name, value(variable.name)?)));
     let set = set.collect::<Vec<_>>().join(" ");
     if set.is_empty() { "none".to_owned() } else { set }
 }
@@ -70,11 +91,15 @@ fn processor() -> String {
 }
 
 fn build() -> &'static str {
-    if cfg!(debug_assertions) { "a build with debug assertions: slow" } else { std::env::consts::ARCH }
+    if cfg!(debug_assertions) {
+        "a build with debug assertions: slow"
+    } else {
+        std::env::consts::ARCH
+    }
 }
 
-/// Seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their last ("chrono-Compatible
-/// Low-Level Date Algorithms", Hinnant 2013).
+/// Seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their
+/// last ("chrono-Compatible Low-Level Date Algorithms", Hinnant 2013).
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -83,7 +108,12 @@ fn date(seconds: u64) -> String {
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    format!("{}-{month:02}-{day:02} {:02}:{:02} UTC", era * 400 + year + later, minutes / 60, minutes % 60)
+    format!(
+        "{}-{month:02}-{day:02} {:02}:{:02} UTC",
+        era * 400 + year + later,
+        minutes / 60,
+        minutes % 60
+    )
 }
 
 /// `1 rank`, `2 ranks`.
@@ -98,15 +128,31 @@ mod tests {
 
     #[test]
     fn ranks_and_crowds_are_told() {
-        let seats = Seats { hosts: vec![0, 0], cores: vec![1], pids: vec![10, 11], bound: vec![Some(3), None] };
+        let seats = Seats {
+            hosts: vec![0, 0],
+            cores: vec![1],
+            pids: vec![10, 11],
+            bound: vec![Some(3), None],
+        };
         let text = describe(&seats);
-        assert!(text.contains("2 ranks on 1 host\n") && text.contains("rank   0: host 0, pid 10, core 3"), "{text}");
-        assert!(text.contains("pid 11, not bound") && text.contains("more ranks than cores"), "{text}");
+        assert!(
+            text.contains("2 ranks on 1 host\n")
+                && text.contains("rank   0: host 0, pid 10, core 3"),
+            "{text}"
+        );
+        assert!(
+            text.contains("pid 11, not bound") && text.contains("more ranks than cores"),
+            "{text}"
+        );
     }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let dates = [(0, "1970-01-01 00:00"), (951_782_399, "2000-02-28 23:59"), (1_709_210_096, "2024-02-29 12:34")];
+        let dates = [
+            (0, "1970-01-01 00:00"),
+            (951_782_399, "2000-02-28 23:59"),
+            (1_709_210_096, "2024-02-29 12:34"),
+        ];
         for (seconds, expected) in dates {
             assert_eq!(date(seconds), format!("{expected} UTC"));
         }
@@ -116,7 +162,10 @@ mod tests {
     fn secrets_are_not_told() {
         assert_eq!(variables(|_| None), "none");
         let told = variables(|name| Some(format!("<{name}>")));
-        assert!(told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("KEY"), "{told}");
+        assert!(
+            told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("KEY"),
+            "{told}"
+        );
         assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
     }
 }

@@ -1,16 +1,18 @@
 //! How samples are taken.
 //!
-//! A sample is one batch of back-to-back calls between two looks at the clock: from the earliest start to the latest end
-//! of all ranks, divided by the calls. There are so many calls in a batch that it lasts about 400 us. Before a batch,
-//! ranks meet at a barrier, and after it they exchange their times; neither is on the clock.
+//! A sample is one batch of back-to-back calls between two looks at the clock: from the earliest
+//! start to the latest end of all ranks, divided by the calls. There are so many calls in a batch
+//! that it lasts about 400 us. Before a batch, ranks meet at a barrier, and after it they exchange
+//! their times; neither is on the clock.
 //!
 //! # What the check would notice
 //!
-//! Every batch has new inputs and a poisoned output for the one call that is checked, at a place in the batch that
-//! changes; so a result that is missing, stale, late or another's is wrong. Say that a library leaves out one call in a
-//! hundred. Calls that last 400 us or longer are alone in their batch, so each is checked, and every one left out is
-//! noticed. Of shorter ones only some are checked while the clock runs; so after planning come [`REHEARSED`] calls in a
-//! row, off the clock, each with new inputs and each checked: one of any hundred consecutive ones is among them.
+//! Every batch has new inputs and a poisoned output for the one call that is checked, at a place in
+//! the batch that changes; so a result that is missing, stale, late or another's is wrong. Say that
+//! a library leaves out one call in a hundred. Calls that last 400 us or longer are alone in their
+//! batch, so each is checked, and every one left out is noticed. Of shorter ones only some are
+//! checked while the clock runs; so after planning come [`REHEARSED`] calls in a row, off the
+//! clock, each with new inputs and each checked: one of any hundred consecutive ones is among them.
 
 use super::numbers::hash;
 use super::seats::Seats;
@@ -79,7 +81,12 @@ struct Shared {
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(comm: Communicator, effort: Effort, seats: &Seats, stop: &'a AtomicBool) -> Self {
+    pub(super) fn new(
+        comm: Communicator,
+        effort: Effort,
+        seats: &Seats,
+        stop: &'a AtomicBool,
+    ) -> Self {
         let (one_clock, twice) = (seats.is_one_host(), seats.are_enough());
         Self { comm, effort, stop, one_clock, twice, calls: 0, batches: 0, stopped: false }
     }
@@ -102,7 +109,8 @@ impl<'a> Meter<'a> {
             wrong += joint.wrong;
             left = left.map(|left| left - calls);
             // The first batch is not counted: where it began is known on one clock only.
-            elapsed = Duration::from_nanos(joint.now.saturating_sub(*begun.get_or_insert(joint.now)));
+            elapsed =
+                Duration::from_nanos(joint.now.saturating_sub(*begun.get_or_insert(joint.now)));
         }
         let times: Vec<f64> = samples.iter().map(|(us, _)| *us).collect();
         let calls = samples.iter().map(|(_, calls)| calls).sum();
@@ -120,8 +128,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// How many calls make a batch, and what was wrong while that was found out. Of a few tries the fastest counts, so
-    /// that one that was preempted does not spoil the plan.
+    /// How many calls make a batch, and what was wrong while that was found out. Of a few tries the
+    /// fastest counts, so that one that was preempted does not spoil the plan.
     fn plan(&mut self, work: &mut Work<'_>) -> Result<(u64, u64)> {
         let first = self.batch(work, 1)?;
         let (mut us, mut wrong) = (first.us, first.wrong);
@@ -136,7 +144,8 @@ impl<'a> Meter<'a> {
         if first.us <= 50e3 && tries(self, 2, 1)? <= 150.0 {
             tries(self, 3, 10)?;
         }
-        let calls = if us >= BATCH_US { 1.0 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) };
+        let calls =
+            if us >= BATCH_US { 1.0 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) };
         Ok((calls as u64, wrong))
     }
 
@@ -173,7 +182,8 @@ impl<'a> Meter<'a> {
         Batch { number, calls, checked: hash(number) % calls, before, leave_out }
     }
 
-    /// The algorithm that is measured is set for the calls alone: it may have no answer to a barrier.
+    /// The algorithm that is measured is set for the calls alone: it may have no answer to a
+    /// barrier.
     fn run(&mut self, work: &mut Work<'_>, batch: &Batch) -> Result<(u64, u64)> {
         self.comm.set_algorithm(work.point.algorithm);
         let times = work.run(&mut self.comm, batch);
@@ -185,8 +195,8 @@ impl<'a> Meter<'a> {
         if self.effort.check { work.wrong(batch) } else { 0 }
     }
 
-    /// Tells the others this rank's times and wrong elements, and whether its user wants to stop, so that all ranks know
-    /// the same and decide the same.
+    /// Tells the others this rank's times and wrong elements, and whether its user wants to stop,
+    /// so that all ranks know the same and decide the same.
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<Shared> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];
@@ -205,7 +215,8 @@ fn span(ranks: &[[u64; 4]]) -> u64 {
     ranks.iter().map(|rank| rank[1]).max().unwrap_or(0) - start
 }
 
-/// The longest of the ranks' own durations: clocks of different hosts have nothing to do with one another.
+/// The longest of the ranks' own durations: clocks of different hosts have nothing to do with one
+/// another.
 fn longest(ranks: &[[u64; 4]]) -> u64 {
     ranks.iter().map(|rank| rank[1] - rank[0]).max().unwrap_or(0)
 }

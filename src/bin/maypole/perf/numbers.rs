@@ -1,5 +1,6 @@
-//! Numbers whose reductions are exact in every order, so that there is one right answer to the bit, and that answer
-//! computed the slow and obvious way. Nothing here is shared with the kernels that are tested.
+//! Numbers whose reductions are exact in every order, so that there is one right answer to the bit,
+//! and that answer computed the slow and obvious way. Nothing here is shared with the kernels that
+//! are tested.
 
 use super::pages::Pages;
 use maypole::element::{bf16, f16};
@@ -16,7 +17,8 @@ pub(super) enum Draw {
     Signs { twos: bool },
 }
 
-/// Random numbers that follow from where they are: the finishing steps of SplitMix64 (Steele, Lea, Flood 2014).
+/// Random numbers that follow from where they are: the finishing steps of SplitMix64 (Steele, Lea,
+/// Flood 2014).
 pub(super) const fn hash(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +28,8 @@ pub(super) const fn hash(word: u64) -> u64 {
 
 /// What elements can be, for the check.
 pub(super) trait Number: Element {
-    /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and products wrap.
+    /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and
+    /// products wrap.
     const EXACT: Option<i64>;
     /// The largest whole number that all elements of this type can be.
     const LARGEST: i64;
@@ -35,7 +38,8 @@ pub(super) trait Number: Element {
     fn divided(self, by: usize) -> Self;
 }
 
-/// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only moved.
+/// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only
+/// moved.
 pub(super) fn draw<T: Number>(op: Option<ReduceOp>, world: usize) -> Draw {
     let among = |limit: i64| (limit / world as i64).max(1);
     match (op, T::EXACT) {
@@ -180,8 +184,9 @@ mod tests {
     fn is_exact<T: Number>() {
         for world in [1, 2, 3, 4, 7, 8, 15, 16, 32] {
             for op in ReduceOp::ALL.into_iter().filter(|op| op.supports(T::DATA_TYPE)) {
-                let rows: Vec<Pages> =
-                    (0..world).map(|rank| numbers::<T>(257, rank, Some(op), world as usize)).collect();
+                let rows: Vec<Pages> = (0..world)
+                    .map(|rank| numbers::<T>(257, rank, Some(op), world as usize))
+                    .collect();
                 let folded = |order: &mut dyn Iterator<Item = &Pages>| {
                     let mut sum = Pages::from(order.next().unwrap().bytes());
                     order.for_each(|row| combine::<T>(&mut sum, row, op));
@@ -206,7 +211,11 @@ mod tests {
             for op in ReduceOp::ALL {
                 let pages = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
                 let first = &pages.bytes()[..kind.size()];
-                assert!(pages.bytes().chunks(kind.size()).any(|other| other != first), "{} {op}", kind.name());
+                assert!(
+                    pages.bytes().chunks(kind.size()).any(|other| other != first),
+                    "{} {op}",
+                    kind.name()
+                );
             }
         }
     }

@@ -1,8 +1,9 @@
 //! What every rank brings, and what it must hold afterwards.
 //!
-//! Inputs change with every batch. They are cut from one pool of random numbers, at an offset that follows from the
-//! rank and the batch, so that new inputs cost a copy and expectations are computed for one period of the pool only. The
-//! pool's length is a prime: no power of two, no chunk and no block that is mistaken for another hides behind it.
+//! Inputs change with every batch. They are cut from one pool of random numbers, at an offset that
+//! follows from the rank and the batch, so that new inputs cost a copy and expectations are
+//! computed for one period of the pool only. The pool's length is a prime: no power of two, no
+//! chunk and no block that is mistaken for another hides behind it.
 
 use super::numbers::{Arithmetic, hash};
 use super::pages::Pages;
@@ -12,7 +13,8 @@ use std::ops::Range;
 
 /// Elements of the pool.
 const PERIOD: usize = 4093;
-/// What outputs hold before a call. As whole numbers, f32 and f64 it is out of the reach of what is computed.
+/// What outputs hold before a call. As whole numbers, f32 and f64 it is out of the reach of what is
+/// computed.
 pub(super) const POISON: u8 = 0xDB;
 
 /// The answers for one collective's kind of numbers.
@@ -33,7 +35,12 @@ impl Oracle {
 
     /// Writes what `rank` brings for elements `range` of its whole.
     pub(super) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
-        let pieces = pieces(&self.pool, self.given.kind.size(), offset(rank, batch) + range.start, into.len());
+        let pieces = pieces(
+            &self.pool,
+            self.given.kind.size(),
+            offset(rank, batch) + range.start,
+            into.len(),
+        );
         let mut rest = into;
         for piece in pieces {
             let (first, others) = rest.split_at_mut(piece.len());
@@ -54,7 +61,9 @@ impl Oracle {
             Collective::Gather { .. } | Collective::AllGather => {
                 self.blocks(output, point, |from| (from, from * point.count), batch)
             }
-            Collective::AllToAll => self.blocks(output, point, |from| (from, rank * point.count), batch),
+            Collective::AllToAll => {
+                self.blocks(output, point, |from| (from, rank * point.count), batch)
+            }
             Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter => {
                 self.combined(output, batch, range, 0..world)
             }
@@ -67,12 +76,22 @@ impl Oracle {
     /// Wrong elements of `output`, which should be those of `rank`'s whole from `start` on.
     fn moved(&self, output: &[u8], rank: usize, batch: u64, start: usize) -> u64 {
         let size = self.given.kind.size();
-        differences(output, pieces(&self.pool, size, offset(rank, batch) + start, output.len()), size)
+        differences(
+            output,
+            pieces(&self.pool, size, offset(rank, batch) + start, output.len()),
+            size,
+        )
     }
 
-    /// Wrong elements of `output`, of which each block comes from elsewhere: `source` says from whom, and from where in
-    /// its whole. Only where there is an output at all.
-    fn blocks(&self, output: &[u8], point: &Point, source: impl Fn(usize) -> (usize, usize), batch: u64) -> u64 {
+    /// Wrong elements of `output`, of which each block comes from elsewhere: `source` says from
+    /// whom, and from where in its whole. Only where there is an output at all.
+    fn blocks(
+        &self,
+        output: &[u8],
+        point: &Point,
+        source: impl Fn(usize) -> (usize, usize),
+        batch: u64,
+    ) -> u64 {
         let blocks = output.chunks_exact(point.count * self.given.kind.size()).enumerate();
         let wrong = |(block, bytes)| {
             let (rank, start) = source(block);
@@ -167,8 +186,9 @@ mod tests {
         let (oracle, count) = (Oracle::new(given(ReduceOp::Sum), Collective::AllReduce), 10_000);
         let point = Point { collective: Collective::AllReduce, algorithm: None, count };
         let all: Vec<_> = (0..WORLD).map(|rank| ints(&oracle, rank, 9, 0..count)).collect();
-        let mut sums: Vec<i32> =
-            (0..count).map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i]))).collect();
+        let mut sums: Vec<i32> = (0..count)
+            .map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i])))
+            .collect();
         assert_eq!(oracle.wrong(&point, 0, 9, &bytes(&sums)), 0);
         assert_ne!(oracle.wrong(&point, 0, 8, &bytes(&sums)), 0, "stale results are wrong");
         sums[4093] ^= 1;
@@ -184,7 +204,8 @@ mod tests {
         assert_eq!(oracle.wrong(&point, 2, 1, &bytes(&mine)), 0);
         assert_eq!(oracle.wrong(&point, 1, 1, &bytes(&mine)), 15);
         let point = Point { collective: Collective::Gather { root: 0 }, ..point };
-        let gathered: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 1, from * 5..from * 5 + 5)).collect();
+        let gathered: Vec<i32> =
+            (0..WORLD).flat_map(|from| ints(&oracle, from, 1, from * 5..from * 5 + 5)).collect();
         assert_eq!(oracle.wrong(&point, 0, 1, &bytes(&gathered)), 0);
         assert_eq!(oracle.wrong(&point, 1, 1, &[]), 0, "who holds nothing cannot be wrong");
     }

@@ -31,7 +31,12 @@ impl Page {
     /// Makes the folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         make(folder)?;
-        Ok(Self { folder: folder.to_owned(), rows: Vec::new(), limits: Vec::new(), facts: Vec::new() })
+        Ok(Self {
+            folder: folder.to_owned(),
+            rows: Vec::new(),
+            limits: Vec::new(),
+            facts: Vec::new(),
+        })
     }
 
     /// Says what it is measured on.
@@ -50,10 +55,12 @@ impl Page {
     /// Writes `index.html` and `results.csv`; what is said of it.
     pub(super) fn write(&self) -> Result<String> {
         let page = self.folder.join("index.html");
-        for (path, text) in
-            [(&page, self.html()), (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits))]
-        {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        for (path, text) in [
+            (&page, self.html()),
+            (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits)),
+        ] {
+            std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(format!("# report: {}", page.display()))
     }
@@ -65,8 +72,11 @@ impl Page {
                 collectives.push(row.point.collective);
             }
         }
-        let sections: Vec<Section> = collectives.into_iter().map(|collective| Section::new(self, collective)).collect();
-        let links = sections.iter().map(|it| format!("<a href=\"#{0}\">{0}</a>", names::dashed(it.collective)));
+        let sections: Vec<Section> =
+            collectives.into_iter().map(|collective| Section::new(self, collective)).collect();
+        let links = sections
+            .iter()
+            .map(|it| format!("<a href=\"#{0}\">{0}</a>", names::dashed(it.collective)));
         let links = links.collect::<Vec<_>>().join(" ");
         let rules: String = (0..COLOURS).map(hidden).collect();
         let mut html = format!(
@@ -131,7 +141,8 @@ struct Section<'a> {
 
 impl<'a> Section<'a> {
     fn new(page: &'a Page, collective: Collective) -> Self {
-        let rows: Vec<&Row> = page.rows.iter().filter(|row| row.point.collective == collective).collect();
+        let rows: Vec<&Row> =
+            page.rows.iter().filter(|row| row.point.collective == collective).collect();
         let (mut algorithms, mut transports) = (Vec::new(), Vec::new());
         for row in &rows {
             if !algorithms.contains(&row.algorithm) {
@@ -153,13 +164,20 @@ impl<'a> Section<'a> {
             html += &self.legend();
         }
         for transport in &self.transports {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.transport == *transport).copied().collect();
+            let rows: Vec<&Row> =
+                self.rows.iter().filter(|row| row.transport == *transport).copied().collect();
             let _ = writeln!(html, "<h3>over {transport}</h3>");
             if drawn {
                 let id = format!("{name}-{transport}").replace('+', "-");
-                let (time, bus) = (self.plot(*transport, Shown::Time), self.plot(*transport, Shown::Bus));
-                let _ = write!(html, "<div class=\"plots\">\n<figure>\n{}</figure>\n", time.svg(&format!("{id}-time")));
-                let _ = write!(html, "<figure>\n{}</figure>\n</div>\n", bus.svg(&format!("{id}-bus")));
+                let (time, bus) =
+                    (self.plot(*transport, Shown::Time), self.plot(*transport, Shown::Bus));
+                let _ = write!(
+                    html,
+                    "<div class=\"plots\">\n<figure>\n{}</figure>\n",
+                    time.svg(&format!("{id}-time"))
+                );
+                let _ =
+                    write!(html, "<figure>\n{}</figure>\n</div>\n", bus.svg(&format!("{id}-bus")));
             }
             html += &tables::table(&rows, &self.algorithms, self.limit(*transport));
         }
@@ -194,10 +212,14 @@ impl<'a> Section<'a> {
             let of = move |row: &&&Row| (row.transport, row.algorithm) == (transport, algorithm);
             self.rows.iter().filter(of).copied()
         };
-        let mut series: Vec<Series> =
-            self.limit(transport).map(|limit| self.ceiling(limit, transport, shown)).into_iter().collect();
+        let mut series: Vec<Series> = self
+            .limit(transport)
+            .map(|limit| self.ceiling(limit, transport, shown))
+            .into_iter()
+            .collect();
         for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            let dots = rows(*algorithm).filter_map(|row| Some(shown.dot(row, row.prediction?.us, None)));
+            let dots =
+                rows(*algorithm).filter_map(|row| Some(shown.dot(row, row.prediction?.us, None)));
             series.push(Series {
                 class: format!("s{} predicted", nth % COLOURS),
                 points: dots.collect(),
@@ -206,7 +228,8 @@ impl<'a> Section<'a> {
             });
         }
         for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            let dots = rows(*algorithm).filter_map(|row| Some(shown.dot(row, us(row)?, Some(note(row)))));
+            let dots =
+                rows(*algorithm).filter_map(|row| Some(shown.dot(row, us(row)?, Some(note(row)))));
             series.push(Series {
                 class: format!("s{} measured", nth % COLOURS),
                 points: dots.collect(),
@@ -232,7 +255,8 @@ impl<'a> Section<'a> {
 
     fn ceiling(&self, limit: &Limit, transport: Joint, shown: Shown) -> Series {
         let rows = self.rows.iter().filter(|row| row.transport == transport);
-        let mut dots: Vec<Dot> = rows.filter_map(|row| Some(shown.dot(row, ceiling(row, limit)?, None))).collect();
+        let mut dots: Vec<Dot> =
+            rows.filter_map(|row| Some(shown.dot(row, ceiling(row, limit)?, None))).collect();
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots.dedup_by(|a, b| a.x == b.x);
         Series { class: "limit".to_owned(), points: dots, mark: 0, cut: true }
@@ -296,7 +320,9 @@ impl Shown {
     fn dot(self, row: &Row, us: f64, note: Option<String>) -> Dot {
         let y = match self {
             Self::Time => us,
-            Self::Bus => row.bytes() as f64 / us / 1e3 * bus_factor(row.point.collective, row.given.world),
+            Self::Bus => {
+                row.bytes() as f64 / us / 1e3 * bus_factor(row.point.collective, row.given.world)
+            }
         };
         Dot { x: row.bytes() as f64, y, note }
     }
@@ -304,7 +330,8 @@ impl Shown {
 
 /// Makes the folder of a report.
 pub(super) fn make(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make --report {}", folder.display()))
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make --report {}", folder.display()))
 }
 
 /// Text, in a page.
@@ -329,8 +356,14 @@ mod tests {
         page.describe(vec![("command", "perf <b> & co".to_owned())]);
         assert!(page.write().unwrap().ends_with("new/folder/index.html"));
         let html = std::fs::read_to_string(folder.path().join("new/folder/index.html")).unwrap();
-        for part in ["perf &lt;b&gt; &amp; co", "<h3>over shm</h3>", "two-shot, 1M", "predicted", "plain copy", "<svg"]
-        {
+        for part in [
+            "perf &lt;b&gt; &amp; co",
+            "<h3>over shm</h3>",
+            "two-shot, 1M",
+            "predicted",
+            "plain copy",
+            "<svg",
+        ] {
             assert!(html.contains(part), "{part}: {html}");
         }
         for part in ["http:", "https:", "<script", "NaN", "src="] {

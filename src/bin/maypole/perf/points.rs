@@ -41,14 +41,20 @@ pub(super) enum Place {
 }
 
 impl What {
-    /// The points, sizes innermost. Sizes that come to the same number of elements are measured once.
+    /// The points, sizes innermost. Sizes that come to the same number of elements are measured
+    /// once.
     pub(super) fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for collective in &self.collectives {
-            for algorithm in self.algorithms.iter().filter(|one| one.is_none_or(|one| one.supports(*collective))) {
+            for algorithm in
+                self.algorithms.iter().filter(|one| one.is_none_or(|one| one.supports(*collective)))
+            {
                 let at = |count| Point { collective: *collective, algorithm: *algorithm, count };
-                let mut row: Vec<Point> =
-                    self.sizes.iter().map(|size| at(self.given.count(*collective, *size))).collect();
+                let mut row: Vec<Point> = self
+                    .sizes
+                    .iter()
+                    .map(|size| at(self.given.count(*collective, *size)))
+                    .collect();
                 row.dedup();
                 points.extend(row);
             }
@@ -89,7 +95,8 @@ impl Point {
         }
     }
 
-    /// The places it can be measured in: a broadcast's buffer is always both, and a barrier has none.
+    /// The places it can be measured in: a broadcast's buffer is always both, and a barrier has
+    /// none.
     pub(super) fn places(&self) -> &'static [Place] {
         match self.collective {
             Collective::Broadcast { .. } => &[Place::Same],
@@ -105,15 +112,25 @@ mod tests {
 
     fn what(collectives: &[Collective], sizes: &[usize]) -> What {
         let given = Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
-        What { collectives: collectives.to_vec(), algorithms: vec![None], sizes: sizes.to_vec(), given }
+        What {
+            collectives: collectives.to_vec(),
+            algorithms: vec![None],
+            sizes: sizes.to_vec(),
+            given,
+        }
     }
 
     #[test]
     fn wholes_are_made_of_whole_blocks() {
-        let counts =
-            |collective| what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>();
+        let counts = |collective| {
+            what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>()
+        };
         assert_eq!(counts(Collective::AllReduce), [1, 2, 25]);
-        assert_eq!(counts(Collective::AllGather), [1, 6], "1 and 8 bytes both come to one element a rank");
+        assert_eq!(
+            counts(Collective::AllGather),
+            [1, 6],
+            "1 and 8 bytes both come to one element a rank"
+        );
         assert_eq!(counts(Collective::Barrier), [0]);
     }
 

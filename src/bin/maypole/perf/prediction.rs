@@ -15,11 +15,19 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// For `algorithm` over `comm`, by the costs that it goes by. It prices every row, which takes a while.
-    pub(super) fn of(comm: &Communicator, collective: Collective, bytes: usize, algorithm: Algorithm) -> Option<Self> {
-        let question = Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+    /// For `algorithm` over `comm`, by the costs that it goes by. It prices every row, which takes
+    /// a while.
+    pub(super) fn of(
+        comm: &Communicator,
+        collective: Collective,
+        bytes: usize,
+        algorithm: Algorithm,
+    ) -> Option<Self> {
+        let question =
+            Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
         let asked = choose(&question, Some(Wanted::from(algorithm)), comm.costs()).ok()?;
-        let chosen = asked.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)?;
+        let chosen =
+            asked.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)?;
         // Ties go to the first.
         let cheapest = asked.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
         Some(Self { us: chosen.predicted_ns as f64 / 1e3, choice: cheapest.plan.algorithm })
@@ -35,8 +43,12 @@ mod tests {
     fn the_choice_is_the_communicators() {
         let comm = Communicator::local(4).remove(0);
         for bytes in [8, 4096, 1 << 20] {
-            let said = Prediction::of(&comm, Collective::AllReduce, bytes, Algorithm::Ring).unwrap();
-            assert_eq!(said.choice, comm.algorithm(Collective::AllReduce, bytes / 4, DataType::F32).unwrap());
+            let said =
+                Prediction::of(&comm, Collective::AllReduce, bytes, Algorithm::Ring).unwrap();
+            assert_eq!(
+                said.choice,
+                comm.algorithm(Collective::AllReduce, bytes / 4, DataType::F32).unwrap()
+            );
             assert!(said.us > 0.0);
         }
     }

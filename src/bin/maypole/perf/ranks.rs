@@ -53,7 +53,8 @@ pub(super) fn join(settings: &Settings) -> Result<Joined> {
     Ok(Joined { comms, _world: Some(world) })
 }
 
-/// Shared memory and TCP on one host; on several, TCP, and both together where that is something else.
+/// Shared memory and TCP on one host; on several, TCP, and both together where that is something
+/// else.
 fn all(world: &mut Communicator) -> Result<Vec<(Joint, Communicator)>> {
     let first = match world.over(Transport::Shm) {
         Ok(comm) => (Joint::Shm, comm),
@@ -82,7 +83,8 @@ fn automatic(world: &mut Communicator) -> Result<(Joint, Communicator)> {
 
 /// Those of all ranks, by rank, which are threads of this process.
 pub(super) fn threads(settings: &Settings) -> Vec<Joined> {
-    let mut all: Vec<Joined> = (0..settings.world).map(|_| Joined { comms: Vec::new(), _world: None }).collect();
+    let mut all: Vec<Joined> =
+        (0..settings.world).map(|_| Joined { comms: Vec::new(), _world: None }).collect();
     for joint in between_threads(settings.over) {
         let mut local = Local::new(settings.world);
         if joint == Joint::Mem {

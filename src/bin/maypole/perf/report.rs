@@ -1,5 +1,5 @@
-//! Where results go: the table to standard output, JSON to a file or instead of the table, a page with plots to a folder,
-//! progress to the terminal.
+//! Where results go: the table to standard output, JSON to a file or instead of the table, a page
+//! with plots to a folder, progress to the terminal.
 
 use super::args::Settings;
 use super::json;
@@ -16,7 +16,9 @@ use std::path::Path;
 /// Whether results can go where they shall. Leaves what is there as it is.
 pub(super) fn can_write(settings: &Settings) -> Result<()> {
     settings.report.as_deref().map_or(Ok(()), page::make)?;
-    let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else { return Ok(()) };
+    let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else {
+        return Ok(());
+    };
     let opened = File::options().append(true).create(true).open(path);
     opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
 }
@@ -39,15 +41,28 @@ impl Report {
         let json: Option<Box<dyn Write>> = match json {
             None => None,
             Some(_) if alone => Some(Box::new(stdout())),
-            Some(path) => {
-                Some(Box::new(File::create(path).with_context(|| format!("cannot write --json {}", path.display()))?))
-            }
+            Some(path) => Some(Box::new(
+                File::create(path)
+                    .with_context(|| format!("cannot write --json {}", path.display()))?,
+            )),
         };
-        let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]").expect("a valid template");
+        let target = if stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
+            .expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
         let page = settings.report.as_deref().map(Page::new).transpose()?;
-        Ok(Self { bar, table: !alone, json, page, section: String::new(), totals: Totals::default() })
+        Ok(Self {
+            bar,
+            table: !alone,
+            json,
+            page,
+            section: String::new(),
+            totals: Totals::default(),
+        })
     }
 
     /// Whether there is to be a page.

@@ -23,7 +23,8 @@ pub(super) struct Seats {
 const NOWHERE: u64 = u64::MAX;
 
 impl Seats {
-    /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are. Collective.
+    /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are.
+    /// Collective.
     pub(super) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
         let hosts = numbered(&gather(comm, [mark()])?);
         let cores = cores(&hosts, &shares(comm)?);
@@ -35,7 +36,8 @@ impl Seats {
             false => NOWHERE,
         };
         let seats = gather(comm, [u64::from(std::process::id()), core])?;
-        let (pids, bound) = seats.into_iter().map(|[pid, core]| (pid, (core != NOWHERE).then_some(core))).unzip();
+        let (pids, bound) =
+            seats.into_iter().map(|[pid, core]| (pid, (core != NOWHERE).then_some(core))).unzip();
         Ok(Self { hosts, cores, pids, bound })
     }
 
@@ -69,8 +71,11 @@ fn numbered(marks: &[[u64; 1]]) -> Vec<usize> {
 }
 
 fn cores(hosts: &[usize], shares: &[Share]) -> Vec<usize> {
-    let of =
-        |host| Share::together(hosts.iter().zip(shares).filter(|(other, _)| **other == host).map(|(_, share)| share));
+    let of = |host| {
+        Share::together(
+            hosts.iter().zip(shares).filter(|(other, _)| **other == host).map(|(_, share)| share),
+        )
+    };
     (0..=hosts.iter().max().copied().unwrap_or(0)).map(of).collect()
 }
 
@@ -82,7 +87,8 @@ fn shares(comm: &mut Communicator) -> Result<Vec<Share>> {
     mine.resize(longest, 0);
     let mut all = vec![0; longest * comm.world()];
     comm.all_gather(&mine, &mut all)?;
-    let share = |(bytes, [length]): (&[u8], &[u64; 1])| Share::from_bytes(&bytes[..*length as usize]);
+    let share =
+        |(bytes, [length]): (&[u8], &[u64; 1])| Share::from_bytes(&bytes[..*length as usize]);
     Ok(all.chunks_exact(longest.max(1)).zip(&lengths).map(share).collect())
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Verdict {
     pub(super) interrupted: bool,
 }
 
-/// Measures everything; all ranks call it, and all leave it after the same point. `stop` asks for the end.
+/// Measures everything; all ranks call it, and all leave it after the same point. `stop` asks for
+/// the end.
 pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) -> Result<Verdict> {
     let points = settings.what.points();
     let transports = joined.comms.len();
@@ -83,7 +84,8 @@ impl Session<'_> {
         }
         let mut oracle = None;
         for point in points {
-            let fresh = || (point.collective, Oracle::new(self.settings.what.given, point.collective));
+            let fresh =
+                || (point.collective, Oracle::new(self.settings.what.given, point.collective));
             if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
                 oracle = Some(fresh());
             }
@@ -101,7 +103,13 @@ impl Session<'_> {
         Ok(stopped)
     }
 
-    fn point(&self, meter: &mut Meter<'_>, transport: Joint, point: Point, oracle: &Oracle) -> Result<Row> {
+    fn point(
+        &self,
+        meter: &mut Meter<'_>,
+        transport: Joint,
+        point: Point,
+        oracle: &Oracle,
+    ) -> Result<Row> {
         let given = self.settings.what.given;
         let rank = meter.comm.rank();
         meter.comm.set_algorithm(point.algorithm);
@@ -110,17 +118,20 @@ impl Session<'_> {
         let deterministic = meter.comm.is_deterministic();
         let algorithm = algorithm?;
         let (prediction, apart, same) = (None, None, None);
-        let mut row = Row { given, transport, deterministic, point, algorithm, prediction, apart, same };
+        let mut row =
+            Row { given, transport, deterministic, point, algorithm, prediction, apart, same };
         if let Some(report) = &self.report {
             if report.has_page() {
-                row.prediction = Prediction::of(&meter.comm, point.collective, row.bytes(), row.algorithm);
+                row.prediction =
+                    Prediction::of(&meter.comm, point.collective, row.bytes(), row.algorithm);
             }
             let size = sizes::name(row.bytes());
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }
         for place in point.places() {
             let mut work = Work::new(given, point, *place, rank, oracle);
-            let measured: Option<Measured> = if meter.stopped { None } else { meter.measure(&mut work)? };
+            let measured: Option<Measured> =
+                if meter.stopped { None } else { meter.measure(&mut work)? };
             match place {
                 Place::Apart => row.apart = measured,
                 Place::Same => row.same = measured,

@@ -11,7 +11,8 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Percentiles are samples that were taken, never something between two: the one that `q` of all lie below.
+    /// Percentiles are samples that were taken, never something between two: the one that `q` of
+    /// all lie below.
     pub(super) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -38,7 +38,8 @@ pub(super) fn head() -> String {
 
 /// The line above the rows of one collective.
 pub(super) fn section(row: &Row) -> String {
-    let mode = if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
+    let mode =
+        if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     format!("# {} over {}{mode}", names::dashed(row.point.collective), row.transport)
 }
 
@@ -64,10 +65,17 @@ pub(super) fn line(row: &Row) -> String {
 }
 
 fn place(row: &Row, measured: Option<Measured>) -> String {
-    let Some(measured) = measured else { return format!("{:>9} {:>8} {:>8} {:>7}", "-", "-", "-", "-") };
+    let Some(measured) = measured else {
+        return format!("{:>9} {:>8} {:>8} {:>7}", "-", "-", "-", "-");
+    };
     let wrong = measured.wrong.map_or_else(|| "-".to_owned(), |wrong| wrong.to_string());
     let (algorithm, bus) = row.bandwidths(&measured);
-    format!("{} {} {} {wrong:>7}", time(Some(measured.time.p50)), bandwidth(row, algorithm), bandwidth(row, bus))
+    format!(
+        "{} {} {} {wrong:>7}",
+        time(Some(measured.time.p50)),
+        bandwidth(row, algorithm),
+        bandwidth(row, bus)
+    )
 }
 
 /// Three digits or more.
@@ -131,16 +139,21 @@ impl Totals {
             "on the rank that took longest (hosts have clocks of their own), averaged over a batch of back-to-back calls"
         };
         let _ = writeln!(text, "# time    one call, {clock}; the median of the batches");
-        let _ =
-            writeln!(text, "# p50...  percentiles of the batches, out of place; in place where that is all there is");
+        let _ = writeln!(
+            text,
+            "# p50...  percentiles of the batches, out of place; in place where that is all there is"
+        );
         let _ = writeln!(
             text,
             "# size    the whole: the vector, or all ranks' blocks together; count: of the vector, or of one block"
         );
         let _ = writeln!(text, "# algbw   size / time; 1 GB/s is 10^9 bytes a second");
         if !self.factors.is_empty() {
-            let _ =
-                writeln!(text, "# busbw   algbw x factor, to be compared with what a link carries: {}", self.factors());
+            let _ = writeln!(
+                text,
+                "# busbw   algbw x factor, to be compared with what a link carries: {}",
+                self.factors()
+            );
         }
         let _ = writeln!(
             text,
@@ -160,7 +173,9 @@ impl Totals {
             by_factor.entry(format!("{factor:.4}")).or_default().push(collective);
         }
         names::listed(
-            by_factor.into_iter().map(|(factor, collectives)| format!("{factor} for {}", collectives.join(" "))),
+            by_factor
+                .into_iter()
+                .map(|(factor, collectives)| format!("{factor} for {}", collectives.join(" "))),
         )
     }
 
@@ -186,7 +201,10 @@ mod tests {
         for head in head.lines() {
             assert_eq!(bars(head), bars(&line), "\n{head}\n{line}");
         }
-        assert!(line.contains("10.49") && line.contains("15.73") && line.contains("two-shot"), "{line}");
+        assert!(
+            line.contains("10.49") && line.contains("15.73") && line.contains("two-shot"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -24,8 +24,9 @@ pub(super) struct Work<'a> {
     buffers: Buffers,
 }
 
-/// All calls of a batch but one share a buffer, as the peers' do. The one that is checked has its own: in place the
-/// others go on with what they computed before, and out of place their results would hide that it did nothing.
+/// All calls of a batch but one share a buffer, as the peers' do. The one that is checked has its
+/// own: in place the others go on with what they computed before, and out of place their results
+/// would hide that it did nothing.
 struct Buffers {
     input: Pages,
     often: Pages,
@@ -59,7 +60,13 @@ struct What {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(given: Given, point: Point, place: Place, rank: usize, oracle: &'a Oracle) -> Self {
+    pub(super) fn new(
+        given: Given,
+        point: Point,
+        place: Place,
+        rank: usize,
+        oracle: &'a Oracle,
+    ) -> Self {
         let brings = point.part(point.collective.input(rank), given.world);
         let gets = point.part(point.collective.output(rank), given.world);
         let holds = match place {
@@ -90,10 +97,18 @@ impl<'a> Work<'a> {
             }
             Place::Same => {
                 let within = within(&self.holds, brings, self.size);
-                let buffers = [Some(&mut self.buffers.once), (batch.calls > 1).then_some(&mut self.buffers.often)];
+                let buffers = [
+                    Some(&mut self.buffers.once),
+                    (batch.calls > 1).then_some(&mut self.buffers.often),
+                ];
                 for buffer in buffers.into_iter().flatten() {
                     buffer.bytes_mut().fill(POISON);
-                    oracle.write(&mut buffer.bytes_mut()[within.clone()], *rank, batch.number, brings.clone());
+                    oracle.write(
+                        &mut buffer.bytes_mut()[within.clone()],
+                        *rank,
+                        batch.number,
+                        brings.clone(),
+                    );
                 }
             }
         }
@@ -105,11 +120,13 @@ impl<'a> Work<'a> {
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
-    /// Wrong elements of the batch's checked call; out of place also of the last of the others, which had the same input.
+    /// Wrong elements of the batch's checked call; out of place also of the last of the others,
+    /// which had the same input.
     pub(super) fn wrong(&self, batch: &Batch) -> u64 {
         let within = within(&self.holds, &self.gets, self.size);
-        let wrong =
-            |pages: &Pages| self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()]);
+        let wrong = |pages: &Pages| {
+            self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()])
+        };
         let others = self.place == Place::Apart && batch.calls > 1;
         wrong(&self.buffers.once) + if others { wrong(&self.buffers.often) } else { 0 }
     }
@@ -137,9 +154,15 @@ const fn pointer<T: Element>() -> Run {
 }
 
 /// Nothing but calls between the two looks at the clock.
-fn run<T: Element>(comm: &mut Communicator, what: &What, buffers: &mut Buffers, batch: &Batch) -> Result<Times> {
+fn run<T: Element>(
+    comm: &mut Communicator,
+    what: &What,
+    buffers: &mut Buffers,
+    batch: &Batch,
+) -> Result<Times> {
     let input: &[T] = buffers.input.as_slice();
-    let (often, once): (&mut [T], &mut [T]) = (buffers.often.as_mut_slice(), buffers.once.as_mut_slice());
+    let (often, once): (&mut [T], &mut [T]) =
+        (buffers.often.as_mut_slice(), buffers.once.as_mut_slice());
     let start = monotonic_ns();
     for index in 0..batch.calls {
         if batch.leave_out.is_some_and(|every| (batch.before + index + 1).is_multiple_of(every)) {
@@ -152,7 +175,12 @@ fn run<T: Element>(comm: &mut Communicator, what: &What, buffers: &mut Buffers, 
 }
 
 #[inline]
-fn call<T: Element>(comm: &mut Communicator, what: &What, input: &[T], output: &mut [T]) -> Result<()> {
+fn call<T: Element>(
+    comm: &mut Communicator,
+    what: &What,
+    input: &[T],
+    output: &mut [T],
+) -> Result<()> {
     let op = what.op;
     match (what.collective, what.place) {
         (Collective::Broadcast { root }, _) => comm.broadcast(output, root),

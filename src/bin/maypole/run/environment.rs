@@ -26,7 +26,8 @@ impl Job {
     pub(super) fn new(world: usize, port: Option<u16>) -> anyhow::Result<Job> {
         // Both are held until both are chosen, so that they differ.
         let listener = match port {
-            Some(port) => TcpListener::bind((ADDRESS, port)).with_context(|| format!("cannot use --port {port}"))?,
+            Some(port) => TcpListener::bind((ADDRESS, port))
+                .with_context(|| format!("cannot use --port {port}"))?,
             None => free_port()?,
         };
         let store = free_port()?;
@@ -43,7 +44,8 @@ impl Job {
 
     /// Sets the variables of one rank.
     pub(super) fn tell(&self, command: &mut Command, rank: usize) {
-        let (rank, world, address) = (rank.to_string(), self.world.to_string(), ADDRESS.to_string());
+        let (rank, world, address) =
+            (rank.to_string(), self.world.to_string(), ADDRESS.to_string());
         command
             // A key from outside would be another one than the descriptor's.
             .env_remove("MAYPOLE_JOB_KEY")
@@ -64,8 +66,9 @@ impl Job {
     }
 }
 
-/// Listens at a port that is free now. It is left for rank 0 to take, so it is one that the system does not give to
-/// outgoing connections meanwhile (those begin at 32768), and not the one that another launcher tries first.
+/// Listens at a port that is free now. It is left for rank 0 to take, so it is one that the system
+/// does not give to outgoing connections meanwhile (those begin at 32768), and not the one that
+/// another launcher tries first.
 fn free_port() -> anyhow::Result<TcpListener> {
     let start = random_number()?;
     (0..1000_u64)

@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// Held while something is written, so that lines stay whole even where both streams go to one place.
+/// Held while something is written, so that lines stay whole even where both streams go to one
+/// place.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// A line longer than this is cut: a program that never ends its line must not fill the memory.
@@ -30,8 +31,8 @@ impl Stream {
     }
 }
 
-/// Copies all lines to a stream until the rank closes its end. Returns early where the launcher's own stream is closed:
-/// the rank then meets a closed pipe in turn, as it would alone.
+/// Copies all lines to a stream until the rank closes its end. Returns early where the launcher's
+/// own stream is closed: the rank then meets a closed pipe in turn, as it would alone.
 pub(super) fn forward(from: impl Read, tag: &str, to: Stream) {
     let _ = tag_lines(from, tag, LONGEST, |lines| to.write(lines));
 }
@@ -41,15 +42,15 @@ pub(super) fn are_waiting() -> bool {
     WRITING.try_lock().is_err()
 }
 
-/// Says something as the launcher. Tidily between other lines where that needs no waiting: whoever speaks may have
-/// ranks to stop, and a reader who does not read must not keep them alive.
+/// Says something as the launcher. Tidily between other lines where that needs no waiting: whoever
+/// speaks may have ranks to stop, and a reader who does not read must not keep them alive.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());
 }
 
-/// Gives `write` whole lines, each with the tag before it; several at once where they came at once. An unfinished last
-/// line is finished.
+/// Gives `write` whole lines, each with the tag before it; several at once where they came at once.
+/// An unfinished last line is finished.
 fn tag_lines(
     mut from: impl Read,
     tag: &str,
@@ -131,7 +132,9 @@ mod tests {
 
     #[test]
     fn a_closed_stream_ends_the_copying() {
-        let closed = tag_lines(Pieces(["a\n", "b\n"].iter()), "", 8, |_| Err(io::ErrorKind::BrokenPipe.into()));
+        let closed = tag_lines(Pieces(["a\n", "b\n"].iter()), "", 8, |_| {
+            Err(io::ErrorKind::BrokenPipe.into())
+        });
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

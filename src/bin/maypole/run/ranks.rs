@@ -53,7 +53,14 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 impl Ranks {
     pub(super) fn new(events: Sender<Event>, bound: bool) -> Ranks {
         let (listening, heard) = mpsc::channel();
-        Ranks { children: Vec::new(), bound, cleared: false, events, listening: Some(listening), heard }
+        Ranks {
+            children: Vec::new(),
+            bound,
+            cleared: false,
+            events,
+            listening: Some(listening),
+            heard,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -91,7 +98,12 @@ impl Ranks {
         error.map_or(Ok(()), |error| self.copy(rank, error, Stream::Error))
     }
 
-    fn copy(&self, rank: usize, from: impl Read + Send + 'static, to: Stream) -> anyhow::Result<()> {
+    fn copy(
+        &self,
+        rank: usize,
+        from: impl Read + Send + 'static,
+        to: Stream,
+    ) -> anyhow::Result<()> {
         let listening = self.listening.clone();
         in_background(move || {
             lines::forward(from, &format!("[rank {rank}] "), to);
@@ -108,7 +120,8 @@ impl Ranks {
         })
     }
 
-    /// Sends a signal to a rank and all that it started. What cannot be signalled is of another user by its own wish.
+    /// Sends a signal to a rank and all that it started. What cannot be signalled is of another
+    /// user by its own wish.
     pub(super) fn signal(&self, rank: usize, signal: i32) {
         let _ = process::signal_group(&self.children[rank], signal);
     }
@@ -125,14 +138,16 @@ impl Ranks {
         self.hear_last_words(events);
     }
 
-    /// Listens until all pipes are closed. Whoever reads the launcher's output may take their time, so what waits for
-    /// them is no reason to stop; a pipe that stays open and silent is.
+    /// Listens until all pipes are closed. Whoever reads the launcher's output may take their time,
+    /// so what waits for them is no reason to stop; a pipe that stays open and silent is.
     fn hear_last_words(&mut self, events: &Receiver<Event>) {
         self.listening = None;
         while self.heard.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
             let interrupted = events.try_iter().any(|event| matches!(event, Event::Signal(_)));
             if interrupted || !lines::are_waiting() {
-                return lines::say("a process that left its rank's group still holds its output; it is shown no more");
+                return lines::say(
+                    "a process that left its rank's group still holds its output; it is shown no more",
+                );
             }
         }
     }
@@ -169,8 +184,8 @@ impl Drop for Ranks {
     }
 }
 
-/// Rank 0 reads what is piped into the launcher. Nobody reads a terminal: a group in the background would be stopped
-/// for it.
+/// Rank 0 reads what is piped into the launcher. Nobody reads a terminal: a group in the background
+/// would be stopped for it.
 fn standard_input(rank: usize) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
 }

@@ -24,8 +24,12 @@ impl Drop for Watched {
 /// Turns every signal from now on into an event.
 pub(super) fn watch(events: Sender<Event>) -> anyhow::Result<Watched> {
     let ignored = ignored();
-    // What is ignored was meant to be: `nohup` does it with SIGHUP, and shells with SIGINT for jobs in the background.
-    let wanted = ENDING.into_iter().chain([SIGUSR1, SIGUSR2]).filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    // What is ignored was meant to be: `nohup` does it with SIGHUP, and shells with SIGINT for jobs
+    // in the background.
+    let wanted = ENDING
+        .into_iter()
+        .chain([SIGUSR1, SIGUSR2])
+        .filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(wanted).context("cannot watch for signals")?;
     let handle = signals.handle();
     let forward = move || {
@@ -35,7 +39,10 @@ pub(super) fn watch(events: Sender<Event>) -> anyhow::Result<Watched> {
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(forward).context("cannot start a thread")?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(forward)
+        .context("cannot start a thread")?;
     Ok(Watched(handle))
 }
 
@@ -48,5 +55,6 @@ fn ignored() -> u64 {
 
 /// `SIGTERM`, or `signal 40` where it has no name.
 pub(super) fn name(signal: i32) -> String {
-    signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+    signal_hook::low_level::signal_name(signal)
+        .map_or_else(|| format!("signal {signal}"), str::to_owned)
 }

@@ -1,4 +1,5 @@
-//! Waiting for ranks to end, and ending them: who failed first, who must be stopped, who is past asking.
+//! Waiting for ranks to end, and ending them: who failed first, who must be stopped, who is past
+//! asking.
 
 use std::fmt::Write;
 use std::sync::mpsc::Receiver;
@@ -45,7 +46,8 @@ impl Failure {
         match self.end {
             End::Exited(code) => format!("exited with code {code}"),
             End::Killed(SIGKILL) => {
-                "was killed by SIGKILL, by hand or because memory ran out (`dmesg` tells)".to_owned()
+                "was killed by SIGKILL, by hand or because memory ran out (`dmesg` tells)"
+                    .to_owned()
             }
             End::Killed(signal) => format!("was killed by {}", signals::name(signal)),
         }
@@ -54,8 +56,13 @@ impl Failure {
 
 /// Waits until all ranks have ended, or are killed and do not end.
 pub(super) fn until_all_ended(ranks: &Ranks, events: &Receiver<Event>, grace: Duration) -> Outcome {
-    let mut watch =
-        Watch { ranks, grace, running: vec![true; ranks.len()], stopping: Stopping::No, outcome: Outcome::default() };
+    let mut watch = Watch {
+        ranks,
+        grace,
+        running: vec![true; ranks.len()],
+        stopping: Stopping::No,
+        outcome: Outcome::default(),
+    };
     while watch.running.contains(&true) {
         match watch.next(events) {
             Some(event) => {
@@ -77,8 +84,8 @@ pub(super) fn until_all_ended(ranks: &Ranks, events: &Receiver<Event>, grace: Du
     watch.outcome
 }
 
-/// Orders what happened while nobody looked: a death by signal explains the errors of the others, who missed the dead
-/// one; never the other way round.
+/// Orders what happened while nobody looked: a death by signal explains the errors of the others,
+/// who missed the dead one; never the other way round.
 fn in_causal_order(mut together: Vec<Event>) -> Vec<Event> {
     together.sort_by_key(|event| !matches!(event, Event::Ended(_, End::Killed(_))));
     together
@@ -198,7 +205,10 @@ mod tests {
             Event::Ended(1, End::Exited(1)),
         ];
         let ordered = in_causal_order(together);
-        assert!(matches!(ordered[..], [Event::Ended(2, _), Event::Ended(0, _), Event::Signal(15), Event::Ended(1, _)]));
+        assert!(matches!(
+            ordered[..],
+            [Event::Ended(2, _), Event::Ended(0, _), Event::Signal(15), Event::Ended(1, _)]
+        ));
     }
 
     #[test]

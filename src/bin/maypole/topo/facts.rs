@@ -51,10 +51,13 @@ impl Facts {
         let (generation, processor) = description.assumed();
         let mut facts = Self::of(description.topology(), title);
         facts.notes.splice(0..0, description.notes().iter().cloned());
-        facts.notes.push(format!("bandwidths are taken to be those of {generation:?} GPUs and {processor:?} CPUs"));
+        facts.notes.push(format!(
+            "bandwidths are taken to be those of {generation:?} GPUs and {processor:?} CPUs"
+        ));
         facts.say(&description.answers());
         if let Description::Matrix(matrix) = description {
-            let word = |cell: &Option<Printed>| cell.map_or("?".to_owned(), |printed| printed.to_string());
+            let word =
+                |cell: &Option<Printed>| cell.map_or("?".to_owned(), |printed| printed.to_string());
             facts.cells = matrix.links.iter().map(|row| row.iter().map(word).collect()).collect();
         }
         facts
@@ -64,7 +67,11 @@ impl Facts {
     pub(super) fn detected(machine: &Machine) -> Self {
         let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
         let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        let gpus = if names.is_empty() { "no GPU of NVIDIA's driver".to_owned() } else { names.join(", ") };
+        let gpus = if names.is_empty() {
+            "no GPU of NVIDIA's driver".to_owned()
+        } else {
+            names.join(", ")
+        };
         let title = format!("this machine: {processor}, {} cores, {gpus}", machine.cores.len());
         let described = Description::System(machine.system.clone());
         let mut facts = Self::of(machine.topology(), title);
@@ -91,7 +98,9 @@ impl Facts {
         let table: Vec<_> = all.iter().map(row).collect();
         let word = |class: &Option<Class>| class.map_or("-".to_owned(), |class| class.to_string());
         let cells = table.iter().map(|row| row.iter().map(word).collect()).collect();
-        let known = |row: &Vec<Option<Class>>| row[..ranks.len()].iter().map(|it| it.unwrap_or(Class::Net)).collect();
+        let known = |row: &Vec<Option<Class>>| {
+            row[..ranks.len()].iter().map(|it| it.unwrap_or(Class::Net)).collect()
+        };
         let classes: Vec<Vec<Class>> = table[..ranks.len()].iter().map(known).collect();
         let (mut notes, mut found) = (Vec::new(), Vec::new());
         if ranks.len() > 1 {
@@ -105,7 +114,19 @@ impl Facts {
         let labels = all.iter().map(|node| topology.label(*node)).collect();
         let said = Said::graph(&topology, &table);
         let offers = transports::offers(&topology, &hosts);
-        Self { title, notes, said, labels, ranks: ranks.len(), cells, classes, lanes: found, trees, offers, topology }
+        Self {
+            title,
+            notes,
+            said,
+            labels,
+            ranks: ranks.len(),
+            cells,
+            classes,
+            lanes: found,
+            trees,
+            offers,
+            topology,
+        }
     }
 
     /// Takes the words for pairs of GPUs from a description: it may have older ones.

@@ -17,7 +17,8 @@ pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
     let ring = facts.ring();
     let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
     let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
-    let predicted: Vec<Value> = predicted::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
+    let predicted: Vec<Value> =
+        predicted::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
     Ok(json!({
         "title": facts.title,
         "gpus": said.gpus,

@@ -41,21 +41,32 @@ pub(super) fn text(facts: &Facts, bytes: usize) -> Result<String> {
 fn matrix(facts: &Facts) -> String {
     if facts.labels.len() > MOST_COLUMNS {
         let cards = facts.labels.len() - facts.ranks;
-        return format!("{} ranks and {cards} network cards: too wide to print, --json has it\n", facts.ranks);
+        return format!(
+            "{} ranks and {cards} network cards: too wide to print, --json has it\n",
+            facts.ranks
+        );
     }
-    let rows = facts.labels.iter().zip(&facts.cells).map(|(label, cells)| (label.as_str(), cells.as_slice()));
-    let widest = facts.labels.iter().chain(facts.cells.iter().flatten()).map(String::len).max().unwrap_or(0) + 2;
+    let rows = facts
+        .labels
+        .iter()
+        .zip(&facts.cells)
+        .map(|(label, cells)| (label.as_str(), cells.as_slice()));
+    let widest =
+        facts.labels.iter().chain(facts.cells.iter().flatten()).map(String::len).max().unwrap_or(0)
+            + 2;
     let line = |label: &str, cells: &[String]| {
         let cells: String = cells.iter().map(|cell| format!("{cell:widest$}")).collect();
         format!("{label:widest$}{cells}").trim_end().to_owned() + "\n"
     };
-    let table: String =
-        std::iter::once(line("", &facts.labels)).chain(rows.map(|(label, cells)| line(label, cells))).collect();
+    let table: String = std::iter::once(line("", &facts.labels))
+        .chain(rows.map(|(label, cells)| line(label, cells)))
+        .collect();
     table + "\n" + &legend(facts)
 }
 
 fn legend(facts: &Facts) -> String {
-    let letters = |cell: &String| cell.trim_end_matches(|char: char| char.is_ascii_digit()).to_owned();
+    let letters =
+        |cell: &String| cell.trim_end_matches(|char: char| char.is_ascii_digit()).to_owned();
     let used: Vec<String> = facts.cells.iter().flatten().map(letters).collect();
     let lines = LEGEND.into_iter().filter(|(word, _)| used.iter().any(|cell| cell == word));
     lines.map(|(word, meaning)| format!("  {word:5} {meaning}\n")).collect()
@@ -68,19 +79,28 @@ fn order(of: &[usize]) -> String {
 fn rings(facts: &Facts) -> String {
     let best = facts.ring();
     let Some(bottleneck) = best.bottleneck else { return String::new() };
-    let mut text = format!("best ring       {}  (its worst link: {bottleneck})\n", order(&best.order));
+    let mut text =
+        format!("best ring       {}  (its worst link: {bottleneck})\n", order(&best.order));
     for (nth, lane) in facts.lanes.iter().enumerate() {
         let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
-        text += &format!("ring {nth:<10} {}  (its narrowest link: {narrowest:.1} GB/s)\n", order(&lane.order));
+        text += &format!(
+            "ring {nth:<10} {}  (its narrowest link: {narrowest:.1} GB/s)\n",
+            order(&lane.order)
+        );
     }
     text
 }
 
 fn trees(facts: &Facts) -> String {
     let line = |(nth, tree): (usize, &maypole::topology::trees::Tree)| {
-        let parent = |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
+        let parent =
+            |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
         let parents: Vec<String> = tree.parents.iter().map(parent).collect();
-        format!("tree {nth}          {}  (above each rank; {} hops high)\n", parents.join(" "), tree.height())
+        format!(
+            "tree {nth}          {}  (above each rank; {} hops high)\n",
+            parents.join(" "),
+            tree.height()
+        )
     };
     facts.trees.iter().enumerate().map(line).collect()
 }
@@ -91,10 +111,16 @@ fn pairs(facts: &Facts) -> String {
     let mut text = String::new();
     for (choice, pairs) in transports::alike(choices) {
         let some: Vec<String> = pairs.iter().take(8).map(|(a, b)| format!("{a}-{b}")).collect();
-        let more =
-            if pairs.len() > some.len() { format!(" and {} more", pairs.len() - some.len()) } else { String::new() };
-        let which =
-            if pairs.len() == all { "every pair".to_owned() } else { format!("ranks {}{more}", some.join(" ")) };
+        let more = if pairs.len() > some.len() {
+            format!(" and {} more", pairs.len() - some.len())
+        } else {
+            String::new()
+        };
+        let which = if pairs.len() == all {
+            "every pair".to_owned()
+        } else {
+            format!("ranks {}{more}", some.join(" "))
+        };
         text += &format!("transport {:5} {which}\n", choice.way);
         for (way, why) in &choice.refused {
             text += &format!("  not {way}: {why}\n");
@@ -108,14 +134,18 @@ fn predictions(facts: &Facts, bytes: usize) -> Result<String> {
     if rows.is_empty() {
         return Ok(String::new());
     }
-    let mut text = format!("predicted for {}, GB/s as nccl-tests count bus bandwidth\n", sizes::name(bytes));
+    let mut text =
+        format!("predicted for {}, GB/s as nccl-tests count bus bandwidth\n", sizes::name(bytes));
     for row in rows {
         let (collective, shape) = (names::dashed(row.collective), row.shape.to_string());
         let limit = row.bottleneck.map(|link| format!("limit: {link}")).unwrap_or_default();
         text += format!("  {collective:15} {:>8.1}  {shape:20} {limit}", row.bus).trim_end();
         text += "\n";
         if let Some(figure) = row.published {
-            text += &format!("  {:15} {:>8.1}  seen on {} ({})\n", "", figure.gigabytes, figure.machine, figure.source);
+            text += &format!(
+                "  {:15} {:>8.1}  seen on {} ({})\n",
+                "", figure.gigabytes, figure.machine, figure.source
+            );
         }
     }
     Ok(text)

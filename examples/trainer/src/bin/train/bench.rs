@@ -29,12 +29,27 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { width, context, heads, layers, rows, steps } = *args;
     let config = Config { vocab: 256, context, width, heads, layers, experts: 0 };
-    config.check().and_then(|()| Setup::default().check(&config, rows)).map_err(anyhow::Error::msg)?;
+    config
+        .check()
+        .and_then(|()| Setup::default().check(&config, rows))
+        .map_err(anyhow::Error::msg)?;
     anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
     let speed = measure(&config, rows, steps);
-    println!("{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps", config.parameters());
-    println!("matrix products of linear layers alone  {:>8.0} tokens a second of processor time", speed.products);
-    println!("forward, backward and AdamW             {:>8.0} tokens a second of processor time", speed.training);
-    println!("share of the ceiling                    {:>8.0} %", 100.0 * speed.training / speed.products);
+    println!(
+        "{} parameters, {rows} rows of {context} tokens, one thread, best of {steps} steps",
+        config.parameters()
+    );
+    println!(
+        "matrix products of linear layers alone  {:>8.0} tokens a second of processor time",
+        speed.products
+    );
+    println!(
+        "forward, backward and AdamW             {:>8.0} tokens a second of processor time",
+        speed.training
+    );
+    println!(
+        "share of the ceiling                    {:>8.0} %",
+        100.0 * speed.training / speed.products
+    );
     Ok(())
 }

@@ -15,8 +15,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { checkpoint, file } = args;
-    let place = if checkpoint.join("manifest.json").exists() { Some(checkpoint.clone()) } else { latest(checkpoint) };
-    let place = place.with_context(|| format!("there is no checkpoint in {}: see --save", checkpoint.display()))?;
+    let place = if checkpoint.join("manifest.json").exists() {
+        Some(checkpoint.clone())
+    } else {
+        latest(checkpoint)
+    };
+    let place = place.with_context(|| {
+        format!("there is no checkpoint in {}: see --save", checkpoint.display())
+    })?;
     outputs::try_file("export", file)?;
     export(&place, file)?;
     println!("{} holds the weights of {}", file.display(), place.display());

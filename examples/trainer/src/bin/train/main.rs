@@ -15,20 +15,24 @@ mod tour;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a launcher started.
+/// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
+/// launcher started.
 #[derive(clap::Parser)]
 #[command(version, max_term_width = 120)]
 enum Command {
     /// Train a model on a text.
     ///
-    /// Without a launcher the ranks of the mesh are threads of this process, or processes with --processes. Under a
-    /// launcher (maypole run, torchrun, mpirun, srun) this is one rank, and the mesh must have as many as were started.
+    /// Without a launcher the ranks of the mesh are threads of this process, or processes with
+    /// --processes. Under a launcher (maypole run, torchrun, mpirun, srun) this is one rank, and
+    /// the mesh must have as many as were started.
     Run(Box<options::Args>),
-    /// Train over every axis, compare each with one process, and show what a rank holds and sends beside theory.
+    /// Train over every axis, compare each with one process, and show what a rank holds and sends
+    /// beside theory.
     Tour(tour::Args),
     /// Measure how fast one rank trains, beside its matrix products alone.
     Bench(bench::Args),
-    /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other tools read.
+    /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other
+    /// tools read.
     Export(export::Args),
     /// Draw pipelines, and say how much of their time ranks wait.
     Plan(plan::Args),

@@ -48,7 +48,8 @@ macro_rules! options {
 }
 
 options! {
-    /// The text to train on, but for its last tenth, by which the model is judged at the end [default: two plays].
+    /// The text to train on, but for its last tenth, by which the model is judged at the end
+    /// [default: two plays].
     data: PathBuf,
     /// Learn this many tokens from the text instead of taking bytes.
     bpe: usize,
@@ -64,9 +65,11 @@ options! {
     experts: usize,
     /// Ranks along each axis, as dp=2,tp=2: dp, pp, ep, cp, tp [default: one rank].
     mesh: String,
-    /// What ranks along dp share: replicated, zero1, zero2, fsdp, local:STEPS [default: replicated].
+    /// What ranks along dp share: replicated, zero1, zero2, fsdp, local:STEPS [default:
+    /// replicated].
     sharding: String,
-    /// The most KiB of a bucket of gradients [default: a quarter of all gradients, and at most 25600].
+    /// The most KiB of a bucket of gradients [default: a quarter of all gradients, and at most
+    /// 25600].
     bucket: usize,
     /// Divide tokens over tp where layers are not divided.
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -77,9 +80,11 @@ options! {
     division: String,
     /// Tokens that an expert takes, as a multiple of the even share [default: all].
     capacity: f32,
-    /// Tokens of a row over which capacity and the load of experts are reckoned [default: the most up to 8 that divide it].
+    /// Tokens of a row over which capacity and the load of experts are reckoned [default: the most
+    /// up to 8 that divide it].
     group: usize,
-    /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones [default: never].
+    /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones
+    /// [default: never].
     rebalance: u64,
     /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
     fault: String,
@@ -115,8 +120,8 @@ options! {
     save: PathBuf,
     /// Steps between checkpoints [default: 100]; there is one at the end too.
     save_every: u64,
-    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on goes on with it, from the
-    /// step of the checkpoint.
+    /// A file for the loss, norm and rate of each step, one JSON object a line; a run that goes on
+    /// goes on with it, from the step of the checkpoint.
     losses: PathBuf,
     /// Where pictures go: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
     svg: PathBuf,
@@ -161,7 +166,8 @@ pub(crate) struct Job {
     pub(crate) bpe: Bpe,
 }
 
-const PLAYS: &[&[u8]] = &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
+const PLAYS: &[&[u8]] =
+    &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
 
 impl Args {
     /// Settles what is not said, and refuses what does not go together.
@@ -169,7 +175,8 @@ impl Args {
         let file = match &self.config {
             None => Options::default(),
             Some(path) => {
-                let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let text = fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
                 toml::from_str(&text).with_context(|| format!("in {}", path.display()))?
             }
         };
@@ -180,13 +187,15 @@ impl Args {
 impl Options {
     fn settle(self) -> anyhow::Result<Job> {
         self.can_be()?;
-        let (steps, seed, rows) = (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.rows.unwrap_or(16));
+        let (steps, seed, rows) =
+            (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.rows.unwrap_or(16));
         let mut config = self.model();
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
         Self::stages_have_layers(&config, &setup)?;
         setup.check(&config, rows).map_err(anyhow::Error::msg)?;
-        let rule = named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
+        let rule =
+            named(&self.optimizer, "optimizer", &[("adamw", Rule::ADAMW), ("sgd", Rule::Sgd)])?;
         self.all_matter(&config, &setup, rule)?;
         let precision = self.precision(&setup)?;
         let schedule = self.schedule(steps)?;
@@ -230,7 +239,8 @@ impl Options {
     }
 
     fn precision(&self, setup: &Setup) -> anyhow::Result<Precision> {
-        let precisions = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+        let precisions =
+            [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
         let precision = named(&self.precision, "precision", &precisions)?;
         let local = matches!(setup.sharding, Sharding::Local { .. });
         ensure!(
@@ -259,7 +269,9 @@ impl Options {
     /// What is learnt, what by, and what it is judged by.
     fn text(&self, context: usize, seed: u64) -> anyhow::Result<(Bpe, Text, Text)> {
         let bytes = match &self.data {
-            Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+            Some(path) => {
+                fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+            }
             None => PLAYS.concat(),
         };
         let seen = &bytes[..bytes.len() - bytes.len() / 10];
@@ -268,12 +280,16 @@ impl Options {
         let length = tokens.len();
         let too_short = || {
             let most = (length / 10).saturating_sub(1);
-            let give = if most > 0 { format!(" --context {most} or less, or") } else { String::new() };
-            let what = format!("the text has {length} tokens, and rows of {context} do not fit in its last tenth");
+            let give =
+                if most > 0 { format!(" --context {most} or less, or") } else { String::new() };
+            let what = format!(
+                "the text has {length} tokens, and rows of {context} do not fit in its last tenth"
+            );
             format!("{what}: give{give} a longer text as --data")
         };
         ensure!(length > context, too_short());
-        let (text, held_out) = Text::new(tokens, context, seed).divided().with_context(too_short)?;
+        let (text, held_out) =
+            Text::new(tokens, context, seed).divided().with_context(too_short)?;
         Ok((bpe, text, held_out))
     }
 
@@ -282,11 +298,21 @@ impl Options {
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
         let stages = mesh.size(Axis::Pp);
         let group = self.group.unwrap_or_else(|| divisor(config.context, 8));
-        let router = Router { experts: config.experts, top: 2, group, capacity: self.capacity, balance: 0.01 };
+        let router = Router {
+            experts: config.experts,
+            top: 2,
+            group,
+            capacity: self.capacity,
+            balance: 0.01,
+        };
         Ok(Setup {
             mesh,
             sequence: self.sequence.unwrap_or(false),
-            exchange: named(&self.exchange, "exchange", &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)])?,
+            exchange: named(
+                &self.exchange,
+                "exchange",
+                &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)],
+            )?,
             schedule: pp_plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
             router: (config.experts > 0).then_some(router),
@@ -296,17 +322,25 @@ impl Options {
                 "division",
                 &[("zig-zag", Division::ZigZag), ("contiguous", Division::Contiguous)],
             )?,
-            fault: self.fault.as_deref().map(Fault::parse).transpose().map_err(anyhow::Error::msg)?,
+            fault: self
+                .fault
+                .as_deref()
+                .map(Fault::parse)
+                .transpose()
+                .map_err(anyhow::Error::msg)?,
             order: if self.deterministic.unwrap_or(false) { Order::Ranks } else { Order::Fast },
         })
     }
 
     fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
-        let bucket = self.bucket.map_or_else(|| dp::bucket(4 * config.parameters()), |kib| kib << 10);
+        let bucket =
+            self.bucket.map_or_else(|| dp::bucket(4 * config.parameters()), |kib| kib << 10);
         let name = self.sharding.as_deref().unwrap_or("replicated");
         if let Some(every) = name.strip_prefix("local:") {
             let every = every.parse().ok().filter(|every| *every > 0);
-            return Ok(Sharding::Local { every: every.context("local:STEPS needs a positive number of steps")? });
+            return Ok(Sharding::Local {
+                every: every.context("local:STEPS needs a positive number of steps")?,
+            });
         }
         named(
             &Some(name.to_owned()),
@@ -321,8 +355,12 @@ impl Options {
     }
 
     fn schedule(&self, steps: u64) -> anyhow::Result<Schedule> {
-        let shapes =
-            [("cosine", Shape::Cosine), ("constant", Shape::Constant), ("wsd", Shape::Wsd), ("linear", Shape::Linear)];
+        let shapes = [
+            ("cosine", Shape::Cosine),
+            ("constant", Shape::Constant),
+            ("wsd", Shape::Wsd),
+            ("linear", Shape::Linear),
+        ];
         let (peak, warm_up) = (self.rate.unwrap_or(3e-3), self.warm_up.unwrap_or(steps / 10));
         let shape = named(&self.shape, "shape", &shapes)?;
         Ok(Schedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })

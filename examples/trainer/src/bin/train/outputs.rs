@@ -1,4 +1,5 @@
-//! Where results go: tried before the work that they are results of, so that none is done for nothing.
+//! Where results go: tried before the work that they are results of, so that none is done for
+//! nothing.
 
 use anyhow::Context;
 use std::fs::{self, OpenOptions};
@@ -18,7 +19,9 @@ pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
 /// Makes sure that the folder that `flag` names is there, and that files can be made in it.
 pub(crate) fn try_folder(flag: &str, path: &Path) -> anyhow::Result<()> {
     let trial = path.join(format!(".trial-{}", std::process::id()));
-    let tried = fs::create_dir_all(path).and_then(|()| fs::write(&trial, "")).and_then(|()| fs::remove_file(&trial));
+    let tried = fs::create_dir_all(path)
+        .and_then(|()| fs::write(&trial, ""))
+        .and_then(|()| fs::remove_file(&trial));
     tried.with_context(|| unusable(flag, path))
 }
 

@@ -27,10 +27,14 @@ pub(crate) fn draw(args: &Args) -> anyhow::Result<()> {
     let all = vec![Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
     args.svg.as_deref().map_or(Ok(()), |folder| outputs::try_folder("--svg", folder))?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
-        anyhow::ensure!(args.ranks > 0 && args.micros > 0, "a pipeline has ranks and micro-batches");
+        anyhow::ensure!(
+            args.ranks > 0 && args.micros > 0,
+            "a pipeline has ranks and micro-batches"
+        );
         let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
         let trace = simulate(&plan, equal_stages(&plan)).map_err(anyhow::Error::msg)?;
-        let (name, idle, formula) = (schedule.name(), trace.idle(), schedule.idle(args.ranks, args.micros));
+        let (name, idle, formula) =
+            (schedule.name(), trace.idle(), schedule.idle(args.ranks, args.micros));
         println!(
             "{name}: idle {:.1} % (formula {:.1} %), rank 0 holds {:.1} micro-batches at most",
             100.0 * idle,

@@ -22,7 +22,11 @@ impl Progress {
     pub(crate) fn new(rank: usize, first: u64, steps: u64, shared: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let quiet = rank != 0;
-        let bar = if terminal && !quiet { ProgressBar::new(steps).with_position(first) } else { ProgressBar::hidden() };
+        let bar = if terminal && !quiet {
+            ProgressBar::new(steps).with_position(first)
+        } else {
+            ProgressBar::hidden()
+        };
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left");
         bar.set_style(style.expect("the template is right"));
         let lines = (!terminal).then_some((steps / 20).max(1));
@@ -30,12 +34,22 @@ impl Progress {
     }
 
     /// A step is done: its loss, its tokens, and what its time went into.
-    pub(crate) fn step(&mut self, step: u64, loss: f64, tokens: u64, spans: &[Span], wall: Duration) {
+    pub(crate) fn step(
+        &mut self,
+        step: u64,
+        loss: f64,
+        tokens: u64,
+        spans: &[Span],
+        wall: Duration,
+    ) {
         self.steps += 1;
         self.tokens += tokens;
         let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
-        let message = format!("loss {loss:.4}  {speed:.0} tokens/s  {}", split(spans, wall, self.shared));
-        if !self.quiet && self.lines.is_some_and(|every| step.is_multiple_of(every) || self.steps == 1) {
+        let message =
+            format!("loss {loss:.4}  {speed:.0} tokens/s  {}", split(spans, wall, self.shared));
+        if !self.quiet
+            && self.lines.is_some_and(|every| step.is_multiple_of(every) || self.steps == 1)
+        {
             println!("step {step:>6}  {message}");
         }
         self.bar.set_message(message);
@@ -57,8 +71,8 @@ impl Progress {
     }
 }
 
-/// Shares of a time that is mostly compute. Where ranks share cores, who waits for another stage may wait for a core that
-/// somebody else has: no pipeline's bubble.
+/// Shares of a time that is mostly compute. Where ranks share cores, who waits for another stage
+/// may wait for a core that somebody else has: no pipeline's bubble.
 pub(crate) fn split(spans: &[Span], wall: Duration, shared: bool) -> String {
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);

@@ -45,11 +45,13 @@ pub(crate) fn start(job: &Job) -> anyhow::Result<()> {
     Communicator::run_local(ranks, |comm| rank(comm, job)).into_iter().collect()
 }
 
-/// This program again, once a rank; the first failure ends all of them, and so does the end of this process, whatever ends
-/// it. Called by the main thread, since it is a thread whose end they do not outlive.
+/// This program again, once a rank; the first failure ends all of them, and so does the end of this
+/// process, whatever ends it. Called by the main thread, since it is a thread whose end they do not
+/// outlive.
 fn processes(ranks: usize) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program has no path")?;
-    // Held until the ranks are started, so that nobody else is given it; rank 0 tries again while it is taken.
+    // Held until the ranks are started, so that nobody else is given it; rank 0 tries again while
+    // it is taken.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let mut children = Vec::new();
     for rank in 0..ranks {

@@ -33,7 +33,13 @@ use std::time::{Duration, Instant};
 /// Trains, saves, draws, judges and writes.
 pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     let shared = share_cores(comm.hosts());
-    let mut worker = Worker::<f32>::new(comm, &job.config, job.setup.clone(), job.seed, (job.rule, job.schedule))?;
+    let mut worker = Worker::<f32>::new(
+        comm,
+        &job.config,
+        job.setup.clone(),
+        job.seed,
+        (job.rule, job.schedule),
+    )?;
     prepare(&mut worker, job);
     let me = worker.groups.world.rank();
     if me == 0 {
@@ -44,13 +50,22 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
         if me == 0 {
             let before = manifest(&place)?.source;
             let same = before.is_none_or(|before| Some(before) == worker.session.source);
-            println!("from {}{}", place.display(), if same { "" } else { ", which has learnt from other rows" });
+            println!(
+                "from {}{}",
+                place.display(),
+                if same { "" } else { ", which has learnt from other rows" }
+            );
         }
     }
     let (losses, last) = train(&mut worker, job, shared)?;
     let first = worker.session.step - losses.len() as u64;
     report(&mut worker, &last, job, &losses, first)?;
-    ensure!(last.loss.is_finite(), "the loss of step {} is not a number: {}", worker.session.step, remedy(job));
+    ensure!(
+        last.loss.is_finite(),
+        "the loss of step {} is not a number: {}",
+        worker.session.step,
+        remedy(job)
+    );
     match alone(&mut worker, job)? {
         Some(whole) => finish(whole.session, job),
         None => Ok(()),
@@ -65,12 +80,14 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     }
     let session = &mut worker.session;
     session.clip = job.clip;
-    session.source = Some(Source { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
+    session.source =
+        Some(Source { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
     session.gpt.recompute = job.recompute;
     session.scale = (job.precision == Precision::F16).then(Scale::default);
 }
 
-/// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are taken to be as this one.
+/// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
+/// taken to be as this one.
 fn share_cores(hosts: &[usize]) -> bool {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     hosts.iter().any(|host| hosts.iter().filter(|other| *other == host).count() > cores)
@@ -96,11 +113,15 @@ struct Last {
 }
 
 fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(Vec<f64>, Last)> {
-    let mut last = Last { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
+    let mut last =
+        Last { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
-    let mut progress = Progress::new(worker.groups.world.rank(), worker.session.step, steps, shared);
-    let (mut record, mut losses) =
-        Record::new(job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0), worker.session.step)?;
+    let mut progress =
+        Progress::new(worker.groups.world.rank(), worker.session.step, steps, shared);
+    let (mut record, mut losses) = Record::new(
+        job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0),
+        worker.session.step,
+    )?;
     let tokens = (job.rows * job.config.context) as u64;
     worker.session.timeline.take();
     while worker.session.step < steps {
@@ -116,7 +137,8 @@ fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(V
         losses.push(loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, loss, tokens, &last.spans, last.wall);
-        // Only a scale keeps such a step from the weights: without one there is nothing left to train or to save.
+        // Only a scale keeps such a step from the weights: without one there is nothing left to
+        // train or to save.
         if !loss.is_finite() && worker.session.scale.is_none() {
             break;
         }
@@ -147,20 +169,30 @@ fn balance(moves: &[Move]) -> String {
 }
 
 /// Bytes and time of every rank, and pictures.
-fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], first: u64) -> anyhow::Result<()> {
+fn report(
+    worker: &mut Worker<f32>,
+    last: &Last,
+    job: &Job,
+    losses: &[f64],
+    first: u64,
+) -> anyhow::Result<()> {
     let (world, memory) = (worker.groups.world.clone(), Memory::of(&worker.session));
     let numbers: Vec<f64> = last
         .spans
         .iter()
-        .flat_map(|span| [span.kind as usize as f64, span.start.as_secs_f64(), span.end.as_secs_f64()])
+        .flat_map(|span| {
+            [span.kind as usize as f64, span.start.as_secs_f64(), span.end.as_secs_f64()]
+        })
         .collect();
-    let bytes = world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
+    let bytes =
+        world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
     let walls = world.gather(&[last.wall.as_secs_f64()])?;
     let (lists, load) = (world.gather_lists(&numbers)?, worker.load()?);
     if world.rank() != 0 {
         return Ok(());
     }
-    let ranks: Vec<Vec<Span>> = lists.iter().map(|list| list.chunks_exact(3).map(span).collect()).collect();
+    let ranks: Vec<Vec<Span>> =
+        lists.iter().map(|list| list.chunks_exact(3).map(span).collect()).collect();
     for (rank, (spans, bytes)) in ranks.iter().zip(bytes.chunks_exact(3)).enumerate() {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         println!(
@@ -173,14 +205,19 @@ fn report(worker: &mut Worker<f32>, last: &Last, job: &Job, losses: &[f64], firs
     }
     if let Some(Scale { factor, skipped, .. }) = worker.session.scale {
         let steps = worker.session.step;
-        println!("{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}");
+        println!(
+            "{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}"
+        );
     }
     // There is none right after a move.
     if load.iter().any(|load| *load > 0) {
         let of = |expert| load.iter().skip(expert).step_by(job.config.experts).sum();
         let load: Vec<u64> = (0..job.config.experts).map(of).collect();
         let since = if job.rebalance.is_some() { "the last move" } else { "the start" };
-        print!("tokens of all layers by place of an expert, since {since}:\n{}", histogram(&load, 40));
+        print!(
+            "tokens of all layers by place of an expert, since {since}:\n{}",
+            histogram(&load, 40)
+        );
     }
     match &job.svg {
         Some(folder) => {
@@ -198,14 +235,25 @@ fn span(numbers: &[f64]) -> Span {
     Span { kind: Kind::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
 }
 
-fn draw(folder: &Path, ranks: &[Vec<Span>], title: &str, losses: &[f64], first: u64) -> anyhow::Result<()> {
+fn draw(
+    folder: &Path,
+    ranks: &[Vec<Span>],
+    title: &str,
+    losses: &[f64],
+    first: u64,
+) -> anyhow::Result<()> {
     outputs::write("--svg", &folder.join("loss.svg"), chart::curve(losses, first + 1, "loss"))?;
     outputs::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, title))
 }
 
-/// The plan of rank 0's pipeline, if it is one of several stages, with the mean processor time of each operation in the last
-/// step: what it would be if nobody shared a core, and messages took no time.
-fn draw_pipeline(folder: &Path, worker: &Worker<f32>, measured: Option<&Trace>) -> anyhow::Result<()> {
+/// The plan of rank 0's pipeline, if it is one of several stages, with the mean processor time of
+/// each operation in the last step: what it would be if nobody shared a core, and messages took no
+/// time.
+fn draw_pipeline(
+    folder: &Path,
+    worker: &Worker<f32>,
+    measured: Option<&Trace>,
+) -> anyhow::Result<()> {
     let (plan, Setup { schedule, .. }) = (&worker.plan, &worker.setup);
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
@@ -226,9 +274,11 @@ fn alone(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<Option<Worker<f3
     if world.rank() != 0 {
         return Ok(None);
     }
-    let setup = Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
+    let setup =
+        Setup { router: job.setup.router, sharding: Sharding::default(), ..Setup::of(Mesh::ONE) };
     let comm = Communicator::local(1).remove(0);
-    let mut alone = Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
+    let mut alone =
+        Worker::<f32>::new(comm, &job.config, setup, job.seed, (job.rule, job.schedule))?;
     alone.session.store.owned()[0].weights.copy_from_slice(&weights);
     Ok(Some(alone))
 }
@@ -238,7 +288,9 @@ fn finish(session: Session<f32>, job: &Job) -> anyhow::Result<()> {
     let Session { mut gpt, mut store, .. } = session;
     let loss = judge(&mut gpt, &mut *store, &job.held_out)?;
     ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
-    println!("validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out");
+    println!(
+        "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
+    );
     if job.sample == 0 {
         return Ok(());
     }

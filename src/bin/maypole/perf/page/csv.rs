@@ -10,7 +10,9 @@ const HEAD: &str = "collective,transport,ranks,algorithm,tuners_choice,in_place,
 
 /// One line for each size in and out of place. What is not known is empty.
 pub(super) fn text(rows: &[Row], limits: &[Limit]) -> String {
-    let lines = rows.iter().flat_map(|row| row.measured().map(|(place, measured)| line(row, place, &measured, limits)));
+    let lines = rows.iter().flat_map(|row| {
+        row.measured().map(|(place, measured)| line(row, place, &measured, limits))
+    });
     std::iter::once(HEAD.to_owned()).chain(lines).map(|line| line + "\n").collect()
 }
 
@@ -60,6 +62,9 @@ mod tests {
         assert_eq!(lines.len(), 1 + 4);
         assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
         let field = |name: &str| lines[1][lines[0].iter().position(|it| *it == name).unwrap()];
-        assert_eq!((field("p50_us"), field("algorithm"), field("in_place")), ("100", "two-shot", "false"));
+        assert_eq!(
+            (field("p50_us"), field("algorithm"), field("in_place")),
+            ("100", "two-shot", "false")
+        );
     }
 }

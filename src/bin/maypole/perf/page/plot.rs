@@ -98,12 +98,20 @@ impl Map {
             Scale::Linear => {
                 let rough = (self.high - self.low) / 6.0;
                 let power = 10f64.powf(rough.log10().floor());
-                let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough).unwrap_or(10.0) * power;
-                (0..).map(|nth| f64::from(nth) * step).take_while(|tick| *tick <= self.high).collect()
+                let step = [1.0, 2.0, 5.0, 10.0]
+                    .into_iter()
+                    .find(|step| step * power >= rough)
+                    .unwrap_or(10.0)
+                    * power;
+                (0..)
+                    .map(|nth| f64::from(nth) * step)
+                    .take_while(|tick| *tick <= self.high)
+                    .collect()
             }
             Scale::Log(base) => {
                 let exponent = |value: f64| value.ln() / base.ln();
-                let (first, last) = (exponent(self.low).ceil() as i32, exponent(self.high).floor() as i32);
+                let (first, last) =
+                    (exponent(self.low).ceil() as i32, exponent(self.high).floor() as i32);
                 let step = ((last - first) / 8 + 1).max(1);
                 (first..=last).step_by(step as usize).map(|exponent| base.powi(exponent)).collect()
             }
@@ -114,7 +122,12 @@ impl Map {
 impl Plot {
     /// An `svg` element; `id` is its own on the page.
     pub(super) fn svg(&self, id: &str) -> String {
-        let dots = |cut| self.series.iter().filter(move |series| series.cut == cut).flat_map(|series| &series.points);
+        let dots = |cut| {
+            self.series
+                .iter()
+                .filter(move |series| series.cut == cut)
+                .flat_map(|series| &series.points)
+        };
         let x = Map::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
         let (low, high) = range(dots(false).map(|dot| dot.y));
         let near = dots(true).map(|dot| dot.y.max(low / STRETCH).min(high * STRETCH));
@@ -144,19 +157,28 @@ impl Plot {
         for tick in x.ticks() {
             let (at, text) = (x.at(tick), (self.x.tick)(tick));
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{floor}\"/>");
-            let _ = writeln!(svg, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>", floor + 18.0);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
+                floor + 18.0
+            );
         }
         for tick in y.ticks() {
             let (at, text) = (y.at(tick), (self.y.tick)(tick));
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
             let (left, base) = (LEFT - 8.0, at + 4.0);
-            let _ = writeln!(svg, "<text x=\"{left}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>");
+            let _ = writeln!(
+                svg,
+                "<text x=\"{left}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
+            );
         }
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{floor}H{right}\"/>");
         let (middle, bottom) = ((LEFT + right) / 2.0, HEIGHT - 8.0);
         let label = self.x.label;
-        let _ =
-            writeln!(svg, "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>");
+        let _ = writeln!(
+            svg,
+            "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>"
+        );
         let (middle, label) = ((TOP + floor) / 2.0, self.y.label);
         let _ = writeln!(
             svg,

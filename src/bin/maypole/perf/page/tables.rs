@@ -12,8 +12,11 @@ const GOOD: f64 = 1.1;
 
 /// Sizes down, algorithms across: microseconds, measured and predicted.
 pub(super) fn table(rows: &[&Row], algorithms: &[Algorithm], limit: Option<&Limit>) -> String {
-    let algorithms: Vec<_> = algorithms.iter().filter(|one| rows.iter().any(|row| row.algorithm == **one)).collect();
-    let mut html = "<details>\n<summary>figures</summary>\n<div class=\"wide\"><table>\n<tr><th>size</th>".to_owned();
+    let algorithms: Vec<_> =
+        algorithms.iter().filter(|one| rows.iter().any(|row| row.algorithm == **one)).collect();
+    let mut html =
+        "<details>\n<summary>figures</summary>\n<div class=\"wide\"><table>\n<tr><th>size</th>"
+            .to_owned();
     algorithms.iter().for_each(|algorithm| html += &format!("<th>{algorithm}</th>"));
     if let Some(limit) = limit {
         let _ = write!(html, "<th>{}</th>", limit.name());
@@ -37,7 +40,9 @@ pub(super) fn table(rows: &[&Row], algorithms: &[Algorithm], limit: Option<&Limi
 }
 
 fn cell(row: Option<&Row>, best: f64) -> String {
-    let Some((row, us)) = row.and_then(|row| Some((row, us(row)?))) else { return "<td></td>".to_owned() };
+    let Some((row, us)) = row.and_then(|row| Some((row, us(row)?))) else {
+        return "<td></td>".to_owned();
+    };
     let mut classes = Vec::new();
     if us <= best {
         classes.push("best");
@@ -45,7 +50,9 @@ fn cell(row: Option<&Row>, best: f64) -> String {
     if row.prediction.is_some_and(|said| said.choice == row.algorithm) {
         classes.push("chosen");
     }
-    let predicted = row.prediction.map_or_else(String::new, |said| format!("<small>{}</small>", three(said.us)));
+    let predicted = row
+        .prediction
+        .map_or_else(String::new, |said| format!("<small>{}</small>", three(said.us)));
     format!("<td class=\"{}\">{}{predicted}</td>", classes.join(" "), three(us))
 }
 
@@ -61,7 +68,8 @@ pub(super) fn verdict(rows: &[Row]) -> String {
             continue;
         }
         let best = peers().filter_map(super::us).fold(f64::INFINITY, f64::min);
-        (points, good, worst) = (points + 1, good + usize::from(us <= GOOD * best), worst.max(us / best));
+        (points, good, worst) =
+            (points + 1, good + usize::from(us <= GOOD * best), worst.max(us / best));
     }
     errors.sort_by(f64::total_cmp);
     let mut text = String::new();
@@ -76,7 +84,10 @@ pub(super) fn verdict(rows: &[Row]) -> String {
     }
     if let Some(median) = errors.get(errors.len() / 2) {
         let start = if text.is_empty() { "<p>" } else { "" };
-        let _ = write!(text, "{start}Predictions were off by a factor of <b>{median:.2}</b> in the median.");
+        let _ = write!(
+            text,
+            "{start}Predictions were off by a factor of <b>{median:.2}</b> in the median."
+        );
     }
     if text.is_empty() { text } else { text + "</p>\n" }
 }
@@ -95,7 +106,8 @@ mod tests {
     use super::super::super::row::tests::example;
     use super::*;
 
-    /// A row of 100 us by two-shot, and one of `us` by the ring, of which the tuner preferred `choice`.
+    /// A row of 100 us by two-shot, and one of `us` by the ring, of which the tuner preferred
+    /// `choice`.
     fn rows(us: f64, choice: Algorithm) -> [Row; 2] {
         let mut both = [example(), example()];
         both[1].algorithm = Algorithm::Ring;
@@ -109,7 +121,9 @@ mod tests {
     fn good_choices_are_told_from_bad_ones() {
         let text = verdict(&rows(200.0, Algorithm::TwoShot));
         assert!(
-            text.contains("<b>1 of 1</b>") && text.contains("1.00 times") && text.contains("<b>4.00</b>"),
+            text.contains("<b>1 of 1</b>")
+                && text.contains("1.00 times")
+                && text.contains("<b>4.00</b>"),
             "{text}"
         );
         let text = verdict(&rows(200.0, Algorithm::Ring));
@@ -120,7 +134,8 @@ mod tests {
     #[test]
     fn the_best_and_the_chosen_are_marked() {
         let rows = rows(200.0, Algorithm::Ring);
-        let html = table(&rows.iter().collect::<Vec<_>>(), &[Algorithm::TwoShot, Algorithm::Ring], None);
+        let html =
+            table(&rows.iter().collect::<Vec<_>>(), &[Algorithm::TwoShot, Algorithm::Ring], None);
         assert!(html.contains("<td class=\"best\">100<small>50.0</small></td>"), "{html}");
         assert!(html.contains("<td class=\"chosen\">200<small>"), "{html}");
     }

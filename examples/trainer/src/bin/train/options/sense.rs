@@ -1,4 +1,5 @@
-//! Options that make no sense: numbers that cannot be, and what would change nothing, which nobody gives to that end.
+//! Options that make no sense: numbers that cannot be, and what would change nothing, which nobody
+//! gives to that end.
 
 use super::Options;
 use anyhow::ensure;
@@ -24,18 +25,27 @@ impl Options {
             ensure!(!zero, "--{name} needs a positive number");
         }
         if let Some(vocab) = self.bpe {
-            ensure!(vocab > 256, "--bpe {vocab}: bytes alone are 256 tokens; give more, or leave it out");
+            ensure!(
+                vocab > 256,
+                "--bpe {vocab}: bytes alone are 256 tokens; give more, or leave it out"
+            );
         }
         if let Some(kib) = self.bucket {
             ensure!(kib <= usize::MAX >> 10, "--bucket {kib}: so many KiB are in no memory");
         }
         if let Some(capacity) = self.capacity {
             let even = "1 is the even share, and without --capacity experts take all";
-            ensure!(capacity.is_finite() && capacity > 0.0, "--capacity {capacity} is no share of tokens: {even}");
+            ensure!(
+                capacity.is_finite() && capacity > 0.0,
+                "--capacity {capacity} is no share of tokens: {even}"
+            );
         }
         for (name, number) in [("rate", self.rate), ("clip", self.clip)] {
             let number = number.unwrap_or(0.0);
-            ensure!(number.is_finite() && number >= 0.0, "--{name} {number}: give a number from 0 on");
+            ensure!(
+                number.is_finite() && number >= 0.0,
+                "--{name} {number}: give a number from 0 on"
+            );
         }
         Ok(())
     }
@@ -53,7 +63,12 @@ impl Options {
     }
 
     /// Refuses what was given, but changes nothing in this model or on this mesh.
-    pub(super) fn all_matter(&self, config: &Config, setup: &Setup, rule: Rule) -> anyhow::Result<()> {
+    pub(super) fn all_matter(
+        &self,
+        config: &Config,
+        setup: &Setup,
+        rule: Rule,
+    ) -> anyhow::Result<()> {
         let several = |axis| setup.mesh.size(axis) > 1;
         let (experts, ep, cp) = (config.experts > 0, several(Axis::Ep), several(Axis::Cp));
         let replicated = matches!(setup.sharding, Sharding::Replicated { .. });
@@ -74,22 +89,46 @@ impl Options {
                 cp,
                 "--division divides positions over cp, and the mesh has one rank: see --mesh",
             ),
-            (self.capacity.is_some(), experts, "--capacity is of experts, and the model has none: see --experts"),
+            (
+                self.capacity.is_some(),
+                experts,
+                "--capacity is of experts, and the model has none: see --experts",
+            ),
             (
                 self.group.is_some(),
                 experts,
                 "--group is of the routing to experts, and the model has none: see --experts",
             ),
-            (self.rebalance.is_some(), experts, "--rebalance moves experts, and the model has none: see --experts"),
+            (
+                self.rebalance.is_some(),
+                experts,
+                "--rebalance moves experts, and the model has none: see --experts",
+            ),
             (
                 self.rebalance.is_some(),
                 ep,
                 "--rebalance moves experts between the ranks of ep, and the mesh has one: see --mesh",
             ),
-            (ep, experts, "ep divides experts, and the model has none: see --experts, or divide rows by dp"),
-            (self.bucket.is_some(), replicated, "--bucket is of replicated gradients, and --sharding divides them"),
-            (self.save_every.is_some(), self.save.is_some(), "--save-every says when, and --save where is missing"),
-            (warms, self.shape.as_deref() != Some("constant"), "--warm-up raises a rate that --shape constant keeps"),
+            (
+                ep,
+                experts,
+                "ep divides experts, and the model has none: see --experts, or divide rows by dp",
+            ),
+            (
+                self.bucket.is_some(),
+                replicated,
+                "--bucket is of replicated gradients, and --sharding divides them",
+            ),
+            (
+                self.save_every.is_some(),
+                self.save.is_some(),
+                "--save-every says when, and --save where is missing",
+            ),
+            (
+                warms,
+                self.shape.as_deref() != Some("constant"),
+                "--warm-up raises a rate that --shape constant keeps",
+            ),
         ] {
             ensure!(!given || matters, why);
         }
@@ -100,7 +139,13 @@ impl Options {
     }
 
     /// Whether a mistake can change anything in this run, and what it needs for that.
-    fn shows(&self, fault: Fault, config: &Config, setup: &Setup, rule: Rule) -> (bool, &'static str) {
+    fn shows(
+        &self,
+        fault: Fault,
+        config: &Config,
+        setup: &Setup,
+        rule: Rule,
+    ) -> (bool, &'static str) {
         use Axis::{Cp, Dp, Ep, Pp, Tp};
         let several = |axes: &[Axis]| setup.mesh.sizes(axes) > 1;
         let (experts, zig_zag) = (config.experts > 0, setup.division == Division::ZigZag);
@@ -111,35 +156,49 @@ impl Options {
             Fault::GradientsAlone | Fault::GradientsAveraged => {
                 (several(&[Dp, Cp]), "a --mesh with ranks along dp or cp")
             }
-            Fault::GradientsOverTensor => (several(&[Dp, Cp, Tp]), "a --mesh with ranks along dp, cp or tp"),
+            Fault::GradientsOverTensor => {
+                (several(&[Dp, Cp, Tp]), "a --mesh with ranks along dp, cp or tp")
+            }
             Fault::NoSumAfterRow | Fault::NoSumBeforeColumn | Fault::VocabularyMaximum => {
                 (tp, "a --mesh with ranks along tp")
             }
-            Fault::NormsNotSummed => (tp && setup.sequence, "--sequence and a --mesh with ranks along tp"),
+            Fault::NormsNotSummed => {
+                (tp && setup.sequence, "--sequence and a --mesh with ranks along tp")
+            }
             Fault::VocabularyRemainder => (
                 !config.vocab.is_multiple_of(setup.mesh.size(Tp)),
                 "ranks along tp that do not divide the vocabulary: 256 bytes, or --bpe",
             ),
-            Fault::MicrosSwapped => {
-                (several(&[Pp]) && setup.micros > 1, "a --mesh with ranks along pp, and several --micros")
-            }
-            Fault::ActivationsStacked => {
-                (held > 1.0, "several --micros that wait for their backward: --pipeline gpipe, or ranks along pp")
-            }
+            Fault::MicrosSwapped => (
+                several(&[Pp]) && setup.micros > 1,
+                "a --mesh with ranks along pp, and several --micros",
+            ),
+            Fault::ActivationsStacked => (
+                held > 1.0,
+                "several --micros that wait for their backward: --pipeline gpipe, or ranks along pp",
+            ),
             Fault::NotCombined | Fault::GatesForgotten => (experts, "--experts"),
-            Fault::ExpertsSummed => (experts && several(&[Ep]), "--experts and a --mesh with ranks along ep"),
-            Fault::LocalBalance => {
-                (experts && several(&[Dp, Ep, Cp]), "--experts and a --mesh with ranks along dp, ep or cp")
+            Fault::ExpertsSummed => {
+                (experts && several(&[Ep]), "--experts and a --mesh with ranks along ep")
             }
+            Fault::LocalBalance => (
+                experts && several(&[Dp, Ep, Cp]),
+                "--experts and a --mesh with ranks along dp, ep or cp",
+            ),
             Fault::RouterLeftBehind => (self.rebalance.is_some(), "--rebalance"),
-            Fault::MomentsLeftBehind => (self.rebalance.is_some() && rule.states() > 0, "--rebalance and adamw"),
+            Fault::MomentsLeftBehind => {
+                (self.rebalance.is_some() && rule.states() > 0, "--rebalance and adamw")
+            }
             Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst => {
                 (ring && cp, "a --mesh with ranks along cp, and --exchange ring")
             }
-            Fault::PlainPositions => (cp && zig_zag, "a --mesh with ranks along cp, and --division zig-zag"),
-            Fault::HeadsSwapped => {
-                (!ring && cp && zig_zag, "a --mesh with ranks along cp, --exchange ulysses, and --division zig-zag")
+            Fault::PlainPositions => {
+                (cp && zig_zag, "a --mesh with ranks along cp, and --division zig-zag")
             }
+            Fault::HeadsSwapped => (
+                !ring && cp && zig_zag,
+                "a --mesh with ranks along cp, --exchange ulysses, and --division zig-zag",
+            ),
         }
     }
 }
