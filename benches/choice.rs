@@ -13,7 +13,7 @@
 //! Options: `--ranks`, `--transports`, `--sizes`, `--collectives` (lists with commas), `--rounds`
 //! (at least 7), `--milliseconds` (of a row in a round).
 
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::tuner::{CostTable, Plan, Question, plan, rows};
 use maypole::{Communicator, Error, ReduceOp, Transport};
 use std::process::{Command, ExitCode};

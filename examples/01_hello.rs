@@ -3,7 +3,7 @@
 //! `run_local` starts the ranks as threads of this process and hands each its communicator. Under a
 //! launcher the ranks would be processes, and nothing inside the closure would change (lesson 6).
 
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, DataType, ReduceOp};
 
 fn main() {

@@ -4,8 +4,8 @@
 //! are, which one it is. Nothing was sent yet, and nothing needs to be connected.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
 use maypole::schedule::Step;
+use maypole::schedule::collective::Collective;
 
 fn main() {
     let (world, rank) = (4, 1);

@@ -4,8 +4,8 @@
 //! chunk 2, takes in what rank 3 sends, and goes on to rank 1. Follow chunk 0 along the diagonal.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
-use maypole::draw;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::draw;
 
 fn main() {
     let pictures = [

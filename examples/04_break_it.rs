@@ -5,9 +5,9 @@
 //! lengths.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Step, input, output};
-use maypole::verify::verify;
 
 fn main() {
     let collective = Collective::AllReduce;

@@ -3,10 +3,10 @@
 //! A star: rank 0 takes everybody's vector in rank order and hands the sum out. Fine for few ranks,
 //! poor for many.
 
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule, Step, input, output};
-use maypole::verify::verify;
-use maypole::{Communicator, ReduceOp, draw};
+use maypole::{Communicator, ReduceOp, schedule::draw};
 
 const WORLD: usize = 4;
 

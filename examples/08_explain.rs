@@ -6,7 +6,7 @@
 //! good the prediction was.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, ReduceOp};
 
 fn main() {

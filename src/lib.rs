@@ -6,8 +6,8 @@
 //! of them goes on, all must have the *sum* of the four opinions. Nobody is in charge, the vectors
 //! have a hundred million elements, and the work stands still meanwhile. That is an *all-reduce*,
 //! the best known of a small family of *collectives*: calls that a group of processes make
-//! together, and that return when each holds what the call promises it ([`collective`] has the
-//! table).
+//! together, and that return when each holds what the call promises it ([`schedule::collective`]
+//! has the table).
 //!
 //! What is promised says nothing about how. Everybody could send everything to everybody: one hop,
 //! but n-1 times the bytes. The parts could go round a ring: hardly more bytes than the vector has,
@@ -21,16 +21,16 @@
 //! [`Schedule`](schedule::Schedule): a plain list of steps such as *send input chunk 3 to rank 1*
 //! or *receive from rank 3 and add to output chunk 2*. A list can be read by more than one reader:
 //!
-//! * the checker ([`verify`]) runs all ranks on symbols and proves that each contribution arrives
-//!   exactly once;
-//! * the drawing ([`draw`]) shows it;
-//! * the simulator ([`simulate`]) runs all ranks on clocks and prices it;
+//! * the checker ([`verify`](schedule::verify)) runs all ranks on symbols and proves that each
+//!   contribution arrives exactly once;
+//! * the drawing ([`draw`](schedule::draw)) shows it;
+//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on clocks and prices it;
 //! * the executor ([`execute`]) moves real bytes by it.
 //!
 //! So what is proved, drawn and priced *is* what runs.
 //!
 //! ```
-//! use maypole::{algorithms::Algorithm, collective::Collective, draw, schedule::Placement, verify::verify};
+//! use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw, schedule::Placement, schedule::verify::verify};
 //! use maypole::{Communicator, ReduceOp};
 //!
 //! // Three ranks in a ring: the picture, and the proof.
@@ -53,37 +53,21 @@
 //! assert_eq!(blocks, [3, 30, 300]);
 //! ```
 //!
-//! # The modules, in reading order
+//! # The rooms, in reading order
 //!
-//! The first half is pure: no clock, no thread, no file, no socket. Equal arguments give equal
-//! results, on every rank.
+//! Each names only rooms above it in this table. The first five are pure: no clock, no thread, no
+//! file, no socket. Equal arguments give equal results, on every rank.
 //!
-//! | module | what it is |
+//! | room | what it is |
 //! |---|---|
-//! | [`collective`] | who holds what before, and who must hold what after |
-//! | [`schedule`] | five verbs, three buffers, and the law that every executor keeps |
+//! | [`schedule`] | what is to be done: five verbs, three buffers, the law; and the readers that check, draw and price it |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
-//! | [`draw`] | schedules as text and as SVG |
-//! | [`walk`] | the law, implemented once |
-//! | [`verify`] | schedules on symbols: the checker |
-//! | [`simulate`] | schedules on clocks: the price |
-//! | [`topology`] | what lies between the ranks: links, rings and trees over them, predictions |
-//! | [`trace`] | what happened when, as text and for a viewer |
-//! | [`tuner`] | which algorithm for which call |
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
-//! | [`element`], [`error`] | what buffers are made of, and which bits come out; what can go wrong |
-//!
-//! The second half acts.
-//!
-//! | module | what it is |
-//! |---|---|
-//! | [`execute`] | walks one program over boards and streams |
-//! | [`record`] | what a run did, as a [`trace`] |
+//! | [`topology`] | what lies between the ranks: links, rings and trees over them ([`topology::detect`] reads this machine) |
+//! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
+//! | [`execute`] | walks one program over boards and streams, and records what happened when |
+//! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |
 //! | [`comm`] | [`Communicator`], the front door |
-//! | [`launch`] | who am I, and where is rank 0: what every launcher says |
-//! | [`bootstrap`] | how processes find one another and let nobody else in |
-//! | [`detect`] | what is in this machine: GPUs, links between them, network cards, cores |
-//! | [`service`] | the control plane: agreeing, connecting, failing together |
 //!
 //! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports`
 //! (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code
@@ -91,32 +75,19 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
-pub mod bootstrap;
-pub mod collective;
 pub mod comm;
-pub mod detect;
-pub mod draw;
-pub mod element;
-pub mod error;
 pub mod execute;
-pub mod launch;
 pub mod lower;
-pub mod record;
 pub mod schedule;
-pub mod service;
-pub mod simulate;
 pub mod topology;
-pub mod trace;
-pub mod tuned;
 pub mod tuner;
-pub mod verify;
-pub mod walk;
+pub mod world;
 
+pub use comm::element::{DataType, Element, Factor, ReduceOp};
+pub use comm::error::{Error, Result};
 pub use comm::{
     Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all,
 };
-pub use element::{DataType, Element, Factor, ReduceOp};
-pub use error::{Error, Result};
 
 /// The README's example compiles and runs.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! The arithmetic contract of `maypole::element`, type by type, as users meet it: by every
+//! The arithmetic contract of `maypole::comm::element`, type by type, as users meet it: by every
 //! algorithm that reduces, on boards and over streams, in place and apart.
 //!
 //! Expected results come from wider types and from sorting, not from the binary steps that the
@@ -10,8 +10,8 @@ mod common;
 use common::Lot;
 use common::world::TIMEOUT;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
-use maypole::element::{bf16, f16};
+use maypole::comm::element::{bf16, f16};
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, Factor, Local, ReduceOp};
 use std::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! What the tuner chooses: what was measured to be best, the same on every host, and soon.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::tuner::{
     CostTable, Explanation, Plan, Question, Refusal, Verdict, Wanted, choose, plan, rows,
 };

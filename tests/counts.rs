@@ -4,9 +4,9 @@ mod common;
 
 use common::Lot;
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Symbol};
+use maypole::schedule::collective::{Collective, Symbol};
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, input, output};
-use maypole::walk::{Meaning, walk};
 use proptest::prelude::*;
 use std::collections::HashMap;
 

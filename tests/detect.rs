@@ -3,10 +3,10 @@
 
 #![cfg(unix)]
 
-use maypole::detect::{
+use maypole::topology::answers::Nearest;
+use maypole::topology::detect::{
     Accelerator, Accelerators, Machine, NoAccelerators, Peer, machine, machine_at,
 };
-use maypole::topology::answers::Nearest;
 use maypole::topology::printed::Printed;
 use maypole::topology::xml::DirectLink;
 use maypole::topology::{Class, Description, Kind};

@@ -5,8 +5,8 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
-use maypole::collective::Collective;
-use maypole::draw;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::draw;
 use maypole::schedule::{Schedule, Step, input, output};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@ mod common;
 use common::Lot;
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{Levels, schedule};
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::simulate::{Cost, Ports, simulate};
+use maypole::schedule::verify::{Proof, verify};
 use maypole::schedule::{Layout, Placement, Schedule};
-use maypole::simulate::{Cost, Ports, simulate};
 use maypole::tuner::{CostTable, Question, choose, rows};
-use maypole::verify::{Proof, verify};
 use maypole::{Communicator, Local, ReduceOp};
 
 fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Vec<Schedule>> {

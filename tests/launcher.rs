@@ -246,7 +246,7 @@ fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
 #[test]
 fn as_a_rank() {
     let Ok(role) = std::env::var("MAYPOLE_TEST_ROLE") else { return };
-    let mut launch = maypole::launch::from_env().unwrap();
+    let mut launch = maypole::world::launch::from_env().unwrap();
     let mut said = format!("said {:?} {} of {} at", launch.launcher, launch.rank, launch.world);
     if role == "exchange" {
         let mine = format!("10.0.0.1:{}", launch.ports[0]);
@@ -255,7 +255,7 @@ fn as_a_rank() {
             &format!(" {}", pmi.exchange("maypole", (launch.rank == 0).then_some(&mine)).unwrap());
     } else {
         said += &format!(" {} {:?}", launch.address.unwrap(), launch.ports);
-        let again = maypole::launch::from_env().unwrap();
+        let again = maypole::world::launch::from_env().unwrap();
         let same = launch.key.as_ref().map(|key| again.key.unwrap().bytes() == key.bytes());
         said += &format!(" key {same:?}");
     }

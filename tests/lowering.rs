@@ -7,11 +7,11 @@ use common::Lot;
 use common::random::{CHUNKS, Chunks, random};
 use common::world::{Operation, World};
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Symbol};
 use maypole::execute::Executor;
 use maypole::lower::Program;
+use maypole::schedule::collective::{Collective, Symbol};
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, input, output, scratch};
-use maypole::walk::{Meaning, walk};
 use proptest::prelude::*;
 use std::collections::HashSet;
 

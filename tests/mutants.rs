@@ -6,9 +6,9 @@ mod common;
 use common::{Executor, Lot, Memory, Op, home};
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
-use maypole::collective::{Collective, Symbol};
+use maypole::schedule::collective::{Collective, Symbol};
+use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule, Span, Step, input, output, scratch};
-use maypole::verify::verify;
 use proptest::prelude::*;
 
 /// A different number for every contribution; a barrier's is one bit a rank.

@@ -5,9 +5,9 @@ mod common;
 
 use common::{Executor, Lot, Memory, home};
 use maypole::algorithms::Algorithm;
+use maypole::schedule::simulate::{Cost, Order, Ports, simulate_in};
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, input};
-use maypole::simulate::{Cost, Order, Ports, simulate_in};
-use maypole::walk::{Meaning, walk};
 use proptest::prelude::*;
 
 /// Neither commutes nor associates, so every order of combination gives other bits.

@@ -7,7 +7,7 @@ mod spawn;
 
 use common::Lot;
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, Held};
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::{Communicator, Error, Factor, Local, ReduceOp, Transport};
 use spawn::{World, as_each_rank, role};

@@ -6,8 +6,8 @@ mod common;
 mod spawn;
 
 use common::Lot;
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Span};
-use maypole::walk::{Meaning, walk};
 use maypole::{Communicator, Element, Local};
 use spawn::{World, as_told};
 use std::time::Duration;

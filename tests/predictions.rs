@@ -3,9 +3,9 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
-use maypole::collective::Collective;
 use maypole::schedule::Layout;
-use maypole::simulate::{Cost, Ports, simulate};
+use maypole::schedule::collective::Collective;
+use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::topology::build::Shape;
 use maypole::topology::cluster::{Fabric, named};
 use maypole::topology::predict::{Demand, Laboratory, bus_factor};

@@ -1,9 +1,9 @@
 //! The simulator gives the formulas of the literature, exactly.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::simulate::{Cost, Order, Ports, simulate, simulate_in};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
-use maypole::simulate::{Cost, Order, Ports, simulate, simulate_in};
 use std::time::{Duration, Instant};
 
 /// Powers of two, so that sums are exact.

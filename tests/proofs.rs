@@ -1,10 +1,10 @@
 //! Every algorithm, collective, root and world up to 64 keeps its promise.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::{Flaw, verify};
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
-use maypole::verify::{Flaw, verify};
-use maypole::walk::{Meaning, walk};
 use std::collections::HashMap;
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
 //! What the README shows is what the code says. `UPDATE=1 cargo test --test readme` writes it anew.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
-use maypole::{draw, launch};
+use maypole::schedule::collective::Collective;
+use maypole::{schedule::draw, world::launch};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -216,7 +216,7 @@ fn settings_take_their_turn_without_waiting() {
         wait_all(requests).unwrap();
         assert_eq!(
             comm.algorithm(
-                maypole::collective::Collective::AllReduce,
+                maypole::schedule::collective::Collective::AllReduce,
                 1000,
                 maypole::DataType::U64
             )

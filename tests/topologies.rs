@@ -6,7 +6,8 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule};
 use maypole::topology::bandwidth::{Generation, Processor, Rates};
 use maypole::topology::build::{Shape, schedule};
@@ -16,7 +17,6 @@ use maypole::topology::pairs::{Device, host};
 use maypole::topology::rails::Routes;
 use maypole::topology::rings::{self, ring};
 use maypole::topology::{Class, Kind, LinkKind, Topology};
-use maypole::verify::verify;
 use std::path::PathBuf;
 
 fn shapes() -> Vec<Shape> {

@@ -72,7 +72,7 @@ impl Levels {
     /// bytes count then.
     ///
     /// ```
-    /// use maypole::{algorithms::{Algorithm, hierarchical::Levels}, collective::Collective};
+    /// use maypole::{algorithms::{Algorithm, hierarchical::Levels}, schedule::collective::Collective};
     /// assert_eq!(Levels::usual(Collective::AllReduce, 2).across, Algorithm::TwoShot);
     /// assert_eq!(Levels::usual(Collective::AllReduce, 64).across, Algorithm::HalvingDoubling);
     /// ```
@@ -110,7 +110,7 @@ pub(crate) fn nodes(hosts: &[usize]) -> usize {
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, hierarchical::{Levels, schedule}};
-/// use maypole::{collective::Collective, schedule::Placement, verify::verify};
+/// use maypole::{schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let hosts = [0, 0, 0, 1, 1];
 /// let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
 /// let all: Vec<_> = (0..5).map(|rank| schedule(Collective::AllReduce, &hosts, rank, levels).unwrap()).collect();

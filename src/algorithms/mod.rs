@@ -1,9 +1,9 @@
 //! The algorithms: pure functions from (collective, world, rank) to a [`Schedule`].
 //!
-//! One file an idea. Each opens with its picture for four ranks, printed by [`draw`](crate::draw),
-//! then what it costs, when to choose it, and where it comes from. Costs are in `a` (seconds a
-//! message is under way), `b` (seconds a byte) and `S` (bytes of the whole); `n` is the world and
-//! `lg` the logarithm to base two.
+//! One file an idea. Each opens with its picture for four ranks, printed by
+//! [`draw`](crate::schedule::draw), then what it costs, when to choose it, and where it comes from.
+//! Costs are in `a` (seconds a message is under way), `b` (seconds a byte) and `S` (bytes of the
+//! whole); `n` is the world and `lg` the logarithm to base two.
 //!
 //! | algorithm | collectives |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! | [`reordered`] | any of them with the ranks in another order, or in several at once |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks
-//! meet in the order the steps say, and [`verify`](crate::verify) derives whether that is the order
-//! of the ranks.
+//! meet in the order the steps say, and [`verify`](crate::schedule::verify) derives whether that is
+//! the order of the ranks.
 
 pub mod binomial;
 pub mod bruck;
@@ -44,7 +44,7 @@ pub mod scatter_gather;
 pub mod surplus;
 pub mod tree;
 
-use crate::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, Held};
 use crate::schedule::{Schedule, Span, Step, input, output};
 use hierarchical::Levels;
 use std::fmt;
@@ -186,7 +186,7 @@ impl Algorithm {
     /// True if it has an answer to `collective`, whatever its root.
     ///
     /// ```
-    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// assert!(Algorithm::Ring.supports(Collective::Broadcast { root: 3 }));
     /// assert!(!Algorithm::Ring.supports(Collective::Barrier));
     /// ```
@@ -202,7 +202,7 @@ impl Algorithm {
     /// and all-to-all swaps.
     ///
     /// ```
-    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// assert!(Algorithm::Pairwise.works_in_place(Collective::ReduceScatter));
     /// assert!(!Algorithm::Pairwise.works_in_place(Collective::AllToAll));
     /// ```
@@ -231,7 +231,7 @@ impl Algorithm {
     /// output is all, if there is anything to do.
     ///
     /// ```
-    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let schedule = Algorithm::Ring.schedule(Collective::AllGather, 4, 0).unwrap();
     /// assert_eq!((schedule.chunks, schedule.steps.len()), (4, 1 + 2 * 3));
     /// assert_eq!(Algorithm::Ring.schedule(Collective::AllToAll, 4, 0), None);
@@ -286,7 +286,7 @@ impl Algorithm {
     /// `hosts[r]`. To all algorithms but [`Hierarchical`](Self::Hierarchical) that is all the same.
     ///
     /// ```
-    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let (collective, hosts) = (Collective::AllReduce, [0, 0, 1, 1]);
     /// let flat = Algorithm::Ring.schedule_on(collective, &hosts, 0);
     /// assert_eq!(flat, Algorithm::Ring.schedule(collective, 4, 0));

@@ -25,7 +25,7 @@ use crate::schedule::{Schedule, Span, Step};
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, reordered};
-/// use maypole::{collective::Collective, schedule::Placement, verify::verify};
+/// use maypole::{schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let order = [0, 2, 3, 1];
 /// let ring = |collective, place| Algorithm::Ring.schedule(collective, 4, place);
 /// let of = |rank| reordered::schedule(Collective::AllGather, &order, rank, ring).unwrap();

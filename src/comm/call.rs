@@ -1,9 +1,9 @@
 //! One call, as far as it decides which program runs.
 
 use super::counts::{Count, Interned};
-use crate::collective::{Collective, Held};
-use crate::element::{DataType, Factor, ReduceOp};
+use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::schedule::Layout;
+use crate::schedule::collective::{Collective, Held};
 use crate::tuner::Plan;
 use maypole_kernels::BinaryOp;
 use std::fmt;

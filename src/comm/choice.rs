@@ -6,9 +6,9 @@ use super::call::{Call, Reduction};
 use super::counts::Count;
 use super::engine::{Engine, Ready};
 use crate::algorithms::Algorithm;
-use crate::collective::Collective;
-use crate::element::DataType;
-use crate::error::{Error, Result};
+use crate::comm::element::DataType;
+use crate::comm::error::{Error, Result};
+use crate::schedule::collective::Collective;
 use crate::tuner::{self, CostTable, Explanation, Measured, Plan, Question, Wanted};
 
 /// What a call runs by, besides schedules.
@@ -53,7 +53,7 @@ impl Communicator {
     /// ranks need not all ask.
     ///
     /// ```
-    /// use maypole::{Communicator, ReduceOp, collective::Collective};
+    /// use maypole::{Communicator, ReduceOp, schedule::collective::Collective};
     /// let explanations = Communicator::run_local(2, |mut comm| {
     ///     let _ = comm.explain(Collective::AllReduce, 4096);
     ///     comm.all_reduce(&mut [1f32; 1024], ReduceOp::Sum).unwrap();

@@ -4,7 +4,7 @@
 //! have the service of their process. Both are off the data path, so a trait object serves.
 
 use crate::execute::AnyStream;
-use crate::service::{Cause, Pulse};
+use crate::world::service::{Cause, Pulse};
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
 use std::sync::Arc;

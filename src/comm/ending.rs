@@ -1,7 +1,7 @@
 //! How a communicator ends.
 
 use super::Communicator;
-use crate::error::Result;
+use crate::comm::error::Result;
 
 impl Communicator {
     /// Leaves in order: waits for requests in flight, each of which has its deadline, and what was

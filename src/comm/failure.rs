@@ -3,9 +3,9 @@
 
 use super::call::Call;
 use super::engine::Engine;
-use crate::error::{Error, Result};
+use crate::comm::error::{Error, Result};
 use crate::execute::{Failure, What};
-use crate::service::{Cause, CauseKind};
+use crate::world::service::{Cause, CauseKind};
 use std::any::Any;
 use std::io;
 

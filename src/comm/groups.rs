@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::engine::Engine;
-use crate::error::Result;
+use crate::comm::error::Result;
 
 impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use crate::execute::AnyStream;
-use crate::service::{Cause, Pulse};
+use crate::world::service::{Cause, Pulse};
 use maypole_kernels::Region;
 use maypole_transports::mem::{self, Mem};
 use maypole_transports::{Alarm, Board};

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use crate::execute::AnyStream;
-use crate::service::{Cause, GroupId, Pulse, Service, Verdict};
+use crate::world::service::{Cause, GroupId, Pulse, Service, Verdict};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 
 use super::Communicator;
 use super::pairs::{Batch, Scene};
-use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::comm::element::Element;
+use crate::comm::error::{Error, Result};
 use crate::schedule::Schedule;
 
 impl Communicator {
@@ -208,12 +208,13 @@ impl<'a> Group<'a> {
     /// order may begin all of them at once, as this one does. The number of chunks is that of sends
     /// or of receives, whichever is larger.
     ///
-    /// The parts of all ranks can be [drawn](crate::draw) and [walked](crate::walk) together.
-    /// Schedules know no tags: the parts say who takes what if the messages of each pair are
-    /// received in the order in which they are sent. `None` if something may come from any rank.
+    /// The parts of all ranks can be [drawn](crate::schedule::draw) and
+    /// [walked](crate::schedule::walk) together. Schedules know no tags: the parts say who takes
+    /// what if the messages of each pair are received in the order in which they are sent. `None`
+    /// if something may come from any rank.
     ///
     /// ```
-    /// use maypole::{Communicator, draw};
+    /// use maypole::{Communicator, schedule::draw};
     /// let parts = Communicator::run_local(3, |mut comm| {
     ///     let (rank, mut came, mut part) = (comm.rank(), [0u8], None);
     ///     comm.group(|group| {

@@ -4,9 +4,9 @@ use super::Communicator;
 use super::call::Call;
 use super::engine::Engine;
 use crate::algorithms::Algorithm;
-use crate::collective::Collective;
 use crate::schedule::Placement;
-use crate::verify::{Proof, verify};
+use crate::schedule::collective::Collective;
+use crate::schedule::verify::{Proof, verify};
 
 /// How the contributions of the ranks must be combined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,8 +66,8 @@ impl Communicator {
     /// later inherit it.
     ///
     /// Without it, results are the same on every run and on all ranks too, but depend on which
-    /// algorithm the tuner chooses: see [the contract](crate::element#determinism), which also says
-    /// what this costs.
+    /// algorithm the tuner chooses: see [the contract](crate::comm::element#determinism), which
+    /// also says what this costs.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

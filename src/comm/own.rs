@@ -6,11 +6,11 @@ use super::choice::Means;
 use super::counts::Count;
 use super::engine::Engine;
 use super::order::lack_of_order_in;
-use crate::collective::{Collective, Held};
-use crate::element::{Element, ReduceOp};
-use crate::error::Result;
+use crate::comm::element::{Element, ReduceOp};
+use crate::comm::error::Result;
+use crate::schedule::collective::{Collective, Held};
+use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use crate::verify::{Proof, verify};
 use maypole_kernels::{View, ViewMut};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Communicator {
     /// different schedules; else as the call of that name.
     ///
     /// ```
-    /// use maypole::collective::Collective;
+    /// use maypole::schedule::collective::Collective;
     /// use maypole::schedule::{Schedule, Step, input, output};
     /// use maypole::{Communicator, ReduceOp};
     /// // Two ranks swap their vectors, and each adds what came to its own.

@@ -4,7 +4,7 @@ use super::Communicator;
 use super::control::Control;
 use super::home::Kit;
 use super::request::Job;
-use crate::service::{Cause, CauseKind};
+use crate::world::service::{Cause, CauseKind};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::progress::Progress;
-use crate::error::{Error, Result};
+use crate::comm::error::{Error, Result};
 use maypole_transports::Alarm;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,9 +1,9 @@
 //! Running totals over the ranks.
 
 use super::Communicator;
-use crate::collective::Collective;
-use crate::element::{Element, ReduceOp};
-use crate::error::Result;
+use crate::comm::element::{Element, ReduceOp};
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {

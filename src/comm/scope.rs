@@ -3,7 +3,7 @@
 use super::Communicator;
 use super::progress::await_or_fail;
 use super::request::{Job, Request, task};
-use crate::error::Result;
+use crate::comm::error::Result;
 use maypole_transports::Alarm;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

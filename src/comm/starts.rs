@@ -5,7 +5,7 @@
 //! slice, or a type of the user's with [`AsMut`] (what is only read: [`AsRef`]).
 
 use super::{Communicator, Operation, Request, Scope};
-use crate::element::{Element, ReduceOp};
+use crate::comm::element::{Element, ReduceOp};
 
 macro_rules! starts {
     ($life:lifetime) => {

@@ -5,9 +5,9 @@
 
 use super::Communicator;
 use super::counts::Counts;
-use crate::collective::Collective;
-use crate::element::{DataType, ReduceOp};
-use crate::error::{Error, Result};
+use crate::comm::element::{DataType, ReduceOp};
+use crate::comm::error::{Error, Result};
+use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -8,9 +8,9 @@
 use super::Communicator;
 use super::call::Call;
 use super::counts::Counts;
-use crate::collective::Collective;
-use crate::element::{Element, ReduceOp};
-use crate::error::{Error, Result};
+use crate::comm::element::{Element, ReduceOp};
+use crate::comm::error::{Error, Result};
+use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
@@ -176,7 +176,7 @@ impl Communicator {
         counts: Counts,
         input: View<'_>,
         output: ViewMut<'_>,
-        kind: crate::element::DataType,
+        kind: crate::comm::element::DataType,
     ) -> Result<()> {
         let count = self.engine.name_counts(counts);
         let deterministic = self.engine.deterministic(collective);

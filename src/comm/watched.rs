@@ -5,9 +5,9 @@
 use super::Communicator;
 use super::call::Call;
 use super::engine::Engine;
-use crate::error::Result;
+use crate::comm::error::Result;
+use crate::execute::record::{Notes, Recorder, TraceFile};
 use crate::lower::Program;
-use crate::record::{Notes, Recorder, TraceFile};
 use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ impl Communicator {
     ///
     /// All ranks of a host write into one file, which is made anew; with `{rank}` in its name, each
     /// writes into its own. They do so between calls, now and then, and when they are dropped; what
-    /// was written is whole at any time. See [`record`](crate::record) for what is recorded, what
-    /// it costs and where it ends. Times of different hosts are only as comparable as it took them
-    /// to come to this call at the same time.
+    /// was written is whole at any time. See [`record`](crate::execute::record) for what is
+    /// recorded, what it costs and where it ends. Times of different hosts are only as comparable
+    /// as it took them to come to this call at the same time.
     ///
     /// A file that cannot be written is no error: it is complained of on standard error, and
     /// nothing is recorded.

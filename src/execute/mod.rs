@@ -5,6 +5,7 @@
 //! Nothing here knows a collective or an algorithm.
 
 mod links;
+pub mod record;
 mod run;
 mod watch;
 

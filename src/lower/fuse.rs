@@ -5,8 +5,8 @@
 //! that is only sent on is not stored.
 
 use super::program::MAX_SOURCES;
+use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use crate::walk::{Meaning, Stuck, walk};
 
 /// Where a source of a fold comes from, before there are windows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -20,9 +20,9 @@ mod order;
 mod program;
 mod traffic;
 
-use crate::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, Held};
+use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
-use crate::walk::Stuck;
 use fuse::{Fold, Origin, fuse, linear};
 use maypole_transports::board::{CHUNK, Class};
 use order::{Matching, Trial, flushes, stages};
@@ -53,7 +53,7 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// [`Stuck`] if the schedules do not complete under the law of schedules; those that
-/// [`verify`](crate::verify::verify) accepts do.
+/// [`verify`](crate::schedule::verify::verify) accepts do.
 ///
 /// # Panics
 /// If there is not one schedule and one host for each rank, or the element size is zero.

@@ -3,8 +3,8 @@
 use super::lanes::Lane;
 use crate::algorithms::hierarchical::{self, Levels};
 use crate::algorithms::{Algorithm, reordered};
-use crate::collective::Collective;
 use crate::schedule::Schedule;
+use crate::schedule::collective::Collective;
 use std::fmt;
 
 /// What is done along the lanes.
@@ -54,7 +54,7 @@ impl Shape {
 /// ```
 /// use maypole::topology::build::{Shape, schedule};
 /// use maypole::topology::{cluster, lanes::lanes, rails::Routes};
-/// use maypole::{algorithms::Algorithm, collective::Collective, schedule::Placement, verify::verify};
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let mesh = cluster::named("mi300x", cluster::Fabric::Flat).unwrap();
 /// let (lanes, hosts) = (lanes(&mesh).unwrap(), Routes::new(&mesh).hosts());
 /// let ring = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring)).unwrap();

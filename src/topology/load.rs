@@ -7,8 +7,8 @@
 
 use super::protocol::{MOST, Protocol};
 use super::{Path, Topology};
+use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use crate::walk::{Meaning, Stuck, walk};
 use std::collections::HashMap;
 
 /// The part of the whole that crosses each link in a round, and for each protocol the longest time

@@ -39,6 +39,7 @@ pub mod class;
 pub mod cluster;
 pub mod convert;
 pub mod description;
+pub mod detect;
 pub mod disjoint;
 pub mod lanes;
 mod load;

@@ -39,9 +39,9 @@ use super::rails::{Routes, Unreachable};
 use super::{Path, Topology};
 use crate::algorithms::Algorithm;
 use crate::algorithms::hierarchical::Levels;
-use crate::collective::Collective;
 use crate::schedule::Schedule;
-use crate::walk::Stuck;
+use crate::schedule::collective::Collective;
+use crate::schedule::walk::Stuck;
 use std::collections::HashMap;
 
 /// How long a collective takes in one shape.
@@ -169,7 +169,7 @@ impl<'a> Laboratory<'a> {
     /// ```
     /// use maypole::topology::cluster::{Fabric, named};
     /// use maypole::topology::{build::Shape, predict::Laboratory};
-    /// use maypole::{algorithms::Algorithm, collective::Collective};
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let host = named("dgx-a100", Fabric::Flat).unwrap();
     /// let laboratory = Laboratory::new(&host).unwrap();
     /// let ring = laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();

@@ -7,7 +7,7 @@
 
 use super::bandwidth::Generation;
 use super::{Kind, LinkKind, Topology};
-use crate::collective::Collective;
+use crate::schedule::collective::Collective;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ const BOOK: &str = "github.com/stas00/ml-engineering";
 /// in the same way.
 ///
 /// ```
-/// use maypole::collective::Collective;
+/// use maypole::schedule::collective::Collective;
 /// use maypole::topology::cluster::{Fabric, named};
 /// use maypole::topology::published::figure;
 /// let host = named("dgx-a100", Fabric::Flat).unwrap();

@@ -9,8 +9,8 @@
 use super::lanes::Lane;
 use super::rings;
 use crate::algorithms::Algorithm;
-use crate::collective::Collective;
 use crate::schedule::Step;
+use crate::schedule::collective::Collective;
 
 /// Who is above whom.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

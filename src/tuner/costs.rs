@@ -1,6 +1,6 @@
 //! What messages and bytes cost on a machine, in integers, and the text that it is kept in.
 
-use crate::simulate::Link;
+use crate::schedule::simulate::Link;
 use maypole_transports::board::Class;
 use std::fmt::{self, Write};
 use std::str::FromStr;

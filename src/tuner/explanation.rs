@@ -3,7 +3,7 @@
 use super::edges::{Edges, edges};
 use super::{Candidate, Choice, Question, Refusal, Verdict, Wanted};
 use crate::algorithms::Algorithm;
-use crate::collective::Collective;
+use crate::schedule::collective::Collective;
 use std::fmt;
 
 /// Why a call runs as it does: every candidate with its price, what was refused, and how good the

@@ -12,7 +12,7 @@
 use super::candidates::{has_boards, longest_chunk};
 use super::{Candidate, CostTable, Plan, Question, Verdict};
 use crate::algorithms::Algorithm;
-use crate::simulate::{Machine, Rehearsal};
+use crate::schedule::simulate::{Machine, Rehearsal};
 use maypole_transports::board::{CHUNK, Class};
 
 /// What is run: at most so many things that happen, and so many windows.

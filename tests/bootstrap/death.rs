@@ -1,8 +1,8 @@
 //! Processes that are killed or stopped.
 
 use super::{WORLD, cause, everybody, job, soon};
-use maypole::bootstrap::{JoinConfig, join};
-use maypole::service::{Cause, CauseKind, Verdict};
+use maypole::world::bootstrap::{JoinConfig, join};
+use maypole::world::service::{Cause, CauseKind, Verdict};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,7 @@
 //! How a world fails, and how ranks leave it.
 
 use super::{LONG, WORLD, cause, soon, world};
-use maypole::service::{CauseKind, ServiceError, Verdict};
+use maypole::world::service::{CauseKind, ServiceError, Verdict};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 

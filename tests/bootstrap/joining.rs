@@ -1,7 +1,7 @@
 //! Who gets in, who does not, and what is said about it.
 
 use super::{LONG, WORLD, each, job, soon};
-use maypole::bootstrap::{JoinConfig, JoinError, join};
+use maypole::world::bootstrap::{JoinConfig, JoinError, join};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Barrier;

@@ -8,8 +8,8 @@ mod failing;
 mod joining;
 mod together;
 
-use maypole::bootstrap::{JoinConfig, JoinError, join};
-use maypole::service::{Cause, CauseKind, GroupId, Service};
+use maypole::world::bootstrap::{JoinConfig, JoinError, join};
+use maypole::world::service::{Cause, CauseKind, GroupId, Service};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

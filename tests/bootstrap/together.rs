@@ -1,7 +1,7 @@
 //! What ranks that have joined can do together.
 
 use super::{LONG, WORLD, each, everybody, job, soon, world};
-use maypole::service::{GroupId, ServiceError};
+use maypole::world::service::{GroupId, ServiceError};
 use std::io::{Read, Write};
 
 #[test]

@@ -6,8 +6,8 @@ use super::lengths::{Lengths, Side, elements};
 use super::number::Number;
 use super::oracle::Order;
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Held};
-use maypole::element::{DataType, bf16, f16};
+use maypole::comm::element::{DataType, bf16, f16};
+use maypole::schedule::collective::{Collective, Held};
 use maypole::{Communicator, Factor, ReduceOp};
 use std::ops::Range;
 

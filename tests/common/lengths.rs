@@ -1,7 +1,7 @@
 //! How many elements each rank has, drawn by lot.
 
 use super::common::Lot;
-use maypole::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, Held};
 use std::ops::Range;
 
 /// The counts of one call.

@@ -1,7 +1,7 @@
 //! The arithmetic contract, one scalar at a time.
 
 use maypole::ReduceOp;
-use maypole::element::{Element, bf16, f16};
+use maypole::comm::element::{Element, bf16, f16};
 use std::fmt::Debug;
 
 /// A scalar that knows what collectives must make of it.

@@ -7,10 +7,10 @@
 use super::number::Number;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::verify::verify;
+use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Span, input, output};
-use maypole::verify::verify;
-use maypole::walk::{Meaning, walk};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;

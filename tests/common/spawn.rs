@@ -2,7 +2,7 @@
 //! them says.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use maypole::bootstrap::JoinConfig;
+use maypole::world::bootstrap::JoinConfig;
 use maypole::{Communicator, Transport};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -256,7 +256,7 @@ pub(crate) fn say(tag: &str, what: impl std::fmt::Display) {
 
 /// How `rank` joins the world that this process was started for.
 pub(crate) fn configuration(rank: usize) -> JoinConfig {
-    let launch = maypole::launch::from_env().unwrap();
+    let launch = maypole::world::launch::from_env().unwrap();
     JoinConfig {
         rank,
         world: launch.world,

@@ -2,9 +2,9 @@
 //! front door.
 
 use maypole::Element;
-use maypole::collective::{Collective, Held};
 use maypole::execute::{AnyStream, Buffers, Executor, Failure};
 use maypole::lower::{Program, Request, lower};
+use maypole::schedule::collective::{Collective, Held};
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_kernels::{BinaryOp, Fold, Region, View, ViewMut};
 use maypole_transports::board::Board;

@@ -62,13 +62,13 @@ fn a_trace_that_is_full_says_so_and_is_whole() {
     let path = folder.path().join("trace.json");
     Communicator::run_local(1, |mut comm| {
         comm.trace(&path.to_string_lossy()).unwrap();
-        for _ in 0..maypole::record::MOST {
+        for _ in 0..maypole::execute::record::MOST {
             comm.all_reduce(&mut [1u64], ReduceOp::Sum).unwrap();
         }
     });
     let text = std::fs::read_to_string(&path).unwrap();
     let slices = text.matches("\"ph\":\"X\"").count();
-    let most = maypole::record::MOST;
+    let most = maypole::execute::record::MOST;
     assert!((most..most + 3).contains(&slices), "{slices}");
     assert!(text.len() < 100 << 20, "{} bytes", text.len());
     serde_json::from_str::<Value>(&text).unwrap();

@@ -3,9 +3,9 @@
 use crate::file::TraceFile;
 use crate::spawn::World;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
 use maypole::schedule::Layout;
-use maypole::simulate::{Cost, Ports, simulate};
+use maypole::schedule::collective::Collective;
+use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::{Communicator, Local, ReduceOp};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,10 +2,10 @@
 
 use crate::file::TraceFile;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
 use maypole::schedule::Layout;
-use maypole::simulate::{Cost, Ports, simulate, timeline};
-use maypole::trace::document;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::simulate::{Cost, Ports, simulate, timeline};
+use maypole::schedule::trace::document;
 
 const ELEMENT: usize = 4;
 

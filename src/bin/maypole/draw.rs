@@ -3,8 +3,8 @@
 use crate::names;
 use anyhow::{Context, Result, bail};
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
-use maypole::draw;
+use maypole::schedule::collective::Collective;
+use maypole::schedule::draw;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;

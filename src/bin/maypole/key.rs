@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
-use maypole::launch::JobKey;
+use maypole::world::launch::JobKey;
 
 /// Make job keys, for jobs that are not started by `maypole run`.
 #[derive(clap::Args)]

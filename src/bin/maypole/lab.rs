@@ -4,7 +4,7 @@ use crate::{names, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::topology::bandwidth::network;
 use maypole::topology::build::Shape;
 use maypole::topology::cluster::{Fabric, named, several_of};

@@ -2,7 +2,7 @@
 
 use maypole::DataType;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 
 /// A collective by its name, `all-reduce`, `all_reduce` or `allreduce`, at root 0.
 pub(crate) fn collective(text: &str) -> Result<Collective, String> {

@@ -9,8 +9,8 @@ mod transports;
 
 use anyhow::{Context, Result, anyhow, bail};
 use facts::Facts;
-use maypole::detect;
 use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::detect;
 use maypole::topology::{Description, picture};
 use std::io::{Read, Write, stdin, stdout};
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
-use maypole::launch::{self, Launcher};
-use maypole::tuned::Place;
+use maypole::tuner::saved::Place;
 use maypole::tuner::{CostTable, Costs, Line, Plan, line};
+use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, ReduceOp, Transport};
 use maypole_transports::cores::Share;
 use std::path::PathBuf;

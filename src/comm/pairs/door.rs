@@ -5,7 +5,7 @@
 //! goes on; the sender finds it there when it next looks. Who cannot do its part does nothing, and
 //! the link stays what it is.
 
-use crate::service::Timed;
+use crate::world::service::Timed;
 use maypole_transports::Pipe;
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
 use maypole_transports::sockets::{knock_abstract, listen_unnamed, random, same_user};

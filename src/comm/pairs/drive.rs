@@ -3,7 +3,7 @@
 use super::post::{Batch, State};
 use super::shown::Shown;
 use super::{Pairs, Scene, Stop, Why};
-use crate::record::Recorder;
+use crate::execute::record::Recorder;
 use maypole_transports::{Interrupted, Nap};
 use std::cell::RefCell;
 

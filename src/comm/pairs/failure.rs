@@ -3,8 +3,8 @@
 use super::post::{Batch, Part};
 use super::{Stop, Why};
 use crate::comm::engine::Engine;
-use crate::error::Error;
-use crate::service::CauseKind;
+use crate::comm::error::Error;
+use crate::world::service::CauseKind;
 
 impl Engine {
     /// The communicator has failed because of `stop`: says so to everybody, and to the caller.

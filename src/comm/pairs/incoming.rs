@@ -306,7 +306,7 @@ impl Incoming {
 mod tests {
     use super::super::post::Batch;
     use super::*;
-    use crate::element::DataType;
+    use crate::comm::element::DataType;
     use maypole_transports::{Mem, Stream, mem};
 
     fn link() -> (Mem, Incoming) {

@@ -1,8 +1,8 @@
 //! What a call wants to send and to receive.
 
 use super::frame::Label;
-use crate::element::{DataType, Element};
-use crate::record::Message;
+use crate::comm::element::{DataType, Element};
+use crate::execute::record::Message;
 use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::{View, ViewMut};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What a recorder is told of a batch.
 
 use super::post::Batch;
-use crate::record::Recorder;
+use crate::execute::record::Recorder;
 
 /// Tells a recorder, if there is one, which messages are done.
 pub(super) struct Shown<'r> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
-use maypole::launch::{Described, KeySource, LaunchError};
+use maypole::world::launch::{Described, KeySource, LaunchError};
 use maypole_transports::descriptor::open_private;
 
 use super::{Finding, parse};

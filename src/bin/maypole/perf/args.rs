@@ -5,7 +5,7 @@ use crate::{names, sizes};
 use anyhow::{Result, bail};
 use clap::{ArgAction, ValueEnum};
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -284,7 +284,7 @@ fn moved(result: std::io::Result<usize>) -> Result<usize> {
 pub(super) mod tests {
     use super::super::points::Given;
     use super::*;
-    use maypole::collective::Collective;
+    use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
     pub(in super::super) fn example() -> Limit {

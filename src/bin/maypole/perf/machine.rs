@@ -1,8 +1,8 @@
 //! What the figures were measured on.
 
 use super::seats::Seats;
-use maypole::launch::VARIABLES;
 use maypole::tuner::CostTable;
+use maypole::world::launch::VARIABLES;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -3,7 +3,7 @@
 //! are tested.
 
 use super::pages::Pages;
-use maypole::element::{bf16, f16};
+use maypole::comm::element::{bf16, f16};
 use maypole::{DataType, Element, ReduceOp};
 
 /// What numbers are drawn from.

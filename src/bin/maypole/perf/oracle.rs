@@ -8,7 +8,7 @@
 use super::numbers::{Arithmetic, hash};
 use super::pages::Pages;
 use super::points::{Given, Point};
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use std::ops::Range;
 
 /// Elements of the pool.

@@ -11,7 +11,7 @@ use super::row::Row;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use plot::{Axis, Dot, Plot, Scale, Series};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

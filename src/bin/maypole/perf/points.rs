@@ -1,7 +1,7 @@
 //! What is measured, one after the other.
 
 use maypole::algorithms::Algorithm;
-use maypole::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, Held};
 pub(super) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use maypole::Communicator;
 use maypole::algorithms::Algorithm;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::tuner::{Question, Verdict, Wanted, choose};
 
 /// The tuner's words on one point.

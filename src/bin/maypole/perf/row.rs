@@ -51,7 +51,7 @@ impl Row {
 pub(super) mod tests {
     use super::super::stats::Summary;
     use super::*;
-    use maypole::collective::Collective;
+    use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
     /// An all-reduce of 4 ranks, 1 MiB in 100 us.

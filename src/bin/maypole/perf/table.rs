@@ -4,7 +4,7 @@ use super::measure::Measured;
 use super::points::bus_factor;
 use super::row::Row;
 use crate::names;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

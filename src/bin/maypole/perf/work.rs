@@ -3,7 +3,7 @@
 use super::oracle::{Oracle, POISON};
 use super::pages::Pages;
 use super::points::{Given, Place, Point};
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::ops::Range;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 
 use anyhow::Context;
-use maypole::launch::JobKey;
+use maypole::world::launch::JobKey;
 use maypole_transports::{descriptor, random};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;

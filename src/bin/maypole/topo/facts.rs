@@ -1,9 +1,9 @@
 //! What there is to say about a machine, wherever it comes from.
 
 use super::transports;
-use maypole::detect::Machine;
 use maypole::topology::answers::{Answers, Nearest};
 use maypole::topology::choice::Offer;
+use maypole::topology::detect::Machine;
 use maypole::topology::lanes::Lane;
 use maypole::topology::printed::Printed;
 use maypole::topology::rails::Routes;

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use anyhow::Result;
-use maypole::collective::Collective;
+use maypole::schedule::collective::Collective;
 use maypole::topology::build::Shape;
 use maypole::topology::predict::{Laboratory, bus_factor};
 use maypole::topology::published::{Figure, figure};

@@ -4,7 +4,7 @@ use crate::options::Job;
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
-use maypole::launch::from_vars;
+use maypole::world::launch::from_vars;
 use maypole_transports::process::in_own_group;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command};

@@ -1,0 +1,223 @@
+//! What buffers are made of, and how elements are combined.
+//!
+//! # Arithmetic
+//!
+//! Combining many contributions is a sequence of *binary steps*, `left op right`, and each of them
+//! rounds as the element type does. Nothing is fused, reordered or kept in a wider type between two
+//! steps.
+//!
+//! | | integers | f32, f64 | f16, bf16 |
+//! |---|---|---|---|
+//! | sum, product | wrap | IEEE 754, to nearest, ties to even | computed in f32, then rounded, at each step |
+//! | minimum, maximum | by value | IEEE 754-2019 `minimum`, `maximum`: NaN if either is, -0 < +0 | the same |
+//! | average | the wrapped sum, divided once by the number of ranks, towards zero | the sum, divided once | the sum, divided once in f32 and rounded |
+//! | pre-multiplied sum | each product wraps | each product rounds once | computed in f32, then rounded |
+//! | and, or, xor | bitwise | refused | refused |
+//!
+//! Any NaN is as good as any other: its sign and payload are not part of the contract. All other
+//! bits are.
+//!
+//! # Determinism
+//!
+//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. In which order contributions
+//! meet is part of each algorithm's [schedule](crate::schedule), and nothing else has a say in it:
+//!
+//! * **One schedule, one result.** The same schedule gives the same bits on every run and on every
+//!   executor: over shared memory, TCP or between threads, in windows of any length, in place or
+//!   apart, on any processor, however long a rank is kept waiting.
+//! * **One result for all.** The ranks of an all-reduce end with the same bits.
+//! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks,
+//!   their hosts and the bytes. So the same numbers in a vector of another length, or on other
+//!   hosts, may be combined in another order, and elements of one vector need not all be combined
+//!   alike (a ring begins each chunk at another rank).
+//! * **Deterministic mode** takes that freedom away:
+//!   [`set_deterministic`](crate::Communicator::set_deterministic), or `MAYPOLE_DETERMINISTIC=1`,
+//!   allows only schedules of which [`verify`](mod@crate::schedule::verify) derives that every
+//!   element is `((x0 op x1) op x2) op ... x(n-1)`. Then the result is a function of the
+//!   contributions alone: that of the plain loop over the ranks.
+//!
+//! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum,
+//! all that does not combine), and nothing for calls whose first choice goes from left to right
+//! anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long vectors lose what
+//! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes in
+//! `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
+
+use bytemuck::Pod;
+pub use half::{bf16, f16};
+use maypole_kernels::BinaryOp;
+pub use maypole_kernels::DataType;
+use maypole_kernels::Scalar;
+use std::fmt;
+use std::str::FromStr;
+
+/// A type that collectives move and combine.
+///
+/// Implemented for `f16`, `bf16`, `f32`, `f64` and all integers of 8 to 64 bits; sealed, because
+/// every kernel must know it.
+///
+/// ```
+/// use maypole::comm::element::{DataType, Element};
+/// assert_eq!(f32::DATA_TYPE, DataType::F32);
+/// ```
+pub trait Element: Pod + Send + Sync + sealed::Sealed {
+    /// The type, as a value.
+    const DATA_TYPE: DataType;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($element:ty => $kind:ident),+ $(,)?) => {
+        $(
+            impl sealed::Sealed for $element {}
+            impl Element for $element {
+                const DATA_TYPE: DataType = DataType::$kind;
+            }
+        )+
+    };
+}
+
+elements! {
+    f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+}
+
+/// How contributions are combined.
+///
+/// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding
+/// after each. Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and
+/// maximum: a NaN anywhere gives NaN. `Avg` is the sum, divided once at the end by the number of
+/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise and refused on floats.
+/// `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its own,
+/// rounding once.
+///
+/// ```
+/// use maypole::{Communicator, Factor, ReduceOp};
+/// let sums = Communicator::run_local(2, |mut comm| {
+///     let mut x = [8.0f32];
+///     let share = if comm.rank() == 0 { 0.25 } else { 0.75 };
+///     comm.all_reduce(&mut x, ReduceOp::PreMulSum(Factor::new(share))).unwrap();
+///     x
+/// });
+/// assert_eq!(sums, [[8.0]; 2]);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are the meaning")]
+pub enum ReduceOp {
+    Sum,
+    Product,
+    Min,
+    Max,
+    Avg,
+    And,
+    Or,
+    Xor,
+    PreMulSum(Factor),
+}
+
+impl ReduceOp {
+    /// Every operation that needs no factor, in declaration order.
+    pub const ALL: [Self; 8] =
+        [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Avg, Self::And, Self::Or, Self::Xor];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Product => "product",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Avg => "avg",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
+            Self::PreMulSum(_) => "premul-sum",
+        }
+    }
+
+    /// True if elements of `kind` can be combined so: bits of floats cannot.
+    pub const fn supports(self, kind: DataType) -> bool {
+        self.binary().supports(kind)
+    }
+
+    /// The number that calls are compared by. Every rank has a factor of its own, so factors are no
+    /// part of it.
+    pub(crate) const fn code(self) -> u64 {
+        match self {
+            Self::Sum => 0,
+            Self::Product => 1,
+            Self::Min => 2,
+            Self::Max => 3,
+            Self::Avg => 4,
+            Self::And => 5,
+            Self::Or => 6,
+            Self::Xor => 7,
+            Self::PreMulSum(_) => 8,
+        }
+    }
+
+    /// How two elements are combined on the way.
+    pub(crate) const fn binary(self) -> BinaryOp {
+        match self {
+            Self::Sum | Self::Avg | Self::PreMulSum(_) => BinaryOp::Sum,
+            Self::Product => BinaryOp::Product,
+            Self::Min => BinaryOp::Min,
+            Self::Max => BinaryOp::Max,
+            Self::And => BinaryOp::And,
+            Self::Or => BinaryOp::Or,
+            Self::Xor => BinaryOp::Xor,
+        }
+    }
+}
+
+/// What a rank multiplies its input by before it is summed; each rank has its own.
+///
+/// For floats it is rounded to the element type. An integer type must hold it exactly.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Factor(u64);
+
+impl Factor {
+    /// Leaves inputs as they are.
+    pub const ONE: Self = Self::new(1.0);
+
+    /// This number.
+    pub const fn new(value: f64) -> Self {
+        Self(value.to_bits())
+    }
+
+    /// The number.
+    pub const fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+
+    /// As an element of `kind`, if that can hold it.
+    pub(crate) fn scalar(self, kind: DataType) -> Option<Scalar> {
+        Scalar::from_f64(kind, self.value())
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that means no operation.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("'{0}' is no reduction; there are {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
+pub struct UnknownReduceOp(String);
+
+impl FromStr for ReduceOp {
+    type Err = UnknownReduceOp;
+
+    fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
+        Self::ALL
+            .into_iter()
+            .find(|op| op.name() == name)
+            .ok_or_else(|| UnknownReduceOp(name.to_owned()))
+    }
+}

@@ -1,0 +1,262 @@
+//! From what was recorded, which is as little as possible, to what is shown.
+
+use super::{Event, What, messages, mix, operation};
+use crate::execute::Awaited;
+use crate::lower::{From, Op, Program, Source};
+use crate::schedule::trace::{End, Fact, Kind, Lane, Slice, Trace, digit};
+
+/// What is known of a call before it runs.
+#[derive(Debug)]
+pub struct Notes {
+    /// What was called, with counts and all.
+    pub operation: String,
+    /// How it is done.
+    pub algorithm: &'static str,
+    /// Bytes of the whole.
+    pub bytes: usize,
+    /// This rank.
+    pub rank: usize,
+    /// The ranks that share its board, ascending.
+    pub locals: Vec<usize>,
+    /// What the rank runs.
+    pub program: Program,
+}
+
+impl Notes {
+    /// The ranks whose bytes `op` takes, in order.
+    fn from(&self, op: &Op) -> Vec<usize> {
+        self.sources(op).iter().filter_map(|source| self.peer(source)).collect()
+    }
+
+    /// The ranks that get its result.
+    fn to(&self, op: &Op) -> Vec<usize> {
+        self.readers(op).chain(self.streams(op).map(|stream| self.far(stream))).collect()
+    }
+
+    fn sources(&self, op: &Op) -> &[Source] {
+        &self.program.sources[op.first as usize..op.first as usize + op.count as usize]
+    }
+
+    fn peer(&self, source: &Source) -> Option<usize> {
+        match source.from {
+            From::Own(_) => None,
+            From::Board => Some(self.locals[source.peer as usize]),
+            From::Stream => Some(self.far(source.peer as usize)),
+        }
+    }
+
+    fn readers(&self, op: &Op) -> impl Iterator<Item = usize> {
+        let audience = op.audience;
+        self.locals
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| audience >> at & 1 == 1)
+            .map(|(_, rank)| *rank)
+    }
+
+    /// The streams that an operation posts to.
+    fn streams(&self, op: &Op) -> impl Iterator<Item = usize> {
+        self.program.posts[op.posts.0 as usize..op.posts.1 as usize]
+            .iter()
+            .map(|stream| *stream as usize)
+    }
+
+    fn far(&self, stream: usize) -> usize {
+        self.program.streams[stream].peer as usize
+    }
+}
+
+/// Everything in `events`, which are those of whole calls.
+pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
+    let mut trace = Trace { lanes: vec![lane], ..Trace::default() };
+    let mut within = 0;
+    for (at, event) in events.iter().enumerate() {
+        match &event.what {
+            What::Call { notes, sequence, whole } => {
+                let mut call = Call::new(notes, operation(group, *sequence));
+                trace.slices.push(call.slice(event, *sequence));
+                for inner in &events[within..at] {
+                    call.add(&mut trace, inner);
+                }
+                if *whole {
+                    trace.ends.append(&mut call.ends);
+                }
+            }
+            What::Group(all) => {
+                trace.slices.push(messages::group(event, all));
+                for inner in &events[within..at] {
+                    match inner.what {
+                        What::Message { message, since } => {
+                            messages::add(&mut trace, inner, message, since, group, all.whole);
+                        }
+                        _ => trace.slices.extend(waiting(inner)),
+                    }
+                }
+            }
+            What::Writing => trace.slices.push(slice(
+                event,
+                Kind::Call,
+                "write the trace".to_owned(),
+                Vec::new(),
+            )),
+            What::Fold { .. } | What::Message { .. } | What::Wait(_) | What::InVain { .. } => {
+                continue;
+            }
+        }
+        within = at + 1;
+    }
+    trace
+}
+
+/// One call, as its events go by.
+struct Call<'a> {
+    notes: &'a Notes,
+    /// Equal on all ranks of the call, and on no other call.
+    id: u64,
+    /// Publications so far.
+    published: u64,
+    /// Messages so far, by stream.
+    posted: Vec<u64>,
+    taken: Vec<u64>,
+    ends: Vec<End>,
+}
+
+impl<'a> Call<'a> {
+    fn new(notes: &'a Notes, id: u64) -> Self {
+        let none = vec![0; notes.program.streams.len()];
+        Self { notes, id, published: 0, posted: none.clone(), taken: none, ends: Vec::new() }
+    }
+
+    fn slice(&self, event: &Event, sequence: u64) -> Slice {
+        let Notes { operation, algorithm, bytes, program, .. } = self.notes;
+        let facts = vec![
+            ("sequence", Fact::Number(sequence)),
+            ("algorithm", Fact::Text((*algorithm).to_owned())),
+            ("bytes", Fact::Number(*bytes as u64)),
+            ("windows", Fact::Number(program.windows.into())),
+        ];
+        slice(event, Kind::Call, operation.clone(), facts)
+    }
+
+    fn add(&mut self, trace: &mut Trace, event: &Event) {
+        match event.what {
+            What::Fold { op, window, since } => {
+                trace.slices.push(self.fold(event, op as usize, window));
+                self.arrows(&self.notes.program.ops[op as usize], window, since);
+            }
+            _ => trace.slices.extend(waiting(event)),
+        }
+    }
+
+    fn fold(&self, event: &Event, step: usize, window: u32) -> Slice {
+        let op = &self.notes.program.ops[step];
+        let (from, to) = (self.notes.from(op), self.notes.to(op));
+        let kind = match (&from[..], &to[..], op.count) {
+            ([], [_, ..], 1) => Kind::Send,
+            ([_], _, 1) => Kind::Receive,
+            _ => Kind::Combine,
+        };
+        let facts = vec![
+            ("bytes", Fact::Number(op.extent.window(window).1 as u64)),
+            ("from", numbers(&from)),
+            ("to", numbers(&to)),
+            ("step", Fact::Number(step as u64)),
+            ("window", Fact::Number(window.into())),
+        ];
+        let mark = from.first().or(to.first()).map_or('=', |rank| digit(*rank));
+        Slice { mark, ..slice(event, kind, name(op, &from, &to), facts) }
+    }
+
+    /// Messages that come arrive when all are there; messages that go leave no earlier.
+    fn arrows(&mut self, op: &Op, window: u32, since: u64) {
+        let (notes, me) = (self.notes, self.notes.rank);
+        for source in notes.sources(op) {
+            let Some(peer) = notes.peer(source) else { continue };
+            let nth = match source.from {
+                From::Stream => next(&mut self.taken[source.peer as usize]),
+                _ => notes.program.numberings[source.peer as usize].position(
+                    source.publication,
+                    source.stage,
+                    window,
+                ),
+            };
+            self.end((peer, me, nth), since, true);
+        }
+        for reader in notes.readers(op) {
+            self.end((me, reader, self.published), since, false);
+        }
+        self.published += u64::from(op.audience != 0);
+        for stream in notes.streams(op) {
+            let nth = next(&mut self.posted[stream]);
+            self.end((me, notes.far(stream), nth), since, false);
+        }
+    }
+
+    fn end(&mut self, (from, to, nth): (usize, usize, u64), at: u64, points_here: bool) {
+        self.ends.push(End { message: message(self.id, from, to, nth), lane: 0, at, points_here });
+    }
+}
+
+fn next(counter: &mut u64) -> u64 {
+    *counter += 1;
+    *counter - 1
+}
+
+/// A number that only this message has, of all operations.
+pub(super) fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
+    let words = [from as u64, to as u64, nth];
+    words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
+}
+
+pub(super) fn numbers(ranks: &[usize]) -> Fact {
+    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
+}
+
+pub(super) fn slice(
+    event: &Event,
+    kind: Kind,
+    name: String,
+    facts: Vec<(&'static str, Fact)>,
+) -> Slice {
+    Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
+}
+
+/// The slice of a wait, if `event` is one.
+fn waiting(event: &Event) -> Option<Slice> {
+    let (name, peer) = match event.what {
+        What::Wait(Awaited::Arrival { from }) => (format!("wait for {from}"), Some(from)),
+        What::Wait(Awaited::Room) => ("wait for room".to_owned(), None),
+        What::Wait(Awaited::Departure { to }) => (format!("wait until sent to {to}"), Some(to)),
+        What::InVain { peer: Some(peer) } => (format!("wait for {peer} in vain"), Some(peer)),
+        What::InVain { peer: None } => ("wait in vain".to_owned(), None),
+        _ => return None,
+    };
+    let facts = peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect();
+    Some(slice(event, Kind::Wait, name, facts))
+}
+
+/// `combine own, 2, 3, send to 1`.
+fn name(op: &Op, from: &[usize], to: &[usize]) -> String {
+    let own = usize::from(op.count) > from.len();
+    let mut parts = Vec::new();
+    match from {
+        [] if op.into.is_some() && op.count == 1 => parts.push("copy".to_owned()),
+        [] if op.count == 1 => {}
+        [] => parts.push("combine own".to_owned()),
+        [_] if !own => parts.push(format!("receive from {}", ranks(from))),
+        _ if own => parts.push(format!("combine own, {}", ranks(from))),
+        _ => parts.push(format!("combine {}", ranks(from))),
+    }
+    if !to.is_empty() {
+        parts.push(format!("send to {}", ranks(to)));
+    }
+    parts.join(", ")
+}
+
+/// `1, 2, 3`, or how many there are.
+fn ranks(ranks: &[usize]) -> String {
+    match ranks {
+        [_, _, _, _, _, ..] => format!("{} ranks", ranks.len()),
+        _ => ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,268 @@
+//! What a collective promises: who holds what before, and who must hold what after.
+//!
+//! Every collective is described over one *whole*: a vector cut into chunks. [`Held`] says which
+//! chunks a rank's input and output buffers hold. In place, a rank's input and output are parts of
+//! one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves every
+//! collective:
+//!
+//! | collective | input | output | chunk `c` of the output ends as |
+//! |---|---|---|---|
+//! | broadcast | all at the root | all | the root's chunk `c` |
+//! | reduce | all | all at the root | everybody's chunk `c`, combined |
+//! | all-reduce | all | all | everybody's chunk `c`, combined |
+//! | gather | chunk `rank` | all at the root | rank `c`'s chunk |
+//! | all-gather | chunk `rank` | all | rank `c`'s chunk |
+//! | scatter | all at the root | chunk `rank` | the root's chunk `c` |
+//! | reduce-scatter | all | chunk `rank` | everybody's chunk `c`, combined |
+//! | all-to-all | all | all | rank `c`'s chunk `rank` |
+//! | scan | all | all | chunk `c` of ranks `0..=rank`, combined |
+//! | exclusive scan | all | all, but nothing at rank 0 | chunk `c` of ranks `0..rank`, combined |
+//! | barrier | one empty chunk | one empty chunk | a token that everybody contributed to |
+
+use std::fmt;
+
+/// What is asked of a group of ranks.
+///
+/// Exhaustive on purpose: every reader must say what it does with each collective.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Collective {
+    /// The root's vector to everybody.
+    Broadcast {
+        /// Whose vector.
+        root: usize,
+    },
+    /// Everybody's vectors combined, at the root.
+    Reduce {
+        /// Where the result goes.
+        root: usize,
+    },
+    /// Everybody's vectors combined, everywhere.
+    AllReduce,
+    /// Everybody's block, in rank order, at the root.
+    Gather {
+        /// Where the blocks go.
+        root: usize,
+    },
+    /// Everybody's block, in rank order, everywhere.
+    AllGather,
+    /// Block `r` of the root's vector to rank `r`.
+    Scatter {
+        /// Whose vector.
+        root: usize,
+    },
+    /// Everybody's vectors combined; block `r` of the result to rank `r`.
+    ReduceScatter,
+    /// Block `r` of rank `s` becomes block `s` of rank `r`.
+    AllToAll,
+    /// The vectors of ranks `0..=r` combined, at rank `r`: running totals.
+    Scan,
+    /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at
+    /// rank 0, because there is nothing before it and not every operation has a neutral element.
+    ExclusiveScan,
+    /// Nobody leaves before everybody has entered.
+    Barrier,
+}
+
+/// Which chunks of the whole a buffer holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Held {
+    /// None: the rank needs no such buffer.
+    Nothing,
+    /// This chunk alone.
+    One(usize),
+    /// Every chunk.
+    All,
+}
+
+impl Held {
+    /// True if chunk `chunk` is among them.
+    pub fn contains(self, chunk: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::One(c) => c == chunk,
+            Self::All => true,
+        }
+    }
+}
+
+/// One contribution: chunk `chunk` of rank `rank`'s input.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Symbol {
+    /// Whose input.
+    pub rank: usize,
+    /// Which chunk of it.
+    pub chunk: usize,
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {} of rank {}", self.chunk, self.rank)
+    }
+}
+
+impl Collective {
+    /// Every collective once, rooted ones at `root`.
+    pub const fn all(root: usize) -> [Self; 11] {
+        [
+            Self::Broadcast { root },
+            Self::Reduce { root },
+            Self::AllReduce,
+            Self::Gather { root },
+            Self::AllGather,
+            Self::Scatter { root },
+            Self::ReduceScatter,
+            Self::AllToAll,
+            Self::Scan,
+            Self::ExclusiveScan,
+            Self::Barrier,
+        ]
+    }
+
+    /// The name in JSON and in error messages: `all_reduce`, `reduce_scatter` ...
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce",
+            Self::AllReduce => "all_reduce",
+            Self::Gather { .. } => "gather",
+            Self::AllGather => "all_gather",
+            Self::Scatter { .. } => "scatter",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Scan => "scan",
+            Self::ExclusiveScan => "exclusive_scan",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// The root, for the collectives that have one.
+    pub const fn root(self) -> Option<usize> {
+        match self {
+            Self::Broadcast { root }
+            | Self::Reduce { root }
+            | Self::Gather { root }
+            | Self::Scatter { root } => Some(root),
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => None,
+        }
+    }
+
+    /// The same collective at another root; rootless ones stay as they are.
+    pub const fn with_root(self, root: usize) -> Self {
+        match self {
+            Self::Broadcast { .. } => Self::Broadcast { root },
+            Self::Reduce { .. } => Self::Reduce { root },
+            Self::Gather { .. } => Self::Gather { root },
+            Self::Scatter { .. } => Self::Scatter { root },
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => self,
+        }
+    }
+
+    /// True if elements are combined, so that a reduction operation matters.
+    pub const fn reduces(self) -> bool {
+        matches!(
+            self,
+            Self::Reduce { .. }
+                | Self::AllReduce
+                | Self::ReduceScatter
+                | Self::Scan
+                | Self::ExclusiveScan
+        )
+    }
+
+    /// True if the whole is one block a rank, so that it has as many chunks as there are ranks.
+    /// The other collectives let the algorithm choose how to cut the vector.
+    pub const fn is_blocked(self) -> bool {
+        matches!(
+            self,
+            Self::Gather { .. }
+                | Self::AllGather
+                | Self::Scatter { .. }
+                | Self::ReduceScatter
+                | Self::AllToAll
+        )
+    }
+
+    /// What `rank`'s input holds before.
+    pub const fn input(self, rank: usize) -> Held {
+        match self {
+            Self::Broadcast { root } | Self::Scatter { root } => {
+                if rank == root {
+                    Held::All
+                } else {
+                    Held::Nothing
+                }
+            }
+            Self::Gather { .. } | Self::AllGather => Held::One(rank),
+            Self::Reduce { .. }
+            | Self::AllReduce
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => Held::All,
+        }
+    }
+
+    /// What `rank`'s output must hold after.
+    pub const fn output(self, rank: usize) -> Held {
+        match self {
+            Self::Reduce { root } | Self::Gather { root } => {
+                if rank == root {
+                    Held::All
+                } else {
+                    Held::Nothing
+                }
+            }
+            Self::Scatter { .. } | Self::ReduceScatter => Held::One(rank),
+            Self::ExclusiveScan if rank == 0 => Held::Nothing,
+            Self::Broadcast { .. }
+            | Self::AllReduce
+            | Self::AllGather
+            | Self::AllToAll
+            | Self::Scan
+            | Self::ExclusiveScan
+            | Self::Barrier => Held::All,
+        }
+    }
+
+    /// The contributions that chunk `chunk` of `rank`'s output must be made of, sorted, each
+    /// exactly once. (A barrier's token may hold one more than once.)
+    ///
+    /// ```
+    /// use maypole::schedule::collective::{Collective, Symbol};
+    /// let before = |rank| Collective::ExclusiveScan.result(4, rank, 0);
+    /// assert_eq!(before(2), [Symbol { rank: 0, chunk: 0 }, Symbol { rank: 1, chunk: 0 }]);
+    /// assert!(before(0).is_empty());
+    /// ```
+    pub fn result(self, world: usize, rank: usize, chunk: usize) -> Vec<Symbol> {
+        match self {
+            Self::Broadcast { root } | Self::Scatter { root } => vec![Symbol { rank: root, chunk }],
+            Self::Gather { .. } | Self::AllGather => vec![Symbol { rank: chunk, chunk }],
+            Self::AllToAll => vec![Symbol { rank: chunk, chunk: rank }],
+            Self::Reduce { .. } | Self::AllReduce | Self::ReduceScatter | Self::Barrier => {
+                (0..world).map(|rank| Symbol { rank, chunk }).collect()
+            }
+            Self::Scan => (0..=rank).map(|rank| Symbol { rank, chunk }).collect(),
+            Self::ExclusiveScan => (0..rank).map(|rank| Symbol { rank, chunk }).collect(),
+        }
+    }
+
+    /// Whether two ranks' chunks `here` and `there` have the same length by the meaning of the
+    /// collective: always the same chunk, except that all-to-all moves chunk `s` of one rank to
+    /// chunk `r` of another.
+    pub const fn transposes(self) -> bool {
+        matches!(self, Self::AllToAll)
+    }
+}

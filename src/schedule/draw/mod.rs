@@ -1,0 +1,210 @@
+//! Pictures of schedules, as text and as SVG, made from the steps themselves.
+//!
+//! Both show one column a rank and one row a *round*: what a rank can do without waiting for
+//! another message belongs to one round, and a message of one round is received in a later one.
+//! Consecutive steps about one chunk are drawn as one cell, which reads from left to right:
+//!
+//! | in a cell | means |
+//! |---|---|
+//! | `in3 ->1` | input chunk 3 is sent to rank 1 (`->all`: to every other rank) |
+//! | `out2 <-3` | output chunk 2 is received from rank 3 |
+//! | `out2 =in2 +=3 ->1` | output chunk 2 starts as input chunk 2, what rank 3 sends is combined with it, and it goes to rank 1 |
+//! | `tmp4..7 <-0` | scratch chunks 4 to 7 are received from rank 0 |
+//! | `in1..15 ->own` | input chunk 1 is sent to rank 1, chunk 2 to rank 2, ... each to the rank that has its number |
+//! | `out5 <-0 +=1..4` | what ranks 1 to 4 send is combined one after another, in this order |
+//! | `tmp1..7/2 =in9..15/2` | scratch chunks 1, 3, 5 and 7 start as input chunks 9, 11, 13 and 15 |
+//!
+//! ```
+//! use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
+//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
+//! assert_eq!(draw::text(&ring), "
+//!      rank 0             rank 1             rank 2
+//! 0    in2 ->1            in0 ->2            in1 ->0
+//! 1    tmp1 =in1 +=2 ->1  tmp2 =in2 +=0 ->2  tmp0 =in0 +=1 ->0
+//! 2    out0 =in0 +=2      out1 =in1 +=0      out2 =in2 +=1
+//! ".trim_start_matches('\n'));
+//! ```
+
+mod cell;
+mod svg;
+
+pub use svg::svg;
+
+use crate::schedule::walk::{Meaning, walk};
+use crate::schedule::{Placement, Schedule, Span};
+use cell::{Cell, Ranges, cells};
+
+/// No line of a picture is longer, if ranks side by side can help it.
+const WIDTH: usize = 200;
+
+/// One column a rank, one row a round; see [the notation](self).
+///
+/// Meant for up to sixteen ranks: what is too wide for its column is continued below, and what
+/// happens to four or more chunks alike is written once. Where all ranks side by side would still
+/// take more than 200 columns, the first of them come first and the others below.
+///
+/// Steps that can never be taken are drawn in a last row, marked `stuck`.
+///
+/// # Panics
+/// If a step names a rank outside the world.
+pub fn text(schedules: &[Schedule]) -> String {
+    let picture = Picture::new(schedules);
+    let world = schedules.len();
+    let beside = |bands: usize| {
+        let ranks: Vec<usize> = (0..world).collect();
+        let tables: Vec<_> =
+            ranks.chunks(world.div_ceil(bands).max(1)).map(|ranks| picture.table(ranks)).collect();
+        if tables.is_empty() { "\n".to_owned() } else { tables.join("\n") }
+    };
+    let mut pictures = (1..=world.max(1)).map(beside);
+    let first = pictures.next().expect("there is at least one way");
+    let fits = |picture: &String| picture.lines().all(|line| line.len() <= WIDTH);
+    if fits(&first) { first } else { pictures.find(fits).unwrap_or(first) }
+}
+
+/// Rows of cells of lines, each column as wide as its widest line.
+fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
+    let columns = rows.first().map_or(0, |(_, cells)| cells.len());
+    let width = |column: usize| {
+        rows.iter().flat_map(|(_, cells)| &cells[column]).map(String::len).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for (label, cells) in rows {
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0).max(1) {
+            let mut row = format!("{:<5}", if line == 0 { label } else { "" });
+            for (cell, width) in cells.iter().zip(&widths) {
+                row += &format!("{:<width$}  ", cell.get(line).map_or("", String::as_str));
+            }
+            out += row.trim_end();
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// All cells of all ranks, and the messages between them.
+struct Picture {
+    cells: Vec<Vec<Cell>>,
+    messages: Vec<Message>,
+    rounds: usize,
+    /// Into how many chunks the whole is cut.
+    chunks: usize,
+}
+
+/// An arrow, from a cell of a rank to a cell of another.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Message {
+    from: (usize, usize),
+    to: (usize, usize),
+    chunks: Vec<usize>,
+}
+
+impl Picture {
+    fn new(schedules: &[Schedule]) -> Self {
+        let mut rounds = Rounds::new(schedules);
+        // A picture of schedules that get stuck is what one wants to see then.
+        let _ = walk(schedules, Placement::Apart, &mut rounds);
+        let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
+        let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };
+        let mut cell_of = Vec::new();
+        for (schedule, rounds) in schedules.iter().zip(&rounds.taken) {
+            let (cells, places) = cells(&schedule.steps, rounds);
+            picture.cells.push(cells);
+            cell_of.push(places);
+        }
+        picture.rounds = picture
+            .cells
+            .iter()
+            .flatten()
+            .filter_map(|cell| cell.round)
+            .max()
+            .map_or(0, |last| last + 1);
+        for Arrow { from, to, chunk } in rounds.arrows {
+            picture.arrow((from.0, cell_of[from.0][from.1]), (to.0, cell_of[to.0][to.1]), chunk);
+        }
+        picture
+    }
+
+    /// Chunks that travel from cell to cell share an arrow.
+    fn arrow(&mut self, from: (usize, usize), to: (usize, usize), chunk: usize) {
+        match self.messages.iter_mut().find(|message| message.from == from && message.to == to) {
+            Some(message) => message.chunks.push(chunk),
+            None => self.messages.push(Message { from, to, chunks: vec![chunk] }),
+        }
+    }
+
+    /// What `ranks` do, side by side.
+    fn table(&self, ranks: &[usize]) -> String {
+        let limit = (150 / ranks.len()).max(10);
+        let lines = |rank: usize, round| {
+            self.cells(rank, round)
+                .flat_map(|cell| cell.lines(self.cells.len(), limit))
+                .collect::<Vec<_>>()
+        };
+        let row =
+            |label: String, round| (label, ranks.iter().map(|rank| lines(*rank, round)).collect());
+        let head = (String::new(), ranks.iter().map(|rank| vec![format!("rank {rank}")]).collect());
+        let rounds = (0..self.rounds).map(|round| row(round.to_string(), Some(round)));
+        let stuck = self.is_stuck().then(|| row("stuck".to_owned(), None));
+        table(&std::iter::once(head).chain(rounds).chain(stuck).collect::<Vec<_>>())
+    }
+
+    fn cells(&self, rank: usize, round: Option<usize>) -> impl Iterator<Item = &Cell> {
+        self.cells[rank].iter().filter(move |cell| cell.round == round)
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.cells.iter().flatten().any(|cell| cell.round.is_none())
+    }
+}
+
+/// In which round each step is taken, if a message takes a round and nothing else takes time.
+struct Rounds {
+    now: Vec<usize>,
+    taken: Vec<Vec<Option<usize>>>,
+    arrows: Vec<Arrow>,
+}
+
+/// A message, from the step of a rank to the step of another.
+struct Arrow {
+    from: (usize, usize),
+    to: (usize, usize),
+    chunk: usize,
+}
+
+impl Rounds {
+    fn new(schedules: &[Schedule]) -> Self {
+        let taken = schedules.iter().map(|schedule| vec![None; schedule.steps.len()]).collect();
+        Self { now: vec![0; schedules.len()], taken, arrows: Vec::new() }
+    }
+}
+
+impl Meaning for Rounds {
+    /// Round, step and chunk of the send.
+    type Message = (usize, usize, usize);
+
+    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> Self::Message {
+        self.taken[rank][step] = Some(self.now[rank]);
+        (self.now[rank], step, from.chunk)
+    }
+
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        _: Span,
+        from: usize,
+        message: Self::Message,
+        _: bool,
+    ) {
+        let (sent, send, chunk) = message;
+        self.now[rank] = self.now[rank].max(sent + 1);
+        self.taken[rank][step] = Some(self.now[rank]);
+        self.arrows.push(Arrow { from: (from, send), to: (rank, step), chunk });
+    }
+
+    fn local(&mut self, rank: usize, step: usize, _: Span, _: Span, _: bool) {
+        self.taken[rank][step] = Some(self.now[rank]);
+    }
+}

@@ -1,0 +1,309 @@
+//! What waits for what, within one window and from one window to the next.
+
+use super::Order;
+use crate::schedule::walk::{Meaning, Stuck, walk};
+use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+
+/// A step, or several sends that are one message.
+pub(super) struct Node {
+    pub(super) rank: usize,
+    pub(super) kind: Kind,
+    /// The step of its rank's schedule, or the first of them.
+    pub(super) step: usize,
+    /// The chunks it moves, for their lengths.
+    pub(super) chunks: Vec<usize>,
+    /// A message that carries the very span of the message before it, to somebody else.
+    pub(super) again: bool,
+    /// A message of what its sender has itself received or combined in this window.
+    pub(super) relays: bool,
+    /// A receive that combines with what the rank has itself received or combined in this window.
+    pub(super) joins: bool,
+    /// For a receive, the message that it takes.
+    pub(super) takes: usize,
+    /// For how many others it waits: of its own window, and of the window before.
+    pub(super) waits: u32,
+    pub(super) waits_across: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Done when it has arrived.
+    Message {
+        to: usize,
+    },
+    Receive {
+        from: usize,
+        reduces: bool,
+    },
+    Local {
+        reduces: bool,
+        /// Of a place that is neither input nor output.
+        scratch: bool,
+    },
+}
+
+impl Kind {
+    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are
+    /// there.
+    fn works(self) -> bool {
+        matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
+    }
+}
+
+/// For each node, those that wait for it.
+pub(super) struct Edges {
+    /// `to[starts[n]..starts[n + 1]]` wait for node `n`.
+    starts: Vec<usize>,
+    to: Vec<usize>,
+}
+
+impl Edges {
+    fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
+        let mut starts = vec![0; nodes + 1];
+        for (from, _) in edges {
+            starts[from + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut free = starts.clone();
+        let mut to = vec![0; edges.len()];
+        for &(from, next) in edges {
+            to[free[from]] = next;
+            free[from] += 1;
+        }
+        Self { starts, to }
+    }
+
+    pub(super) fn of(&self, node: usize) -> &[usize] {
+        &self.to[self.starts[node]..self.starts[node + 1]]
+    }
+}
+
+pub(super) struct Graph {
+    pub(super) nodes: Vec<Node>,
+    /// Of one window.
+    pub(super) within: Edges,
+    /// From a node to nodes of the next window.
+    pub(super) across: Edges,
+}
+
+impl Graph {
+    pub(super) fn new(order: Order, schedules: &[Schedule]) -> Result<Self, Stuck> {
+        let mut matches =
+            Matches { takes: schedules.iter().map(|s| vec![None; s.steps.len()]).collect() };
+        walk(schedules, Placement::Apart, &mut matches)?;
+        let mut builder = Builder::new(schedules);
+        for (rank, schedule) in schedules.iter().enumerate() {
+            let mut tracks = Tracks::new(schedule, schedules.len());
+            for (nth, &step) in schedule.steps.iter().enumerate() {
+                builder.conflicts(&mut tracks, (rank, nth), step, &matches);
+            }
+            match order {
+                Order::Conflict => {}
+                Order::List => builder.list(rank, schedule),
+            }
+        }
+        Ok(builder.end())
+    }
+}
+
+/// For each send, who takes it and at which step.
+struct Matches {
+    takes: Vec<Vec<Option<(usize, usize)>>>,
+}
+
+impl Meaning for Matches {
+    type Message = usize;
+
+    fn send(&mut self, _: usize, step: usize, _: Span, _: usize) -> usize {
+        step
+    }
+
+    fn receive(&mut self, rank: usize, step: usize, _: Span, from: usize, message: usize, _: bool) {
+        self.takes[from][message] = Some((rank, step));
+    }
+
+    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+}
+
+/// What the steps of one rank so far did to its spans and links.
+struct Tracks {
+    chunks: usize,
+    /// By span: the last node that wrote it, and what must be done before it is overwritten.
+    written: Vec<Option<usize>>,
+    read: Vec<Vec<usize>>,
+    /// By peer: the last node that sent there, or received from there.
+    sent: Vec<Option<usize>>,
+    received: Vec<Option<usize>>,
+}
+
+impl Tracks {
+    fn new(schedule: &Schedule, world: usize) -> Self {
+        let spans = 2 * schedule.chunks + schedule.scratch;
+        Self {
+            chunks: schedule.chunks,
+            written: vec![None; spans],
+            read: vec![Vec::new(); spans],
+            sent: vec![None; world],
+            received: vec![None; world],
+        }
+    }
+
+    fn index(&self, span: Span) -> usize {
+        match span.buffer {
+            Buffer::Input => span.chunk,
+            Buffer::Output => self.chunks + span.chunk,
+            Buffer::Scratch => 2 * self.chunks + span.chunk,
+        }
+    }
+}
+
+struct Builder {
+    nodes: Vec<Node>,
+    /// The node of each rank's each step.
+    of: Vec<Vec<usize>>,
+    within: Vec<(usize, usize)>,
+    across: Vec<(usize, usize)>,
+}
+
+impl Builder {
+    /// The nodes, without what they wait for.
+    fn new(schedules: &[Schedule]) -> Self {
+        let mut builder =
+            Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
+        for (rank, schedule) in schedules.iter().enumerate() {
+            let mut before = None;
+            let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
+                builder.node((rank, nth), step, schedule.chunks, before.replace(step));
+                builder.nodes.len() - 1
+            });
+            let nodes = nodes.collect();
+            builder.of.push(nodes);
+        }
+        builder
+    }
+
+    fn node(
+        &mut self,
+        (rank, nth): (usize, usize),
+        step: Step,
+        chunks: usize,
+        before: Option<Step>,
+    ) {
+        let (kind, span) = match step {
+            Step::Send { from, to } => (Kind::Message { to }, from),
+            Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
+            Step::RecvReduce { into, from } => (Kind::Receive { from, reduces: true }, into),
+            Step::Copy { from, into } => {
+                (Kind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
+            }
+            Step::Reduce { from, into } => {
+                (Kind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+            }
+        };
+        let chunk = span.chunk % chunks;
+        match (step, before, self.nodes.last_mut()) {
+            (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message))
+                if to == same =>
+            {
+                message.chunks.push(chunk);
+            }
+            _ => {
+                let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
+                let (step, chunks) = (nth, vec![chunk]);
+                self.nodes.push(Node {
+                    rank,
+                    kind,
+                    step,
+                    chunks,
+                    again,
+                    relays: false,
+                    joins: false,
+                    takes: usize::MAX,
+                    waits: 0,
+                    waits_across: 0,
+                });
+            }
+        }
+    }
+
+    /// `step` waits for earlier ones on its link, and for those whose span overlaps, one of the two
+    /// writing.
+    fn conflicts(
+        &mut self,
+        tracks: &mut Tracks,
+        (rank, nth): (usize, usize),
+        step: Step,
+        matches: &Matches,
+    ) {
+        let node = self.of[rank][nth];
+        let taken = matches.takes[rank][nth].map(|(peer, step)| self.of[peer][step]);
+        if let Some(taken) = taken {
+            self.nodes[taken].takes = node;
+        }
+        let link = match step {
+            Step::Send { to, .. } => Some(&mut tracks.sent[to]),
+            Step::Recv { from, .. } | Step::RecvReduce { from, .. } => {
+                Some(&mut tracks.received[from])
+            }
+            Step::Copy { .. } | Step::Reduce { .. } => None,
+        };
+        let before = link.and_then(|link| link.replace(node));
+        self.within.extend(before.filter(|&before| before != node).map(|before| (before, node)));
+        self.within.extend(taken.map(|taken| (node, taken)));
+        for span in step.reads() {
+            let span = tracks.index(span);
+            let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
+            let works = writer.is_some_and(Kind::works);
+            self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
+            self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
+            self.within.extend(tracks.written[span].map(|writer| (writer, node)));
+            // What was sent may be overwritten once it is taken.
+            tracks.read[span].push(taken.unwrap_or(node));
+        }
+        if let Some(span) = step.writes() {
+            let span = tracks.index(span);
+            self.within.extend(tracks.written[span].replace(node).map(|writer| (writer, node)));
+            self.within.extend(
+                tracks.read[span].drain(..).filter(|&reader| reader != node).map(|r| (r, node)),
+            );
+        }
+    }
+
+    /// A step waits for the last step before it that is no send, because sends do not wait; the
+    /// first ones wait for the last one of the window before.
+    fn list(&mut self, rank: usize, schedule: &Schedule) {
+        let waits = |step: &Step| !matches!(step, Step::Send { .. });
+        let last = schedule.steps.iter().rposition(waits).map(|nth| self.of[rank][nth]);
+        let mut before = None;
+        for (nth, step) in schedule.steps.iter().enumerate() {
+            let node = self.of[rank][nth];
+            match (before, last) {
+                (Some(before), _) => self.within.push((before, node)),
+                (None, Some(last)) => self.across.push((last, node)),
+                (None, None) => {}
+            }
+            if waits(step) {
+                before = Some(node);
+            }
+        }
+    }
+
+    fn end(mut self) -> Graph {
+        let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, Kind::Local { .. });
+        self.across.extend((0..self.nodes.len()).filter(on_a_link).map(|node| (node, node)));
+        for &(_, node) in &self.within {
+            self.nodes[node].waits += 1;
+        }
+        for &(_, node) in &self.across {
+            self.nodes[node].waits_across += 1;
+        }
+        let count = self.nodes.len();
+        Graph {
+            within: Edges::new(count, &self.within),
+            across: Edges::new(count, &self.across),
+            nodes: self.nodes,
+        }
+    }
+}

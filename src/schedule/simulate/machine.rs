@@ -1,0 +1,183 @@
+//! The machine: ranks move and combine every byte with cores of their own, or with cores that they
+//! share.
+//!
+//! * Publishing takes the sender's core, taking takes the receiver's; in between a message is under
+//!   way for [`Link::latency`], which costs nobody anything.
+//! * The same span for several ranks that share memory is published once.
+//! * A core that has read a publication reads it again, for another of its ranks, from its own
+//!   cache.
+//! * A core runs one rank until that rank has to wait, then the next of its ranks, in turn; every
+//!   turn is a [`Machine::switch`], whether or not there was something to do.
+//! * A board holds so many messages of a rank; the next one waits until all have read one of them.
+//! * A rank begins a call when it is done with the one before, so ranks that only send run ahead.
+//! * A rank with more than a few streams looks at all of them while it waits for one.
+//!
+//! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the
+//! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
+
+use super::Order;
+use super::graph::Graph;
+use super::turns::{Length, Turns};
+use crate::schedule::Schedule;
+use crate::schedule::walk::Stuck;
+
+/// What a message costs, in picoseconds; what a byte costs, in picoseconds a KiB.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Link {
+    /// To publish a message, however short.
+    pub post: u64,
+    /// From its publication until it can be seen.
+    pub latency: u64,
+    /// To take a message, however short.
+    pub take: u64,
+    /// To look at one more peer's link while waiting.
+    pub look: u64,
+    /// To publish a KiB.
+    pub post_kib: u64,
+    /// To take a KiB as it is.
+    pub copy_kib: u64,
+    /// To take a KiB and combine it.
+    pub fold_kib: u64,
+}
+
+/// Where ranks run and what lies between them.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// For each rank the number of its board: ranks with equal numbers are joined by it.
+    pub hosts: &'a [usize],
+    /// Between ranks of one board.
+    pub board: Link,
+    /// Between all others.
+    pub stream: Link,
+    /// How many ranks share a core.
+    pub crowding: usize,
+    /// For a core to turn to another rank.
+    pub switch: u64,
+    /// How many messages of a rank a board holds until all have read them.
+    pub slots: usize,
+}
+
+/// Schedules, ready to be priced for several sizes.
+pub struct Rehearsal {
+    graph: Graph,
+    world: usize,
+}
+
+impl Rehearsal {
+    /// Finds out what waits for what.
+    ///
+    /// # Errors
+    /// [`Stuck`] if the steps cannot all be taken.
+    pub fn new(schedules: &[Schedule]) -> Result<Self, Stuck> {
+        Ok(Self { graph: Graph::new(Order::Conflict, schedules)?, world: schedules.len() })
+    }
+
+    /// How many things happen in a window: what a window costs to price.
+    pub fn events(&self) -> usize {
+        self.graph.nodes.len()
+    }
+
+    /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of
+    /// `bytes` bytes: a rank begins a call when it is done with the one before, whatever other
+    /// ranks are at.
+    ///
+    /// # Panics
+    /// If there is not one host for each rank.
+    pub fn run(&self, machine: &Machine<'_>, calls: usize, windows: usize, bytes: usize) -> Took {
+        assert_eq!(machine.hosts.len(), self.world, "one host for each rank");
+        Turns::new(
+            &self.graph,
+            machine,
+            Length { world: self.world, calls, windows, bytes: bytes as u64 },
+        )
+        .run()
+    }
+}
+
+impl std::fmt::Debug for Rehearsal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rehearsal")
+            .field("world", &self.world)
+            .field("events", &self.events())
+            .finish()
+    }
+}
+
+/// What a run took, in picoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Took {
+    /// Until the last rank is done.
+    pub end: u64,
+    /// Of that, what the busiest core was at work.
+    pub busiest: u64,
+}
+
+impl Machine<'_> {
+    pub(super) fn near(&self, a: usize, b: usize) -> bool {
+        self.hosts[a] == self.hosts[b]
+    }
+
+    pub(super) fn link(&self, a: usize, b: usize) -> Link {
+        if self.near(a, b) { self.board } else { self.stream }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::Algorithm;
+    use crate::schedule::collective::Collective;
+
+    const LINK: Link = Link {
+        post: 10,
+        latency: 100,
+        take: 5,
+        look: 0,
+        post_kib: 1024,
+        copy_kib: 2048,
+        fold_kib: 3072,
+    };
+
+    fn time(
+        algorithm: Algorithm,
+        collective: Collective,
+        hosts: &[usize],
+        crowding: usize,
+        bytes: usize,
+    ) -> u64 {
+        let schedules = algorithm.schedules(collective, hosts.len()).unwrap();
+        let machine =
+            Machine { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
+        Rehearsal::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
+    }
+
+    #[test]
+    fn a_pair_exchanges_in_one_hop() {
+        assert_eq!(time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 0), 10 + 100 + 5);
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 8),
+            10 + 8 + 100 + 5 + 24
+        );
+    }
+
+    #[test]
+    fn a_board_publishes_once_and_streams_send_to_each() {
+        let broadcast = Collective::Broadcast { root: 0 };
+        assert_eq!(time(Algorithm::Linear, broadcast, &[0, 0, 0], 1, 8), 10 + 8 + 100 + 5 + 16);
+        assert_eq!(
+            time(Algorithm::Linear, broadcast, &[0, 1, 2], 1, 8),
+            2 * (10 + 8) + 100 + 5 + 16
+        );
+    }
+
+    #[test]
+    fn ranks_of_one_core_take_turns() {
+        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back, once
+        // that can be seen.
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0),
+            10 + 1000 + 10 + 100 + 1000 + 5
+        );
+    }
+}

@@ -1,0 +1,376 @@
+//! The simulator: runs everybody's schedules on clocks and says how long they take.
+//!
+//! # The model
+//!
+//! Cost is counted in [`Cost::alpha`] (seconds a message is under way), [`Cost::beta`] (seconds a
+//! byte) and [`Cost::gamma`] (seconds to reduce a byte), as the literature does, so that its
+//! formulas come out exactly:
+//!
+//! * Consecutive sends to one peer are one message. It leaves when all its chunks are ready, and
+//!   arrives as a whole.
+//! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
+//!   time.
+//! * [`Ports::Single`]: what a rank sends leaves one byte after another, whomever it is for, and so
+//!   arrives what it receives; it can do both at once. [`Ports::PerLink`]: links do not share
+//!   anything.
+//! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
+//! * Who is ready first is served first; then the earlier window, then the earlier step.
+//!
+//! # Windows
+//!
+//! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In
+//! [`Order::Conflict`] a step waits only for earlier steps of its window that use the same link in
+//! the same direction or touch the same span, one of them writing; and, on a link, for the same
+//! step of the window before. So windows overlap, which pipelines chains and trees. There is no
+//! bound on windows in flight.
+//!
+//! # Machines
+//!
+//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is
+//! not links but cores: a [`Machine`] is the model of ranks that do all the work with cores that
+//! they may have to share. It counts whole picoseconds, so that hosts which must choose alike do.
+
+mod graph;
+mod machine;
+mod timeline;
+mod turns;
+
+pub use machine::{Link, Machine, Rehearsal, Took};
+pub use timeline::timeline;
+
+use crate::schedule::walk::Stuck;
+use crate::schedule::{Layout, Schedule, part};
+use graph::{Graph, Kind};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use timeline::{Moment, Part};
+
+/// What links and ranks cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Seconds that every message is under way, however short.
+    pub alpha: f64,
+    /// Seconds a byte.
+    pub beta: f64,
+    /// Seconds to reduce a byte.
+    pub gamma: f64,
+    /// What messages of one rank share.
+    pub ports: Ports,
+}
+
+/// What messages of one rank share.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Ports {
+    /// One way out and one way in: a network card.
+    Single,
+    /// Nothing: every link has its own.
+    PerLink,
+}
+
+/// What a step waits for. What completes in one order completes in the other.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Order {
+    /// Only for what it conflicts with: how executors run.
+    Conflict,
+    /// For all steps before it in the list, window after window: how a proof is read.
+    List,
+}
+
+/// How long schedules take and what they move.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// When the last rank is done.
+    pub seconds: f64,
+    /// When each rank is done: it has taken its last step, and its last byte has left.
+    pub finish: Vec<f64>,
+    /// Messages in all.
+    pub messages: usize,
+    /// Bytes that each rank sends.
+    pub bytes_sent: Vec<usize>,
+    /// Bytes that each rank reduces.
+    pub bytes_reduced: Vec<usize>,
+}
+
+/// Prices `schedules`, one a rank, in conflict order: `layout` cuts the whole into chunks of
+/// elements of `element_bytes` bytes, each chunk is cut into `windows`.
+///
+/// The cost of this is a few dozen nanoseconds a step and window. Equal arguments give equal bits
+/// on every host.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
+/// use maypole::schedule::simulate::{Cost, Ports, simulate};
+/// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// let cost = Cost { alpha: 5.0, beta: 0.25, gamma: 0.0, ports: Ports::Single };
+/// let estimate = simulate(&ring, &Layout::even(1000, 4), 4, 1, cost).unwrap();
+/// assert_eq!(estimate.seconds, 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
+/// assert_eq!(estimate.bytes_sent, [6000; 4]);
+/// ```
+///
+/// # Errors
+/// [`Stuck`] if the steps cannot all be taken.
+///
+/// # Panics
+/// If there are no windows, if the schedules do not have as many chunks as `layout`, or if they
+/// name ranks, chunks of theirs or scratch that do not exist (see
+/// [`verify`](crate::schedule::verify)).
+pub fn simulate(
+    schedules: &[Schedule],
+    layout: &Layout,
+    element_bytes: usize,
+    windows: usize,
+    cost: Cost,
+) -> Result<Estimate, Stuck> {
+    simulate_in(Order::Conflict, schedules, layout, element_bytes, windows, cost)
+}
+
+/// [`simulate`] in another order, to see what the order is worth.
+///
+/// ```
+/// # use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
+/// use maypole::schedule::simulate::{Cost, Order, Ports, simulate_in};
+/// let tree = Algorithm::Tree.schedules(Collective::AllReduce, 7).unwrap();
+/// let cost = Cost { alpha: 0.0, beta: 1.0, gamma: 0.0, ports: Ports::PerLink };
+/// let units = |order| simulate_in(order, &tree, &Layout::even(64, 1), 1, 64, cost).unwrap().seconds;
+/// assert_eq!((units(Order::Conflict), units(Order::List)), (67.0, 256.0));
+/// ```
+///
+/// # Errors
+/// As [`simulate`].
+///
+/// # Panics
+/// As [`simulate`].
+pub fn simulate_in(
+    order: Order,
+    schedules: &[Schedule],
+    layout: &Layout,
+    element_bytes: usize,
+    windows: usize,
+    cost: Cost,
+) -> Result<Estimate, Stuck> {
+    check(schedules, layout, windows);
+    let graph = Graph::new(order, schedules)?;
+    let sizes = Sizes { layout, element_bytes, windows };
+    Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run().0)
+}
+
+fn check(schedules: &[Schedule], layout: &Layout, windows: usize) {
+    assert!(windows > 0, "a buffer has at least one window");
+    let chunks = layout.chunks();
+    assert!(
+        schedules.iter().all(|s| s.chunks == chunks),
+        "the layout has {chunks} chunks, the schedules have not"
+    );
+}
+
+struct Sizes<'a> {
+    layout: &'a Layout,
+    element_bytes: usize,
+    windows: usize,
+}
+
+impl Sizes<'_> {
+    fn bytes(&self, chunks: &[usize], window: usize) -> usize {
+        let elements =
+            |&chunk: &usize| part(self.layout.range(chunk).len(), self.windows, window).len();
+        chunks.iter().map(elements).sum::<usize>() * self.element_bytes
+    }
+}
+
+/// A point in time; for times that are not negative, the order of the bits is the order of the
+/// numbers.
+type Instant = u64;
+
+/// What happens at a point in time, to which node of which window. Ties: the earlier window, then
+/// the earlier step.
+type Event = Reverse<(Instant, usize, Happens)>;
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Happens {
+    /// All it waited for is done: it wants its port or its arithmetic.
+    Ready,
+    /// The first byte of a message reaches the receiver's port.
+    Head,
+}
+
+struct Clocks<'a> {
+    graph: &'a Graph,
+    sizes: Sizes<'a>,
+    cost: Cost,
+    /// By window and node: for how many others it waits, and the time of the last one that is done.
+    waits: Vec<u32>,
+    ready: Vec<f64>,
+    events: BinaryHeap<Event>,
+    /// Nodes that have become done, and when, whose successors do not know it yet.
+    news: Vec<(usize, f64)>,
+    /// Until when each rank's ways out and in and its arithmetic are busy.
+    out: Vec<f64>,
+    /// The same of links, by (from, to), if each has its own way.
+    links: Vec<f64>,
+    arriving: Vec<f64>,
+    reducing: Vec<f64>,
+    estimate: Estimate,
+    /// What happened when, if anybody wants to know.
+    moments: Option<Vec<Moment>>,
+}
+
+impl<'a> Clocks<'a> {
+    fn new(graph: &'a Graph, sizes: Sizes<'a>, cost: Cost, world: usize) -> Self {
+        let instances = graph.nodes.len() * sizes.windows;
+        let first = graph.nodes.iter().map(|node| node.waits);
+        let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
+        let waits = first.chain((1..sizes.windows).flat_map(|_| later.clone())).collect();
+        let estimate = Estimate {
+            seconds: 0.0,
+            finish: vec![0.0; world],
+            messages: 0,
+            bytes_sent: vec![0; world],
+            bytes_reduced: vec![0; world],
+        };
+        Self {
+            graph,
+            sizes,
+            cost,
+            waits,
+            ready: vec![0.0; instances],
+            events: BinaryHeap::new(),
+            news: Vec::new(),
+            out: vec![0.0; world],
+            links: vec![0.0; if cost.ports == Ports::PerLink { world * world } else { 0 }],
+            arriving: vec![0.0; world],
+            reducing: vec![0.0; world],
+            estimate,
+            moments: None,
+        }
+    }
+
+    fn run(mut self) -> (Estimate, Vec<Moment>) {
+        for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
+            self.start(id);
+        }
+        self.spread();
+        while let Some(Reverse((time, id, what))) = self.events.pop() {
+            let time = f64::from_bits(time);
+            match what {
+                Happens::Ready => self.serve(id, time),
+                Happens::Head => self.arrive(id, time),
+            }
+            self.spread();
+        }
+        debug_assert!(
+            self.waits.iter().all(|&waits| waits == 0),
+            "what is walked in proof order completes"
+        );
+        self.estimate.seconds = self.estimate.finish.iter().copied().fold(0.0, f64::max);
+        (self.estimate, self.moments.unwrap_or_default())
+    }
+
+    /// All that `id` waited for is done. What needs neither port nor arithmetic is done at once.
+    fn start(&mut self, id: usize) {
+        let time = self.ready[id];
+        match self.node(id).kind {
+            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => {
+                self.done(id, time)
+            }
+            Kind::Message { .. }
+            | Kind::Receive { reduces: true, .. }
+            | Kind::Local { reduces: true, .. } => {
+                self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
+            }
+        }
+    }
+
+    fn serve(&mut self, id: usize, time: f64) {
+        let (rank, bytes) = (self.node(id).rank, self.bytes(id));
+        match self.node(id).kind {
+            Kind::Message { to } => self.leave(id, to, time),
+            Kind::Receive { .. } | Kind::Local { .. } => {
+                let start = time.max(self.reducing[rank]);
+                let end = start + bytes as f64 * self.cost.gamma;
+                self.reducing[rank] = end;
+                self.estimate.bytes_reduced[rank] += bytes;
+                self.note(Part::Combines, id, (start, end));
+                self.done(id, end);
+            }
+        }
+    }
+
+    fn leave(&mut self, id: usize, to: usize, time: f64) {
+        let (rank, bytes) = (self.node(id).rank, self.bytes(id));
+        let takes = bytes as f64 * self.cost.beta;
+        self.estimate.messages += 1;
+        self.estimate.bytes_sent[rank] += bytes;
+        match self.cost.ports {
+            Ports::PerLink => {
+                let link = &mut self.links[rank * self.out.len() + to];
+                let start = time.max(*link);
+                let (end, there) = (start + takes, start + self.cost.alpha);
+                *link = end;
+                self.finish(rank, end);
+                self.note(Part::Sends, id, (start, end));
+                self.note(Part::Receives, id, (there, there + takes));
+                self.news.push((id, there + takes));
+            }
+            Ports::Single => {
+                let start = time.max(self.out[rank]);
+                self.out[rank] = start + takes;
+                self.finish(rank, start + takes);
+                self.note(Part::Sends, id, (start, start + takes));
+                self.events.push(Reverse(((start + self.cost.alpha).to_bits(), id, Happens::Head)));
+            }
+        }
+    }
+
+    fn arrive(&mut self, id: usize, time: f64) {
+        let Kind::Message { to } = self.node(id).kind else { unreachable!("only messages arrive") };
+        let start = time.max(self.arriving[to]);
+        let end = start + self.bytes(id) as f64 * self.cost.beta;
+        self.arriving[to] = end;
+        self.note(Part::Receives, id, (start, end));
+        self.news.push((id, end));
+    }
+
+    fn done(&mut self, id: usize, time: f64) {
+        self.finish(self.node(id).rank, time);
+        self.news.push((id, time));
+    }
+
+    fn finish(&mut self, rank: usize, time: f64) {
+        self.estimate.finish[rank] = self.estimate.finish[rank].max(time);
+    }
+
+    /// Tells everything that has become done to those that waited for it.
+    fn spread(&mut self) {
+        let nodes = self.graph.nodes.len();
+        while let Some((id, time)) = self.news.pop() {
+            let (window, node) = (id / nodes, id % nodes);
+            for &next in self.graph.within.of(node) {
+                self.tell(window * nodes + next, time);
+            }
+            if window + 1 < self.sizes.windows {
+                for &next in self.graph.across.of(node) {
+                    self.tell((window + 1) * nodes + next, time);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, id: usize, time: f64) {
+        self.ready[id] = self.ready[id].max(time);
+        self.waits[id] -= 1;
+        if self.waits[id] == 0 {
+            self.start(id);
+        }
+    }
+
+    fn node(&self, id: usize) -> &'a graph::Node {
+        &self.graph.nodes[id % self.graph.nodes.len()]
+    }
+
+    fn bytes(&self, id: usize) -> usize {
+        self.sizes.bytes(&self.node(id).chunks, id / self.graph.nodes.len())
+    }
+}

@@ -1,0 +1,179 @@
+//! What the clocks showed, as a trace.
+
+use super::graph::Kind;
+use super::{Clocks, Cost, Estimate, Graph, Order, Sizes};
+use crate::schedule::trace::{self, End, Fact, Lane, Slice, Trace, digit};
+use crate::schedule::walk::Stuck;
+use crate::schedule::{Layout, Schedule};
+use std::collections::BTreeMap;
+
+/// Something that took time, in seconds.
+#[derive(Debug)]
+pub(super) struct Moment {
+    pub(super) part: Part,
+    pub(super) rank: usize,
+    /// The other end of the message; the rank itself if there is none.
+    pub(super) peer: usize,
+    pub(super) step: usize,
+    pub(super) window: usize,
+    pub(super) bytes: usize,
+    pub(super) start: f64,
+    pub(super) end: f64,
+    /// Tells messages apart.
+    pub(super) id: usize,
+}
+
+/// What of a rank it took.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Part {
+    Sends,
+    Receives,
+    Combines,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sends => "sends",
+            Self::Receives => "receives",
+            Self::Combines => "combines",
+        }
+    }
+
+    fn kind(self) -> trace::Kind {
+        match self {
+            Self::Sends => trace::Kind::Send,
+            Self::Receives => trace::Kind::Receive,
+            Self::Combines => trace::Kind::Combine,
+        }
+    }
+}
+
+/// [`simulate`](super::simulate), and what happened when. A rank has a lane for what it sends, one
+/// for what it receives and one for what it combines, because it does these at the same time; and
+/// more of them where messages share nothing. A message is a slice where it leaves, as long as it
+/// takes the sender's port, and one where it arrives.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
+/// use maypole::schedule::simulate::{Cost, Ports, timeline};
+/// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 2).unwrap();
+/// let cost = Cost { alpha: 1e-6, beta: 1e-9, gamma: 0.0, ports: Ports::Single };
+/// let (_, trace) = timeline(&ring, &Layout::even(4000, 2), 1, 1, cost).unwrap();
+/// assert_eq!(maypole::schedule::trace::text(&trace, 12), "
+///                  0           6000 ns
+/// rank 0 sends     |111..|111..
+///        receives  ..|111..|111
+/// rank 1 sends     |000..|000..
+///        receives  ..|000..|000
+/// ".trim_start_matches('\n'));
+/// ```
+///
+/// # Errors
+/// As [`simulate`](super::simulate).
+///
+/// # Panics
+/// As [`simulate`](super::simulate).
+pub fn timeline(
+    schedules: &[Schedule],
+    layout: &Layout,
+    element_bytes: usize,
+    windows: usize,
+    cost: Cost,
+) -> Result<(Estimate, Trace), Stuck> {
+    super::check(schedules, layout, windows);
+    let graph = Graph::new(Order::Conflict, schedules)?;
+    let sizes = Sizes { layout, element_bytes, windows };
+    let mut clocks = Clocks::new(&graph, sizes, cost, schedules.len());
+    clocks.moments = Some(Vec::new());
+    let (estimate, moments) = clocks.run();
+    Ok((estimate, traced(moments)))
+}
+
+impl Clocks<'_> {
+    /// Notes, if anybody wants to know, what `id` took of a rank.
+    pub(super) fn note(&mut self, part: Part, id: usize, (start, end): (f64, f64)) {
+        let Some(moments) = &mut self.moments else { return };
+        let node = &self.graph.nodes[id % self.graph.nodes.len()];
+        let window = id / self.graph.nodes.len();
+        let (rank, peer) = match (part, node.kind) {
+            (Part::Receives, Kind::Message { to }) => (to, node.rank),
+            (_, Kind::Message { to }) => (node.rank, to),
+            (_, Kind::Receive { from, .. }) => (node.rank, from),
+            (_, Kind::Local { .. }) => (node.rank, node.rank),
+        };
+        let bytes = self.sizes.bytes(&node.chunks, window);
+        moments.push(Moment { part, rank, peer, step: node.step, window, bytes, start, end, id });
+    }
+}
+
+fn traced(mut moments: Vec<Moment>) -> Trace {
+    moments.retain(|moment| moment.part != Part::Combines || moment.end > moment.start);
+    moments.sort_by(|a, b| a.start.total_cmp(&b.start));
+    // By rank, part and level: until when the lane is taken, and what lies in it.
+    let mut lanes: BTreeMap<(usize, Part, usize), (u64, Vec<Moment>)> = BTreeMap::new();
+    for moment in moments {
+        let (start, end) = (nanoseconds(moment.start), nanoseconds(moment.end));
+        let level = |level: &usize| {
+            let lane = lanes.get(&(moment.rank, moment.part, *level));
+            lane.is_none_or(|(until, _)| *until <= start)
+        };
+        let level = (0..).find(level).expect("there are enough numbers");
+        let lane = lanes.entry((moment.rank, moment.part, level)).or_default();
+        lane.0 = end;
+        lane.1.push(moment);
+    }
+    let mut trace = Trace::default();
+    for ((rank, part, level), (_, moments)) in lanes {
+        let lane = trace.lanes.len();
+        trace.lanes.push(Lane {
+            process: 1,
+            process_name: "simulated".to_owned(),
+            thread: lane as u64 + 1,
+            owner: format!("rank {rank}"),
+            part: if level == 0 {
+                part.name().to_owned()
+            } else {
+                format!("{} {}", part.name(), level + 1)
+            },
+        });
+        trace.slices.extend(moments.iter().map(|moment| moment.slice(lane)));
+        trace.ends.extend(moments.iter().filter_map(|moment| moment.arrow(lane)));
+    }
+    trace
+}
+
+impl Moment {
+    fn slice(&self, lane: usize) -> Slice {
+        let Self { part, peer, step, window, bytes, .. } = *self;
+        let (name, mark) = match part {
+            Part::Sends => (format!("send to {peer}"), digit(peer)),
+            Part::Receives => (format!("receive from {peer}"), digit(peer)),
+            Part::Combines => ("combine".to_owned(), '+'),
+        };
+        let number = |number: usize| Fact::Number(number as u64);
+        let facts = vec![
+            ("bytes", number(bytes)),
+            ("peer", number(peer)),
+            ("step", number(step)),
+            ("window", number(window)),
+        ];
+        let (start, end) = (nanoseconds(self.start), nanoseconds(self.end));
+        Slice { lane, kind: part.kind(), name, start, end, mark, facts }
+    }
+
+    fn arrow(&self, lane: usize) -> Option<End> {
+        let points_here = self.part == Part::Receives;
+        let at = nanoseconds(self.start);
+        (self.part != Part::Combines).then_some(End {
+            message: self.id as u64,
+            lane,
+            at,
+            points_here,
+        })
+    }
+}
+
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9).round() as u64
+}

@@ -1,0 +1,191 @@
+//! What the checker can object to, in words for those who wrote the schedule.
+
+use crate::schedule::Span;
+use crate::schedule::collective::{Collective, Symbol};
+use crate::schedule::walk::Stuck;
+use std::fmt;
+
+/// What is wrong with a set of schedules: the first flaw found, in the order of the proof.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// The root is not among the ranks.
+    #[error("the root is rank {root}, but there are only {world} ranks")]
+    Root {
+        /// The root asked for.
+        root: usize,
+        /// How many schedules there are.
+        world: usize,
+    },
+    /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a
+    /// rank.
+    #[error(
+        "rank {rank} cuts the whole into {chunks} chunks, but it must be {expected} here, as on every rank"
+    )]
+    Chunks {
+        /// Whose schedule.
+        rank: usize,
+        /// How many chunks it has.
+        chunks: usize,
+        /// How many it must have.
+        expected: usize,
+    },
+    /// A step names a peer that does not exist.
+    #[error("rank {rank}, step {step}: there is no rank {peer} in a world of {world}")]
+    NoSuchPeer {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// The peer it names.
+        peer: usize,
+        /// How many ranks there are.
+        world: usize,
+    },
+    /// A rank sends to itself or receives from itself.
+    #[error(
+        "rank {rank}, step {step}: talks to itself; no link leads there, use a copy or a reduce"
+    )]
+    ToItself {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+    },
+    /// A span's chunk number is beyond the schedule's `chunks`, or its `scratch`.
+    #[error("rank {rank}, step {step}: {span} is out of range, that buffer has {chunks} chunks")]
+    OutOfRange {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// The span it names.
+        span: Span,
+        /// How many chunks that buffer has.
+        chunks: usize,
+    },
+    /// The collective gives this rank no such part of the buffer.
+    #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for what is only passed on",
+        collective = .collective.name())]
+    NotHeld {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// The span it names.
+        span: Span,
+        /// The collective that says who holds what.
+        collective: Collective,
+    },
+    /// A step writes to the input, which belongs to the caller.
+    #[error(
+        "rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch"
+    )]
+    WritesInput {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// The span it names.
+        span: Span,
+    },
+    /// A copy or a reduction joins chunks that need not be equally long.
+    #[error(
+        "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and need not be equally long"
+    )]
+    Length {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// What is read.
+        from: Span,
+        /// What is written.
+        into: Span,
+    },
+    /// A message is received into a chunk that need not be as long as it.
+    #[error(
+        "rank {rank}, step {step}: takes {sent} of rank {from} into {into}, another chunk of the whole, which need \
+        not be equally long; are sends and receives of this link in the same order?"
+    )]
+    Mismatch {
+        /// Who receives.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// Who sent it.
+        from: usize,
+        /// The span that was sent.
+        sent: Span,
+        /// Where it is received.
+        into: Span,
+    },
+    /// A step reads a span into which nothing was written yet.
+    #[error("rank {rank}, step {step}: reads {span}, which holds nothing yet")]
+    Empty {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// The span it reads.
+        span: Span,
+    },
+    /// A reduction adds a contribution that is in the sum already.
+    #[error("rank {rank}, step {step}: {into} gets {symbol} a second time")]
+    Twice {
+        /// Whose step.
+        rank: usize,
+        /// Which of its steps.
+        step: usize,
+        /// Where the sum is.
+        into: Span,
+        /// The contribution.
+        symbol: Symbol,
+    },
+    /// The steps cannot all be taken.
+    #[error("stuck: {0}")]
+    Stuck(#[source] Stuck),
+    /// Nothing was ever written to a chunk of the output.
+    #[error("rank {rank} never gets chunk {chunk} of its output")]
+    Unwritten {
+        /// Whose output.
+        rank: usize,
+        /// Which chunk.
+        chunk: usize,
+    },
+    /// A chunk of the output ends with the wrong contributions.
+    #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = Difference(.missing, .surplus))]
+    Wrong {
+        /// Whose output.
+        rank: usize,
+        /// Which chunk.
+        chunk: usize,
+        /// What should be in it and is not.
+        missing: Vec<Symbol>,
+        /// What is in it and should not be.
+        surplus: Vec<Symbol>,
+    },
+}
+
+/// Says what is missing and what is too much.
+struct Difference<'a>(&'a [Symbol], &'a [Symbol]);
+
+impl fmt::Display for Difference<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (verb, symbols) in [("it lacks", self.0), ("it should not have", self.1)] {
+            for (nth, symbol) in symbols.iter().enumerate() {
+                match nth {
+                    0 => write!(
+                        f,
+                        "{}{verb} {symbol}",
+                        if verb != "it lacks" && !self.0.is_empty() { "; " } else { "" }
+                    )?,
+                    1..4 => write!(f, ", {symbol}")?,
+                    4 => write!(f, " and {} more", symbols.len() - 4)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! The checker: runs everybody's schedules on symbols instead of numbers and says whether they keep
+//! the promise.
+//!
+//! A span holds an ordered list of [`Symbol`]s: whose contributions it is made of, in the order in
+//! which they were combined. Sending and copying hand the list on; reducing writes one list behind
+//! the other. When all steps are taken, each chunk of each output must be made of exactly what
+//! [`Collective::result`] says, each contribution once. So what is proved holds for all numbers,
+//! all element types and all lengths, and the order of combination is derived, not declared.
+//!
+//! The order of steps is the law of [`walk`]: what is proved here completes on every executor.
+
+mod flaw;
+
+pub use flaw::Flaw;
+
+use crate::schedule::collective::{Collective, Symbol};
+use crate::schedule::walk::{Meaning, walk};
+use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
+use std::rc::Rc;
+
+/// What is known of schedules that were found right.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Proof {
+    /// Every combination takes the ranks in their order: right for operations that do not commute.
+    pub keeps_rank_order: bool,
+    /// Every combination is `((x0 op x1) op x2) op ...`, one contribution at a time and the next
+    /// one on the right: together with rank order, the bits of the plain loop over the ranks.
+    pub left_to_right: bool,
+}
+
+/// Proves that `schedules`, one a rank, do `collective`, with input and output placed as
+/// `placement` says.
+///
+/// In place, an input chunk and the output chunk of the same number are one; a schedule that
+/// overwrites its input too early is found by that. The cost is about that of taking each step
+/// once, with lists as long as the world.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::{Flaw, verify}};
+/// let mut ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// assert!(verify(Collective::AllReduce, &ring, Placement::InPlace).is_ok());
+///
+/// ring[2].steps.pop();
+/// let flaw = verify(Collective::AllReduce, &ring, Placement::Apart).unwrap_err();
+/// assert!(matches!(flaw, Flaw::Stuck(_)));
+/// assert_eq!(flaw.to_string(), "stuck: rank 2 never takes what rank 1 sent");
+/// ```
+///
+/// # Errors
+/// The first [`Flaw`]: of form, rank by rank; else of meaning, in the order of the walk; else of
+/// the result.
+pub fn verify(
+    collective: Collective,
+    schedules: &[Schedule],
+    placement: Placement,
+) -> Result<Proof, Flaw> {
+    form(collective, schedules)?;
+    let mut symbols = Symbols::new(collective, schedules, placement);
+    let walked = walk(schedules, placement, &mut symbols);
+    if let Some(flaw) = symbols.flaw.take() {
+        return Err(flaw);
+    }
+    walked.map_err(Flaw::Stuck)?;
+    symbols.result()
+}
+
+/// What can be said of each step alone.
+fn form(collective: Collective, schedules: &[Schedule]) -> Result<(), Flaw> {
+    let world = schedules.len();
+    if let Some(root) = collective.root().filter(|&root| root >= world) {
+        return Err(Flaw::Root { root, world });
+    }
+    let first = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
+    let expected = if collective.is_blocked() { world } else { first };
+    for (rank, schedule) in schedules.iter().enumerate() {
+        let chunks = schedule.chunks;
+        if chunks != expected {
+            return Err(Flaw::Chunks { rank, chunks, expected });
+        }
+        let place = Place { collective, schedule, world, rank };
+        schedule.steps.iter().enumerate().try_for_each(|(nth, step)| place.step(nth, *step))?;
+    }
+    Ok(())
+}
+
+/// Where a step is, to say so.
+struct Place<'a> {
+    collective: Collective,
+    schedule: &'a Schedule,
+    world: usize,
+    rank: usize,
+}
+
+impl Place<'_> {
+    fn step(&self, nth: usize, step: Step) -> Result<(), Flaw> {
+        match step {
+            Step::Send { to: peer, .. }
+            | Step::Recv { from: peer, .. }
+            | Step::RecvReduce { from: peer, .. } => {
+                self.peer(nth, peer)?;
+            }
+            Step::Copy { from, into } | Step::Reduce { from, into } => {
+                self.lengths(nth, from, into)?
+            }
+        }
+        if let Some(span) = step.writes().filter(|span| span.buffer == Buffer::Input) {
+            return Err(Flaw::WritesInput { rank: self.rank, step: nth, span });
+        }
+        step.reads().chain(step.writes()).try_for_each(|span| self.span(nth, span))
+    }
+
+    fn peer(&self, step: usize, peer: usize) -> Result<(), Flaw> {
+        let (rank, world) = (self.rank, self.world);
+        if peer >= world {
+            return Err(Flaw::NoSuchPeer { rank, step, peer, world });
+        }
+        if peer == rank { Err(Flaw::ToItself { rank, step }) } else { Ok(()) }
+    }
+
+    fn lengths(&self, step: usize, from: Span, into: Span) -> Result<(), Flaw> {
+        if equally_long(self.collective, self.schedule.chunks, from, into) {
+            return Ok(());
+        }
+        Err(Flaw::Length { rank: self.rank, step, from, into })
+    }
+
+    fn span(&self, step: usize, span: Span) -> Result<(), Flaw> {
+        let (rank, chunks, collective) = (self.rank, self.schedule.chunks, self.collective);
+        let (chunks, held) = match span.buffer {
+            Buffer::Input => (chunks, collective.input(rank).contains(span.chunk)),
+            Buffer::Output => (chunks, collective.output(rank).contains(span.chunk)),
+            Buffer::Scratch => (self.schedule.scratch, true),
+        };
+        if span.chunk >= chunks {
+            return Err(Flaw::OutOfRange { rank, step, span, chunks });
+        }
+        if held { Ok(()) } else { Err(Flaw::NotHeld { rank, step, span, collective }) }
+    }
+}
+
+/// All-to-all moves chunks to other numbers; whether its lengths agree shows in the result alone.
+fn equally_long(collective: Collective, chunks: usize, a: Span, b: Span) -> bool {
+    collective.transposes() || a.chunk % chunks == b.chunk % chunks
+}
+
+/// What a span holds.
+#[derive(Clone)]
+struct Value {
+    /// In the order of combination.
+    symbols: Rc<[Symbol]>,
+    /// The combination was ((x op y) op z) op ..., whatever the order of the ranks.
+    left_to_right: bool,
+}
+
+impl Value {
+    fn keeps_rank_order(&self) -> bool {
+        self.symbols.is_sorted()
+    }
+}
+
+struct Symbols<'a> {
+    collective: Collective,
+    schedules: &'a [Schedule],
+    placement: Placement,
+    /// By rank; input, then output, then scratch.
+    held: Vec<Vec<Option<Value>>>,
+    flaw: Option<Flaw>,
+}
+
+impl<'a> Symbols<'a> {
+    fn new(collective: Collective, schedules: &'a [Schedule], placement: Placement) -> Self {
+        let room = |schedule: &Schedule| vec![None; 2 * schedule.chunks + schedule.scratch];
+        let held = schedules.iter().map(room).collect();
+        let mut symbols = Self { collective, schedules, placement, held, flaw: None };
+        for (rank, schedule) in schedules.iter().enumerate() {
+            for chunk in
+                (0..schedule.chunks).filter(|&chunk| collective.input(rank).contains(chunk))
+            {
+                let own = Value { symbols: Rc::new([Symbol { rank, chunk }]), left_to_right: true };
+                *symbols.at(rank, input(chunk)) = Some(own);
+            }
+        }
+        symbols
+    }
+
+    fn at(&mut self, rank: usize, span: Span) -> &mut Option<Value> {
+        let span = span.in_place(self.placement);
+        let row = match span.buffer {
+            Buffer::Input => 0,
+            Buffer::Output => self.schedules[rank].chunks,
+            Buffer::Scratch => 2 * self.schedules[rank].chunks,
+        };
+        &mut self.held[rank][row + span.chunk]
+    }
+
+    fn object(&mut self, flaw: Flaw) {
+        self.flaw.get_or_insert(flaw);
+    }
+
+    fn read(&mut self, rank: usize, step: usize, span: Span) -> Option<Value> {
+        let value = self.at(rank, span).clone();
+        if value.is_none() {
+            self.object(Flaw::Empty { rank, step, span });
+        }
+        value
+    }
+
+    /// `into` becomes `value`, or `into` op `value`.
+    fn write(&mut self, rank: usize, step: usize, into: Span, value: Option<Value>, reduce: bool) {
+        let written = if reduce {
+            let before = self.read(rank, step, into);
+            before
+                .zip(value)
+                .and_then(|(before, value)| self.combine(rank, step, into, &before, &value))
+        } else {
+            value
+        };
+        *self.at(rank, into) = written;
+    }
+
+    fn combine(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        left: &Value,
+        right: &Value,
+    ) -> Option<Value> {
+        let twice = |symbol: &&Symbol| left.symbols.contains(*symbol);
+        // A token may hear of a rank twice.
+        let repeatable = matches!(self.collective, Collective::Barrier);
+        if let Some(&symbol) = right.symbols.iter().find(twice).filter(|_| !repeatable) {
+            self.object(Flaw::Twice { rank, step, into, symbol });
+            return None;
+        }
+        let new = right.symbols.iter().filter(|symbol| !twice(symbol));
+        let symbols = left.symbols.iter().chain(new).copied().collect();
+        Some(Value { symbols, left_to_right: left.left_to_right && right.symbols.len() == 1 })
+    }
+
+    fn result(&mut self) -> Result<Proof, Flaw> {
+        let (collective, world) = (self.collective, self.schedules.len());
+        let mut proof = Proof { keeps_rank_order: true, left_to_right: true };
+        for rank in 0..world {
+            for chunk in (0..self.schedules[rank].chunks)
+                .filter(|&chunk| collective.output(rank).contains(chunk))
+            {
+                let value = self.at(rank, output(chunk)).take();
+                let value = value.ok_or(Flaw::Unwritten { rank, chunk })?;
+                compare(&value.symbols, &collective.result(world, rank, chunk), rank, chunk)?;
+                proof.keeps_rank_order &= value.keeps_rank_order() || !collective.reduces();
+                proof.left_to_right &= value.left_to_right || !collective.reduces();
+            }
+        }
+        Ok(proof)
+    }
+}
+
+/// Both lists hold no symbol twice, and `expected` is sorted.
+fn compare(holds: &[Symbol], expected: &[Symbol], rank: usize, chunk: usize) -> Result<(), Flaw> {
+    let mut sorted = holds.to_vec();
+    sorted.sort_unstable();
+    if sorted == expected {
+        return Ok(());
+    }
+    let without = |a: &[Symbol], b: &[Symbol]| {
+        a.iter().copied().filter(|symbol| !b.contains(symbol)).collect()
+    };
+    Err(Flaw::Wrong {
+        rank,
+        chunk,
+        missing: without(expected, &sorted),
+        surplus: without(&sorted, expected),
+    })
+}
+
+/// A message: what was sent, for the lengths, and what it holds.
+struct Posted {
+    span: Span,
+    value: Option<Value>,
+}
+
+impl Meaning for Symbols<'_> {
+    type Message = Posted;
+
+    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> Posted {
+        Posted { span: from, value: self.read(rank, step, from) }
+    }
+
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        from: usize,
+        message: Posted,
+        reduce: bool,
+    ) {
+        if !equally_long(self.collective, self.schedules[rank].chunks, message.span, into) {
+            self.object(Flaw::Mismatch { rank, step, from, sent: message.span, into });
+        }
+        self.write(rank, step, into, message.value, reduce);
+    }
+
+    fn local(&mut self, rank: usize, step: usize, from: Span, into: Span, reduce: bool) {
+        let value = self.read(rank, step, from);
+        self.write(rank, step, into, value, reduce);
+    }
+}

@@ -1,0 +1,219 @@
+//! The law of schedules, implemented once: in what order steps may happen.
+//!
+//! Everything that reads all ranks' schedules at once walks here. The walk takes each rank's steps
+//! strictly in list order over links that hold nothing, which is the weakest of all executors: what
+//! completes here completes everywhere.
+
+use crate::schedule::{Placement, Schedule, Span, Step};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// What a step means to one reader: symbols, clocks, numbers.
+///
+/// `rank` is who takes the step and `step` its place in that rank's list.
+pub trait Meaning {
+    /// What travels along a link.
+    type Message;
+
+    /// `rank` posts `from` to `to`. The content is fixed now: the law keeps the span as it is until
+    /// it is taken.
+    fn send(&mut self, rank: usize, step: usize, from: Span, to: usize) -> Self::Message;
+
+    /// `rank` takes `message` of rank `from` into `into`, over what was there or reduced with it.
+    fn receive(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        from: usize,
+        message: Self::Message,
+        reduce: bool,
+    );
+
+    /// `rank` copies `from` to `into`, or reduces it into it.
+    fn local(&mut self, rank: usize, step: usize, from: Span, into: Span, reduce: bool);
+}
+
+/// Why a walk could not end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stuck {
+    /// Ranks that wait, each with the step it waits at.
+    pub waiting: Vec<(usize, usize)>,
+    /// Links with messages that nobody took: (from, to).
+    pub unreceived: Vec<(usize, usize)>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self
+            .waiting
+            .iter()
+            .map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
+        let unreceived = self
+            .unreceived
+            .iter()
+            .map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
+        f.write_str(&waiting.chain(unreceived).collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// Takes every step that may be taken until none is left.
+///
+/// Each rank's steps are taken in the order of its list; which rank goes first is not said, and
+/// cannot matter: what a step reads, and which message it takes, is the same in every such order.
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::{Placement, Span};
+/// use maypole::schedule::walk::{Meaning, walk};
+///
+/// /// Counts messages and reductions.
+/// struct Counts { messages: usize, reductions: usize }
+///
+/// impl Meaning for Counts {
+///     type Message = ();
+///     fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {
+///         self.messages += 1;
+///     }
+///     fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), reduce: bool) {
+///         self.reductions += usize::from(reduce);
+///     }
+///     fn local(&mut self, _: usize, _: usize, _: Span, _: Span, reduce: bool) {
+///         self.reductions += usize::from(reduce);
+///     }
+/// }
+///
+/// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// let mut counts = Counts { messages: 0, reductions: 0 };
+/// walk(&ring, Placement::Apart, &mut counts).unwrap();
+/// assert_eq!((counts.messages, counts.reductions), (4 * 6, 4 * 3));
+/// ```
+///
+/// # Errors
+/// [`Stuck`] if ranks wait for one another for ever, or if a message is never taken.
+///
+/// # Panics
+/// If a step names a rank outside the world.
+pub fn walk<M: Meaning>(
+    schedules: &[Schedule],
+    placement: Placement,
+    meaning: &mut M,
+) -> Result<(), Stuck> {
+    let mut walker = Walker {
+        schedules,
+        placement,
+        at: vec![0; schedules.len()],
+        links: (0..schedules.len() * schedules.len()).map(|_| VecDeque::new()).collect(),
+        leaving: vec![Vec::new(); schedules.len()],
+        ready: (0..schedules.len()).collect(),
+        queued: vec![true; schedules.len()],
+    };
+    while let Some(rank) = walker.ready.pop_front() {
+        walker.queued[rank] = false;
+        while walker.step(rank, meaning) {}
+    }
+    walker.end()
+}
+
+struct Walker<'a, T> {
+    schedules: &'a [Schedule],
+    placement: Placement,
+    /// The step each rank is at.
+    at: Vec<usize>,
+    /// What was posted and not taken, by (from, to).
+    links: Vec<VecDeque<(Span, T)>>,
+    /// Spans that each rank has posted and that were not taken.
+    leaving: Vec<Vec<Span>>,
+    /// Ranks that may be able to go on.
+    ready: VecDeque<usize>,
+    queued: Vec<bool>,
+}
+
+impl<T> Walker<'_, T> {
+    /// Takes the next step of `rank`; false if it must wait or is done.
+    fn step<M: Meaning<Message = T>>(&mut self, rank: usize, meaning: &mut M) -> bool {
+        let nth = self.at[rank];
+        let Some(&step) = self.schedules[rank].steps.get(nth) else { return false };
+        if step.writes().is_some_and(|span| self.is_leaving(rank, span)) {
+            return false;
+        }
+        match step {
+            Step::Send { from, to } => {
+                let message = meaning.send(rank, nth, from, to);
+                self.post(rank, to, from, message);
+            }
+            Step::Recv { into, from } | Step::RecvReduce { into, from } => {
+                let Some(message) = self.take(from, rank) else { return false };
+                meaning.receive(
+                    rank,
+                    nth,
+                    into,
+                    from,
+                    message,
+                    matches!(step, Step::RecvReduce { .. }),
+                );
+            }
+            Step::Copy { from, into } => meaning.local(rank, nth, from, into, false),
+            Step::Reduce { from, into } => meaning.local(rank, nth, from, into, true),
+        }
+        self.at[rank] += 1;
+        true
+    }
+
+    fn is_leaving(&self, rank: usize, span: Span) -> bool {
+        self.leaving[rank].iter().any(|posted| posted.overlaps(span, self.placement))
+    }
+
+    fn post(&mut self, rank: usize, to: usize, span: Span, message: T) {
+        assert!(
+            to < self.schedules.len(),
+            "rank {rank} sends to rank {to} of {}",
+            self.schedules.len()
+        );
+        self.links[rank * self.schedules.len() + to].push_back((span, message));
+        self.leaving[rank].push(span);
+        self.wake(to);
+    }
+
+    fn take(&mut self, from: usize, rank: usize) -> Option<T> {
+        assert!(
+            from < self.schedules.len(),
+            "rank {rank} receives from rank {from} of {}",
+            self.schedules.len()
+        );
+        let (span, message) = self.links[from * self.schedules.len() + rank].pop_front()?;
+        let posted = self.leaving[from]
+            .iter()
+            .position(|s| *s == span)
+            .expect("what is on a link is leaving");
+        self.leaving[from].swap_remove(posted);
+        self.wake(from);
+        Some(message)
+    }
+
+    fn wake(&mut self, rank: usize) {
+        if !std::mem::replace(&mut self.queued[rank], true) {
+            self.ready.push_back(rank);
+        }
+    }
+
+    fn end(&self) -> Result<(), Stuck> {
+        let world = self.schedules.len();
+        let waiting: Vec<_> = (0..world)
+            .filter(|&r| self.at[r] < self.schedules[r].steps.len())
+            .map(|r| (r, self.at[r]))
+            .collect();
+        let unreceived: Vec<_> = (0..world * world)
+            .filter(|&l| !self.links[l].is_empty())
+            .map(|l| (l / world, l % world))
+            .collect();
+        if waiting.is_empty() && unreceived.is_empty() {
+            Ok(())
+        } else {
+            Err(Stuck { waiting, unreceived })
+        }
+    }
+}

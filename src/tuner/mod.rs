@@ -1,0 +1,228 @@
+//! Which algorithm for which call, and why.
+//!
+//! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with
+//! a length of windows, is a [`candidate`](Candidate); each is priced by running its schedules on
+//! clocks ([`simulate`](crate::schedule::simulate)) on the machine that a [`CostTable`] describes;
+//! the cheapest wins, near ties by the order of the table. All of it is counted in integers, and
+//! rank 0's table is everybody's: so all ranks choose alike, whatever they run on.
+//!
+//! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a
+//! wait (and a context switch where ranks outnumber cores); long ones move the fewest bytes; and
+//! across many hosts neighbours in a ring beat talking to everybody at once.
+
+mod candidates;
+mod costs;
+mod edges;
+mod explanation;
+mod fit;
+mod price;
+pub mod saved;
+
+use crate::algorithms::Algorithm;
+use crate::algorithms::hierarchical::nodes;
+use crate::schedule::collective::Collective;
+use std::fmt;
+
+pub use candidates::{Candidate, Verdict, rows};
+pub use costs::{CostTable, Costs, TableError};
+pub use edges::{Edges, edges};
+pub use explanation::{Explanation, Measured};
+pub use fit::{Line, line};
+
+/// How a call is done; equal on all ranks.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Plan {
+    /// Which schedule.
+    pub algorithm: Algorithm,
+    /// Bytes of a window of the longest chunk, at most.
+    pub window: usize,
+}
+
+/// What is asked for instead of the tuner's choice.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Wanted {
+    /// This algorithm.
+    pub algorithm: Algorithm,
+    /// These windows; `None` for the tuner's choice of them.
+    pub window: Option<usize>,
+}
+
+impl From<Algorithm> for Wanted {
+    fn from(algorithm: Algorithm) -> Self {
+        Self { algorithm, window: None }
+    }
+}
+
+impl From<Plan> for Wanted {
+    fn from(plan: Plan) -> Self {
+        Self { algorithm: plan.algorithm, window: Some(plan.window) }
+    }
+}
+
+/// What a choice may depend on: only what all ranks know alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// What is to be done.
+    pub collective: Collective,
+    /// For each rank the number of its board: ranks with equal numbers share one, streams join the
+    /// others.
+    pub hosts: &'a [usize],
+    /// Bytes of the whole: of the vector, or of all blocks together.
+    pub bytes: usize,
+    /// How many ranks share a core where they are most crowded, rounded up; at least 1.
+    pub crowding: usize,
+}
+
+impl Question<'_> {
+    /// True if there are several hosts, and one of them has several ranks.
+    pub fn has_levels(&self) -> bool {
+        let nodes = nodes(self.hosts);
+        1 < nodes && nodes < self.world()
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.hosts.len()
+    }
+}
+
+/// A choice, and all that it was made from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Choice {
+    /// What to do.
+    pub plan: Plan,
+    /// Every candidate with its price, in the order of the table.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Choice {
+    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves
+    /// the choice as it is if none is.
+    pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
+        let (fit, unfit): (Vec<_>, Vec<_>) =
+            self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
+        unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
+        let stays = fit.iter().any(|one| one.plan == self.plan);
+        let fit: Vec<Candidate> = fit.into_iter().map(|one| *one).collect();
+        let Some(best) = best(&fit).filter(|_| !stays) else { return };
+        self.plan = best.plan;
+        let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
+        chosen.expect("it is one of them").verdict = Verdict::Chosen;
+    }
+}
+
+/// An algorithm was wanted that has no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Answers(*collective))]
+pub struct Refusal {
+    /// What was wanted.
+    pub algorithm: Algorithm,
+    /// For what.
+    pub collective: Collective,
+}
+
+/// Names of the algorithms that have an answer.
+struct Answers(Collective);
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers = Algorithm::named().filter(|algorithm| algorithm.supports(self.0));
+        f.write_str(&answers.map(Algorithm::name).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The plan for `question`, and every candidate with its price; `wanted` overrules the price.
+///
+/// ```
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+/// use maypole::tuner::{CostTable, Question, choose};
+/// let question = Question { collective: Collective::AllReduce, hosts: &[0, 0], bytes: 8, crowding: 1 };
+/// let choice = choose(&question, None, &CostTable::BUILT_IN).unwrap();
+/// assert_eq!(choice.plan.algorithm, Algorithm::OneShot);
+/// ```
+///
+/// # Errors
+/// [`Refusal`] if the wanted algorithm has no answer to the collective.
+pub fn choose(
+    question: &Question<'_>,
+    wanted: Option<Wanted>,
+    table: &CostTable,
+) -> Result<Choice, Refusal> {
+    let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
+    let mut candidates = candidates::priced(question, None, table);
+    let plan = settle(&candidates, wanted);
+    let extra = plan_row(&candidates, plan).is_none();
+    if extra {
+        candidates.push(candidates::price_of(question, plan, table));
+    }
+    for candidate in &mut candidates {
+        candidate.verdict = Verdict::of(candidate, plan, wanted);
+    }
+    Ok(Choice { plan, candidates })
+}
+
+/// The plan of [`choose`] alone: prices no more than it must.
+///
+/// # Errors
+/// As [`choose`].
+pub fn plan(
+    question: &Question<'_>,
+    wanted: Option<Wanted>,
+    table: &CostTable,
+) -> Result<Plan, Refusal> {
+    let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
+    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+        return Ok(Plan { algorithm, window });
+    }
+    let algorithm = wanted.map(|wanted| wanted.algorithm);
+    let rows = rows(question, algorithm);
+    match rows[..] {
+        [only] => Ok(only),
+        _ => Ok(settle(&candidates::priced(question, algorithm, table), wanted)),
+    }
+}
+
+/// The cheapest plan whose algorithm is `able`; `None` if none is.
+pub fn plan_of(
+    question: &Question<'_>,
+    table: &CostTable,
+    able: impl Fn(Algorithm) -> bool,
+) -> Option<Plan> {
+    let answers = candidates::answers(question).filter(|it| able(*it));
+    let rows: Vec<Candidate> =
+        answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
+    best(&rows).map(|one| one.plan)
+}
+
+/// The cheapest, or an earlier one that costs hardly more: prices are not as good as a part in
+/// [`CLOSE`], and the table has the algorithms with the fewest steps first.
+fn best(candidates: &[Candidate]) -> Option<&Candidate> {
+    let least = candidates.iter().map(|one| one.predicted_ns).min()?;
+    candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
+}
+
+/// Prices that differ by less than this part of them are the same.
+const CLOSE: u64 = 5;
+
+fn answerable(collective: Collective, wanted: Wanted) -> Result<Wanted, Refusal> {
+    match wanted.algorithm.supports(collective) {
+        true => Ok(wanted),
+        false => Err(Refusal { algorithm: wanted.algorithm, collective }),
+    }
+}
+
+/// The cheapest of what is wanted, or of all.
+fn settle(candidates: &[Candidate], wanted: Option<Wanted>) -> Plan {
+    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+        return Plan { algorithm, window };
+    }
+    let asked = candidates
+        .iter()
+        .filter(|one| wanted.is_none_or(|wanted| wanted.algorithm == one.plan.algorithm));
+    let asked: Vec<Candidate> = asked.copied().collect();
+    best(&asked).expect("every collective has an algorithm").plan
+}
+
+fn plan_row(candidates: &[Candidate], plan: Plan) -> Option<&Candidate> {
+    candidates.iter().find(|one| one.plan == plan)
+}

@@ -1,0 +1,192 @@
+//! Where the measured table of costs lives: one small file in the user's cache directory.
+
+use crate::tuner::{CostTable, TableError};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a table could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No place is known for it.
+    #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
+    Nowhere,
+    /// The file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is no table.
+    #[error("{} is damaged: {source}; run 'maypole tune' again, or remove it", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TableError,
+    },
+}
+
+/// Which table `MAYPOLE_TUNE` asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// The one that is built in.
+    BuiltIn,
+    /// This file; it must be there.
+    File(PathBuf),
+    /// The file in the cache directory, if it is there.
+    Cache(Option<PathBuf>),
+}
+
+impl Place {
+    /// What the environment says.
+    pub fn from_env() -> Self {
+        Self::from_vars(|name| std::env::var_os(name))
+    }
+
+    /// What `vars` say. Empty counts as not set, and so does a relative path of a cache directory.
+    ///
+    /// ```
+    /// use maypole::tuner::saved::Place;
+    /// let place = Place::from_vars(|name| (name == "HOME").then(|| "/home/ada".into()));
+    /// assert_eq!(place, Place::Cache(Some("/home/ada/.cache/maypole/costs".into())));
+    /// ```
+    pub fn from_vars(vars: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name| vars(name).filter(|value| !value.is_empty());
+        match text("MAYPOLE_TUNE") {
+            Some(off) if off == "off" => return Self::BuiltIn,
+            Some(path) => return Self::File(path.into()),
+            None => {}
+        }
+        let absolute = |name| text(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+        Self::Cache(cache.map(|cache| cache.join("maypole").join("costs")))
+    }
+
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// [`Error`] if a file that was named is not there, or any file cannot be read or is damaged. A
+    /// cache that is empty is none.
+    pub fn load(&self) -> Result<CostTable, Error> {
+        match self {
+            Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
+            Self::File(path) => read(path),
+            Self::Cache(Some(path)) => match read(path) {
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    Ok(CostTable::BUILT_IN)
+                }
+                read => read,
+            },
+        }
+    }
+
+    /// Writes the table, all or nothing, and says where.
+    ///
+    /// # Errors
+    /// [`Error`] if there is no place for it or it cannot be written.
+    pub fn store(&self, table: &CostTable) -> Result<&Path, Error> {
+        let (Self::File(path) | Self::Cache(Some(path))) = self else { return Err(Error::Nowhere) };
+        write(path, &table.to_string())
+            .map_err(|source| Error::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+}
+
+impl CostTable {
+    /// The table that the environment asks for: measured if there is one, else built in. A table
+    /// that cannot be had is complained of, and done without.
+    pub fn tuned() -> Self {
+        Place::from_env().load().unwrap_or_else(|error| {
+            eprintln!("maypole: {error}; using the costs that are built in");
+            Self::BUILT_IN
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<CostTable, Error> {
+    let path = path.to_owned();
+    match fs::read(&path) {
+        Err(source) => Err(Error::Io { path, source }),
+        Ok(bytes) => String::from_utf8_lossy(&bytes)
+            .parse()
+            .map_err(|source| Error::Damaged { path, source }),
+    }
+}
+
+/// Through a file beside it, which then takes its place.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = folder.join(name);
+    let written = fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // What is left of it is of no use; that it cannot be removed changes nothing.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(vars: &[(&str, &str)]) -> Place {
+        let vars: Vec<_> =
+            vars.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
+        Place::from_vars(|name| {
+            vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        })
+    }
+
+    #[test]
+    fn the_environment_names_the_place() {
+        assert_eq!(place(&[]), Place::Cache(None));
+        assert_eq!(place(&[("MAYPOLE_TUNE", "off"), ("HOME", "/h")]), Place::BuiltIn);
+        assert_eq!(place(&[("MAYPOLE_TUNE", "x/y")]), Place::File("x/y".into()));
+        let cache = Place::Cache(Some("/c/maypole/costs".into()));
+        assert_eq!(place(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), cache);
+        assert_eq!(place(&[("XDG_CACHE_HOME", "c"), ("HOME", "")]), Place::Cache(None));
+    }
+
+    #[test]
+    fn tables_are_stored_and_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/costs");
+        let place = Place::Cache(Some(path.clone()));
+        assert_eq!(place.load().unwrap(), CostTable::BUILT_IN, "an empty cache is none");
+        let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
+        assert_eq!(place.store(&table).unwrap(), path);
+        assert_eq!(place.load().unwrap(), table);
+        assert_eq!(
+            fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
+    }
+
+    #[test]
+    fn damaged_and_missing_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("costs");
+        let place = Place::File(path.clone());
+        assert!(place.load().unwrap_err().to_string().contains(path.to_str().unwrap()));
+        fs::write(&path, b"maypole costs 1\n\xff\xfe").unwrap();
+        let error = place.load().unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()) && error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn the_table_that_is_built_in_cannot_be_overwritten() {
+        assert!(matches!(Place::BuiltIn.store(&CostTable::BUILT_IN), Err(Error::Nowhere)));
+    }
+}

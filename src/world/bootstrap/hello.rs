@@ -1,0 +1,205 @@
+//! What a joining rank says about itself, and what must agree.
+
+use super::JoinConfig;
+use crate::world::service::message::{decode, encode};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// Ranks of one version understand each other; nothing else is promised.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A joining rank. On the wire the version comes first, alone, so that every version can read at
+/// least that.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Hello {
+    pub(super) world: usize,
+    pub(super) equal: Vec<(String, String)>,
+    pub(super) peer: Peer,
+    /// Tells a rank that comes again from another process that claims the same rank.
+    pub(super) nonce: [u8; 16],
+}
+
+/// What every rank learns about every other.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Peer {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    /// Equal for ranks that can share memory.
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    /// Where that number means something.
+    pub(crate) pid_namespace: String,
+}
+
+/// Rank 0's answer. The first variant never changes its place or shape.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) enum Reply {
+    OtherVersion(String),
+    Refused(Refusal),
+    Welcome { session: [u8; 16], peers: Vec<Peer> },
+}
+
+/// Why a rank that holds the key may not join.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(super) enum Refusal {
+    Duplicate { rank: usize, holder: String },
+    OutOfRange { rank: usize, world: usize },
+    Differs(Differences),
+    Missing { ranks: Vec<usize>, note: String },
+}
+
+/// What one rank has otherwise than rank 0.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Differences {
+    /// The rank that differs from rank 0.
+    pub rank: usize,
+    /// What differs: its name, rank 0's value and the other rank's value (`None`: unset).
+    pub items: Vec<(String, Option<String>, Option<String>)>,
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |value: &Option<String>| {
+            value.as_ref().map_or("unset".to_owned(), |value| format!("'{value}'"))
+        };
+        for (at, (name, root, other)) in self.items.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "; " };
+            write!(
+                f,
+                "{comma}{name} is {} on rank 0 and {} on rank {}",
+                shown(root),
+                shown(other),
+                self.rank
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Differences {
+    pub(super) fn of_version(rank: usize, root: &str, other: &str) -> Self {
+        let item =
+            ("the version of maypole".to_owned(), Some(root.to_owned()), Some(other.to_owned()));
+        Self { rank, items: vec![item] }
+    }
+
+    /// What `rank` has otherwise than rank 0, if anything.
+    pub(super) fn between(root: &Hello, rank: usize, other: &Hello) -> Option<Self> {
+        let mut items = Vec::new();
+        if root.world != other.world {
+            items.push((
+                "the world size".to_owned(),
+                Some(root.world.to_string()),
+                Some(other.world.to_string()),
+            ));
+        }
+        let value = |hello: &Hello, name: &str| {
+            hello.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+        };
+        let mut names: Vec<_> =
+            root.equal.iter().chain(&other.equal).map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let (here, there) = (value(root, name), value(other, name));
+            if here != there {
+                items.push((name.clone(), here, there));
+            }
+        }
+        (!items.is_empty()).then_some(Self { rank, items })
+    }
+}
+
+impl Hello {
+    pub(super) fn new(
+        config: &JoinConfig,
+        listen: SocketAddr,
+        nonce: [u8; 16],
+    ) -> io::Result<Self> {
+        let peer = Peer {
+            listen,
+            host: host(config.host.as_deref())?,
+            pid: std::process::id(),
+            pid_namespace: namespace("pid"),
+        };
+        Ok(Self { world: config.world, equal: config.equal.clone(), peer, nonce })
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        [encode(&VERSION), encode(self)].concat()
+    }
+
+    /// The version, and what else this version can read.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(String, Option<Self>)> {
+        let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
+        let hello = if version == VERSION { decode(rest) } else { None };
+        Some((version, hello))
+    }
+}
+
+/// Ranks with equal hosts reach one another over abstract Unix sockets as one user: the same boot
+/// of the same machine, the same network namespace (which is what abstract names belong to), the
+/// same user.
+fn host(name: Option<&str>) -> io::Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let user = maypole_transports::sockets::user();
+    Ok(format!("{} {} user:{user} {}", boot.trim(), namespace("net"), name.unwrap_or("")))
+}
+
+fn namespace(kind: &str) -> String {
+    let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
+    link.map_or_else(|_| format!("{kind}:?"), |link| link.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello(world: usize, equal: &[(&str, &str)]) -> Hello {
+        let peer = Peer {
+            listen: ([127, 0, 0, 1], 1).into(),
+            host: "h".to_owned(),
+            pid: 1,
+            pid_namespace: "p".to_owned(),
+        };
+        let equal =
+            equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Hello { world, equal, peer, nonce: [0; 16] }
+    }
+
+    #[test]
+    fn differences_are_printed_with_both_sides() {
+        let (root, other) =
+            (hello(4, &[("A", "1"), ("B", "2")]), hello(5, &[("B", "3"), ("C", "4")]));
+        let text = Differences::between(&root, 3, &other).unwrap().to_string();
+        let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and unset on rank 3; \
+                        B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on rank 3";
+        assert_eq!(text, expected);
+        assert_eq!(Differences::between(&root, 3, &root), None);
+    }
+
+    #[test]
+    fn another_version_is_read_as_far_as_its_version() {
+        let bytes = [encode(&"9.9.9"), vec![1, 2, 3]].concat();
+        let (version, hello) = Hello::decode(&bytes).unwrap();
+        assert_eq!(version, "9.9.9");
+        assert!(hello.is_none());
+        let text = Differences::of_version(2, VERSION, &version).to_string();
+        assert_eq!(
+            text,
+            format!("the version of maypole is '{VERSION}' on rank 0 and '9.9.9' on rank 2")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_hello_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Hello::decode(&bytes);
+            let _ = Hello::decode(&[encode(&VERSION), bytes.clone()].concat());
+            let _ = decode::<Reply>(&bytes);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The job key: the secret that lets a process join, and the three places where it may be kept.
+
+use std::fmt::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use maypole_transports::descriptor::{self, NotPrivate};
+use maypole_transports::random;
+use thiserror::Error;
+
+use super::variables::Vars;
+use super::{KeySource, LaunchError};
+
+/// The most that a file or descriptor with a key may hold: the digits and some white space.
+const LIMIT: usize = 256;
+
+/// Keys that were read from a descriptor, which can be done once: by its number, so that the
+/// environment can be read again.
+static INHERITED: Mutex<Vec<(i32, JobKey)>> = Mutex::new(Vec::new());
+
+/// The 32 bytes that all ranks of a job share and nobody else knows.
+///
+/// It is never printed, by `Debug` or in an error, and its memory is overwritten when it is
+/// dropped.
+///
+/// # Examples
+///
+/// ```
+/// use maypole::world::launch::JobKey;
+/// let key = JobKey::parse("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")?;
+/// assert_eq!(key.bytes()[..3], [0x00, 0x11, 0x22]);
+/// assert_eq!(format!("{key:?}"), "JobKey(..)");
+/// assert!(JobKey::parse("correct horse battery staple").is_err());
+/// # Ok::<(), maypole::world::launch::KeyError>(())
+/// ```
+#[derive(Clone)]
+pub struct JobKey([u8; 32]);
+
+impl JobKey {
+    /// Makes a new key from the operating system's random source.
+    ///
+    /// # Errors
+    ///
+    /// Only where the system has no such source.
+    pub fn generate() -> io::Result<JobKey> {
+        let mut key = JobKey([0; 32]);
+        random::fill(&mut key.0)?;
+        Ok(key)
+    }
+
+    /// Reads 64 hexadecimal digits; white space around them is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::NotAKey`] for anything else: a passphrase is guessed far faster than 32 random
+    /// bytes.
+    pub fn parse(text: &str) -> Result<JobKey, KeyError> {
+        let digits = text.trim().as_bytes();
+        let mut key = JobKey([0; 32]);
+        if digits.len() != 64 {
+            return Err(KeyError::NotAKey { length: digits.len() });
+        }
+        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |c: u8| char::from(c).to_digit(16).ok_or(KeyError::NotAKey { length: 64 });
+            *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+        }
+        Ok(key)
+    }
+
+    /// The key itself.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline: for a file or a
+    /// descriptor, never for a message.
+    pub fn to_digits(&self) -> String {
+        let mut digits = String::with_capacity(65);
+        for byte in self.0 {
+            write!(digits, "{byte:02x}").expect("a String takes all");
+        }
+        digits + "\n"
+    }
+
+    /// Writes the key to a new file that only I can read. An existing file is never touched.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` for an existing file, and those of making and writing one.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(self.to_digits().as_bytes())?;
+        file.sync_all()
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(..)")
+    }
+}
+
+impl Drop for JobKey {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Without it the compiler may drop the line above, since nobody reads the bytes any more.
+        std::hint::black_box(&mut self.0);
+    }
+}
+
+/// The job key cannot be had, though a variable says where it is.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// It is not a key. What was there instead is not shown: it may be a secret with a typing
+    /// error.
+    #[error(
+        "the job key must be 64 hexadecimal digits, and this is {length} characters{}; passphrases are refused: make a \
+         key with `maypole key new FILE`", if *.length == 64 { " that are not all such digits" } else { "" }
+    )]
+    NotAKey {
+        /// How long it is, white space around it not counted.
+        length: usize,
+    },
+    /// A key that is not one, and where it came from.
+    #[error("{place}: {source}")]
+    Bad {
+        /// The variable, and the file or descriptor it names.
+        place: String,
+        /// What is wrong with it.
+        source: Box<KeyError>,
+    },
+    /// The descriptor gives nothing.
+    #[error(
+        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program between the launcher and \
+         this one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE instead"
+    )]
+    Descriptor {
+        /// Its number.
+        number: i32,
+        /// Why it cannot be read.
+        source: io::Error,
+    },
+    /// The file is not fit to hold a secret.
+    #[error("MAYPOLE_JOB_KEY_FILE is {}, but {source}{}", path.display(), remedy(path, source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NotPrivate,
+    },
+}
+
+fn remedy(path: &Path, wrong: &NotPrivate) -> String {
+    let path = path.display();
+    match wrong {
+        NotPrivate::Open { .. } => format!(": run `chmod 600 {path}`"),
+        NotPrivate::NotMine { me, .. } => {
+            format!(": run `chown {me} {path}`, or copy it to a file of your own")
+        }
+        NotPrivate::Link => ": name the file that it points to".to_owned(),
+        NotPrivate::NotRegular => ": make one with `maypole key new FILE`".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Where the variables say the key is: the most private place first.
+pub(super) fn source(vars: Vars) -> Result<KeySource, LaunchError> {
+    if let Some(number) = vars.descriptor("MAYPOLE_JOB_KEY_FD")? {
+        return Ok(KeySource::Descriptor(number));
+    }
+    if let Some(path) = vars.text("MAYPOLE_JOB_KEY_FILE") {
+        return Ok(KeySource::File(path.into()));
+    }
+    match vars.text("MAYPOLE_JOB_KEY") {
+        Some(digits) => Ok(KeySource::Value(
+            JobKey::parse(&digits).map_err(|bad| bad.at("MAYPOLE_JOB_KEY".to_owned()))?,
+        )),
+        None => Ok(KeySource::None),
+    }
+}
+
+impl KeySource {
+    /// Reads the key from where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] says what is wrong there and what to do.
+    pub fn open(self) -> Result<Option<JobKey>, KeyError> {
+        match self {
+            KeySource::None => Ok(None),
+            KeySource::Value(key) => Ok(Some(key)),
+            KeySource::Descriptor(number) => inherit(number).map(Some),
+            KeySource::File(path) => load(&path).map(Some),
+        }
+    }
+}
+
+impl KeyError {
+    fn at(self, place: String) -> KeyError {
+        KeyError::Bad { place, source: Box::new(self) }
+    }
+}
+
+fn inherit(number: i32) -> Result<JobKey, KeyError> {
+    let mut known = INHERITED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, key)) = known.iter().find(|(of, _)| *of == number) {
+        return Ok(key.clone());
+    }
+    let bytes = descriptor::read_inherited(number, LIMIT)
+        .map_err(|source| KeyError::Descriptor { number, source })?;
+    let key = parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FD={number}")))?;
+    known.push((number, key.clone()));
+    Ok(key)
+}
+
+fn load(path: &Path) -> Result<JobKey, KeyError> {
+    let wrong = |source| KeyError::File { path: path.to_owned(), source };
+    let file = descriptor::open_private(path).map_err(wrong)?;
+    let mut bytes = Vec::with_capacity(LIMIT);
+    file.take(LIMIT as u64)
+        .read_to_end(&mut bytes)
+        .map_err(|error| wrong(NotPrivate::Unreadable(error)))?;
+    parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FILE={}", path.display())))
+}
+
+/// Reads the digits and overwrites them.
+fn parse_bytes(mut bytes: Vec<u8>) -> Result<JobKey, KeyError> {
+    let key = match std::str::from_utf8(&bytes) {
+        Ok(text) => JobKey::parse(text),
+        Err(_) => Err(KeyError::NotAKey { length: bytes.len() }),
+    };
+    bytes.fill(0);
+    std::hint::black_box(&mut bytes);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn message(path: &Path) -> String {
+        load(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_saved_key_is_read_again_and_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let key = JobKey::generate().unwrap();
+        key.save(&path).unwrap();
+        assert_eq!(load(&path).unwrap().bytes(), key.bytes());
+        assert_eq!(key.save(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_file_that_others_can_use_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        JobKey::generate().unwrap().save(&path).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(
+            message(&path).contains("0640")
+                && message(&path).contains(&format!("chmod 600 {}", path.display()))
+        );
+
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(message(&link).contains("symbolic link"));
+        assert!(message(folder.path()).contains("not a regular file"));
+        assert!(message(&folder.path().join("none")).contains("No such file"));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_being_shown() {
+        for text in ["", "hunter2", &"g".repeat(64), &"é".repeat(32), &"0".repeat(63)] {
+            let shown = JobKey::parse(text).unwrap_err().to_string();
+            assert!(shown.contains("64 hexadecimal digits"), "{shown}");
+            assert!(text.is_empty() || !shown.contains(text), "{shown}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.unwrap().write_all(&[0xff; 1000]).unwrap();
+        assert!(message(&path).contains("64 hexadecimal digits"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = parse_bytes(bytes);
+        }
+
+        #[test]
+        fn what_is_written_is_read_again(bytes: [u8; 32]) {
+            let again = JobKey::parse(&JobKey(bytes).to_digits()).unwrap();
+            prop_assert_eq!(again.bytes(), &bytes);
+        }
+    }
+}

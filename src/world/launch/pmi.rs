@@ -1,0 +1,400 @@
+//! PMI-1: the text protocol by which processes under hydra (MPICH, Intel MPI) tell each other a few
+//! short strings.
+//!
+//! ```text
+//! cmd=init pmi_version=1 pmi_subversion=1            cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
+//! cmd=get_maxes                                      cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024
+//! cmd=get_my_kvsname                                 cmd=my_kvsname kvsname=kvs_6237_0_host
+//! cmd=put kvsname=kvs_6237_0_host key=k value=v      cmd=put_result rc=0
+//! cmd=barrier_in                                     cmd=barrier_out        (once all are in)
+//! cmd=get kvsname=kvs_6237_0_host key=k              cmd=get_result rc=0 value=v
+//! cmd=finalize                                       cmd=finalize_ack
+//! ```
+//!
+//! One line each way. Values hold no white space here: some servers would cut them.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use maypole_transports::descriptor;
+use thiserror::Error;
+
+/// The longest line that is read: longer than any server's limits make it.
+const LINE: usize = 8192;
+
+/// A conversation with the process manager. Dropping it says goodbye.
+#[derive(Debug)]
+pub struct Pmi {
+    socket: UnixStream,
+    /// What was received beyond the last line.
+    ahead: Vec<u8>,
+    job: String,
+    longest_key: usize,
+    longest_value: usize,
+    waits: Duration,
+    /// Nothing went wrong so far, so that a goodbye would be understood.
+    sound: bool,
+}
+
+/// The process manager cannot be asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PmiError {
+    /// The variable `PMI_FD` names no usable socket.
+    #[error(
+        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another library in this process \
+         may have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB to do without"
+    )]
+    Descriptor {
+        /// Its number.
+        number: i32,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The socket failed or was closed.
+    #[error("the process manager (PMI_FD) went away at `{request}`: {source}")]
+    Lost {
+        /// What was asked.
+        request: String,
+        /// How it failed.
+        source: io::Error,
+    },
+    /// It did not answer in time; at `barrier_in` that means that some rank never came.
+    #[error(
+        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; MAYPOLE_TIMEOUT sets how \
+         long to wait",
+        if request == "cmd=barrier_in" { ": a rank has not come so far" } else { "" }
+    )]
+    Silent {
+        /// What was asked.
+        request: String,
+        /// How long it was waited for.
+        waits: Duration,
+    },
+    /// It answered something else than the protocol says, or refused.
+    #[error(
+        "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS to do without it"
+    )]
+    Unexpected {
+        /// What was asked.
+        request: String,
+        /// What it said.
+        answer: String,
+    },
+    /// A key or value cannot be told by this protocol.
+    #[error(
+        "{text:?} cannot be told over PMI: at most {longest} characters, without white space or `=`"
+    )]
+    Unfit {
+        /// The key or value.
+        text: String,
+        /// How long it may be.
+        longest: usize,
+    },
+}
+
+impl Pmi {
+    /// Takes the descriptor that the launcher left open under `number` and introduces this process.
+    pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
+        let socket =
+            descriptor::take(number).map_err(|source| PmiError::Descriptor { number, source })?;
+        descriptor::bound_waits(&socket, waits)
+            .map_err(|source| PmiError::Descriptor { number, source })?;
+        Pmi::begin(socket.into(), waits)
+    }
+
+    /// Introduces this process on a socket whose waits are bounded.
+    fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
+        let (job, ahead) = (String::new(), Vec::new());
+        let mut pmi =
+            Pmi { socket, ahead, job, longest_key: 0, longest_value: 0, waits, sound: true };
+        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        let maxes = pmi.ask("cmd=get_maxes", "maxes")?;
+        pmi.longest_key = maxes.number("keylen_max").unwrap_or(32);
+        pmi.longest_value = maxes.number("vallen_max").unwrap_or(64);
+        let answer = pmi.ask("cmd=get_my_kvsname", "my_kvsname")?;
+        pmi.job = match answer.field("kvsname") {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => return Err(answer.unexpected()),
+        };
+        Ok(pmi)
+    }
+
+    /// What the process manager calls this job; no other job under it has the same.
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's.
+    /// Collective: it returns once every rank has called it.
+    ///
+    /// # Errors
+    ///
+    /// [`PmiError`]; after any but [`PmiError::Unfit`], the conversation is over.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let mut launch = maypole::world::launch::from_env()?;
+    /// # let mine = "10.0.0.1:20000";
+    /// if let Some(pmi) = &mut launch.pmi {
+    ///     let rank_0 = pmi.exchange("maypole-0", (launch.rank == 0).then_some(mine))?;
+    /// }
+    /// # Ok::<(), maypole::world::launch::LaunchError>(())
+    /// ```
+    pub fn exchange(&mut self, key: &str, value: Option<&str>) -> Result<String, PmiError> {
+        fit(key, self.longest_key)?;
+        let job = self.job.clone();
+        if let Some(value) = value {
+            fit(value, self.longest_value)?;
+            self.ask(&format!("cmd=put kvsname={job} key={key} value={value}"), "put_result")?;
+        }
+        self.ask("cmd=barrier_in", "barrier_out")?;
+        let answer = self.ask(&format!("cmd=get kvsname={job} key={key}"), "get_result")?;
+        answer.field("value").map(str::to_owned).ok_or_else(|| answer.unexpected())
+    }
+
+    /// Sends one line and reads its answer, which must be of the kind `expected` and no refusal.
+    fn ask(&mut self, request: &str, expected: &str) -> Result<Answer, PmiError> {
+        // Until the answer is known to be one: a conversation that failed in the middle is not
+        // continued.
+        self.sound = false;
+        let lost = |source: io::Error| self.failed(request, source);
+        (&self.socket).write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
+        let line = self.read_line().map_err(|source| self.failed(request, source))?;
+        let answer = Answer { request: request.to_owned(), line };
+        let refused = answer.field("rc").is_some_and(|code| code != "0");
+        if answer.field("cmd") != Some(expected) || refused {
+            return Err(answer.unexpected());
+        }
+        self.sound = true;
+        Ok(answer)
+    }
+
+    fn failed(&self, request: &str, source: io::Error) -> PmiError {
+        let request = request.to_owned();
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                PmiError::Silent { request, waits: self.waits }
+            }
+            _ => PmiError::Lost { request, source },
+        }
+    }
+
+    fn read_line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
+                let line = self.ahead.drain(..=end).collect::<Vec<_>>();
+                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            if self.ahead.len() >= LINE {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent an endless line"));
+            }
+            let mut bytes = [0; 1024];
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => self.ahead.extend_from_slice(&bytes[..more]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// hydra takes a process that introduced itself and ends without this for one that crashed.
+impl Drop for Pmi {
+    fn drop(&mut self) {
+        if self.sound {
+            let _ = self.ask("cmd=finalize", "finalize_ack");
+        }
+    }
+}
+
+fn fit(text: &str, longest: usize) -> Result<(), PmiError> {
+    let fits = !text.is_empty()
+        && text.len() < longest
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=');
+    if fits {
+        Ok(())
+    } else {
+        Err(PmiError::Unfit { text: text.to_owned(), longest: longest.saturating_sub(1) })
+    }
+}
+
+/// One line of `name=value` fields, and what it answers.
+struct Answer {
+    request: String,
+    line: String,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.line
+            .split_ascii_whitespace()
+            .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    fn number(&self, name: &str) -> Option<usize> {
+        self.field(name)?.parse().ok()
+    }
+
+    fn unexpected(&self) -> PmiError {
+        let answer = self.line.chars().take(200).flat_map(char::escape_debug).collect();
+        PmiError::Unexpected { request: self.request.clone(), answer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{BufRead, BufReader};
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// What a server's lines are made of.
+    const WORD: &str = "cmd=(response_to_init|maxes|my_kvsname|put_result|barrier_out|get_result)|\
+                        rc=-?[0-9]{0,30}|[a-z_]{0,9}=.{0,9}|\n";
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        for socket in [&ours, &theirs] {
+            descriptor::bound_waits(socket, SOON).unwrap();
+        }
+        (ours, theirs)
+    }
+
+    /// A server for one process: gives back what was put, or `stored`. Returns the lines that it
+    /// was sent.
+    fn serve(
+        mut socket: UnixStream,
+        stored: Option<&'static str>,
+    ) -> thread::JoinHandle<Vec<String>> {
+        thread::spawn(move || {
+            let mut value = stored.map(str::to_owned);
+            let lines = BufReader::new(socket.try_clone().unwrap()).lines().map_while(Result::ok);
+            lines
+                .inspect(|line| {
+                    if let Some((_, put)) = line.split_once(" value=") {
+                        value = Some(put.to_owned());
+                    }
+                    let answer = match line.split(' ').next().unwrap() {
+                        "cmd=init" => {
+                            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned()
+                        }
+                        "cmd=get_maxes" => {
+                            "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned()
+                        }
+                        "cmd=get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_1_0_host".to_owned(),
+                        "cmd=put" => "cmd=put_result rc=0 msg=success".to_owned(),
+                        "cmd=barrier_in" => "cmd=barrier_out".to_owned(),
+                        "cmd=get" => match &value {
+                            Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
+                            None => {
+                                "cmd=get_result rc=-1 msg=key_not_found value=unknown".to_owned()
+                            }
+                        },
+                        "cmd=finalize" => "cmd=finalize_ack".to_owned(),
+                        other => panic!("{other}"),
+                    };
+                    writeln!(socket, "{answer}").unwrap();
+                })
+                .collect()
+        })
+    }
+
+    #[test]
+    fn rank_0_puts_and_all_get() {
+        let (ours, theirs) = pair();
+        let server = serve(theirs, None);
+        let mut pmi = Pmi::begin(ours, SOON).unwrap();
+        assert_eq!(pmi.job(), "kvs_1_0_host");
+        assert_eq!(pmi.exchange("maypole", Some("10.0.0.1:20000")).unwrap(), "10.0.0.1:20000");
+        drop(pmi);
+        let sent = server.join().unwrap();
+        assert_eq!(sent[3], "cmd=put kvsname=kvs_1_0_host key=maypole value=10.0.0.1:20000");
+        assert_eq!(sent.last().unwrap(), "cmd=finalize");
+
+        let (ours, theirs) = pair();
+        let server = serve(theirs, Some("[fe80::1]:7"));
+        assert_eq!(
+            Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap(),
+            "[fe80::1]:7"
+        );
+        assert!(!server.join().unwrap().iter().any(|line| line.starts_with("cmd=put")));
+    }
+
+    #[test]
+    fn a_missing_key_is_a_refusal_with_both_lines() {
+        let (ours, theirs) = pair();
+        let server = serve(theirs, None);
+        let error =
+            Pmi::begin(ours, SOON).unwrap().exchange("maypole", None).unwrap_err().to_string();
+        assert!(error.contains("key_not_found") && error.contains("key=maypole"), "{error}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn what_the_protocol_cannot_carry_is_refused_unsent() {
+        let (ours, theirs) = pair();
+        let server = serve(theirs, None);
+        let mut pmi = Pmi::begin(ours, SOON).unwrap();
+        for unfit in ["", "a b", "a\nb", "a=b", "é", &"x".repeat(1024)] {
+            assert!(
+                matches!(pmi.exchange("maypole", Some(unfit)), Err(PmiError::Unfit { .. })),
+                "{unfit}"
+            );
+        }
+        assert_eq!(pmi.exchange("maypole", Some("still-sound")).unwrap(), "still-sound");
+        drop(pmi);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn silence_and_closing_are_told_apart() {
+        let (ours, _theirs) = pair();
+        descriptor::bound_waits(&ours, Duration::from_millis(20)).unwrap();
+        assert!(matches!(Pmi::begin(ours, SOON), Err(PmiError::Silent { .. })));
+        let (ours, theirs) = pair();
+        drop(theirs);
+        assert!(matches!(Pmi::begin(ours, SOON), Err(PmiError::Lost { .. })));
+    }
+
+    /// What a process makes of a server that says these bytes and closes.
+    fn converse(bytes: Vec<u8>) {
+        let (ours, mut theirs) = pair();
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            if let Ok(mut pmi) = Pmi::begin(ours, SOON) {
+                let _ = pmi.exchange("key", Some("value"));
+            }
+            done.send(()).unwrap();
+        });
+        let _ = theirs.write_all(&bytes);
+        let _ = theirs.shutdown(std::net::Shutdown::Write);
+        // A panic in the thread drops the sender, which is an error here too.
+        ended.recv_timeout(SOON).expect("the conversation ends, and without a panic");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            converse(bytes);
+        }
+
+        #[test]
+        fn no_lines_make_it_panic(words in proptest::collection::vec(WORD, 0..40)) {
+            converse(words.join(" ").into_bytes());
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        converse(vec![b'x'; 3 * LINE]);
+    }
+}

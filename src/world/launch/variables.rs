@@ -1,0 +1,181 @@
+//! The variables of maypole's own, in one list, and the reading of single ones.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::LaunchError;
+
+/// A variable that maypole reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means and what holds without it, as one Markdown sentence or two.
+    pub meaning: &'static str,
+    /// Whether it must have the same value on all ranks of a job: joining compares these.
+    pub equal_on_all_ranks: bool,
+}
+
+const fn each(name: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, meaning, equal_on_all_ranks: false }
+}
+
+const fn equal(name: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, meaning, equal_on_all_ranks: true }
+}
+
+/// Every variable of maypole's own that is read anywhere in it.
+pub const VARIABLES: &[Variable] = &[
+    each(
+        "MAYPOLE_RANK",
+        "This process among all, from 0. Overrules every launcher; needs `MAYPOLE_WORLD`.",
+    ),
+    equal(
+        "MAYPOLE_WORLD",
+        "How many processes there are. The only one that a Kubernetes indexed job needs.",
+    ),
+    each("MAYPOLE_LOCAL_RANK", "This process among those on its host, from 0."),
+    each(
+        "MAYPOLE_LOCAL_WORLD",
+        "How many processes there are on this host. All of them: loopback is used.",
+    ),
+    equal("MAYPOLE_ADDRESS", "Name or address of rank 0's host. Default: as the launcher says."),
+    equal(
+        "MAYPOLE_PORT",
+        "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the job.",
+    ),
+    each(
+        "MAYPOLE_DATA_PORTS",
+        "Where other ranks listen, as `FIRST-LAST`: what a firewall must let in. Default: the kernel's choice.",
+    ),
+    equal(
+        "MAYPOLE_JOB",
+        "What the job is called; jobs of different names never join. Default: the launcher's job id.",
+    ),
+    each(
+        "MAYPOLE_JOB_KEY_FD",
+        "Number of an inherited descriptor that holds the job key. Set by `maypole run`.",
+    ),
+    each(
+        "MAYPOLE_JOB_KEY_FILE",
+        "File that holds the job key: mine, mode 0600. Made by `maypole key new FILE`.",
+    ),
+    each(
+        "MAYPOLE_JOB_KEY",
+        "The job key itself, 64 hexadecimal digits. Without any key only this host is let in.",
+    ),
+    each(
+        "MAYPOLE_TIMEOUT",
+        "Seconds that joining and every operation may wait for other ranks. Default: 300.",
+    ),
+    equal(
+        "MAYPOLE_TRANSPORT",
+        "`auto`, `shm` or `tcp`. Default: `auto`, the fastest that all ranks offer.",
+    ),
+    equal(
+        "MAYPOLE_ALGORITHM",
+        "The algorithm to use wherever it fits, by name. Default: the tuner's choice.",
+    ),
+    equal(
+        "MAYPOLE_DETERMINISTIC",
+        "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
+    ),
+    equal(
+        "MAYPOLE_TRACE",
+        "File for a trace of all calls and messages, for ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
+         of every rank. Default: none.",
+    ),
+    each(
+        "MAYPOLE_HOST",
+        "Identity of this host; processes of equal identity try shared memory. Default: the boot id.",
+    ),
+    each(
+        "MAYPOLE_MEMORY",
+        "Most bytes of shared and buffer memory for this process. Default: 8 MiB a host and rank.",
+    ),
+    each(
+        "MAYPOLE_TUNE",
+        "The file of costs that `maypole tune` measured, or `off` for those built in; rank 0's counts. \
+         Default: the one in the user's cache directory.",
+    ),
+    each(
+        "MAYPOLE_LOG",
+        "From `info` on, rank 0 says on standard error what joins the ranks and why nothing better does. Default: `warn`.",
+    ),
+    each(
+        "MAYPOLE_EXPLAIN",
+        "`1` times every call, so that explanations say how good predictions were. Default: `0`.",
+    ),
+];
+
+/// Renders [`VARIABLES`] as a Markdown table, for the documentation.
+///
+/// # Examples
+///
+/// ```
+/// let table = maypole::world::launch::variables_as_markdown();
+/// assert!(table.starts_with("| variable | meaning | equal on all ranks |\n|---|---|---|\n"));
+/// assert!(table.contains("| `MAYPOLE_TIMEOUT` | "));
+/// ```
+pub fn variables_as_markdown() -> String {
+    let mut table = String::from("| variable | meaning | equal on all ranks |\n|---|---|---|\n");
+    for Variable { name, meaning, equal_on_all_ranks } in VARIABLES {
+        let equal = if *equal_on_all_ranks { "yes" } else { "" };
+        writeln!(table, "| `{name}` | {} | {equal} |", meaning.replace('|', "\\|"))
+            .expect("a String takes all");
+    }
+    table
+}
+
+/// The environment, as a function from name to value. Empty counts as not set.
+#[derive(Clone, Copy)]
+pub(super) struct Vars<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+
+impl Vars<'_> {
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// The first of `names` that is set.
+    pub(super) fn first(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| self.text(name))
+    }
+
+    pub(super) fn number(&self, name: &'static str) -> Result<Option<usize>, LaunchError> {
+        self.parse(name, "a whole number", |text| text.parse().ok())
+    }
+
+    pub(super) fn port(&self, name: &'static str) -> Result<Option<u16>, LaunchError> {
+        self.parse(name, "a port from 1 to 65535", |text| {
+            text.parse().ok().filter(|port| *port > 0)
+        })
+    }
+
+    pub(super) fn descriptor(&self, name: &'static str) -> Result<Option<i32>, LaunchError> {
+        let expected = "the number of a descriptor that was inherited from the launcher, 3 or more";
+        self.parse(name, expected, |text| text.parse().ok().filter(|number| *number > 2))
+    }
+
+    fn parse<T>(
+        &self,
+        variable: &'static str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, LaunchError> {
+        let Some(value) = self.text(variable) else { return Ok(None) };
+        parse(&value).map(Some).ok_or(LaunchError::Malformed { variable, value, expected })
+    }
+}
+
+pub(super) fn timeout(vars: Vars) -> Result<Duration, LaunchError> {
+    let parse = |text: &str| {
+        let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0)?;
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|timeout| *timeout >= Duration::from_millis(1))
+    };
+    Ok(vars
+        .parse("MAYPOLE_TIMEOUT", "a number of seconds greater than 0", parse)?
+        .unwrap_or(Duration::from_secs(300)))
+}

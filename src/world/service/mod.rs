@@ -1,0 +1,408 @@
+//! The control plane: how ranks agree, get connected, and fail together.
+//!
+//! Every process that is a rank has one service thread, asleep in epoll and never on the data path.
+//! All control connections meet at rank 0, so whatever rank 0 says, it says to all in one order. A
+//! failure anywhere raises the [`Alarm`] of every rank, and all of them name the same first
+//! [`Cause`].
+
+mod cause;
+mod control;
+mod data;
+mod doorway;
+pub(crate) mod message;
+mod progress;
+mod root;
+mod segment;
+mod shared;
+mod timed;
+mod worker;
+
+pub use cause::{Cause, CauseKind, GroupId};
+pub(crate) use control::{Control, Ended};
+pub(crate) use doorway::{Admitted, DOOR, Doorway};
+pub use progress::{Place, Progress, Pulse, Verdict};
+pub(crate) use timed::Timed;
+
+use crate::world::bootstrap::Peer;
+use maypole_transports::Alarm;
+use maypole_transports::secure::Secret;
+use maypole_transports::watch::Watch;
+use message::{MAXIMUM, Request, Round};
+use shared::Shared;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use worker::Worker;
+
+/// Silence after which a rank is suspect, and a host that does not even acknowledge is gone.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+/// How long a leaving rank waits for the others.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// Without a lesser cause for so long, the least known one is the first.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long rank 0 may take to answer a question.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Why the control plane could not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The world has failed. Nothing works any more.
+    #[error("the world has failed: {cause}")]
+    Aborted {
+        /// The first cause known.
+        cause: Cause,
+    },
+    /// A peer that is needed said goodbye.
+    #[error("rank {rank} has left")]
+    Left {
+        /// Who.
+        rank: usize,
+    },
+    /// The deadline passed.
+    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank {r}")).collect::<Vec<_>>().join(", "))]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// Who has not come to it, as far as is known.
+        missing: Vec<usize>,
+    },
+    /// The arguments cannot be right.
+    #[error("{0}")]
+    Invalid(String),
+    /// The control plane is gone.
+    #[error("the control plane is gone: {why}")]
+    Closed {
+        /// How that came.
+        why: String,
+    },
+    /// The system, or a peer, refused something.
+    #[error("{what} failed: {why}")]
+    Failed {
+        /// What.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What the control plane knows about itself.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Connections that were dropped because they did not prove the job's key.
+    pub strangers: u64,
+    /// Connections that have not proved it yet.
+    pub half_open: usize,
+    /// Ranks that said goodbye.
+    pub left: Vec<usize>,
+    /// Ranks that were silent for 10 s or more; rank 0 knows of all, others of rank 0 only.
+    pub silent: Vec<usize>,
+}
+
+/// One rank's handle on the control plane of its world. Put it into an `Arc`; any thread may use
+/// it.
+///
+/// Dropping it [leaves](Self::leave), bounded, and never panics.
+#[derive(Debug)]
+pub struct Service {
+    shared: Arc<Shared>,
+    hosts: Vec<usize>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a service begins with.
+pub(crate) struct Start {
+    pub(crate) rank: usize,
+    pub(crate) secret: Secret,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) timeout: Duration,
+    pub(crate) watch: Watch,
+    pub(crate) door: Doorway,
+    pub(crate) controls: BTreeMap<usize, Control>,
+}
+
+impl Service {
+    pub(crate) fn start(start: Start) -> io::Result<Self> {
+        let Start { rank, secret, peers, timeout, watch, door, controls } = start;
+        let hosts = number_hosts(&peers);
+        let shared = Shared::new(rank, secret, peers, timeout)?;
+        let worker = Worker::new(Arc::clone(&shared), watch, door, controls)?;
+        let thread = std::thread::Builder::new()
+            .name(format!("maypole-{rank}"))
+            .spawn(move || worker.run())?;
+        Ok(Self { shared, hosts, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// A world of one.
+    pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
+        let secret = Secret { key: [0; 32], job: String::new(), session: [0; 16] };
+        Ok(Self {
+            shared: Shared::new(0, secret, Vec::new(), timeout)?,
+            hosts: vec![0],
+            thread: Mutex::new(None),
+        })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// For each rank the number of its host. Ranks of one host can [share](Self::share) memory.
+    pub fn hosts(&self) -> &[usize] {
+        &self.hosts
+    }
+
+    /// Raised when the world has failed. Waits look at it once they have become slow.
+    pub fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.shared.alarm)
+    }
+
+    /// Where this rank notes what it does, for others that ask.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.shared.progress)
+    }
+
+    /// The least cause known, if the world has failed.
+    pub fn cause(&self) -> Option<Cause> {
+        self.shared.state().cause.clone()
+    }
+
+    /// The last operation of a rank that said goodbye; `None` of others.
+    pub fn left(&self, rank: usize) -> Option<u64> {
+        self.shared.state().left.get(&rank).copied()
+    }
+
+    /// Fails the world: every rank's alarm is raised, and the least of all causes told becomes
+    /// everybody's.
+    ///
+    /// The death of a peer is an allegation: a peer that fails closes its connections, too. Rank 0
+    /// decides whether it is a cause or a consequence; use [`settle`](Self::settle) to learn what
+    /// it made of it.
+    pub fn abort(&self, cause: Cause) {
+        let alone = self.world() == 1;
+        if alone || cause.kind != CauseKind::Death {
+            self.shared.learn(&cause);
+        }
+        if !alone {
+            self.shared.request(Request::Abort(cause));
+        }
+    }
+
+    /// Tells everybody `mine` and gives the first cause, the same on all ranks: the least one known
+    /// once 200 ms have passed without a lesser one. Ends after `within` (but not before 200 ms) at
+    /// the latest.
+    pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
+        let deadline = Instant::now() + within.max(2 * QUIET);
+        self.abort(mine.clone());
+        if self.shared.wait(deadline, |state| state.cause.is_some().then_some(())).is_none() {
+            // Nobody judges it: rank 0 does not answer.
+            self.shared.learn(&mine);
+        }
+        loop {
+            let (least, since) = {
+                let state = self.shared.state();
+                (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
+            };
+            let quiet = since.map_or(deadline, |since| since + QUIET).min(deadline);
+            let news =
+                |state: &mut shared::State| (state.cause.as_ref() != Some(&least)).then_some(());
+            if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
+                return least;
+            }
+        }
+    }
+
+    /// Everybody's `payload`, in the order of `members` (world ranks, this one among them).
+    ///
+    /// All members call it, with equal `group` and `members`, in the same order. For small things:
+    /// rank 0 relays them.
+    ///
+    /// # Errors
+    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
+    /// or has failed, or the payload is too large.
+    pub fn exchange(
+        &self,
+        group: GroupId,
+        members: &[usize],
+        payload: Vec<u8>,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, ServiceError> {
+        self.check_members(members)?;
+        let most = (MAXIMUM - 65_536) / members.len();
+        if payload.len() > most {
+            let len = payload.len();
+            return Err(ServiceError::Invalid(format!(
+                "{len} bytes are too many to exchange; the most is {most}"
+            )));
+        }
+        if members.len() == 1 {
+            return Ok(vec![payload]);
+        }
+        let round = self.next_round(group, members);
+        self.shared.request(Request::Offer { round: round.clone(), payload });
+        match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
+            Some(Ok(Ok(payloads))) => Ok(payloads),
+            Some(Ok(Err(rank))) => Err(self.why_gone(rank)),
+            Some(Err(error)) => Err(error),
+            None => Err(ServiceError::TimedOut {
+                what: "an exchange",
+                missing: self.who_is_missing(round),
+            }),
+        }
+    }
+
+    /// A rank that fails leaves, too; then the failure is the news.
+    fn why_gone(&self, rank: usize) -> ServiceError {
+        self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
+    }
+
+    fn check_process(&self) -> Result<(), ServiceError> {
+        if self.shared.is_forked() {
+            return Err(ServiceError::Closed {
+                why: "it was made before this process was forked".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_members(&self, members: &[usize]) -> Result<(), ServiceError> {
+        self.check_process()?;
+        let mut sorted = members.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let fits =
+            sorted.len() == members.len() && sorted.iter().all(|member| *member < self.world());
+        if fits && members.contains(&self.rank()) {
+            return Ok(());
+        }
+        Err(ServiceError::Invalid(format!(
+            "{members:?} is no group of which rank {} is a member",
+            self.rank()
+        )))
+    }
+
+    fn next_round(&self, group: GroupId, members: &[usize]) -> Round {
+        let mut state = self.shared.state();
+        let number = state.rounds.entry((group, members.to_vec())).or_default();
+        *number += 1;
+        Round { group, members: members.to_vec(), number: *number }
+    }
+
+    fn who_is_missing(&self, round: Round) -> Vec<usize> {
+        self.shared.request(Request::Who { round: round.clone() });
+        self.shared
+            .wait(Instant::now() + ANSWER, |state| state.missing.remove(&round))
+            .unwrap_or_default()
+    }
+
+    /// What every rank noted about `group`, by world rank; `None` of ranks that do not answer.
+    /// Takes at most a second.
+    ///
+    /// It needs no help of the ranks' callers, and works although the world has failed: this is how
+    /// ranks that do not match learn what the others called.
+    pub fn survey(&self, group: GroupId) -> Vec<Option<Place>> {
+        if self.world() == 1 {
+            return vec![Some(self.shared.progress.place(group))];
+        }
+        let id = self.shared.update(|state| {
+            state.next_survey += 1;
+            state.next_survey
+        });
+        self.shared.request(Request::Survey { id, group });
+        let answer =
+            self.shared.wait(Instant::now() + ANSWER, |state| match state.surveys.remove(&id) {
+                None if state.closed.is_some() => Some(Vec::new()),
+                answer => answer,
+            });
+        answer
+            .filter(|places| places.len() == self.world())
+            .unwrap_or_else(|| vec![None; self.world()])
+    }
+
+    /// Asks along the control plane why `peer` does not do its part in `group`: follows the answers
+    /// to a rank that does not answer, is outside the library, or is busy, or to a cycle. Takes at
+    /// most a second.
+    pub fn ask_where(&self, group: GroupId, peer: usize) -> Verdict {
+        Verdict::follow(peer, &self.survey(group))
+    }
+
+    /// What the control plane knows about itself.
+    pub fn status(&self) -> Status {
+        let state = self.shared.state();
+        Status {
+            strangers: state.strangers,
+            half_open: state.half_open,
+            left: state.left.keys().copied().collect(),
+            silent: state.silent.clone(),
+        }
+    }
+
+    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 stays until the
+    /// others have left, but no rank longer than 5 s. Idempotent; what is called later fails.
+    ///
+    /// # Errors
+    /// [`ServiceError::TimedOut`] if the goodbye was not heard in time; the service has ended all
+    /// the same.
+    pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(()) };
+        if self.shared.is_forked() {
+            // Neither joined nor detached: the thread is in our parent.
+            std::mem::forget(thread);
+            return Ok(());
+        }
+        self.shared.update(|state| state.leaving = true);
+        self.shared.request(Request::Goodbye { last: last_sequence });
+        let over =
+            |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());
+        let heard = self.shared.wait(Instant::now() + GOODBYE, over);
+        self.shared.update(|state| state.stop = true);
+        self.shared.bell.ring();
+        // It looks at `stop` after every event, and does nothing that lasts.
+        let _ = thread.join();
+        heard.ok_or_else(|| ServiceError::TimedOut {
+            what: "the goodbye",
+            missing: self.still_here(),
+        })
+    }
+
+    fn still_here(&self) -> Vec<usize> {
+        if self.rank() != 0 {
+            return vec![0];
+        }
+        let state = self.shared.state();
+        (1..self.world()).filter(|rank| !state.left.contains_key(rank)).collect()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let last = self.shared.progress.place(GroupId::WORLD).sequence;
+        if let Err(error) = self.leave(last) {
+            tracing::warn!(%error, "left without a goodbye");
+        }
+    }
+}
+
+/// Numbers hosts in the order of their first ranks.
+fn number_hosts(peers: &[Peer]) -> Vec<usize> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut hosts = Vec::with_capacity(peers.len());
+    for peer in peers {
+        let at = names.iter().position(|name| *name == peer.host).unwrap_or_else(|| {
+            names.push(&peer.host);
+            names.len() - 1
+        });
+        hosts.push(at);
+    }
+    hosts
+}
