@@ -55,14 +55,11 @@ impl Options {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        let collective = |name: &str| {
-            Collective::all(0).into_iter().find(|it| it.name() == name.replace('-', "_"))
-        };
         match name {
             "--ranks" => self.ranks = list(value, |it| it.parse().ok())?,
             "--transports" => self.transports = list(value, |it| it.parse().ok())?,
             "--sizes" => self.sizes = list(value, |it| it.parse().ok())?,
-            "--collectives" => self.collectives = list(value, collective)?,
+            "--collectives" => self.collectives = list(value, |it| it.parse().ok())?,
             "--rounds" => self.rounds = value.parse().ok()?,
             "--milliseconds" => self.milliseconds = value.parse().ok()?,
             _ => return None,

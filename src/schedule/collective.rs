@@ -20,6 +20,7 @@
 //! | barrier | one empty chunk | one empty chunk | a token that everybody contributed to |
 
 use std::fmt;
+use std::str::FromStr;
 
 /// What is asked of a group of ranks.
 ///
@@ -133,6 +134,22 @@ impl Collective {
             Self::ExclusiveScan => "exclusive_scan",
             Self::Barrier => "barrier",
         }
+    }
+
+    /// The name on the command line: `all-reduce`, `reduce-scatter` ...
+    pub fn option_name(self) -> String {
+        self.name().replace('_', "-")
+    }
+
+    /// The names of all collectives on the command line, in the order of [`all`](Self::all), with
+    /// commas between: what a help text lists.
+    ///
+    /// ```
+    /// use maypole::schedule::collective::Collective;
+    /// assert!(Collective::option_names().ends_with("all-to-all, scan, exclusive-scan, barrier"));
+    /// ```
+    pub fn option_names() -> String {
+        Self::all(0).map(Self::option_name).join(", ")
     }
 
     /// The root, for the collectives that have one.
@@ -264,5 +281,39 @@ impl Collective {
     /// chunk `r` of another.
     pub const fn transposes(self) -> bool {
         matches!(self, Self::AllToAll)
+    }
+}
+
+/// No collective has this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no collective is called {name:?}; there are {}", Collective::option_names())]
+pub struct UnknownCollective {
+    /// The name that was given.
+    pub name: String,
+}
+
+impl FromStr for Collective {
+    type Err = UnknownCollective;
+
+    /// Reads `all-reduce`, `all_reduce` and `allreduce` alike. Rooted collectives get root 0.
+    fn from_str(name: &str) -> Result<Self, UnknownCollective> {
+        let plain = |name: &str| name.replace(['-', '_'], "");
+        let found = Self::all(0).into_iter().find(|it| plain(it.name()) == plain(name));
+        found.ok_or_else(|| UnknownCollective { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for collective in Collective::all(0) {
+            assert_eq!(collective.name().parse(), Ok(collective));
+            assert_eq!(collective.option_name().parse(), Ok(collective));
+        }
+        let unknown = "sum".parse::<Collective>().unwrap_err().to_string();
+        assert!(unknown.contains("exclusive-scan"), "{unknown}");
     }
 }
