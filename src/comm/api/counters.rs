@@ -1,0 +1,176 @@
+//! What a communicator has moved so far.
+//!
+//! A call only counts that its program ran; how many bytes that is follows from the program, and is
+//! worked out when somebody asks.
+
+use crate::comm::Communicator;
+use crate::comm::engine::{Engine, Ready};
+use maypole_transports::HEAD;
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+/// What one rank has called, and what it sent for it, as [`Communicator::counters`] gives it.
+///
+/// *Payload* is elements on their way from this rank to another, as the schedules have it: what
+/// theory counts. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p
+/// ranks, over whatever transport. Ranks of one host read publications where they lie, so what
+/// several of them read is *written* once and counts as payload for each reader. What is written
+/// has a head of 16 bytes a message, which is no payload; a long message between two ranks is
+/// announced by one head more. Copies within the rank, what the network adds below the stream,
+/// answers of receivers and the control plane are left out; so are collectives that failed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Calls that succeeded, by the name of their collective. One that passes variable counts which
+    /// not all ranks know first tells them by an `all_gather`, which counts, too.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// Through memory that ranks share: between threads, or processes of one host.
+    pub board: Moved,
+    /// Through streams: TCP, or memory between threads that pretend to be on different hosts.
+    pub stream: Moved,
+    /// Messages that were [sent](Communicator::send) to other ranks, through whatever they went.
+    pub messages: Moved,
+    /// Payload bytes to each rank.
+    pub peers: Vec<Sent>,
+}
+
+/// What went by one kind of transport.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Publications, or messages.
+    pub messages: u64,
+    /// Payload bytes, once for each receiver.
+    pub payload: u64,
+    /// Bytes written, heads included: for a publication once, however many read it.
+    pub written: u64,
+}
+
+/// Payload bytes to one rank.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Sent {
+    /// That it read from our board.
+    pub board: u64,
+    /// By a stream.
+    pub stream: u64,
+    /// In messages.
+    pub messages: u64,
+}
+
+impl Counters {
+    pub(crate) fn new(world: usize) -> Self {
+        Self { peers: vec![Sent::default(); world], ..Self::default() }
+    }
+
+    /// Payload bytes in all.
+    pub fn payload(&self) -> u64 {
+        self.board.payload + self.stream.payload + self.messages.payload
+    }
+
+    /// Bytes written in all.
+    pub fn written(&self) -> u64 {
+        self.board.written + self.stream.written + self.messages.written
+    }
+
+    /// What came after `earlier` counters of the same communicator.
+    ///
+    /// # Panics
+    /// If they are of a larger world, or later.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (name, calls) in &earlier.calls {
+            *since.calls.entry(name).or_default() -= calls;
+        }
+        since.calls.retain(|_, calls| *calls > 0);
+        since.board = self.board.less(earlier.board);
+        since.stream = self.stream.less(earlier.stream);
+        since.messages = self.messages.less(earlier.messages);
+        for (peer, sent) in earlier.peers.iter().enumerate() {
+            since.peers[peer].board -= sent.board;
+            since.peers[peer].stream -= sent.stream;
+            since.peers[peer].messages -= sent.messages;
+        }
+        since
+    }
+}
+
+impl Moved {
+    fn less(self, other: Self) -> Self {
+        let Self { messages, payload, written } = other;
+        Self {
+            messages: self.messages - messages,
+            payload: self.payload - payload,
+            written: self.written - written,
+        }
+    }
+}
+
+impl AddAssign for Moved {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.payload += other.payload;
+        self.written += other.written;
+    }
+}
+
+impl Communicator {
+    /// What this rank has called on this communicator, and what it sent for it; groups count their
+    /// own. Waits for requests in flight. Calls pay next to nothing for it.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp, algorithms::Algorithm};
+    /// let sent = Communicator::run_local(4, |mut comm| {
+    ///     comm.set_algorithm(Some(Algorithm::Ring));
+    ///     let before = comm.counters();
+    ///     comm.all_reduce(&mut [1f32; 1000], ReduceOp::Sum).unwrap();
+    ///     let during = comm.counters().since(&before);
+    ///     assert_eq!(during.calls["all_reduce"], 1);
+    ///     during.payload()
+    /// });
+    /// // 2 (p-1)/p of 4000 bytes.
+    /// assert_eq!(sent, [6000; 4]);
+    /// ```
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.engine.counters();
+        for (peer, sent) in self.engine.pairs().sent() {
+            counters.messages += sent;
+            counters.peers[peer].messages += sent.payload;
+        }
+        counters
+    }
+}
+
+impl Engine {
+    /// What collectives have moved.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.past.clone();
+        let ran = self.ready.iter().filter(|ready| ready.runs > 0);
+        ran.for_each(|ready| ready.count(self.executor.locals(), &mut counters));
+        counters
+    }
+}
+
+impl Ready {
+    /// Adds what all runs have moved, `locals` being the ranks that share our board.
+    fn count(&self, locals: &[usize], counters: &mut Counters) {
+        let (runs, traffic) = (self.runs, self.program.traffic());
+        *counters.calls.entry(self.call.collective.name()).or_default() += runs;
+        for (local, bytes) in locals.iter().zip(&traffic.to_locals) {
+            counters.peers[*local].board += runs * bytes;
+        }
+        for (link, bytes) in self.program.streams.iter().zip(&traffic.to_streams) {
+            counters.peers[link.peer as usize].stream += runs * bytes;
+        }
+        counters.board +=
+            moved(runs, traffic.publications, traffic.to_locals.iter().sum(), traffic.published);
+        let streamed = traffic.to_streams.iter().sum();
+        counters.stream += moved(runs, traffic.messages, streamed, streamed);
+    }
+}
+
+fn moved(runs: u64, messages: u64, payload: u64, bytes: u64) -> Moved {
+    let heads = messages * HEAD as u64;
+    Moved { messages: runs * messages, payload: runs * payload, written: runs * (bytes + heads) }
+}

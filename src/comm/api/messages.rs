@@ -1,0 +1,268 @@
+//! Sending and receiving: messages between two ranks, and several of them at once.
+
+use crate::comm::Communicator;
+use crate::comm::element::Element;
+use crate::comm::error::{Error, Result};
+use crate::comm::pairs::{Batch, Scene};
+use crate::schedule::Schedule;
+
+impl Communicator {
+    /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
+    ///
+    /// Only these two ranks know of it. Messages from one rank to another that have the same tag
+    /// arrive in the order in which they were sent; those with other tags may be received earlier
+    /// or later. A message of at most 16 KiB does not wait for its receiver as long as no more than
+    /// 64 KiB of such (counting 64 bytes for each) wait there. A longer one waits: its bytes go
+    /// straight to where the receiver wants them. So two ranks must not both send a long message
+    /// first and receive then; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
+    /// once.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let came = Communicator::run_local(2, |mut comm| {
+    ///     let mut word = *b"-----";
+    ///     if comm.rank() == 0 { comm.send(b"hello", 1, 7).unwrap() } else { comm.recv(&mut word, 0, 7).unwrap() }
+    ///     word
+    /// });
+    /// assert_eq!(came, [*b"-----", *b"hello"]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank, or it is this one and the message would wait
+    /// for itself; else as every call.
+    pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
+        self.check_peer("send", to)?;
+        if to == self.rank() && !self.engine.pairs().is_short(size_of_val(data), to) {
+            let why = "a message to this rank itself that is not short waits for its receive; post both in a group";
+            return Err(self.invalid("send", why.to_owned()));
+        }
+        let mut batch = Batch::default();
+        batch.send(data, to, tag);
+        self.run_batch(batch).map(drop)
+    }
+
+    /// Receives the next message of rank `from` with this `tag`, which has the type and the length
+    /// of `data`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`]
+    /// if the message is of another type or length; else as every call.
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
+        self.check_peer("recv", from)?;
+        let mut batch = Batch::default();
+        batch.receive(data, Some(from), tag);
+        self.run_batch(batch).map(drop)
+    }
+
+    /// Receives a message with this `tag` of whichever rank has sent one, at most as long as
+    /// `data`. Returns whose it was and how many elements it has; the rest of `data` stays as it
+    /// is. Whoever has sent is served in turn.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// Communicator::run_local(3, |mut comm| {
+    ///     if comm.rank() > 0 {
+    ///         return comm.send(&vec![9u8; comm.rank()], 0, 0).unwrap();
+    ///     }
+    ///     for _ in 0..2 {
+    ///         let (from, count) = comm.recv_any(&mut [0u8; 8], 0).unwrap();
+    ///         assert_eq!(from, count);
+    ///     }
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if the message is of another type or too long;
+    /// [`Error::NoMessage`] if none comes in time; else as every call.
+    pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
+        let mut batch = Batch::default();
+        batch.receive(data, None, tag);
+        Ok(self.run_batch(batch)?[0])
+    }
+
+    /// Sends `data` to rank `to` and receives `into` from rank `from`, at once: a ring of ranks
+    /// that all do this never waits for itself, however long the messages.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn exchange<T: Element>(
+        &mut self,
+        data: &[T],
+        to: usize,
+        into: &mut [T],
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
+        self.check_peer("exchange", to)?;
+        self.check_peer("exchange", from)?;
+        let mut batch = Batch::default();
+        batch.send(data, to, tag);
+        batch.receive(into, Some(from), tag);
+        self.run_batch(batch).map(drop)
+    }
+
+    /// Several sends and receives that run as one [schedule](Group::schedule): all are posted
+    /// before any is waited for, so neither their order nor their sizes can make ranks wait for one
+    /// another in a circle. Returns once all are done, with whose message came and how many
+    /// elements it has for each receive, in order.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let neighbours = Communicator::run_local(4, |mut comm| {
+    ///     let (rank, world) = (comm.rank(), comm.world());
+    ///     let (left, right) = ((rank + world - 1) % world, (rank + 1) % world);
+    ///     let mine = vec![rank as u32; 100_000];
+    ///     let (mut from_left, mut from_right) = (mine.clone(), mine.clone());
+    ///     comm.group(|group| {
+    ///         group.send(&mine, left, 0)?;
+    ///         group.send(&mine, right, 0)?;
+    ///         group.recv(&mut from_left, left, 0)?;
+    ///         group.recv(&mut from_right, right, 0)
+    ///     })
+    ///     .unwrap();
+    ///     (from_left[0], from_right[0])
+    /// });
+    /// assert_eq!(neighbours, [(3, 1), (0, 2), (1, 3), (2, 0)]);
+    /// ```
+    ///
+    /// # Errors
+    /// What `fill` returns, and then nothing is posted; else as each of them.
+    pub fn group<'a>(
+        &mut self,
+        fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
+    ) -> Result<Vec<(usize, usize)>> {
+        let mut group = Group { rank: self.rank(), world: self.world(), batch: Batch::default() };
+        fill(&mut group)?;
+        self.run_batch(group.batch)
+    }
+
+    fn check_peer(&self, operation: &'static str, peer: usize) -> Result<()> {
+        check_peer(operation, self.rank(), self.world(), peer)
+    }
+
+    fn run_batch(&mut self, mut batch: Batch<'_>) -> Result<Vec<(usize, usize)>> {
+        self.engine.check()?;
+        let (engine, pairs) = self.engine.with_pairs();
+        let mut watching = engine.watching.take();
+        let recorder = watching.as_mut().and_then(|watching| watching.recorder.as_mut());
+        let (engine, waiting) = (&*engine, engine.waiting());
+        let alarm = engine.control.alarm();
+        let scene = Scene {
+            control: &*engine.control,
+            waiting,
+            alarm: &alarm,
+            hosts: &engine.hosts,
+            memory: engine.memory_for_messages(),
+        };
+        let mut noted = false;
+        let slow = |batch: &Batch<'_>| {
+            noted = true;
+            engine.note_batch(batch);
+        };
+        let ended = match recorder.filter(|recorder| recorder.is_recording()) {
+            None => pairs.run(&mut batch, &scene, None, slow),
+            Some(recorder) => {
+                let (title, size) = (batch.title(), (batch.len(), batch.bytes()));
+                recorder.group(
+                    title,
+                    size,
+                    |it| pairs.run(&mut batch, &scene, Some(it), slow),
+                    |stop| stop.peer,
+                )
+            }
+        };
+        self.engine.watching = watching;
+        if noted {
+            self.engine.note_outside();
+        }
+        match ended {
+            Ok(()) => Ok(batch.arrivals()),
+            Err(stop) => Err(self.engine.explain_stop(&batch, stop)),
+        }
+    }
+}
+
+fn check_peer(operation: &'static str, rank: usize, world: usize, peer: usize) -> Result<()> {
+    if peer < world {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        rank,
+        operation,
+        why: format!("rank {peer} is not one of the {world} ranks"),
+    })
+}
+
+/// Sends and receives that are posted together; see [`Communicator::group`].
+#[derive(Debug)]
+pub struct Group<'a> {
+    rank: usize,
+    world: usize,
+    batch: Batch<'a>,
+}
+
+impl<'a> Group<'a> {
+    /// What this rank does, as its part of a schedule of one window: first all sends, then all
+    /// receives. Chunk `c` of the input is the data of the `c`-th send, chunk `c` of the output
+    /// that of the `c`-th receive; no two steps use the same chunk, so an executor in conflict
+    /// order may begin all of them at once, as this one does. The number of chunks is that of sends
+    /// or of receives, whichever is larger.
+    ///
+    /// The parts of all ranks can be [drawn](crate::schedule::draw) and
+    /// [walked](crate::schedule::walk) together. Schedules know no tags: the parts say who takes
+    /// what if the messages of each pair are received in the order in which they are sent. `None`
+    /// if something may come from any rank.
+    ///
+    /// ```
+    /// use maypole::{Communicator, schedule::draw};
+    /// let parts = Communicator::run_local(3, |mut comm| {
+    ///     let (rank, mut came, mut part) = (comm.rank(), [0u8], None);
+    ///     comm.group(|group| {
+    ///         group.send(&[7u8], (rank + 1) % 3, 0)?;
+    ///         group.recv(&mut came, (rank + 2) % 3, 0)?;
+    ///         part = group.schedule();
+    ///         Ok(())
+    ///     })
+    ///     .unwrap();
+    ///     part.unwrap()
+    /// });
+    /// assert_eq!(draw::text(&parts), "
+    ///      rank 0    rank 1    rank 2
+    /// 0    in0 ->1   in0 ->2   in0 ->0
+    /// 1    out0 <-2  out0 <-0  out0 <-1
+    /// ".trim_start_matches('\n'));
+    /// ```
+    pub fn schedule(&self) -> Option<Schedule> {
+        self.batch.schedule()
+    }
+
+    /// As [`Communicator::send`], but whatever its length it waits for nothing; a rank may also
+    /// send to itself.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank.
+    pub fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) -> Result<()> {
+        check_peer("send", self.rank, self.world, to)?;
+        self.batch.send(data, to, tag);
+        Ok(())
+    }
+
+    /// As [`Communicator::recv`]; the data is there once the group has run.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank.
+    pub fn recv<T: Element>(&mut self, data: &'a mut [T], from: usize, tag: u32) -> Result<()> {
+        check_peer("recv", self.rank, self.world, from)?;
+        self.batch.receive(data, Some(from), tag);
+        Ok(())
+    }
+
+    /// As [`Communicator::recv_any`]; the data is there once the group has run.
+    ///
+    /// # Errors
+    /// None; as the others of its kind.
+    pub fn recv_any<T: Element>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
+        self.batch.receive(data, None, tag);
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Operations that the user brings.
+
+use crate::comm::Communicator;
+use crate::comm::element::Element;
+use crate::comm::engine::Engine;
+use crate::comm::engine::call::{Call, Reduction};
+use crate::comm::engine::counts::Count;
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
+use maypole_kernels::{Combine, Custom, View, ViewMut};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A way to combine elements that the user brings.
+///
+/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op
+/// right[i]`; `left` comes from lower ranks if the operation does not commute. It is called for
+/// parts of the vectors and must treat every element alike. The operation must be associative, up
+/// to rounding. If the function panics, the communicator fails on all ranks, and the panic goes on
+/// at the call.
+///
+/// All ranks name the same operation: its name and whether it commutes are part of what calls are
+/// compared by.
+///
+/// ```
+/// use maypole::{Communicator, Operation};
+/// let longest = Operation::new("longest", true, |left: &[i32], right: &mut [i32]| {
+///     for (left, right) in left.iter().zip(right) {
+///         *right = if left.abs() > right.abs() { *left } else { *right };
+///     }
+/// });
+/// let all = Communicator::run_local(3, |mut comm| {
+///     let mut x = [[2, -7, 5][comm.rank()]];
+///     comm.all_reduce_with(&mut x, &longest).unwrap();
+///     x
+/// });
+/// assert_eq!(all, [[-7]; 3]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Operation<T> {
+    name: &'static str,
+    commutative: bool,
+    custom: Custom,
+    elements: PhantomData<fn(T)>,
+}
+
+impl<T: Element> Operation<T> {
+    /// The operation `right = left op right`. One that is not `commutative` runs only by algorithms
+    /// that are proved to keep the order of the ranks.
+    pub fn new(
+        name: &'static str,
+        commutative: bool,
+        combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, commutative, custom: Custom::new(combine), elements: PhantomData }
+    }
+
+    /// What all ranks call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// True if ranks may be combined in any order.
+    pub fn is_commutative(&self) -> bool {
+        self.commutative
+    }
+
+    fn call(&self, engine: &Engine, collective: Collective, count: usize, in_place: bool) -> Call {
+        let op = Reduction::Own { name: self.name, commutative: self.commutative };
+        let (count, deterministic) = (Count::Even(count), engine.deterministic(collective));
+        Call { collective, kind: T::DATA_TYPE, op, count, deterministic, in_place }
+    }
+}
+
+impl Communicator {
+    /// [`all_reduce`](Self::all_reduce) by an operation of the user's.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `op` does not commute and the algorithm that
+    /// was named does not keep the order of the ranks; else as every call.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
+        let (call, view) =
+            (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        self.engine.call_own(call, &op.custom, view.as_view(), view)
+    }
+
+    /// [`all_reduce_into`](Self::all_reduce_into) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the lengths differ.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn all_reduce_into_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
+        self.check_len("all_reduce", "output", output.len(), input.len())?;
+        let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+    }
+
+    /// [`reduce`](Self::reduce) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if there is no such root.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_with<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: &Operation<T>,
+        root: usize,
+    ) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
+        let output = if at_root { view } else { ViewMut::EMPTY };
+        let call = op.call(&self.engine, Collective::Reduce { root }, count, at_root);
+        self.engine.call_own(call, &op.custom, view.as_view(), output)
+    }
+
+    /// [`reduce_into`](Self::reduce_into) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`reduce_with`](Self::reduce_with), and [`Error::Invalid`](crate::Error::Invalid) if the
+    /// root's lengths differ.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_into_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+        root: usize,
+    ) -> Result<()> {
+        self.check_root("reduce", root)?;
+        let output = self.at_root("reduce", root, output, input.len())?;
+        let call = op.call(&self.engine, Collective::Reduce { root }, input.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), output)
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the input has another length.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_scatter_with<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
+        self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
+        let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
+        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+    }
+
+    /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
+    ///
+    /// # Errors
+    /// As [`all_reduce_with`](Self::all_reduce_with), and [`Error::Invalid`](crate::Error::Invalid)
+    /// if the length is no multiple of the world.
+    ///
+    /// # Panics
+    /// If `op` does; the communicator has failed then.
+    pub fn reduce_scatter_in_place_with<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: &Operation<T>,
+    ) -> Result<()> {
+        let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
+        let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
+        self.engine.call_own(call, &op.custom, whole.as_view(), mine)
+    }
+}
+
+impl Engine {
+    /// Runs one call that combines by `custom`.
+    fn call_own(
+        &mut self,
+        call: Call,
+        custom: &Custom,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.make_current(call)?;
+        let at = self.current;
+        let before =
+            std::mem::replace(&mut self.ready[at].combine, Combine::Custom(custom.clone()));
+        // What a panic leaves half done is not used again: the communicator has failed.
+        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
+        // The program outlives the call, the user's function need not.
+        self.ready[at].combine = before;
+        done.unwrap_or_else(|panic| {
+            self.give_up(&call.to_string(), &*panic);
+            resume_unwind(panic)
+        })
+    }
+}

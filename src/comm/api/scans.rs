@@ -1,0 +1,102 @@
+//! Running totals over the ranks.
+
+use crate::comm::Communicator;
+use crate::comm::element::{Element, ReduceOp};
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
+use maypole_kernels::{View, ViewMut};
+
+impl Communicator {
+    /// The `data` of ranks 0 to this one combined, in rank order, in this rank's `data`; all of one
+    /// length.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average, whose divisor would differ
+    /// from rank to rank; else as every call.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let totals = Communicator::run_local(3, |mut comm| {
+    ///     let mut x = [10 * (comm.rank() as i32 + 1)];
+    ///     comm.scan(&mut x, ReduceOp::Sum).unwrap();
+    ///     x[0]
+    /// });
+    /// assert_eq!(totals, [10, 30, 60]);
+    /// ```
+    pub fn scan<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
+        self.check_scan("scan", op)?;
+        let (count, view) = (data.len(), ViewMut::of(data));
+        self.issue::<T>(Collective::Scan, op, count, true, view.as_view(), view)
+    }
+
+    /// [`scan`](Self::scan) from `input` to `output`, which is as long.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or `op` is an average; else
+    /// as every call.
+    pub fn scan_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
+        self.check_scan("scan", op)?;
+        self.check_len("scan", "output", output.len(), input.len())?;
+        self.issue::<T>(
+            Collective::Scan,
+            op,
+            input.len(),
+            false,
+            View::of(input),
+            ViewMut::of(output),
+        )
+    }
+
+    /// The `data` of the ranks before this one combined, in rank order, in this rank's `data`; all
+    /// of one length. That of rank 0 stays as it is.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub fn exclusive_scan<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
+        self.check_scan("exclusive_scan", op)?;
+        let (count, view) = (data.len(), ViewMut::of(data));
+        let output = if self.rank() == 0 { ViewMut::EMPTY } else { view };
+        self.issue::<T>(
+            Collective::ExclusiveScan,
+            op,
+            count,
+            self.rank() > 0,
+            view.as_view(),
+            output,
+        )
+    }
+
+    /// [`exclusive_scan`](Self::exclusive_scan) from `input` to `output`, which is as long. Rank
+    /// 0's output is not touched and may be empty.
+    ///
+    /// # Errors
+    /// As [`scan_into`](Self::scan_into).
+    pub fn exclusive_scan_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
+        self.check_scan("exclusive_scan", op)?;
+        if self.rank() > 0 {
+            self.check_len("exclusive_scan", "output", output.len(), input.len())?;
+        }
+        let output = if self.rank() == 0 { ViewMut::EMPTY } else { ViewMut::of(output) };
+        self.issue::<T>(Collective::ExclusiveScan, op, input.len(), false, View::of(input), output)
+    }
+
+    pub(crate) fn check_scan(&self, operation: &'static str, op: ReduceOp) -> Result<()> {
+        if op != ReduceOp::Avg {
+            return Ok(());
+        }
+        Err(self.invalid(
+            operation,
+            "an average of running totals means nothing; take the sum".to_owned(),
+        ))
+    }
+}

@@ -1,0 +1,275 @@
+//! Bytes and values whose length not every rank knows beforehand.
+//!
+//! Values travel as [postcard](https://docs.rs/postcard) writes them: compact, little-endian,
+//! without names, so all ranks must mean the same type.
+
+use crate::comm::Communicator;
+use crate::comm::element::{DataType, ReduceOp};
+use crate::comm::engine::counts::Counts;
+use crate::comm::error::{Error, Result};
+use crate::schedule::collective::Collective;
+use maypole_kernels::{View, ViewMut};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Bytes of what is told first: a length, and as many bytes as travel with it at no cost.
+const HEADER: usize = 48;
+const LENGTH: usize = 8;
+/// The length of what its rank could not write down.
+const NONE: u64 = u64::MAX;
+
+impl Communicator {
+    /// The root's `bytes` to everybody. Other ranks' `bytes` do not matter, and need not be as
+    /// many.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let heard = Communicator::run_local(3, |mut comm| {
+    ///     let mine = if comm.rank() == 1 { b"spring".to_vec() } else { Vec::new() };
+    ///     comm.broadcast_bytes(mine, 1).unwrap()
+    /// });
+    /// assert_eq!(heard, [b"spring"; 3]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root; else as every call.
+    pub fn broadcast_bytes(&mut self, bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
+        self.check_root("broadcast_bytes", root)?;
+        let bytes = self.broadcast_some(Some(bytes).filter(|_| self.rank() == root), root)?;
+        bytes.ok_or_else(|| self.unwritten("broadcast_bytes", root))
+    }
+
+    /// The root's `value` to everybody. Other ranks' `value` does not matter and may be `None`.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let settings = Communicator::run_local(2, |mut comm| {
+    ///     let mine = (comm.rank() == 0).then(|| (String::from("warm up"), vec![0.5f32, 1.0]));
+    ///     comm.broadcast_value(mine, 0).unwrap()
+    /// });
+    /// assert_eq!(settings[1], (String::from("warm up"), vec![0.5, 1.0]));
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the
+    /// root's value cannot be written down, or what came is no value of type `T`; else as every
+    /// call.
+    pub fn broadcast_value<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: Option<T>,
+        root: usize,
+    ) -> Result<T> {
+        let operation = "broadcast_value";
+        self.check_root(operation, root)?;
+        if self.rank() != root {
+            let bytes =
+                self.broadcast_some(None, root)?.ok_or_else(|| self.unwritten(operation, root))?;
+            return self.read_value(operation, root, &bytes);
+        }
+        // The others are told in any case, so that nobody waits.
+        let (bytes, failed) = match value.as_ref().map(|value| self.write_value(operation, value)) {
+            Some(Ok(bytes)) => (Some(bytes), None),
+            Some(Err(error)) => (None, Some(error)),
+            None => (None, None),
+        };
+        self.broadcast_some(bytes, root)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        value.ok_or_else(|| self.invalid(operation, "the root brings no value".to_owned()))
+    }
+
+    /// Everybody's `value`, by rank, at the root; `None` at others.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] (on every rank) if some value
+    /// cannot be written down, and (at the root) if what came is no value of type `T`; else as
+    /// every call.
+    pub fn gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &T,
+        root: usize,
+    ) -> Result<Option<Vec<T>>> {
+        let operation = "gather_values";
+        self.check_root(operation, root)?;
+        let (mine, lengths) = self.tell_lengths(operation, value)?;
+        let mut all = vec![0; if self.rank() == root { places(&lengths).1 } else { 0 }];
+        self.run_bytes(Collective::Gather { root }, &lengths, &mine, &mut all)?;
+        if self.rank() == root {
+            self.read_values(operation, &lengths, &all).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Everybody's `value`, by rank, at everybody.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let names = Communicator::run_local(3, |mut comm| {
+    ///     comm.all_gather_values(&format!("rank {}", comm.rank())).unwrap()
+    /// });
+    /// assert_eq!(names, [["rank 0", "rank 1", "rank 2"]; 3]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Value`] if some value cannot be written down (on every rank), or what came is no
+    /// value of type `T`; else as every call.
+    pub fn all_gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &T,
+    ) -> Result<Vec<T>> {
+        let operation = "all_gather_values";
+        let (mine, lengths) = self.tell_lengths(operation, value)?;
+        let mut all = vec![0; places(&lengths).1];
+        self.run_bytes(Collective::AllGather, &lengths, &mine, &mut all)?;
+        self.read_values(operation, &lengths, &all)
+    }
+
+    /// The root's bytes to everybody, or that it has none.
+    fn broadcast_some(&mut self, bytes: Option<Vec<u8>>, root: usize) -> Result<Option<Vec<u8>>> {
+        let mut header = [0; HEADER];
+        if self.rank() == root {
+            let length = bytes.as_ref().map_or(NONE, |bytes| bytes.len() as u64);
+            header[..LENGTH].copy_from_slice(&length.to_le_bytes());
+            let short = bytes.as_ref().filter(|bytes| bytes.len() <= HEADER - LENGTH);
+            short.inspect(|bytes| header[LENGTH..LENGTH + bytes.len()].copy_from_slice(bytes));
+        }
+        self.broadcast(&mut header, root)?;
+        let length = u64::from_le_bytes(header[..LENGTH].try_into().expect("8 of 48 bytes"));
+        if length == NONE {
+            return Ok(None);
+        }
+        let length = length as usize;
+        if length <= HEADER - LENGTH {
+            return Ok(Some(header[LENGTH..LENGTH + length].to_vec()));
+        }
+        let mut bytes = bytes.unwrap_or_default();
+        bytes.resize(padded(length), 0);
+        self.broadcast(&mut bytes, root)?;
+        bytes.truncate(length);
+        Ok(Some(bytes))
+    }
+
+    /// This rank's value, written down and padded, and everybody's lengths.
+    fn tell_lengths<T: Serialize>(
+        &mut self,
+        operation: &'static str,
+        value: &T,
+    ) -> Result<(Vec<u8>, Vec<usize>)> {
+        let written = self.write_value(operation, value);
+        let mut lengths = vec![0; self.world()];
+        self.all_gather(
+            &[written.as_ref().map_or(NONE, |bytes| bytes.len() as u64)],
+            &mut lengths,
+        )?;
+        let mut mine = written?;
+        if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
+            return Err(self.unwritten(operation, rank));
+        }
+        mine.resize(padded(mine.len()), 0);
+        Ok((mine, lengths.into_iter().map(|length| length as usize).collect()))
+    }
+
+    fn run_bytes(
+        &mut self,
+        collective: Collective,
+        lengths: &[usize],
+        mine: &[u8],
+        all: &mut [u8],
+    ) -> Result<()> {
+        let counts = Counts::Blocks(lengths.iter().map(|length| padded(*length)).collect());
+        self.run_v(
+            collective,
+            ReduceOp::Sum,
+            counts,
+            View::of(mine),
+            ViewMut::of(all),
+            DataType::U8,
+        )
+    }
+
+    fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {
+        postcard::to_stdvec(value).map_err(|error| {
+            let (rank, why) =
+                (self.rank(), format!("brings a value that cannot be written down: {error}"));
+            Error::Value { rank, operation, peer: rank, why }
+        })
+    }
+
+    fn read_value<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        peer: usize,
+        bytes: &[u8],
+    ) -> Result<T> {
+        let wrong = |why: String| {
+            let why = format!("brings what is no value of the type asked for: {why}");
+            Error::Value { rank: self.rank(), operation, peer, why }
+        };
+        match postcard::take_from_bytes(bytes) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => {
+                Err(wrong(format!("{} of its {} bytes are left over", rest.len(), bytes.len())))
+            }
+            Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+
+    fn read_values<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        lengths: &[usize],
+        all: &[u8],
+    ) -> Result<Vec<T>> {
+        let starts = places(lengths).0.into_iter().zip(lengths).enumerate();
+        starts
+            .map(|(peer, (start, length))| {
+                self.read_value(operation, peer, &all[start..start + length])
+            })
+            .collect()
+    }
+
+    fn unwritten(&self, operation: &'static str, peer: usize) -> Error {
+        Error::Value {
+            rank: self.rank(),
+            operation,
+            peer,
+            why: "brings nothing that could be written down".to_owned(),
+        }
+    }
+}
+
+/// How many bytes are sent for `length`: up to a quarter more, so that calls of many lengths share
+/// few programs.
+fn padded(length: usize) -> usize {
+    let step = (length / 8 + 1).next_power_of_two().max(64);
+    length.next_multiple_of(step)
+}
+
+/// Where padded values of these lengths begin, and how long they are together.
+fn places(lengths: &[usize]) -> (Vec<usize>, usize) {
+    let (mut starts, mut end) = (Vec::with_capacity(lengths.len()), 0);
+    for length in lengths {
+        starts.push(end);
+        end += padded(*length);
+    }
+    (starts, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::padded;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn few_lengths_are_sent_and_none_is_much_longer() {
+        let lengths: BTreeSet<usize> = (0..1 << 20).map(padded).collect();
+        assert!(lengths.len() < 150, "{}", lengths.len());
+        assert!(
+            (0..1 << 20)
+                .all(|length| (length..=length + 63 + length / 4).contains(&padded(length)))
+        );
+        assert_eq!(padded(0), 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Joining a world of processes, and choosing what carries its bytes.
+
+use crate::algorithms::Algorithm;
+use crate::comm::Communicator;
+use crate::comm::control::Control;
+use crate::comm::control::offer::{Crowds, Offer};
+use crate::comm::control::processes::Joined;
+use crate::comm::control::summary::Log;
+use crate::comm::engine::Engine;
+use crate::comm::engine::surroundings::Surroundings;
+use crate::comm::error::{Error, Result};
+use crate::tuner::CostTable;
+use crate::world::bootstrap::{JoinConfig, join};
+use crate::world::launch::{self, Launch, VARIABLES};
+use crate::world::service::Service;
+use maypole_transports::Waiting;
+use maypole_transports::cores::Share;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What may carry bytes between ranks.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Shared memory within a host, TCP between hosts.
+    #[default]
+    Auto,
+    /// Shared memory alone: an error if the ranks are not all on one host.
+    Shm,
+    /// TCP alone, also within a host.
+    Tcp,
+}
+
+impl Transport {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Shm, Self::Tcp];
+
+    /// The name on the command line and in `MAYPOLE_TRANSPORT`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Hosts as this transport sees them.
+    fn hosts(self, hosts: &[usize]) -> std::result::Result<Vec<usize>, String> {
+        match self {
+            Self::Auto => Ok(hosts.to_vec()),
+            Self::Tcp => Ok((0..hosts.len()).collect()),
+            Self::Shm if hosts.iter().all(|host| *host == hosts[0]) => Ok(hosts.to_vec()),
+            Self::Shm => {
+                let other = hosts.iter().position(|host| *host != hosts[0]).expect("not all equal");
+                Err(format!(
+                    "shm was asked for, but rank {other} is not on rank 0's host; use auto or tcp"
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that means no transport.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("'{0}' is no transport; there are auto, shm and tcp")]
+pub struct UnknownTransport(String);
+
+impl FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownTransport> {
+        Self::ALL
+            .into_iter()
+            .find(|it| it.name() == name)
+            .ok_or_else(|| UnknownTransport(name.to_owned()))
+    }
+}
+
+impl Communicator {
+    /// Joins the world that this process was started for, as the environment of any launcher
+    /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
+    /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
+    /// in time.
+    ///
+    /// ```
+    /// // Outside of any launcher:
+    /// let mut comm = maypole::Communicator::from_env()?;
+    /// assert_eq!((comm.rank(), comm.world()), (0, 1));
+    /// comm.barrier()?;
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        let launch = launch::from_env().map_err(|error| Error::Join(error.to_string()))?;
+        let transport = named("MAYPOLE_TRANSPORT")?.unwrap_or_default();
+        let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
+        let mut comm = Self::join(configuration(launch)?, transport)?;
+        comm.engine.preferred = algorithm;
+        comm.engine.memory = named("MAYPOLE_MEMORY")?;
+        comm.engine.deterministic =
+            named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
+            comm.engine.time();
+        }
+        if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
+            comm.trace(&file)?;
+        }
+        if named::<Log>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
+            && comm.rank() == 0
+        {
+            eprintln!("{}", comm.summary());
+        }
+        Ok(comm)
+    }
+
+    /// Joins the world that `config` describes: for programs that start their ranks themselves.
+    /// Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
+    /// them.
+    pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
+        let timeout = config.timeout;
+        let service = join(config).map_err(|error| Error::Join(error.to_string()))?;
+        Self::of_service(service, transport, timeout)
+    }
+
+    fn of_service(service: Service, transport: Transport, timeout: Duration) -> Result<Self> {
+        let (rank, machines) = (service.rank(), service.hosts().to_vec());
+        let hosts = transport.hosts(&machines).map_err(Error::Join)?;
+        let control: Arc<dyn Control> = Arc::new(Joined::world(service));
+        let costs = (rank == 0).then(CostTable::tuned);
+        let mine = Offer { share: Share::mine(), costs }.to_bytes();
+        let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
+        let crowds = Crowds::new(&machines, &offers);
+        let (ranks, cores) = crowds.of(machines[rank]);
+        let surroundings = Surroundings {
+            waiting: Waiting::new(ranks, cores, timeout),
+            crowding: crowds.worst(),
+            costs: offers[0].costs.unwrap_or(CostTable::BUILT_IN),
+        };
+        Ok(Self::new(Engine::new(rank, &hosts, control, surroundings), machines))
+    }
+
+    /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split)
+    /// makes them. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks
+    /// call it in time.
+    pub fn over(&mut self, transport: Transport) -> Result<Self> {
+        let machines = self.machines.clone();
+        let hosts = transport.hosts(&machines).map_err(Error::Join)?;
+        let members: Vec<usize> = (0..self.world()).collect();
+        self.agree("over", transport.name())?;
+        Ok(self.subgroup(&members, &hosts))
+    }
+}
+
+/// A variable's value, parsed.
+fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
+    let Some(value) =
+        std::env::var(variable).ok().filter(|value| !value.is_empty() && value != "auto")
+    else {
+        return Ok(None);
+    };
+    value.parse().map(Some).map_err(|error| Error::Join(format!("{variable}: {error}")))
+}
+
+fn configuration(mut launch: Launch) -> Result<JoinConfig> {
+    let mut address = launch.address.take();
+    if let Some(pmi) = &mut launch.pmi {
+        let mine = (launch.rank == 0).then(host_name);
+        let found = pmi.exchange("maypole-address", mine.as_deref());
+        address = Some(found.map_err(|error| Error::Join(error.to_string()))?);
+    }
+    let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
+    let value = |name: &str| std::env::var(name).unwrap_or_default();
+    Ok(JoinConfig {
+        rank: launch.rank,
+        world: launch.world,
+        address,
+        ports: launch.ports,
+        data_ports: named::<PortRange>("MAYPOLE_DATA_PORTS")?.map(|range| range.0),
+        job: launch.job,
+        key: launch.key.as_ref().map(|key| *key.bytes()),
+        host: std::env::var("MAYPOLE_HOST").ok().filter(|host| !host.is_empty()),
+        equal: equal.map(|variable| (variable.name.to_owned(), value(variable.name))).collect(),
+        insecure_without_key: false,
+        join_timeout: launch.timeout,
+        timeout: launch.timeout,
+    })
+}
+
+/// Whether something is to be so.
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "0" => Ok(Self(false)),
+            "1" => Ok(Self(true)),
+            _ => Err(format!("'{text}' is neither 0 nor 1")),
+        }
+    }
+}
+
+/// Ports from the first to the last.
+struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parsed = text
+            .split_once('-')
+            .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        let range =
+            parsed.filter(|range: &RangeInclusive<u16>| *range.start() > 0 && !range.is_empty());
+        range.map(Self).ok_or_else(|| format!("'{text}' is no range of ports like 21000-21063"))
+    }
+}
+
+/// This host, as others may look it up.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

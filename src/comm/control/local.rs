@@ -1,0 +1,107 @@
+//! Ranks that are threads of one process.
+
+use crate::comm::Communicator;
+use crate::comm::DEFAULT_TIMEOUT;
+use crate::comm::control::threads::Hub;
+use crate::comm::engine::Engine;
+use crate::comm::engine::surroundings::Surroundings;
+use crate::tuner::CostTable;
+use maypole_transports::Waiting;
+use maypole_transports::cores::Share;
+use std::time::Duration;
+
+/// Makes communicators for threads of this process, with options.
+///
+/// ```
+/// use maypole::{Local, ReduceOp};
+/// // Two "hosts" of two ranks: boards within, in-process streams of 1 byte between.
+/// let sums = Local::new(4).hosts(&[0, 0, 1, 1]).stream_capacity(1).run(|mut comm| {
+///     let mut x = [1u64; 3];
+///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+///     x
+/// });
+/// assert_eq!(sums, [[4; 3]; 4]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Local {
+    hosts: Vec<usize>,
+    capacity: usize,
+    timeout: Duration,
+    costs: CostTable,
+}
+
+impl Local {
+    /// `world` ranks that share one board.
+    ///
+    /// # Panics
+    /// If `world` is zero.
+    pub fn new(world: usize) -> Self {
+        assert!(world > 0, "a world has at least one rank");
+        Self {
+            hosts: vec![0; world],
+            capacity: 64 << 10,
+            timeout: DEFAULT_TIMEOUT,
+            costs: CostTable::BUILT_IN,
+        }
+    }
+
+    /// Pretends that ranks with different numbers are on different hosts: streams join them instead
+    /// of a board.
+    ///
+    /// # Panics
+    /// If there is not one number for each rank.
+    #[must_use]
+    pub fn hosts(mut self, hosts: &[usize]) -> Self {
+        assert_eq!(hosts.len(), self.hosts.len(), "one host for each rank");
+        self.hosts = hosts.to_vec();
+        self
+    }
+
+    /// Bytes that a stream between two threads holds, each way; at least 1.
+    #[must_use]
+    pub fn stream_capacity(mut self, bytes: usize) -> Self {
+        self.capacity = bytes.max(1);
+        self
+    }
+
+    /// How long a wait for a peer may last.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What messages and bytes are taken to cost, instead of what is built in.
+    #[must_use]
+    pub fn costs(mut self, costs: CostTable) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// The communicators, by rank; each goes to a thread of its own.
+    pub fn build(&self) -> Vec<Communicator> {
+        let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
+        let cores = Share::together([&Share::mine()]);
+        let waiting = Waiting::new(world, cores, self.timeout);
+        let surroundings =
+            Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
+        let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), surroundings);
+        (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone())).collect()
+    }
+
+    /// Runs `rank` on one thread a communicator and gives what they returned, by rank.
+    ///
+    /// # Panics
+    /// With the first panic of a rank.
+    pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+        let rank = &rank;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.build().into_iter().map(|comm| scope.spawn(move || rank(comm))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+}

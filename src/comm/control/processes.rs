@@ -1,0 +1,142 @@
+//! The control of ranks that are processes: the service of this process.
+
+use crate::comm::control::Control;
+use crate::execute::AnyStream;
+use crate::world::service::{Cause, GroupId, Pulse, Service, Verdict};
+use maypole_transports::{Alarm, Board, Tcp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Which connection between two ranks carries collectives, and which one messages.
+const COLLECTIVES: u32 = 0;
+const MESSAGES: u32 = 1;
+/// How long ranks take to agree on which failure was the first.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// One rank's handle on a group of joined processes.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    service: Arc<Service>,
+    group: GroupId,
+    /// World ranks of the group, by rank.
+    members: Vec<usize>,
+}
+
+impl Joined {
+    /// The group of all ranks.
+    pub(crate) fn world(service: Service) -> Self {
+        let members = (0..service.world()).collect();
+        Self { service: Arc::new(service), group: GroupId::WORLD, members }
+    }
+}
+
+fn say(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Control for Joined {
+    fn alarm(&self) -> Arc<Alarm> {
+        self.service.alarm()
+    }
+
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
+        self.service.exchange(self.group, &self.members, blob, deadline).map_err(say)
+    }
+
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, String> {
+        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
+        let bytes = Board::bytes(locals.len());
+        let segment = self.service.share(self.group, &world, bytes, deadline).map_err(say)?;
+        Ok(Board::new(segment, locals.len(), me))
+    }
+
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
+        let socket = self
+            .service
+            .connect(self.group, self.members[peer], COLLECTIVES, deadline)
+            .map_err(say)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
+        let socket =
+            self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let known = |(caller, socket)| {
+            let from = self.members.iter().position(|member| *member == caller)?;
+            // What is no connection any more says so to its receiver by never coming.
+            Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
+        };
+        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
+    }
+
+    fn pulse(&self) -> Arc<Pulse> {
+        self.service.progress().pulse(self.group)
+    }
+
+    fn record(&self, sequence: u64, what: String) {
+        self.service.progress().enter(self.group, sequence, what);
+    }
+
+    fn inquire(&self, peer: usize) -> Option<String> {
+        let places = self.service.survey(self.group);
+        places.get(self.members[peer])?.as_ref().map(ToString::to_string)
+    }
+
+    fn locate(&self, peer: usize) -> Option<String> {
+        let peer = self.members[peer];
+        self.service.progress().awaits(self.group, Some(peer));
+        let places = self.service.survey(self.group);
+        let verdict = Verdict::follow(peer, &places);
+        let Verdict::Busy { .. } = verdict else { return Some(verdict.to_string()) };
+        // It waits for somebody, too, but not for so long that it says for whom: who does nothing
+        // is to blame.
+        let mut others = self.members.iter().map(|member| Verdict::follow(*member, &places));
+        let idle = others.find(|it| matches!(it, Verdict::Silent { .. } | Verdict::Outside { .. }));
+        Some(idle.map_or_else(|| verdict.to_string(), |idle| format!("{verdict}; {idle}")))
+    }
+
+    fn fail(&self, cause: Cause) -> Cause {
+        let rank = self.members[cause.rank];
+        let first = self.service.settle(Cause { rank, ..cause }, SETTLING);
+        // Who is no member of this group has no rank in it.
+        let rank =
+            self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
+        Cause { rank, ..first }
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.service.cause()
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        self.service.left(self.members[peer]).is_some()
+    }
+
+    fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {
+        let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
+        let group = GroupId { parent_epoch: epoch(self.group), counter: number };
+        Arc::new(Self { service: Arc::clone(&self.service), group, members })
+    }
+
+    /// The goodbye is said by whoever lets go of the service last: groups outlive the world they
+    /// were split from.
+    fn leave(&self, sequence: u64) {
+        if Arc::strong_count(&self.service) == 1
+            && let Err(error) = self.service.leave(sequence)
+        {
+            tracing::warn!(%error, "left without a goodbye");
+        }
+    }
+}
+
+/// What tells the groups split from `group` from those of others: two ranks that share a group came
+/// to it by the same splits, so one number for each way is enough.
+fn epoch(group: GroupId) -> u64 {
+    crate::comm::engine::call::mix(
+        crate::comm::engine::call::mix(group.parent_epoch ^ 1) ^ group.counter,
+    )
+}

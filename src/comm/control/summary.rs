@@ -1,0 +1,62 @@
+//! What the ranks agreed on when they joined, in words.
+
+use crate::comm::Communicator;
+use crate::tuner::edges;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::str::FromStr;
+
+impl Communicator {
+    /// How many ranks there are, on how many hosts, and what joins each pair of them, with the
+    /// reason why nothing better does: the same on every rank. With `MAYPOLE_LOG=info` rank 0
+    /// prints it when a program joins.
+    ///
+    /// ```
+    /// let said = maypole::Communicator::run_local(2, |comm| comm.summary());
+    /// assert!(said[0].starts_with("maypole: 2 ranks on 1 host"));
+    /// assert!(said[0].contains("1 pairs by shm, first 0-1; not cuda: no library"));
+    /// ```
+    pub fn summary(&self) -> String {
+        let hosts = self.machines.iter().collect::<BTreeSet<_>>().len();
+        let (ranks, some) = (self.world(), if hosts == 1 { "host" } else { "hosts" });
+        let mut text = format!(
+            "maypole: {ranks} ranks on {hosts} {some}, at most {} to a core",
+            self.crowding()
+        );
+        for edges in edges(self.hosts(), &self.machines) {
+            write!(text, "\nmaypole: {edges}").expect("a string takes all");
+        }
+        text
+    }
+}
+
+/// How much `MAYPOLE_LOG` asks for.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Log {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Log {
+    pub(crate) fn is_told_of_joining(self) -> bool {
+        self >= Self::Info
+    }
+}
+
+impl FromStr for Log {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name.to_ascii_lowercase().as_str() {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            "trace" => Ok(Self::Trace),
+            _ => Err(format!("'{name}' is none of error, warn, info, debug, trace")),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One call, as far as it decides which program runs.
+
+use crate::comm::element::{DataType, Factor, ReduceOp};
+use crate::comm::engine::counts::{Count, Interned};
+use crate::schedule::Layout;
+use crate::schedule::collective::{Collective, Held};
+use crate::tuner::Plan;
+use maypole_kernels::BinaryOp;
+use std::fmt;
+
+/// What a rank asks for. Two calls that are equal run the same program.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) collective: Collective,
+    pub(crate) kind: DataType,
+    pub(crate) op: Reduction,
+    pub(crate) count: Count,
+    /// Whether the result must be that of the plain loop over the ranks.
+    pub(crate) deterministic: bool,
+    /// A local fact: it changes where bytes lie, never what is sent.
+    pub(crate) in_place: bool,
+}
+
+/// How the elements of a call combine, as far as all ranks must agree on it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Reduction {
+    /// An operation of ours. Factors are left out: see [`Reduction::from`].
+    Known(ReduceOp),
+    /// A function of the user's. That it is the same on all ranks shows in its name alone.
+    Own { name: &'static str, commutative: bool },
+}
+
+impl Reduction {
+    /// What a call that combines nothing says.
+    pub(crate) const NONE: Self = Self::Known(ReduceOp::Sum);
+
+    /// Zero-free.
+    fn code(self) -> u64 {
+        match self {
+            Self::Known(op) => op.code() + 1,
+            Self::Own { name, commutative } => {
+                let start = mix(START ^ u64::from(commutative));
+                name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1
+            }
+        }
+    }
+
+    /// How two elements combine on the way, if that is no function of the user's.
+    pub(crate) fn binary(self) -> Option<BinaryOp> {
+        match self {
+            Self::Known(op) => Some(op.binary()),
+            Self::Own { .. } => None,
+        }
+    }
+
+    /// True if the ranks must be combined in their order.
+    pub(crate) fn needs_order(self) -> bool {
+        matches!(self, Self::Own { commutative: false, .. })
+    }
+
+    /// True if every order and every grouping gives the same bits (of NaNs, any).
+    pub(crate) fn is_exact(self, kind: DataType) -> bool {
+        let chooses = matches!(self, Self::Known(ReduceOp::Min | ReduceOp::Max));
+        matches!(self, Self::Known(_)) && (chooses || !kind.is_float())
+    }
+
+    /// True if inputs are multiplied first.
+    pub(crate) fn scales(self) -> bool {
+        matches!(self, Self::Known(ReduceOp::PreMulSum(_)))
+    }
+}
+
+impl From<ReduceOp> for Reduction {
+    /// Forgets the factor: it is a local fact, and calls that differ in it alone run the same
+    /// program.
+    #[inline]
+    fn from(op: ReduceOp) -> Self {
+        match op {
+            ReduceOp::PreMulSum(_) => Self::Known(ReduceOp::PreMulSum(Factor::ONE)),
+            op => Self::Known(op),
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(op) => op.fmt(f),
+            Self::Own { name, commutative: true } => write!(f, "'{name}'"),
+            Self::Own { name, commutative: false } => write!(f, "'{name}' in rank order"),
+        }
+    }
+}
+
+impl Call {
+    /// How the whole is cut for a schedule of `chunks`.
+    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &Interned) -> Layout {
+        match self.count {
+            Count::Even(count) if self.collective.is_blocked() => {
+                Layout::even(count * world, world)
+            }
+            Count::Even(count) => Layout::even(count, chunks),
+            Count::Given(number) => given.get(number).layout(),
+        }
+    }
+
+    /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does
+    /// not look like a call.
+    pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
+        let algorithm =
+            plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
+        self.fingerprint_by(algorithm, plan.window, world, given)
+    }
+
+    /// The same of a call that runs by what is known as `way`.
+    pub(crate) fn fingerprint_by(
+        &self,
+        way: u64,
+        window: usize,
+        world: usize,
+        given: &Interned,
+    ) -> u64 {
+        let root = self.collective.root().map_or(0, |root| root as u64 + 1);
+        let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
+        let (form, count) = match self.count {
+            Count::Even(count) => (0, count as u64),
+            Count::Given(number) => (1, given.hash(number)),
+        };
+        let name = self.collective.name().bytes().map(u64::from);
+        let (mode, window) = (u64::from(self.deterministic), window as u64);
+        let numbers =
+            [way, root, reduction, mode, self.kind as u64, form, count, window, world as u64];
+        name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
+    }
+}
+
+/// Any start that is not small will do.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every
+/// bit of the hash.
+pub(crate) const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.collective.name())?;
+        if self.collective == Collective::Barrier {
+            return write!(f, ")");
+        }
+        match self.count {
+            Count::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
+            Count::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+        }
+        if self.collective.reduces() {
+            write!(f, ", {}", self.op)?;
+        }
+        if self.deterministic {
+            write!(f, ", deterministic")?;
+        }
+        if let Some(root) = self.collective.root() {
+            write!(f, ", root {root}")?;
+        }
+        write!(f, ")")
+    }
+}
+
+/// Elements of a buffer that holds these chunks.
+pub(crate) fn held(held: Held, layout: &Layout) -> usize {
+    match held {
+        Held::All => layout.count(),
+        Held::One(chunk) => layout.range(chunk).len(),
+        Held::Nothing => 0,
+    }
+}

@@ -1,0 +1,176 @@
+//! Requests: operations that run while their caller does something else.
+
+use crate::comm::Communicator;
+use crate::comm::error::{Error, Result};
+use crate::comm::requests::progress::Progress;
+use maypole_transports::Alarm;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
+
+/// A call with its buffers, to be run by whoever has the engine.
+pub(crate) type Job<'a> = Box<dyn FnOnce(&mut Communicator) + Send + 'a>;
+
+/// What became of it: a panic, an error, or the buffers.
+type Outcome<B> = thread::Result<Result<B>>;
+
+/// An operation under way, which owns its buffers until it is done.
+///
+/// Dropping a request detaches it: the operation still runs, because the other ranks count on it,
+/// and its buffers are dropped afterwards. A later call says whether it failed.
+#[must_use = "a request gives its buffers back; dropping it detaches the operation"]
+pub struct Request<B> {
+    outcome: Receiver<Outcome<B>>,
+    done: Option<Outcome<B>>,
+    /// Heard by whoever runs the operation.
+    alarm: Arc<Alarm>,
+}
+
+impl<B> Request<B> {
+    /// True once the operation is over, well or badly: [`wait`](Self::wait) returns at once then.
+    /// Does not wait.
+    pub fn test(&mut self) -> bool {
+        if self.done.is_none() {
+            self.done = match self.outcome.try_recv() {
+                Ok(outcome) => Some(outcome),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
+            };
+        }
+        self.done.is_some()
+    }
+
+    /// Waits until the operation is over and gives its buffers back.
+    ///
+    /// # Errors
+    /// Those of the call, its [`Error::Invalid`] among them: arguments are looked at when the
+    /// operation runs. Its buffers are gone then.
+    ///
+    /// # Panics
+    /// With the panic of a function of the user's that the call ran.
+    pub fn wait(self) -> Result<B> {
+        let _hurry = self.alarm.hurry();
+        let outcome = self
+            .done
+            .unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<B> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+/// What is said of an operation that was given up with its communicator.
+#[cold]
+fn abandoned() -> Error {
+    let first = "it ended before the operation could run".to_owned();
+    Error::Failed { first, retryable: false }
+}
+
+/// Waits for all of `requests` and gives their buffers back, in order.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp, wait_all};
+/// let sums = Communicator::run_local(2, |mut comm| {
+///     let requests = [1, 2, 3].map(|x| comm.start_all_reduce(vec![x; 1000], ReduceOp::Sum));
+///     wait_all(requests).unwrap().iter().map(|sum| sum[0]).collect::<Vec<_>>()
+/// });
+/// assert_eq!(sums, [[2, 4, 6]; 2]);
+/// ```
+///
+/// # Errors
+/// The first one; all have been waited for by then.
+pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
+    let all: Vec<_> = requests.into_iter().map(Request::wait).collect();
+    all.into_iter().collect()
+}
+
+/// A job, and the request by which its caller learns what became of it.
+pub(crate) fn task<'a, B: Send + 'a>(
+    alarm: Arc<Alarm>,
+    mut buffers: B,
+    call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'a,
+) -> (Job<'a>, Request<B>) {
+    let (tell, outcome) = sync_channel(1);
+    let job = move |comm: &mut Communicator| {
+        // What a panic leaves half done is used no more: the communicator has failed, and the
+        // buffers are dropped.
+        let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
+        if let Err(panic) = &done {
+            comm.engine.give_up("a request", &**panic);
+        }
+        // Nobody listens to what was detached.
+        let _ = tell.send(done.map(|done| done.map(|()| buffers)));
+    };
+    (Box::new(job), Request { outcome, done: None, alarm })
+}
+
+impl Communicator {
+    /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns at
+    /// once. The named forms ([`start_all_reduce`](Self::start_all_reduce) and so on) are this for
+    /// one collective each; `call` may as well make several calls, or one of those that have no
+    /// name here.
+    ///
+    /// Requests run one after the other, in the order in which they were started, on a thread that
+    /// the communicator starts at the first one; all ranks start them in the same order. A blocking
+    /// call first waits until the queue is empty, then runs on its caller's thread. A request that
+    /// fails fails the communicator, and so those behind it. In a world of one rank, `call` runs at
+    /// once.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// use std::time::Duration;
+    /// let norms = Communicator::run_local(2, |mut comm| {
+    ///     let shard = vec![3.0f32 + comm.rank() as f32; 4];
+    ///     let request = comm.start((shard, [0.0]), |comm, (shard, norm)| {
+    ///         norm[0] = shard.iter().map(|x| x * x).sum();
+    ///         comm.within(Duration::from_secs(10)).all_reduce(norm, ReduceOp::Sum)
+    ///     });
+    ///     let (_shard, norm) = request.wait().unwrap();
+    ///     norm[0]
+    /// });
+    /// assert_eq!(norms, [100.0; 2]);
+    /// ```
+    ///
+    /// A panic in `call` fails the communicator on all ranks, and goes on in [`Request::wait`].
+    pub fn start<B: Send + 'static>(
+        &mut self,
+        buffers: B,
+        call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
+    ) -> Request<B> {
+        let (job, request) = task(Arc::clone(&self.engine.alarm), buffers, call);
+        self.queue(job);
+        request
+    }
+
+    fn queue(&mut self, job: Job<'static>) {
+        if self.world() == 1 {
+            return job(self);
+        }
+        if self.engine.progress.is_none() {
+            match Progress::start(self.without_engine(), self.engine.control.clone()) {
+                Ok(progress) => self.engine.progress = Some(progress),
+                Err(error) => {
+                    self.engine.without_thread(&error);
+                    return job(self);
+                }
+            }
+        }
+        let kit = self.engine.is_here().then(|| self.engine.take());
+        let progress = self.engine.away();
+        kit.into_iter().for_each(|kit| progress.lend(kit));
+        progress.run(job);
+    }
+
+    /// A communicator that can be sent this one's engine, to use it in another thread.
+    pub(crate) fn without_engine(&self) -> Self {
+        let (machines, surroundings) = (self.machines.clone(), self.surroundings);
+        // It is not the one that leaves.
+        Self { engine: self.engine.empty(), machines, surroundings, left: true }
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests on borrowed buffers, for as long as a scope lasts.
+
+use crate::comm::Communicator;
+use crate::comm::error::Result;
+use crate::comm::requests::progress::await_or_fail;
+use crate::comm::requests::request::{Job, Request, task};
+use maypole_transports::Alarm;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Builder};
+
+/// Starts requests on buffers that outlive the scope: see [`Communicator::scope`].
+///
+/// Has the same `start` methods as [`Communicator`]. `'scope` is how long borrows must last, `'env`
+/// what they may come from: everything around the scope.
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    way: Way<'scope>,
+    alarm: Arc<Alarm>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// How requests run.
+#[derive(Debug)]
+enum Way<'scope> {
+    /// At once: the communicator of a world of one, or one that failed.
+    Now(Box<Communicator>),
+    /// On the scope's thread.
+    Later(Sender<Job<'scope>>),
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Communicator::start`], for buffers that may be borrowed.
+    pub fn start<B: Send + 'scope>(
+        &mut self,
+        buffers: B,
+        call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
+    ) -> Request<B> {
+        let (job, request) = task(Arc::clone(&self.alarm), buffers, call);
+        match &mut self.way {
+            Way::Now(comm) => job(comm),
+            Way::Later(jobs) => jobs.send(job).expect("the thread ends after its scope"),
+        }
+        request
+    }
+}
+
+impl Communicator {
+    /// Runs `body`, which may start requests on borrowed slices, of one flat buffer for instance;
+    /// waits for all of them before it returns, whether or not they were waited for. Their buffers
+    /// come back from [`Request::wait`] as the slices that they are.
+    ///
+    /// Within the scope requests run in the order in which they were started, on a thread of the
+    /// scope's own: it costs some ten microseconds, so a scope should hold more than one small
+    /// request. Everything said of [`start`](Self::start) holds.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let gradients = Communicator::run_local(2, |mut comm| {
+    ///     let mut flat = vec![1.0f32; 1000];
+    ///     comm.scope(|scope| {
+    ///         // The last layer's gradients are ready first.
+    ///         for bucket in flat.chunks_mut(256).rev() {
+    ///             bucket.iter_mut().for_each(|x| *x *= 0.5);
+    ///             let _detached = scope.start_all_reduce(bucket, ReduceOp::Sum);
+    ///         }
+    ///     });
+    ///     comm.barrier().unwrap(); // Says so if a detached request failed.
+    ///     flat
+    /// });
+    /// assert_eq!(gradients, [[1.0; 1000]; 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `body` does, once the requests are over. Those that are not after 5 s, because peers do
+    /// not come to them, are ended by failing the communicator on all ranks.
+    pub fn scope<'env, R>(
+        &mut self,
+        body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
+    ) -> R {
+        let mut lent = Box::new(self.without_engine());
+        lent.engine.put(self.engine.take());
+        let (mut lent, result) =
+            if self.world() == 1 { now(lent, body) } else { later(lent, body) };
+        self.engine.put(lent.engine.take());
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// Runs `body`, whose requests run at once.
+fn now<'scope, 'env: 'scope, R>(
+    comm: Box<Communicator>,
+    body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
+) -> (Box<Communicator>, thread::Result<R>) {
+    let alarm = Arc::clone(&comm.engine.alarm);
+    let mut scope = Scope { way: Way::Now(comm), alarm, scope: PhantomData, env: PhantomData };
+    let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
+    match scope.way {
+        Way::Now(comm) => (comm, result),
+        Way::Later(_) => unreachable!("made with the other one"),
+    }
+}
+
+/// Runs `body` beside a thread that runs its requests.
+fn later<'env, R>(
+    mut comm: Box<Communicator>,
+    body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
+) -> (Box<Communicator>, thread::Result<R>) {
+    let (rank, control, alarm) =
+        (comm.rank(), comm.engine.control.clone(), Arc::clone(&comm.engine.alarm));
+    thread::scope(|threads| {
+        let (jobs, told) = channel();
+        let (lend, lent) = channel();
+        let (give, done) = channel();
+        let name = format!("maypole-{rank}-run");
+        if let Err(error) =
+            Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, told, &give))
+        {
+            comm.engine.without_thread(&error);
+            return now(comm, body);
+        }
+        lend.send(comm).expect("the thread begins by taking it");
+        let mut scope =
+            Scope { way: Way::Later(jobs), alarm, scope: PhantomData, env: PhantomData };
+        let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
+        // Nothing comes after this.
+        drop(scope);
+        let comm =
+            await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| done.recv().ok());
+        (comm.expect("the thread ends by giving it back"), result)
+    })
+}
+
+fn serve(
+    lent: &Receiver<Box<Communicator>>,
+    jobs: Receiver<Job<'_>>,
+    give: &Sender<Box<Communicator>>,
+) {
+    let Ok(mut comm) = lent.recv() else { return };
+    comm.engine.set_beside(true);
+    jobs.into_iter().for_each(|job| job(&mut comm));
+    comm.engine.set_beside(false);
+    let _ = give.send(comm);
+}
