@@ -83,10 +83,11 @@ pub mod topology;
 pub mod tuner;
 pub mod world;
 
-pub use comm::element::{DataType, Element, Factor, ReduceOp};
+pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
 pub use comm::error::{Error, Result};
 pub use comm::{
-    Communicator, Counters, Group, Local, Operation, Request, Scope, Transport, wait_all,
+    Communicator, Counters, Group, Local, Moved, Operation, Request, Scope, Sent, Transport,
+    UnknownTransport, Within, wait_all,
 };
 
 /// The README's example compiles and runs.

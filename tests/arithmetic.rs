@@ -10,9 +10,9 @@ mod common;
 use common::Lot;
 use common::world::TIMEOUT;
 use maypole::algorithms::Algorithm;
-use maypole::comm::element::{bf16, f16};
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, Factor, Local, ReduceOp};
+use maypole::{bf16, f16};
 use std::fmt::Debug;
 
 /// Runs `check` on every rank of worlds on one board, over streams, and mixed.

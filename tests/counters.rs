@@ -4,8 +4,8 @@
 mod spawn;
 
 use maypole::algorithms::Algorithm;
-use maypole::comm::{Counters, Sent};
 use maypole::{Communicator, Local, ReduceOp};
+use maypole::{Counters, Sent};
 use spawn::{World, role};
 
 const HEAD: u64 = 16;

@@ -138,10 +138,10 @@ fn inputs_are_multiplied_before_they_are_summed() {
 #[test]
 fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
     Communicator::run_local(1, |mut comm| {
-        let mut data = [maypole::comm::element::f16::from_f32(3.0)];
+        let mut data = [maypole::f16::from_f32(3.0)];
         comm.all_reduce(&mut data, ReduceOp::PreMulSum(Factor::new(1.0 / 3.0))).unwrap();
-        let third = maypole::comm::element::f16::from_f64(1.0 / 3.0).to_f32();
-        assert_eq!(data, [maypole::comm::element::f16::from_f32(3.0 * third)]);
+        let third = maypole::f16::from_f64(1.0 / 3.0).to_f32();
+        assert_eq!(data, [maypole::f16::from_f32(3.0 * third)]);
         let error =
             comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
         assert_eq!(

@@ -56,7 +56,7 @@ use std::str::FromStr;
 /// every kernel must know it.
 ///
 /// ```
-/// use maypole::comm::element::{DataType, Element};
+/// use maypole::{DataType, Element};
 /// assert_eq!(f32::DATA_TYPE, DataType::F32);
 /// ```
 pub trait Element: Pod + Send + Sync + sealed::Sealed {

@@ -6,9 +6,9 @@ use super::lengths::{Lengths, Side, elements};
 use super::number::Number;
 use super::oracle::Order;
 use maypole::algorithms::Algorithm;
-use maypole::comm::element::{DataType, bf16, f16};
 use maypole::schedule::collective::{Collective, Held};
 use maypole::{Communicator, Factor, ReduceOp};
+use maypole::{DataType, bf16, f16};
 use std::ops::Range;
 
 const KINDS: [DataType; 12] = [

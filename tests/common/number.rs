@@ -1,7 +1,7 @@
 //! The arithmetic contract, one scalar at a time.
 
 use maypole::ReduceOp;
-use maypole::comm::element::{Element, bf16, f16};
+use maypole::{Element, bf16, f16};
 use std::fmt::Debug;
 
 /// A scalar that knows what collectives must make of it.

@@ -41,7 +41,7 @@ use std::time::Duration;
 /// Calls a function that is generic over the element type with the type that a value names.
 macro_rules! for_each_type {
     ($kind:expr, $($function:tt)+) => {{
-        use maypole::comm::element::{bf16, f16};
+        use maypole::{bf16, f16};
         match $kind {
             maypole::DataType::F16 => $($function)+::<f16>(),
             maypole::DataType::BF16 => $($function)+::<bf16>(),

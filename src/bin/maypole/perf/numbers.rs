@@ -3,8 +3,8 @@
 //! are tested.
 
 use super::pages::Pages;
-use maypole::comm::element::{bf16, f16};
 use maypole::{DataType, Element, ReduceOp};
+use maypole::{bf16, f16};
 
 /// What numbers are drawn from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
