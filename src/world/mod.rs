@@ -6,4 +6,5 @@
 
 pub mod bootstrap;
 pub mod launch;
+mod peer;
 pub mod service;

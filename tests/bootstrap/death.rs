@@ -2,7 +2,7 @@
 
 use super::{WORLD, cause, everybody, job, soon};
 use maypole::world::bootstrap::{JoinConfig, join};
-use maypole::world::service::{Cause, CauseKind, Verdict};
+use maypole::world::service::{Cause, CauseKind, Diagnosis};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
@@ -102,17 +102,17 @@ fn a_stopped_process_is_silent_and_not_dead() {
     segment.view().slice(0, 1).fill_from(&[1]);
     service.exchange(WORLD, &[0, 1], vec![], soon()).unwrap();
     other.says("shared");
-    assert!(matches!(service.ask_where(WORLD, 1), Verdict::Outside { rank: 1, .. }));
+    assert!(matches!(service.ask_where(WORLD, 1), Diagnosis::Outside { rank: 1, .. }));
     let signal = |name: &str| {
         let done = Command::new("kill").args([name, &other.0.id().to_string()]).status().unwrap();
         assert!(done.success());
     };
     signal("-STOP");
     // Until the signal has taken effect.
-    while !matches!(service.ask_where(WORLD, 1), Verdict::Silent { rank: 1 }) {}
+    while !matches!(service.ask_where(WORLD, 1), Diagnosis::Silent { rank: 1 }) {}
     assert!(service.cause().is_none() && !service.alarm().raised());
     signal("-CONT");
-    while !matches!(service.ask_where(WORLD, 1), Verdict::Outside { rank: 1, .. }) {}
+    while !matches!(service.ask_where(WORLD, 1), Diagnosis::Outside { rank: 1, .. }) {}
     let start = Instant::now();
     signal("-KILL");
     while !service.alarm().raised() {

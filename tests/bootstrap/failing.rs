@@ -1,7 +1,7 @@
 //! How a world fails, and how ranks leave it.
 
 use super::{LONG, WORLD, cause, soon, world};
-use maypole::world::service::{CauseKind, ServiceError, Verdict};
+use maypole::world::service::{CauseKind, Diagnosis, ServiceError};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn the_straggler_is_named() {
         }
         noted.wait();
         let verdict = service.ask_where(WORLD, (me + 1) % 4);
-        assert!(matches!(verdict, Verdict::Outside { rank: 3, .. }), "{verdict}");
+        assert!(matches!(verdict, Diagnosis::Outside { rank: 3, .. }), "{verdict}");
         asked.wait();
     });
 }

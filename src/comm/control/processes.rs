@@ -2,7 +2,7 @@
 
 use crate::comm::control::Control;
 use crate::execute::AnyStream;
-use crate::world::service::{Cause, GroupId, Pulse, Service, Verdict};
+use crate::world::service::{Cause, Diagnosis, GroupId, Pulse, Service};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,12 +90,13 @@ impl Control for Joined {
         let peer = self.members[peer];
         self.service.progress().awaits(self.group, Some(peer));
         let places = self.service.survey(self.group);
-        let verdict = Verdict::follow(peer, &places);
-        let Verdict::Busy { .. } = verdict else { return Some(verdict.to_string()) };
+        let verdict = Diagnosis::follow(peer, &places);
+        let Diagnosis::Busy { .. } = verdict else { return Some(verdict.to_string()) };
         // It waits for somebody, too, but not for so long that it says for whom: who does nothing
         // is to blame.
-        let mut others = self.members.iter().map(|member| Verdict::follow(*member, &places));
-        let idle = others.find(|it| matches!(it, Verdict::Silent { .. } | Verdict::Outside { .. }));
+        let mut others = self.members.iter().map(|member| Diagnosis::follow(*member, &places));
+        let idle =
+            others.find(|it| matches!(it, Diagnosis::Silent { .. } | Diagnosis::Outside { .. }));
         Some(idle.map_or_else(|| verdict.to_string(), |idle| format!("{verdict}; {idle}")))
     }
 

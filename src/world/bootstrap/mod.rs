@@ -4,16 +4,15 @@
 //! Who holds the job's key may join, as the rank it says it is, once, and only if it agrees with
 //! rank 0 on everything that must be equal. Nobody else costs more than a slot in a short queue.
 
-mod dial;
-mod gather;
-mod hello;
-mod places;
+mod addresses;
+mod joiner;
+mod protocol;
+mod root;
 
-pub use hello::Differences;
-pub(crate) use hello::Peer;
+pub use protocol::Differences;
 
 use crate::world::service::Service;
-use hello::Refusal;
+use protocol::JoinRefusal;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -227,12 +226,12 @@ fn note_of(note: &str) -> String {
 }
 
 impl JoinError {
-    fn refused(refusal: Refusal, waited: Duration) -> Self {
+    fn refused(refusal: JoinRefusal, waited: Duration) -> Self {
         match refusal {
-            Refusal::Duplicate { rank, holder } => Self::Duplicate { rank, holder },
-            Refusal::OutOfRange { rank, world } => Self::OutOfRange { rank, world },
-            Refusal::Differs(differences) => Self::Differs(differences),
-            Refusal::Missing { ranks, note } => Self::Missing { ranks, waited, note },
+            JoinRefusal::Duplicate { rank, holder } => Self::Duplicate { rank, holder },
+            JoinRefusal::OutOfRange { rank, world } => Self::OutOfRange { rank, world },
+            JoinRefusal::Differs(differences) => Self::Differs(differences),
+            JoinRefusal::Missing { ranks, note } => Self::Missing { ranks, waited, note },
         }
     }
 }
@@ -247,8 +246,8 @@ pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
     let deadline = Instant::now() + config.join_timeout;
     match (config.world, config.rank) {
         (1, _) => Ok(Service::alone(config.timeout)?),
-        (_, 0) => gather::gather(&config, deadline),
-        _ => dial::dial(&config, deadline),
+        (_, 0) => root::gather(&config, deadline),
+        _ => joiner::dial(&config, deadline),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which rank this process is, according to which launcher.
 
-use super::variables::Vars;
+use super::variables::Environment;
 use super::{LaunchError, Launcher, hosts};
 
 /// A rank among a world, consistent in itself.
@@ -13,7 +13,7 @@ pub(super) struct Identity {
 }
 
 /// One launcher's names.
-struct Names {
+struct LauncherVariables {
     launcher: Launcher,
     rank: &'static str,
     world: &'static str,
@@ -23,7 +23,7 @@ struct Names {
     remedy: &'static str,
 }
 
-const OWN: Names = Names {
+const OWN: LauncherVariables = LauncherVariables {
     launcher: Launcher::Maypole,
     rank: "MAYPOLE_RANK",
     world: "MAYPOLE_WORLD",
@@ -31,7 +31,7 @@ const OWN: Names = Names {
     local_world: "MAYPOLE_LOCAL_WORLD",
     remedy: "set both, or start the program with `maypole run`",
 };
-const TORCHRUN: Names = Names {
+const TORCHRUN: LauncherVariables = LauncherVariables {
     launcher: Launcher::Torchrun,
     rank: "RANK",
     world: "WORLD_SIZE",
@@ -39,7 +39,7 @@ const TORCHRUN: Names = Names {
     local_world: "LOCAL_WORLD_SIZE",
     remedy: "set both, or neither",
 };
-const OPEN_MPI: Names = Names {
+const OPEN_MPI: LauncherVariables = LauncherVariables {
     launcher: Launcher::OpenMpi,
     rank: "OMPI_COMM_WORLD_RANK",
     world: "OMPI_COMM_WORLD_SIZE",
@@ -47,7 +47,7 @@ const OPEN_MPI: Names = Names {
     local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
     remedy: "mpirun sets both; unset what is left over from elsewhere",
 };
-const HYDRA: Names = Names {
+const HYDRA: LauncherVariables = LauncherVariables {
     launcher: Launcher::Mpich,
     rank: "PMI_RANK",
     world: "PMI_SIZE",
@@ -55,7 +55,7 @@ const HYDRA: Names = Names {
     local_world: "MPI_LOCALNRANKS",
     remedy: "mpiexec sets both; unset what is left over from elsewhere",
 };
-const SLURM: Names = Names {
+const SLURM: LauncherVariables = LauncherVariables {
     launcher: Launcher::Slurm,
     rank: "SLURM_PROCID",
     world: "SLURM_STEP_NUM_TASKS",
@@ -63,7 +63,7 @@ const SLURM: Names = Names {
     local_world: "", // told for all nodes at once, in SLURM_STEP_TASKS_PER_NODE
     remedy: "srun sets both; start the program with srun",
 };
-const KUBERNETES: Names = Names {
+const KUBERNETES: LauncherVariables = LauncherVariables {
     launcher: Launcher::Kubernetes,
     rank: "JOB_COMPLETION_INDEX",
     world: "MAYPOLE_WORLD",
@@ -74,7 +74,7 @@ const KUBERNETES: Names = Names {
 
 impl Identity {
     /// Asks every launcher's variables in order.
-    pub(super) fn read(vars: Vars) -> Result<Identity, LaunchError> {
+    pub(super) fn read(vars: Environment) -> Result<Identity, LaunchError> {
         if vars.text(OWN.rank).is_some() {
             return OWN.require(vars);
         }
@@ -92,7 +92,11 @@ impl Identity {
     }
 
     /// `MAYPOLE_WORLD` without `MAYPOLE_RANK` may be left in a template, but may not contradict.
-    fn agrees_with_own_world(&self, vars: Vars, names: &Names) -> Result<(), LaunchError> {
+    fn agrees_with_own_world(
+        &self,
+        vars: Environment,
+        names: &LauncherVariables,
+    ) -> Result<(), LaunchError> {
         match vars.number(OWN.world)? {
             Some(ours) if ours != self.world => {
                 Err(LaunchError::WorldsDiffer { ours, variable: names.world, theirs: self.world })
@@ -101,7 +105,7 @@ impl Identity {
         }
     }
 
-    fn check(self, names: &Names) -> Result<Identity, LaunchError> {
+    fn check(self, names: &LauncherVariables) -> Result<Identity, LaunchError> {
         let too_large = |variable, value, bound_variable, bound, rule| {
             Err(LaunchError::TooLarge { variable, value, bound_variable, bound, rule })
         };
@@ -130,8 +134,8 @@ impl Identity {
     }
 }
 
-impl Names {
-    fn speaks(&self, vars: Vars) -> bool {
+impl LauncherVariables {
+    fn speaks(&self, vars: Environment) -> bool {
         match self.launcher {
             // A batch script is told SLURM_PROCID and the size of the allocation, but it is one
             // process: only a step that srun started has this one, and in it nobody needs to wait
@@ -141,7 +145,7 @@ impl Names {
         }
     }
 
-    fn require(&self, vars: Vars) -> Result<Identity, LaunchError> {
+    fn require(&self, vars: Environment) -> Result<Identity, LaunchError> {
         let (rank, world) = match (vars.number(self.rank)?, vars.number(self.world)?) {
             (Some(rank), Some(world)) => (rank, world),
             (Some(_), None) => return Err(self.incomplete(vars, self.rank, self.world)),
@@ -157,12 +161,17 @@ impl Names {
         Identity { rank, world, local_rank, local_world, launcher: self.launcher }.check(self)
     }
 
-    fn incomplete(&self, vars: Vars, present: &'static str, missing: &'static str) -> LaunchError {
+    fn incomplete(
+        &self,
+        vars: Environment,
+        present: &'static str,
+        missing: &'static str,
+    ) -> LaunchError {
         let value = vars.text(present).unwrap_or_default();
         LaunchError::Incomplete { present, value, missing, remedy: self.remedy }
     }
 
-    fn local_world(&self, vars: Vars) -> Result<Option<usize>, LaunchError> {
+    fn local_world(&self, vars: Environment) -> Result<Option<usize>, LaunchError> {
         if self.launcher != Launcher::Slurm {
             let local_world = vars.number(self.local_world)?;
             if local_world == Some(0) {
@@ -192,7 +201,7 @@ impl Names {
     }
 }
 
-fn alone(vars: Vars) -> Result<Identity, LaunchError> {
+fn alone(vars: Environment) -> Result<Identity, LaunchError> {
     match vars.number(OWN.world)? {
         None | Some(1) => {
             let (local_rank, local_world) = (Some(0), Some(1));

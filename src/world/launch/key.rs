@@ -11,7 +11,7 @@ use maypole_transports::descriptor::{self, NotPrivate};
 use maypole_transports::random;
 use thiserror::Error;
 
-use super::variables::Vars;
+use super::variables::Environment;
 use super::{KeySource, LaunchError};
 
 /// The most that a file or descriptor with a key may hold: the digits and some white space.
@@ -168,7 +168,7 @@ fn remedy(path: &Path, wrong: &NotPrivate) -> String {
 }
 
 /// Where the variables say the key is: the most private place first.
-pub(super) fn source(vars: Vars) -> Result<KeySource, LaunchError> {
+pub(super) fn source(vars: Environment) -> Result<KeySource, LaunchError> {
     if let Some(number) = vars.descriptor("MAYPOLE_JOB_KEY_FD")? {
         return Ok(KeySource::Descriptor(number));
     }

@@ -18,7 +18,7 @@
 //! variable: a wrong guess here is a job that hangs at its first operation. [`VARIABLES`] lists
 //! every variable of maypole's own.
 //!
-//! Reading is in two halves: [`from_vars`] is pure, and [`Described::open`] then opens what the
+//! Reading is in two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what the
 //! variables only name, the job key and the process manager's socket.
 
 mod error;
@@ -38,7 +38,7 @@ pub use pmi::{Pmi, PmiError};
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
 use identity::Identity;
-use variables::Vars;
+use variables::Environment;
 
 /// What the environment says about this process.
 ///
@@ -95,7 +95,7 @@ pub enum Launcher {
 /// The pure half of a [`Launch`]: what the variables say, before anything they name is opened.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Described {
+pub struct LaunchDescription {
     /// All that needs no opening. Its `key` and `pmi` are still `None`.
     pub launch: Launch,
     /// Where the job key is.
@@ -165,12 +165,12 @@ pub fn from_env() -> Result<Launch, LaunchError> {
 /// assert_eq!(launch.address.as_deref(), Some("node003"));
 /// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
-pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<Described, LaunchError> {
-    let vars = Vars(vars);
+pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescription, LaunchError> {
+    let vars = Environment(vars);
     let identity = Identity::read(vars)?;
-    let meeting = rendezvous::Meeting::read(vars, &identity)?;
+    let meeting = rendezvous::Rendezvous::read(vars, &identity)?;
     let Identity { rank, world, local_rank, local_world, launcher } = identity;
-    Ok(Described {
+    Ok(LaunchDescription {
         key: key::source(vars)?,
         pmi: meeting.pmi,
         ports_follow_job: meeting.ports_follow_job,
@@ -191,7 +191,7 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<Described, La
     })
 }
 
-impl Described {
+impl LaunchDescription {
     /// Opens what the variables name: the job key, and the process manager's socket. The latter
     /// also knows a better name for the job than any variable of its launcher.
     ///

@@ -1,11 +1,11 @@
 //! Where the ranks meet: rank 0's address, its ports, and the name that tells one job from another.
 
 use super::identity::Identity;
-use super::variables::Vars;
+use super::variables::Environment;
 use super::{LaunchError, Launcher, hosts};
 
 /// What the variables say about the meeting place.
-pub(super) struct Meeting {
+pub(super) struct Rendezvous {
     pub(super) address: Option<String>,
     pub(super) ports: Vec<u16>,
     /// No variable names a port, so that the name of the job decides.
@@ -17,12 +17,12 @@ pub(super) struct Meeting {
     pub(super) pmi: Option<i32>,
 }
 
-impl Meeting {
-    pub(super) fn read(vars: Vars, identity: &Identity) -> Result<Meeting, LaunchError> {
+impl Rendezvous {
+    pub(super) fn read(vars: Environment, identity: &Identity) -> Result<Rendezvous, LaunchError> {
         let (address, pmi) = address(vars, identity)?;
         let job = job(vars, identity.launcher);
         let named = named_ports(vars)?;
-        Ok(Meeting {
+        Ok(Rendezvous {
             address,
             pmi,
             ports_follow_job: named.is_none(),
@@ -34,7 +34,10 @@ impl Meeting {
 }
 
 /// Rank 0's address, or the descriptor where to ask for it.
-fn address(vars: Vars, identity: &Identity) -> Result<(Option<String>, Option<i32>), LaunchError> {
+fn address(
+    vars: Environment,
+    identity: &Identity,
+) -> Result<(Option<String>, Option<i32>), LaunchError> {
     if let Some(address) = vars.first(&["MAYPOLE_ADDRESS", "MASTER_ADDR"]) {
         return Ok((Some(address), None));
     }
@@ -55,7 +58,7 @@ fn address(vars: Vars, identity: &Identity) -> Result<(Option<String>, Option<i3
     Err(LaunchError::NoAddress { rank: identity.rank, world: identity.world })
 }
 
-fn first_slurm_host(vars: Vars) -> Result<Option<String>, LaunchError> {
+fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
     for variable in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"] {
         if let Some(value) = vars.text(variable) {
             let expected = "a list of hosts as Slurm writes it, like node[003-005,9],other";
@@ -68,7 +71,7 @@ fn first_slurm_host(vars: Vars) -> Result<Option<String>, LaunchError> {
 
 /// The ports that a variable names. `MASTER_PORT` itself is where torchrun's own store listens, so
 /// those after it.
-fn named_ports(vars: Vars) -> Result<Option<Vec<u16>>, LaunchError> {
+fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
     if let Some(port) = vars.port("MAYPOLE_PORT")? {
         return Ok(Some(vec![port]));
     }
@@ -92,7 +95,7 @@ fn fnv1a(text: &str) -> u64 {
 
 /// What the launcher calls this job: equal on all ranks, and another after a restart where that can
 /// be told.
-fn job(vars: Vars, launcher: Launcher) -> String {
+fn job(vars: Environment, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;
     }

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Reads `NAME=value` words.
-fn read(words: &str) -> Result<Described, LaunchError> {
+fn read(words: &str) -> Result<LaunchDescription, LaunchError> {
     let vars =
         words.split_whitespace().map(|word| word.split_once('=').unwrap()).collect::<Vec<_>>();
     from_vars(&|name| vars.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned()))
@@ -209,7 +209,7 @@ proptest! {
             let hash = name.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
             values.get((hash >> 32) as usize % (values.len() * 2)).cloned()
         };
-        if let Ok(Described { launch, pmi, .. }) = from_vars(&value) {
+        if let Ok(LaunchDescription { launch, pmi, .. }) = from_vars(&value) {
             prop_assert!(launch.rank < launch.world);
             prop_assert!(launch.local_world.is_none_or(|local| local <= launch.world));
             prop_assert!(!launch.ports.is_empty());

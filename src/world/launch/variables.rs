@@ -130,9 +130,9 @@ pub fn variables_as_markdown() -> String {
 
 /// The environment, as a function from name to value. Empty counts as not set.
 #[derive(Clone, Copy)]
-pub(super) struct Vars<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
-impl Vars<'_> {
+impl Environment<'_> {
     pub(super) fn text(&self, name: &str) -> Option<String> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -168,7 +168,7 @@ impl Vars<'_> {
     }
 }
 
-pub(super) fn timeout(vars: Vars) -> Result<Duration, LaunchError> {
+pub(super) fn timeout(vars: Environment) -> Result<Duration, LaunchError> {
     let parse = |text: &str| {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0)?;
         Duration::try_from_secs_f64(seconds)

@@ -1,6 +1,6 @@
 //! What ranks say to one another on their control connections.
 
-use super::{Cause, GroupId, Place};
+use super::{Cause, GroupId, ProgressReport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(crate) const MAXIMUM: usize = 16 << 20;
 
 /// One round of an exchange, the same for all its members.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-pub(crate) struct Round {
+pub(crate) struct ExchangeRound {
     pub(crate) group: GroupId,
     pub(crate) members: Vec<usize>,
     pub(crate) number: u64,
@@ -19,19 +19,19 @@ pub(crate) struct Round {
 
 /// From a member to rank 0.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// I live.
     Beat,
     /// This happened; tell everybody.
     Abort(Cause),
     /// My part of an exchange.
-    Offer { round: Round, payload: Vec<u8> },
+    Offer { round: ExchangeRound, payload: Vec<u8> },
     /// Whose part of this exchange is missing?
-    Who { round: Round },
+    Who { round: ExchangeRound },
     /// Where is everybody?
     Survey { id: u64, group: GroupId },
     /// An answer to [`Notice::Ask`].
-    Answer { survey: u64, place: Place },
+    Answer { survey: u64, place: ProgressReport },
     /// The process of this rank has ended, as its host tells me.
     Ended { rank: usize },
     /// I leave after this operation.
@@ -46,15 +46,15 @@ pub(crate) enum Notice {
     /// The first cause known so far.
     Abort(Cause),
     /// Everybody's part of an exchange.
-    Gathered { round: Round, payloads: Vec<Vec<u8>> },
+    Gathered { round: ExchangeRound, payloads: Vec<Vec<u8>> },
     /// An exchange will never complete, because this rank left.
-    Unmet { round: Round, rank: usize },
+    Unmet { round: ExchangeRound, rank: usize },
     /// Whose part of an exchange is missing.
-    Missing { round: Round, ranks: Vec<usize> },
+    Missing { round: ExchangeRound, ranks: Vec<usize> },
     /// Where are you?
     Ask { survey: u64, group: GroupId },
     /// Where everybody is who answered.
-    Surveyed { id: u64, places: Vec<Option<Place>> },
+    Surveyed { id: u64, places: Vec<Option<ProgressReport>> },
     /// This rank left after this operation.
     Left { rank: usize, last: u64 },
     /// Your goodbye was heard.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let round = Round {
+        let round = ExchangeRound {
             group: GroupId { parent_epoch: 1, counter: 2 },
             members: vec![0, 3],
             number: 9,
@@ -96,7 +96,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
-            let _ = decode::<Request>(&bytes);
+            let _ = decode::<ControlRequest>(&bytes);
             let _ = decode::<Notice>(&bytes);
         }
 
@@ -104,7 +104,7 @@ mod tests {
         fn a_length_that_lies_costs_nothing(variant in 0u8..10, bytes in prop::collection::vec(200u8.., 0..40)) {
             // Every `Vec` in these claims about 2^60 elements.
             let lie = [&[variant][..], &bytes].concat();
-            let _ = decode::<Request>(&lie);
+            let _ = decode::<ControlRequest>(&lie);
             let _ = decode::<Notice>(&lie);
         }
     }

@@ -5,36 +5,36 @@
 //! failure anywhere raises the [`Alarm`] of every rank, and all of them name the same first
 //! [`Cause`].
 
+mod acceptor;
 mod cause;
-mod control;
-mod data;
-mod doorway;
+mod connection;
+mod coordinator;
+mod data_connections;
 pub(crate) mod message;
 mod progress;
-mod root;
-mod segment;
-mod shared;
+mod segments;
+mod state;
+mod thread;
 mod timed;
-mod worker;
 
+pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseKind, GroupId};
-pub(crate) use control::{Control, Ended};
-pub(crate) use doorway::{Admitted, DOOR, Doorway};
-pub use progress::{Place, Progress, Pulse, Verdict};
+pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub use progress::{Diagnosis, ProgressReport, ProgressTable, Pulse};
 pub(crate) use timed::Timed;
 
-use crate::world::bootstrap::Peer;
+use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::Secret;
 use maypole_transports::watch::Watch;
-use message::{MAXIMUM, Request, Round};
-use shared::Shared;
+use message::{ControlRequest, ExchangeRound, MAXIMUM};
+use state::ServiceContext;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use worker::Worker;
+use thread::ServiceThread;
 
 /// Silence after which a rank is suspect, and a host that does not even acknowledge is gone.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
@@ -108,28 +108,28 @@ pub struct Status {
 /// Dropping it [leaves](Self::leave), bounded, and never panics.
 #[derive(Debug)]
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceContext>,
     hosts: Vec<usize>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What a service begins with.
-pub(crate) struct Start {
+pub(crate) struct ServiceStart {
     pub(crate) rank: usize,
     pub(crate) secret: Secret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
-    pub(crate) door: Doorway,
-    pub(crate) controls: BTreeMap<usize, Control>,
+    pub(crate) door: Acceptor,
+    pub(crate) controls: BTreeMap<usize, ControlConnection>,
 }
 
 impl Service {
-    pub(crate) fn start(start: Start) -> io::Result<Self> {
-        let Start { rank, secret, peers, timeout, watch, door, controls } = start;
+    pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
+        let ServiceStart { rank, secret, peers, timeout, watch, door, controls } = start;
         let hosts = number_hosts(&peers);
-        let shared = Shared::new(rank, secret, peers, timeout)?;
-        let worker = Worker::new(Arc::clone(&shared), watch, door, controls)?;
+        let shared = ServiceContext::new(rank, secret, peers, timeout)?;
+        let worker = ServiceThread::new(Arc::clone(&shared), watch, door, controls)?;
         let thread = std::thread::Builder::new()
             .name(format!("maypole-{rank}"))
             .spawn(move || worker.run())?;
@@ -140,7 +140,7 @@ impl Service {
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
         let secret = Secret { key: [0; 32], job: String::new(), session: [0; 16] };
         Ok(Self {
-            shared: Shared::new(0, secret, Vec::new(), timeout)?,
+            shared: ServiceContext::new(0, secret, Vec::new(), timeout)?,
             hosts: vec![0],
             thread: Mutex::new(None),
         })
@@ -167,7 +167,7 @@ impl Service {
     }
 
     /// Where this rank notes what it does, for others that ask.
-    pub fn progress(&self) -> Arc<Progress> {
+    pub fn progress(&self) -> Arc<ProgressTable> {
         Arc::clone(&self.shared.progress)
     }
 
@@ -193,7 +193,7 @@ impl Service {
             self.shared.learn(&cause);
         }
         if !alone {
-            self.shared.request(Request::Abort(cause));
+            self.shared.request(ControlRequest::Abort(cause));
         }
     }
 
@@ -213,8 +213,9 @@ impl Service {
                 (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
             };
             let quiet = since.map_or(deadline, |since| since + QUIET).min(deadline);
-            let news =
-                |state: &mut shared::State| (state.cause.as_ref() != Some(&least)).then_some(());
+            let news = |state: &mut state::ServiceState| {
+                (state.cause.as_ref() != Some(&least)).then_some(())
+            };
             if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
                 return least;
             }
@@ -248,7 +249,7 @@ impl Service {
             return Ok(vec![payload]);
         }
         let round = self.next_round(group, members);
-        self.shared.request(Request::Offer { round: round.clone(), payload });
+        self.shared.request(ControlRequest::Offer { round: round.clone(), payload });
         match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.why_gone(rank)),
@@ -290,15 +291,15 @@ impl Service {
         )))
     }
 
-    fn next_round(&self, group: GroupId, members: &[usize]) -> Round {
+    fn next_round(&self, group: GroupId, members: &[usize]) -> ExchangeRound {
         let mut state = self.shared.state();
         let number = state.rounds.entry((group, members.to_vec())).or_default();
         *number += 1;
-        Round { group, members: members.to_vec(), number: *number }
+        ExchangeRound { group, members: members.to_vec(), number: *number }
     }
 
-    fn who_is_missing(&self, round: Round) -> Vec<usize> {
-        self.shared.request(Request::Who { round: round.clone() });
+    fn who_is_missing(&self, round: ExchangeRound) -> Vec<usize> {
+        self.shared.request(ControlRequest::Who { round: round.clone() });
         self.shared
             .wait(Instant::now() + ANSWER, |state| state.missing.remove(&round))
             .unwrap_or_default()
@@ -309,7 +310,7 @@ impl Service {
     ///
     /// It needs no help of the ranks' callers, and works although the world has failed: this is how
     /// ranks that do not match learn what the others called.
-    pub fn survey(&self, group: GroupId) -> Vec<Option<Place>> {
+    pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
         if self.world() == 1 {
             return vec![Some(self.shared.progress.place(group))];
         }
@@ -317,7 +318,7 @@ impl Service {
             state.next_survey += 1;
             state.next_survey
         });
-        self.shared.request(Request::Survey { id, group });
+        self.shared.request(ControlRequest::Survey { id, group });
         let answer =
             self.shared.wait(Instant::now() + ANSWER, |state| match state.surveys.remove(&id) {
                 None if state.closed.is_some() => Some(Vec::new()),
@@ -331,8 +332,8 @@ impl Service {
     /// Asks along the control plane why `peer` does not do its part in `group`: follows the answers
     /// to a rank that does not answer, is outside the library, or is busy, or to a cycle. Takes at
     /// most a second.
-    pub fn ask_where(&self, group: GroupId, peer: usize) -> Verdict {
-        Verdict::follow(peer, &self.survey(group))
+    pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
+        Diagnosis::follow(peer, &self.survey(group))
     }
 
     /// What the control plane knows about itself.
@@ -361,9 +362,10 @@ impl Service {
             return Ok(());
         }
         self.shared.update(|state| state.leaving = true);
-        self.shared.request(Request::Goodbye { last: last_sequence });
-        let over =
-            |state: &mut shared::State| (state.farewell || state.closed.is_some()).then_some(());
+        self.shared.request(ControlRequest::Goodbye { last: last_sequence });
+        let over = |state: &mut state::ServiceState| {
+            (state.farewell || state.closed.is_some()).then_some(())
+        };
         let heard = self.shared.wait(Instant::now() + GOODBYE, over);
         self.shared.update(|state| state.stop = true);
         self.shared.bell.ring();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a rank noted last about what it does in a group.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Place {
+pub struct ProgressReport {
     /// Whether it is in a call of the library.
     pub inside: bool,
     /// Which operation.
@@ -54,28 +54,28 @@ impl Pulse {
 /// One rank's notes, a place for each group. Written on cold paths, read by the service thread when
 /// another rank asks.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<HashMap<GroupId, Notes>>);
+pub struct ProgressTable(Mutex<HashMap<GroupId, GroupProgress>>);
 
 #[derive(Debug, Default)]
-struct Notes {
-    place: Place,
+struct GroupProgress {
+    place: ProgressReport,
     pulse: Arc<Pulse>,
 }
 
-impl Progress {
-    /// Notes that `operation`, number `sequence`, has begun, and that those after it are like it.
+impl ProgressTable {
+    /// GroupProgress that `operation`, number `sequence`, has begun, and that those after it are like it.
     pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
         self.change(group, |place| {
-            *place = Place { inside: true, sequence, operation, awaits: None }
+            *place = ProgressReport { inside: true, sequence, operation, awaits: None }
         });
     }
 
-    /// Notes whom the current operation waits for (a world rank).
+    /// GroupProgress whom the current operation waits for (a world rank).
     pub fn awaits(&self, group: GroupId, peer: Option<usize>) {
         self.change(group, |place| place.awaits = peer);
     }
 
-    /// Notes that the call is over; what it was stays known.
+    /// GroupProgress that the call is over; what it was stays known.
     pub fn exit(&self, group: GroupId) {
         self.change(group, |place| (place.inside, place.awaits) = (false, None));
     }
@@ -86,20 +86,22 @@ impl Progress {
     }
 
     /// The notes about `group`; an empty place if there are none.
-    pub fn place(&self, group: GroupId) -> Place {
+    pub fn place(&self, group: GroupId) -> ProgressReport {
         let notes = self.notes();
-        let Some(Notes { place, pulse }) = notes.get(&group) else { return Place::default() };
+        let Some(GroupProgress { place, pulse }) = notes.get(&group) else {
+            return ProgressReport::default();
+        };
         match pulse.read() {
-            Some((inside, sequence)) => Place { inside, sequence, ..place.clone() },
+            Some((inside, sequence)) => ProgressReport { inside, sequence, ..place.clone() },
             None => place.clone(),
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, HashMap<GroupId, Notes>> {
+    fn notes(&self) -> MutexGuard<'_, HashMap<GroupId, GroupProgress>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, group: GroupId, change: impl FnOnce(&mut Place)) {
+    fn change(&self, group: GroupId, change: impl FnOnce(&mut ProgressReport)) {
         change(&mut self.notes().entry(group).or_default().place);
     }
 }
@@ -107,7 +109,7 @@ impl Progress {
 /// Why a wait does not end, as far as everybody's notes tell.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum Diagnosis {
     /// This rank's process does not answer: it is stopped, or starved.
     Silent {
         /// Who.
@@ -118,27 +120,27 @@ pub enum Verdict {
         /// Who.
         rank: usize,
         /// What it did last.
-        place: Place,
+        place: ProgressReport,
     },
     /// This rank is in a call and waits for nobody that it knows of.
     Busy {
         /// Who.
         rank: usize,
         /// What it does.
-        place: Place,
+        place: ProgressReport,
     },
     /// These ranks wait for one another, each for the next and the last for the first.
     Cycle {
         /// Who, and in what.
-        ranks: Vec<(usize, Place)>,
+        ranks: Vec<(usize, ProgressReport)>,
     },
 }
 
-impl Verdict {
+impl Diagnosis {
     /// Follows "whom do you await" from `peer` on, to the rank that holds up everybody. `places`
     /// has a place per world rank, `None` of those that did not answer.
-    pub fn follow(peer: usize, places: &[Option<Place>]) -> Self {
-        let mut path: Vec<(usize, Place)> = Vec::new();
+    pub fn follow(peer: usize, places: &[Option<ProgressReport>]) -> Self {
+        let mut path: Vec<(usize, ProgressReport)> = Vec::new();
         let mut rank = peer;
         loop {
             if let Some(start) = path.iter().position(|(seen, _)| *seen == rank) {
@@ -155,7 +157,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProgressReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.inside, self.operation.as_str()) {
             (_, "") => f.write_str("has called nothing yet"),
@@ -171,7 +173,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent { rank } => {
@@ -199,20 +201,20 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn inside(awaits: Option<usize>) -> Option<Place> {
-        Some(Place { inside: true, sequence: 7, operation: "barrier".to_owned(), awaits })
+    fn inside(awaits: Option<usize>) -> Option<ProgressReport> {
+        Some(ProgressReport { inside: true, sequence: 7, operation: "barrier".to_owned(), awaits })
     }
 
     #[test]
     fn the_path_ends_at_the_straggler() {
-        let outside = Some(Place {
+        let outside = Some(ProgressReport {
             inside: false,
             sequence: 6,
             operation: "barrier".to_owned(),
             awaits: None,
         });
         let places = [inside(Some(1)), inside(Some(2)), outside, inside(None), None];
-        let said = |peer| Verdict::follow(peer, &places).to_string();
+        let said = |peer| Diagnosis::follow(peer, &places).to_string();
         assert_eq!(
             said(1),
             "rank 2 is outside the library; its last call was barrier (operation 6)"
@@ -224,12 +226,12 @@ mod tests {
 
     #[test]
     fn the_pulse_overrules_the_notes() {
-        let progress = Progress::default();
+        let progress = ProgressTable::default();
         let pulse = progress.pulse(GroupId::WORLD);
         progress.enter(GroupId::WORLD, 3, "barrier".to_owned());
         assert_eq!(
             progress.place(GroupId::WORLD),
-            inside(None).map(|place| Place { sequence: 3, ..place }).unwrap()
+            inside(None).map(|place| ProgressReport { sequence: 3, ..place }).unwrap()
         );
         pulse.enter(5);
         assert_eq!(progress.place(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn a_cycle_is_named_without_the_way_to_it() {
         let places = [inside(Some(1)), inside(Some(2)), inside(Some(1))];
-        let Verdict::Cycle { ranks } = Verdict::follow(0, &places) else { panic!("no cycle") };
+        let Diagnosis::Cycle { ranks } = Diagnosis::follow(0, &places) else { panic!("no cycle") };
         assert_eq!(ranks.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -4,12 +4,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
-use maypole::world::launch::{Described, KeySource, LaunchError};
+use maypole::world::launch::{KeySource, LaunchDescription, LaunchError};
 use maypole_transports::descriptor::open_private;
 
 use super::{Finding, parse};
 
-pub(super) fn look(described: &Result<Described, LaunchError>) -> Vec<Finding> {
+pub(super) fn look(described: &Result<LaunchDescription, LaunchError>) -> Vec<Finding> {
     let mut findings = vec![interfaces()];
     match described {
         Ok(described) => {

@@ -1,4 +1,4 @@
-//! Shared memory between the ranks of one host: one makes it, and hands it to the others over a
+//! ServiceContext memory between the ranks of one host: one makes it, and hands it to the others over a
 //! Unix socket.
 
 use super::{GroupId, Service, ServiceError, Timed};

@@ -1,9 +1,9 @@
 //! What a rank's callers and its service thread share: a state behind a lock, a bell one way, a
 //! condition the other.
 
-use super::message::{Request, Round};
-use super::{Cause, GroupId, Place, Progress, ServiceError};
-use crate::world::bootstrap::Peer;
+use super::message::{ControlRequest, ExchangeRound};
+use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
+use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::Secret;
 use maypole_transports::watch::Bell;
@@ -14,33 +14,33 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
     pub(crate) secret: Secret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) alarm: Arc<Alarm>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<ProgressTable>,
     pub(crate) bell: Bell,
     /// The process that has the service thread.
     process: u32,
-    state: Mutex<State>,
+    state: Mutex<ServiceState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ServiceState {
     /// What the service thread is to say to rank 0.
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<ControlRequest>,
     pub(crate) cause: Option<Cause>,
     /// When the cause last became a lesser one.
     pub(crate) cause_since: Option<Instant>,
     /// Who said goodbye, after which operation.
     pub(crate) left: BTreeMap<usize, u64>,
     /// Completed rounds: everybody's part, or who left instead of giving its.
-    pub(crate) gathered: HashMap<Round, Result<Vec<Vec<u8>>, usize>>,
-    pub(crate) missing: HashMap<Round, Vec<usize>>,
-    pub(crate) surveys: HashMap<u64, Vec<Option<Place>>>,
+    pub(crate) gathered: HashMap<ExchangeRound, Result<Vec<Vec<u8>>, usize>>,
+    pub(crate) missing: HashMap<ExchangeRound, Vec<usize>>,
+    pub(crate) surveys: HashMap<u64, Vec<Option<ProgressReport>>>,
     /// Data connections that peers made, by group, peer and lane.
     pub(crate) arrived: HashMap<(GroupId, usize, u32), TcpStream>,
     /// Rounds begun, per group and members.
@@ -60,7 +60,7 @@ pub(crate) struct State {
     pub(crate) closed: Option<String>,
 }
 
-impl State {
+impl ServiceState {
     /// Keeps the lesser of `cause` and what is known; true if it is news.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
         let news = self.cause.as_ref().is_none_or(|known| cause < known);
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     pub(crate) fn new(
         rank: usize,
         secret: Secret,
@@ -93,7 +93,7 @@ impl Shared {
         }))
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {
         // Whoever panicked with the lock held left the state whole: every change to it is one
         // assignment or insertion.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,14 +106,14 @@ impl Shared {
     }
 
     /// Changes the state, and wakes whoever waits for it.
-    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut ServiceState) -> T) -> T {
         let outcome = change(&mut self.state());
         self.changed.notify_all();
         outcome
     }
 
     /// Has the service thread say something to rank 0.
-    pub(crate) fn request(&self, request: Request) {
+    pub(crate) fn request(&self, request: ControlRequest) {
         self.state().requests.push(request);
         self.bell.ring();
     }
@@ -128,7 +128,7 @@ impl Shared {
     pub(crate) fn wait<T>(
         &self,
         deadline: Instant,
-        mut ready: impl FnMut(&mut State) -> Option<T>,
+        mut ready: impl FnMut(&mut ServiceState) -> Option<T>,
     ) -> Option<T> {
         let mut state = self.state();
         loop {
@@ -149,7 +149,7 @@ impl Shared {
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,
-        mut ready: impl FnMut(&mut State) -> Option<T>,
+        mut ready: impl FnMut(&mut ServiceState) -> Option<T>,
     ) -> Option<Result<T, ServiceError>> {
         self.wait(deadline, |state| match ready(state) {
             Some(it) => Some(Ok(it)),
@@ -158,7 +158,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServiceState {
     /// Why nothing can be had from the control plane any more.
     pub(crate) fn failure(&self) -> Option<ServiceError> {
         let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });

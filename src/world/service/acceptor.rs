@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 64;
 
 /// The number of the listener in a [`Watch`]; strangers have the numbers above it.
-pub(crate) const DOOR: u64 = 3 << 40;
+pub(crate) const ACCEPTOR: u64 = 3 << 40;
 
 #[derive(Debug)]
-pub(crate) struct Doorway {
+pub(crate) struct Acceptor {
     listener: TcpListener,
     secret: Secret,
-    half_open: VecDeque<Stranger>,
+    half_open: VecDeque<PendingConnection>,
     next: u64,
     /// Nobody is let in until then, because there is no descriptor for them.
     full: Option<Instant>,
@@ -36,7 +36,7 @@ pub(crate) struct Doorway {
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct PendingConnection {
     number: u64,
     stream: TcpStream,
     from: SocketAddr,
@@ -46,21 +46,21 @@ struct Stranger {
 
 /// A connection whose other end holds the job's key. Non-blocking.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct Authenticated {
     pub(crate) stream: TcpStream,
     pub(crate) binding: Binding,
     pub(crate) channel: Channel,
 }
 
-impl Doorway {
+impl Acceptor {
     pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        watch.add(&listener, DOOR, false)?;
+        watch.add(&listener, ACCEPTOR, false)?;
         Ok(Self {
             listener,
             secret,
             half_open: VecDeque::new(),
-            next: DOOR,
+            next: ACCEPTOR,
             full: None,
             strangers: 0,
             told: None,
@@ -88,8 +88,8 @@ impl Doorway {
     }
 
     /// Deals with the event of `number`; gives a connection that is no stranger's any more.
-    pub(crate) fn ready(&mut self, number: u64, watch: &Watch) -> Option<Admitted> {
-        if number == DOOR {
+    pub(crate) fn ready(&mut self, number: u64, watch: &Watch) -> Option<Authenticated> {
+        if number == ACCEPTOR {
             self.accept(watch);
             return None;
         }
@@ -99,7 +99,7 @@ impl Doorway {
             Ok(Some((binding, channel))) => {
                 let stranger = self.half_open.remove(at).expect("found above");
                 watch.remove(&stranger.stream);
-                Some(Admitted { stream: stranger.stream, binding, channel })
+                Some(Authenticated { stream: stranger.stream, binding, channel })
             }
             Err(why) => {
                 self.turn_away(at, &why, watch);
@@ -125,7 +125,7 @@ impl Doorway {
             }
             let _ = stream.set_nodelay(true);
             let until = Instant::now() + PATIENCE;
-            self.half_open.push_back(Stranger {
+            self.half_open.push_back(PendingConnection {
                 number,
                 stream,
                 from,
@@ -149,7 +149,7 @@ impl Doorway {
     /// Drops strangers that took too long.
     pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
         if self.full.is_some_and(|until| until <= now) {
-            self.full = watch.add(&self.listener, DOOR, false).is_err().then(|| now + PAUSE);
+            self.full = watch.add(&self.listener, ACCEPTOR, false).is_err().then(|| now + PAUSE);
         }
         while self.half_open.front().is_some_and(|stranger| stranger.until <= now) {
             self.turn_away(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
@@ -173,7 +173,7 @@ impl Doorway {
     }
 }
 
-impl Stranger {
+impl PendingConnection {
     /// Reads what has come, and answers.
     fn advance(&mut self) -> Result<Option<(Binding, Channel)>, SecureError> {
         let mut bytes = [0; 256];

@@ -1,10 +1,12 @@
 //! Rank 0's end of joining: wait until everybody is here, and nobody twice.
 
-use super::hello::{Differences, Hello, Refusal, Reply, VERSION};
-use super::places::{listen_as_root, secret};
+use super::addresses::{listen_as_root, secret};
+use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::service::message::WHILE_JOINING;
-use crate::world::service::{Admitted, Control, DOOR, Doorway, Service, Start};
+use crate::world::service::{
+    ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
+};
 use maypole_transports::secure::{Purpose, Secret};
 use maypole_transports::sockets::{random, tune};
 use maypole_transports::watch::Watch;
@@ -17,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn gather(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let listener = listen_as_root(config)?;
     let session = random()?;
-    let mine = Hello::new(config, listener.local_addr()?, random()?)?;
+    let mine = JoinRequest::new(config, listener.local_addr()?, random()?)?;
     let watch = Watch::new()?;
     let secret = secret(config, session);
-    let door = Doorway::new(listener, secret.clone(), &watch)?;
-    let mut gathering = Gathering {
+    let door = Acceptor::new(listener, secret.clone(), &watch)?;
+    let mut gathering = RankAdmission {
         config,
         mine,
         watch,
@@ -34,37 +36,37 @@ pub(super) fn gather(config: &JoinConfig, deadline: Instant) -> Result<Service, 
     gathering.welcome(secret)
 }
 
-struct Gathering<'a> {
+struct RankAdmission<'a> {
     config: &'a JoinConfig,
-    mine: Hello,
+    mine: JoinRequest,
     watch: Watch,
-    door: Doorway,
+    door: Acceptor,
     /// Everybody who has proved the key, under a number of the watch.
-    comers: BTreeMap<u64, Comer>,
+    comers: BTreeMap<u64, PendingRank>,
     next: u64,
     /// Who came in vain.
     notes: Vec<String>,
 }
 
-struct Comer {
-    control: Control,
+struct PendingRank {
+    control: ControlConnection,
     rank: usize,
     since: Instant,
     /// Once it has said who it is and was found to fit.
-    hello: Option<Hello>,
+    hello: Option<JoinRequest>,
 }
 
 /// Why a comer may not join.
-enum Objection {
+enum Rejection {
     /// It runs another version, and may understand no more than that.
     Version(Differences),
     /// It differs in something that must be equal.
     Fatal(Differences),
     /// It is the comer's own mistake; the others need not mind.
-    Comer(Refusal),
+    PendingRank(JoinRefusal),
 }
 
-impl Gathering<'_> {
+impl RankAdmission<'_> {
     fn run(&mut self, deadline: Instant) -> Result<(), JoinError> {
         let mut numbers = Vec::new();
         while self.joined() + 1 < self.config.world {
@@ -81,7 +83,7 @@ impl Gathering<'_> {
             let until = slow.chain(self.door.deadline()).fold(deadline, Instant::min);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
-                if number >= DOOR {
+                if number >= ACCEPTOR {
                     if let Some(admitted) = self.door.ready(number, &self.watch) {
                         self.admit(admitted)?;
                     }
@@ -99,7 +101,7 @@ impl Gathering<'_> {
 
     fn expire(&mut self, now: Instant) {
         self.door.expire(now, &self.watch);
-        let late = |comer: &Comer| comer.hello.is_none() && comer.since + PATIENCE <= now;
+        let late = |comer: &PendingRank| comer.hello.is_none() && comer.since + PATIENCE <= now;
         let late: Vec<u64> = self
             .comers
             .iter()
@@ -111,7 +113,7 @@ impl Gathering<'_> {
         }
     }
 
-    fn admit(&mut self, admitted: Admitted) -> Result<(), JoinError> {
+    fn admit(&mut self, admitted: Authenticated) -> Result<(), JoinError> {
         if admitted.binding.purpose != Purpose::Join || admitted.binding.responder != 0 {
             return Ok(());
         }
@@ -119,11 +121,13 @@ impl Gathering<'_> {
         self.next += 1;
         let tuned = tune(&admitted.stream, crate::world::service::SILENCE);
         let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
-        let Ok(control) = watched.and_then(|()| Control::new(admitted.stream, admitted.channel))
+        let Ok(control) =
+            watched.and_then(|()| ControlConnection::new(admitted.stream, admitted.channel))
         else {
             return Ok(());
         };
-        self.comers.insert(number, Comer { control, rank, since: Instant::now(), hello: None });
+        self.comers
+            .insert(number, PendingRank { control, rank, since: Instant::now(), hello: None });
         self.listen(number)
     }
 
@@ -147,22 +151,22 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    fn judge(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Objection> {
+    fn judge(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Rejection> {
         let world = self.config.world;
-        let (version, hello) = Hello::decode(message).unwrap_or_default();
+        let (version, hello) = JoinRequest::decode(message).unwrap_or_default();
         let Some(hello) = hello else {
-            return Err(Objection::Version(Differences::of_version(rank, VERSION, &version)));
+            return Err(Rejection::Version(Differences::of_version(rank, VERSION, &version)));
         };
         if let Some(differences) = Differences::between(&self.mine, rank, &hello) {
-            return Err(Objection::Fatal(differences));
+            return Err(Rejection::Fatal(differences));
         }
         if rank == 0 || rank >= world {
             let refusal = if rank == 0 {
                 duplicate(0, &self.mine)
             } else {
-                Refusal::OutOfRange { rank, world }
+                JoinRefusal::OutOfRange { rank, world }
             };
-            return Err(Objection::Comer(refusal));
+            return Err(Rejection::PendingRank(refusal));
         }
         let holder =
             self.comers.iter().find(|(_, comer)| comer.rank == rank && comer.hello.is_some());
@@ -170,7 +174,7 @@ impl Gathering<'_> {
             holder.and_then(|(old, comer)| Some((*old, comer.hello.as_ref()?)))
         {
             if holder.nonce != hello.nonce {
-                return Err(Objection::Comer(duplicate(rank, holder)));
+                return Err(Rejection::PendingRank(duplicate(rank, holder)));
             }
             self.dismiss(old, "came again");
         }
@@ -179,25 +183,25 @@ impl Gathering<'_> {
     }
 
     /// Refuses one comer. What differs between two ranks fails both, and with them the world.
-    fn refuse(&mut self, number: u64, objection: Objection) -> Result<(), JoinError> {
+    fn refuse(&mut self, number: u64, objection: Rejection) -> Result<(), JoinError> {
         let Some(mut comer) = self.comers.remove(&number) else { return Ok(()) };
         self.watch.remove(&comer.control.stream);
         let (reply, differences) = match objection {
-            Objection::Version(differences) => {
-                (Reply::OtherVersion(VERSION.to_owned()), Some(differences))
+            Rejection::Version(differences) => {
+                (JoinReply::OtherVersion(VERSION.to_owned()), Some(differences))
             }
-            Objection::Fatal(differences) => {
-                (Reply::Refused(Refusal::Differs(differences.clone())), Some(differences))
+            Rejection::Fatal(differences) => {
+                (JoinReply::Refused(JoinRefusal::Differs(differences.clone())), Some(differences))
             }
-            Objection::Comer(refusal) => {
+            Rejection::PendingRank(refusal) => {
                 self.notes.push(JoinError::refused(refusal.clone(), Duration::ZERO).to_string());
-                (Reply::Refused(refusal), None)
+                (JoinReply::Refused(refusal), None)
             }
         };
         comer.control.push(&reply);
         comer.control.finish();
         let Some(differences) = differences else { return Ok(()) };
-        self.refuse_all(&Refusal::Differs(differences.clone()));
+        self.refuse_all(&JoinRefusal::Differs(differences.clone()));
         Err(JoinError::Differs(differences))
     }
 
@@ -208,9 +212,9 @@ impl Gathering<'_> {
         }
     }
 
-    fn refuse_all(&mut self, refusal: &Refusal) {
+    fn refuse_all(&mut self, refusal: &JoinRefusal) {
         for comer in self.comers.values_mut() {
-            comer.control.push(&Reply::Refused(refusal.clone()));
+            comer.control.push(&JoinReply::Refused(refusal.clone()));
             comer.control.finish();
         }
     }
@@ -224,7 +228,7 @@ impl Gathering<'_> {
         // The last few say enough.
         notes.drain(..notes.len().saturating_sub(3));
         notes.extend(self.door.complaint());
-        let refusal = Refusal::Missing { ranks, note: notes.join("; ") };
+        let refusal = JoinRefusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)
     }
@@ -237,17 +241,17 @@ impl Gathering<'_> {
             self.watch.remove(&comer.control.stream);
             joined
         });
-        let mut comers: Vec<Comer> = self.comers.into_values().collect();
+        let mut comers: Vec<PendingRank> = self.comers.into_values().collect();
         comers.sort_by_key(|comer| comer.rank);
         peers.extend(
             comers.iter_mut().filter_map(|comer| comer.hello.take()).map(|hello| hello.peer),
         );
-        let welcome = Reply::Welcome { session: secret.session, peers: peers.clone() };
+        let welcome = JoinReply::Welcome { session: secret.session, peers: peers.clone() };
         for mut comer in comers {
             comer.control.push(&welcome);
             controls.insert(comer.rank, comer.control);
         }
-        let start = Start {
+        let start = ServiceStart {
             rank: 0,
             secret,
             peers,
@@ -260,8 +264,8 @@ impl Gathering<'_> {
     }
 }
 
-fn duplicate(rank: usize, holder: &Hello) -> Refusal {
-    Refusal::Duplicate {
+fn duplicate(rank: usize, holder: &JoinRequest) -> JoinRefusal {
+    JoinRefusal::Duplicate {
         rank,
         holder: format!("process {} at {}", holder.peer.pid, holder.peer.listen.ip()),
     }

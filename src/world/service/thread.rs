@@ -1,9 +1,11 @@
 //! The service thread: asleep until a peer, a stranger, a caller or the clock has something.
 
-use super::message::{MAXIMUM, Notice, Request, decode};
-use super::root::{Outgoing, Root};
-use super::shared::Shared;
-use super::{Admitted, Cause, Control, DOOR, Doorway, Ended, GroupId, SILENCE};
+use super::coordinator::{Coordinator, Notices};
+use super::message::{ControlRequest, MAXIMUM, Notice, decode};
+use super::state::ServiceContext;
+use super::{
+    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId, SILENCE,
+};
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::tune;
 use maypole_transports::watch::{Watch, process_end};
@@ -21,37 +23,37 @@ const PROCESS: u64 = 2 << 40;
 const BEAT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Worker {
-    shared: Arc<Shared>,
+pub(super) struct ServiceThread {
+    shared: Arc<ServiceContext>,
     watch: Watch,
-    door: Doorway,
+    door: Acceptor,
     /// Rank 0: everybody else. Others: rank 0.
-    controls: BTreeMap<usize, Control>,
+    controls: BTreeMap<usize, ControlConnection>,
     /// The ends of the processes of our host's other ranks.
     processes: BTreeMap<usize, OwnedFd>,
-    root: Option<Root>,
+    root: Option<Coordinator>,
     next_beat: Instant,
 }
 
-impl Worker {
+impl ServiceThread {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServiceContext>,
         watch: Watch,
-        door: Doorway,
-        controls: BTreeMap<usize, Control>,
+        door: Acceptor,
+        controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Self> {
         watch.add(&shared.bell, BELL, false)?;
         for (rank, control) in &controls {
             watch.add(&control.stream, CONTROL | *rank as u64, false)?;
         }
-        let root = (shared.rank == 0).then(|| Root::new(shared.peers.len()));
+        let root = (shared.rank == 0).then(|| Coordinator::new(shared.peers.len()));
         let processes = neighbours(&shared, &watch);
         Ok(Self { shared, watch, door, controls, processes, root, next_beat: Instant::now() })
     }
 
     /// Runs until the service is told to stop.
     pub(super) fn run(mut self) {
-        let _closed = Closed(Arc::clone(&self.shared));
+        let _closed = CloseOnDrop(Arc::clone(&self.shared));
         // What came together with the end of joining was read already; no event will tell.
         for rank in self.controls.keys().copied().collect::<Vec<_>>() {
             self.read(rank);
@@ -75,7 +77,7 @@ impl Worker {
     }
 
     fn until(&self) -> Instant {
-        let others = [self.door.deadline(), self.root.as_ref().and_then(Root::deadline)];
+        let others = [self.door.deadline(), self.root.as_ref().and_then(Coordinator::deadline)];
         others.into_iter().flatten().fold(self.next_beat, Instant::min)
     }
 
@@ -83,7 +85,7 @@ impl Worker {
         let rank = (number & (CONTROL - 1)) as usize;
         match number {
             BELL => self.obey(),
-            DOOR.. => {
+            ACCEPTOR.. => {
                 let admitted = self.door.ready(number, &self.watch);
                 self.shared.update(|state| {
                     (state.strangers, state.half_open) =
@@ -108,7 +110,7 @@ impl Worker {
     }
 
     /// Says something to rank 0, which we may be.
-    fn ask(&mut self, request: Request) {
+    fn ask(&mut self, request: ControlRequest) {
         if let Some(root) = &mut self.root {
             let out = root.request(0, request, Instant::now());
             self.tell(out);
@@ -118,7 +120,7 @@ impl Worker {
     }
 
     /// Rank 0 says something to others, and to itself.
-    fn tell(&mut self, out: Outgoing) {
+    fn tell(&mut self, out: Notices) {
         for (to, notice) in out {
             if to == self.shared.rank {
                 self.hear(notice);
@@ -126,7 +128,7 @@ impl Worker {
                 control.push(&notice);
             }
         }
-        if self.root.as_ref().is_some_and(Root::is_alone) {
+        if self.root.as_ref().is_some_and(Coordinator::is_alone) {
             self.shared.update(|state| state.farewell = true);
         }
     }
@@ -147,7 +149,7 @@ impl Worker {
             }
             Notice::Ask { survey, group } => {
                 let place = self.shared.progress.place(group);
-                self.ask(Request::Answer { survey, place });
+                self.ask(ControlRequest::Answer { survey, place });
             }
             Notice::Surveyed { id, places } => {
                 self.shared.update(|state| state.surveys.insert(id, places));
@@ -166,11 +168,11 @@ impl Worker {
         let (messages, mut ended) = control.read(MAXIMUM);
         for bytes in messages {
             if self.take(rank, &bytes).is_none() {
-                ended = Some(Ended("it said something that is no message".to_owned()));
+                ended = Some(ConnectionEnd("it said something that is no message".to_owned()));
                 break;
             }
         }
-        if let Some(Ended(how)) = ended {
+        if let Some(ConnectionEnd(how)) = ended {
             self.ended(rank, &how);
         }
     }
@@ -219,7 +221,7 @@ impl Worker {
             self.watch.remove(&end);
         }
         if self.root.is_some() || rank != 0 {
-            self.ask(Request::Ended { rank });
+            self.ask(ControlRequest::Ended { rank });
         } else {
             // What it still said comes first; on one host all of it has arrived.
             self.read(0);
@@ -229,7 +231,7 @@ impl Worker {
         }
     }
 
-    fn admit(&mut self, admitted: Admitted) {
+    fn admit(&mut self, admitted: Authenticated) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
             admitted.binding;
         let (rank, world, initiator) =
@@ -259,7 +261,7 @@ impl Worker {
         // Who takes nothing needs no more signs of life; so the queue of a stopped process does not
         // grow.
         for control in self.controls.values_mut().filter(|control| control.is_idle()) {
-            if root { control.push(&Notice::Beat) } else { control.push(&Request::Beat) }
+            if root { control.push(&Notice::Beat) } else { control.push(&ControlRequest::Beat) }
         }
         let silent =
             self.controls.iter().filter(|(_, control)| now.duration_since(control.heard) > SILENCE);
@@ -290,7 +292,7 @@ impl Worker {
 
 /// The processes of our host's other ranks, where their numbers mean something here and are not our
 /// own.
-fn neighbours(shared: &Shared, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
+fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
     let mine = &shared.peers[shared.rank];
     let mut processes = BTreeMap::new();
     for (rank, peer) in shared.peers.iter().enumerate() {
@@ -309,9 +311,9 @@ fn neighbours(shared: &Shared, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
 }
 
 /// Says that the service thread is over, however it came to that.
-struct Closed(Arc<Shared>);
+struct CloseOnDrop(Arc<ServiceContext>);
 
-impl Drop for Closed {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         let told = self.0.update(|state| {
             state.closed.get_or_insert_with(|| "the service has stopped".to_owned());

@@ -1,10 +1,10 @@
 //! The joining end: knock at every place where rank 0 may be, until one of them proves to be it.
 
-use super::hello::{Differences, Hello, Reply, VERSION};
-use super::places::{listen_at, resolve, secret};
+use super::addresses::{listen_at, resolve, secret};
+use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::service::message::{WHILE_JOINING, decode};
-use crate::world::service::{Control, Doorway, Service, Start, Timed};
+use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, Timed};
 use maypole_transports::secure::{Binding, Channel, Purpose, Secret, SecureError, initiate};
 use maypole_transports::sockets::{random, tune};
 use maypole_transports::watch::Watch;
@@ -25,7 +25,7 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     let secret = secret(config, [0; 16]);
     let (mut stream, mut channel, root) = knock(config, &secret, deadline)?;
     let listener = listen_at(config, stream.local_addr()?.ip())?;
-    let hello = Hello::new(config, listener.local_addr()?, random()?)?;
+    let hello = JoinRequest::new(config, listener.local_addr()?, random()?)?;
     let lost = |why: SecureError| JoinError::Lost {
         rank: config.rank,
         address: root,
@@ -37,25 +37,27 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     timed.write_all(&out).map_err(|error| lost(error.into()))?;
     let reply = answer(&mut timed, &mut channel).map_err(lost)?;
     let waited = config.join_timeout;
-    let (session, mut peers) = match decode::<Reply>(&reply) {
-        Some(Reply::Welcome { session, peers }) if peers.len() == config.world => (session, peers),
-        Some(Reply::OtherVersion(version)) => {
+    let (session, mut peers) = match decode::<JoinReply>(&reply) {
+        Some(JoinReply::Welcome { session, peers }) if peers.len() == config.world => {
+            (session, peers)
+        }
+        Some(JoinReply::OtherVersion(version)) => {
             return Err(JoinError::Differs(Differences::of_version(
                 config.rank,
                 &version,
                 VERSION,
             )));
         }
-        Some(Reply::Refused(refusal)) => return Err(JoinError::refused(refusal, waited)),
+        Some(JoinReply::Refused(refusal)) => return Err(JoinError::refused(refusal, waited)),
         _ => return Err(lost(SecureError::Stranger)),
     };
     // Whatever rank 0 believes its address to be, this one works from here.
     peers[0].listen = root;
     let watch = Watch::new()?;
-    let door = Doorway::new(listener, Secret { session, ..secret.clone() }, &watch)?;
-    let controls = [(0, Control::new(stream, channel)?)].into();
+    let door = Acceptor::new(listener, Secret { session, ..secret.clone() }, &watch)?;
+    let controls = [(0, ControlConnection::new(stream, channel)?)].into();
     let secret = Secret { session, ..secret };
-    Ok(Service::start(Start {
+    Ok(Service::start(ServiceStart {
         rank: config.rank,
         secret,
         peers,
@@ -67,7 +69,7 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
 }
 
 /// What the best of all attempts came to: how much it looked like rank 0, and the error to report.
-type Best = Option<(u8, JoinError)>;
+type BestAttempt = Option<(u8, JoinError)>;
 
 fn knock(
     config: &JoinConfig,
@@ -79,7 +81,7 @@ fn knock(
     let binding =
         Binding { purpose: Purpose::Join, group: [0; 2], lane: 0, initiator: rank, responder: 0 };
     let (mut patience, mut pause) = (LEAST_PATIENCE, LEAST_PAUSE);
-    let mut best: Best = None;
+    let mut best: BestAttempt = None;
     loop {
         for address in &addresses {
             for port in &config.ports {
@@ -120,7 +122,7 @@ fn attempt(
 
 /// Nothing that an unauthenticated place says ends the search: it may be a stranger on the wrong
 /// port. It only tells what to report in the end.
-fn keep_best(best: &mut Best, config: &JoinConfig, address: SocketAddr, why: SecureError) {
+fn keep_best(best: &mut BestAttempt, config: &JoinConfig, address: SocketAddr, why: SecureError) {
     let (rank, job) = (config.rank, config.job.clone());
     let likeness = match &why {
         SecureError::WrongKey => 4,

@@ -1,6 +1,7 @@
 //! What a joining rank says about itself, and what must agree.
 
 use super::JoinConfig;
+use crate::world::peer::Peer;
 use crate::world::service::message::{decode, encode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,7 +14,7 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A joining rank. On the wire the version comes first, alone, so that every version can read at
 /// least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Hello {
+pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
     pub(super) peer: Peer,
@@ -21,29 +22,17 @@ pub(super) struct Hello {
     pub(super) nonce: [u8; 16],
 }
 
-/// What every rank learns about every other.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Peer {
-    /// Where it listens.
-    pub(crate) listen: SocketAddr,
-    /// Equal for ranks that can share memory.
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// Where that number means something.
-    pub(crate) pid_namespace: String,
-}
-
 /// Rank 0's answer. The first variant never changes its place or shape.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) enum Reply {
+pub(super) enum JoinReply {
     OtherVersion(String),
-    Refused(Refusal),
+    Refused(JoinRefusal),
     Welcome { session: [u8; 16], peers: Vec<Peer> },
 }
 
 /// Why a rank that holds the key may not join.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) enum Refusal {
+pub(super) enum JoinRefusal {
     Duplicate { rank: usize, holder: String },
     OutOfRange { rank: usize, world: usize },
     Differs(Differences),
@@ -86,7 +75,7 @@ impl Differences {
     }
 
     /// What `rank` has otherwise than rank 0, if anything.
-    pub(super) fn between(root: &Hello, rank: usize, other: &Hello) -> Option<Self> {
+    pub(super) fn between(root: &JoinRequest, rank: usize, other: &JoinRequest) -> Option<Self> {
         let mut items = Vec::new();
         if root.world != other.world {
             items.push((
@@ -95,7 +84,7 @@ impl Differences {
                 Some(other.world.to_string()),
             ));
         }
-        let value = |hello: &Hello, name: &str| {
+        let value = |hello: &JoinRequest, name: &str| {
             hello.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
         };
         let mut names: Vec<_> =
@@ -112,7 +101,7 @@ impl Differences {
     }
 }
 
-impl Hello {
+impl JoinRequest {
     pub(super) fn new(
         config: &JoinConfig,
         listen: SocketAddr,
@@ -158,7 +147,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn hello(world: usize, equal: &[(&str, &str)]) -> Hello {
+    fn hello(world: usize, equal: &[(&str, &str)]) -> JoinRequest {
         let peer = Peer {
             listen: ([127, 0, 0, 1], 1).into(),
             host: "h".to_owned(),
@@ -167,7 +156,7 @@ mod tests {
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Hello { world, equal, peer, nonce: [0; 16] }
+        JoinRequest { world, equal, peer, nonce: [0; 16] }
     }
 
     #[test]
@@ -184,7 +173,7 @@ mod tests {
     #[test]
     fn another_version_is_read_as_far_as_its_version() {
         let bytes = [encode(&"9.9.9"), vec![1, 2, 3]].concat();
-        let (version, hello) = Hello::decode(&bytes).unwrap();
+        let (version, hello) = JoinRequest::decode(&bytes).unwrap();
         assert_eq!(version, "9.9.9");
         assert!(hello.is_none());
         let text = Differences::of_version(2, VERSION, &version).to_string();
@@ -197,9 +186,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_hello_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = Hello::decode(&bytes);
-            let _ = Hello::decode(&[encode(&VERSION), bytes.clone()].concat());
-            let _ = decode::<Reply>(&bytes);
+            let _ = JoinRequest::decode(&bytes);
+            let _ = JoinRequest::decode(&[encode(&VERSION), bytes.clone()].concat());
+            let _ = decode::<JoinReply>(&bytes);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What rank 0 knows beyond the others: who takes part in what, who asked, who is gone. Pure:
 //! requests go in, notices come out, time is an argument.
 
-use super::message::{Notice, Request, Round};
-use super::{Cause, CauseKind, Place};
+use super::message::{ControlRequest, ExchangeRound, Notice};
+use super::{Cause, CauseKind, ProgressReport};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ const SURVEY: Duration = Duration::from_millis(500);
 const DOOMED: Duration = Duration::from_millis(200);
 
 /// Whom a notice is for.
-pub(super) type Outgoing = Vec<(usize, Notice)>;
+pub(super) type Notices = Vec<(usize, Notice)>;
 
 #[derive(Debug)]
-pub(super) struct Root {
+pub(super) struct Coordinator {
     world: usize,
-    rounds: HashMap<Round, BTreeMap<usize, Vec<u8>>>,
+    rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
     surveys: BTreeMap<u64, Survey>,
     next_survey: u64,
     left: BTreeMap<usize, u64>,
@@ -32,12 +32,12 @@ pub(super) struct Root {
 struct Survey {
     asker: usize,
     id: u64,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ProgressReport>>,
     awaited: BTreeSet<usize>,
     until: Instant,
 }
 
-impl Root {
+impl Coordinator {
     pub(super) fn new(world: usize) -> Self {
         Self {
             world,
@@ -61,18 +61,23 @@ impl Root {
     }
 
     /// Takes a request of rank `from`, which is believed: it holds the key.
-    pub(super) fn request(&mut self, from: usize, request: Request, now: Instant) -> Outgoing {
+    pub(super) fn request(
+        &mut self,
+        from: usize,
+        request: ControlRequest,
+        now: Instant,
+    ) -> Notices {
         match request {
-            Request::Beat => Vec::new(),
-            Request::Abort(cause) => self.abort(cause),
-            Request::Offer { round, payload } => self.offer(from, round, payload),
-            Request::Who { round } => {
+            ControlRequest::Beat => Vec::new(),
+            ControlRequest::Abort(cause) => self.abort(cause),
+            ControlRequest::Offer { round, payload } => self.offer(from, round, payload),
+            ControlRequest::Who { round } => {
                 let given = self.rounds.get(&round);
                 let missing = |rank: &usize| given.is_none_or(|given| !given.contains_key(rank));
                 let ranks = round.members.iter().copied().filter(missing).collect();
                 vec![(from, Notice::Missing { round, ranks })]
             }
-            Request::Survey { id, group } => {
+            ControlRequest::Survey { id, group } => {
                 let survey = self.next_survey;
                 self.next_survey += 1;
                 let awaited: BTreeSet<usize> =
@@ -86,22 +91,22 @@ impl Root {
                 );
                 asked
             }
-            Request::Answer { survey, place } => self.answer(from, survey, place),
-            Request::Ended { rank } => {
+            ControlRequest::Answer { survey, place } => self.answer(from, survey, place),
+            ControlRequest::Ended { rank } => {
                 if rank < self.world && !self.is_gone(rank) {
                     self.doomed.entry(rank).or_insert(now + DOOMED);
                 }
                 Vec::new()
             }
-            Request::Goodbye { last } => self.goodbye(from, last),
+            ControlRequest::Goodbye { last } => self.goodbye(from, last),
         }
     }
 
-    fn everybody(&self, notice: impl Fn() -> Notice) -> Outgoing {
+    fn everybody(&self, notice: impl Fn() -> Notice) -> Notices {
         (0..self.world).filter(|rank| !self.is_gone(*rank)).map(|rank| (rank, notice())).collect()
     }
 
-    fn abort(&mut self, cause: Cause) -> Outgoing {
+    fn abort(&mut self, cause: Cause) -> Notices {
         let news = match &self.told {
             None => true,
             // A failed rank soon ends, and then it looks dead to its peers: a consequence, not a
@@ -116,7 +121,7 @@ impl Root {
         self.everybody(|| Notice::Abort(cause.clone()))
     }
 
-    fn offer(&mut self, from: usize, round: Round, payload: Vec<u8>) -> Outgoing {
+    fn offer(&mut self, from: usize, round: ExchangeRound, payload: Vec<u8>) -> Notices {
         let members = &round.members;
         if !members.contains(&from) || members.iter().any(|member| *member >= self.world) {
             return Vec::new();
@@ -138,7 +143,7 @@ impl Root {
     }
 
     /// Tells those who gave their part that the round never completes.
-    fn unmet(&mut self, round: &Round, rank: usize) -> Outgoing {
+    fn unmet(&mut self, round: &ExchangeRound, rank: usize) -> Notices {
         let given = self.rounds.get_mut(round).map(std::mem::take).unwrap_or_default();
         given
             .into_keys()
@@ -146,14 +151,14 @@ impl Root {
             .collect()
     }
 
-    fn answer(&mut self, from: usize, number: u64, place: Place) -> Outgoing {
+    fn answer(&mut self, from: usize, number: u64, place: ProgressReport) -> Notices {
         let Some(survey) = self.surveys.get_mut(&number) else { return Vec::new() };
         survey.places[from] = Some(place);
         survey.awaited.remove(&from);
         if survey.awaited.is_empty() { self.conclude(number) } else { Vec::new() }
     }
 
-    fn conclude(&mut self, number: u64) -> Outgoing {
+    fn conclude(&mut self, number: u64) -> Notices {
         let survey = self.surveys.remove(&number);
         survey
             .map(|survey| (survey.asker, Notice::Surveyed { id: survey.id, places: survey.places }))
@@ -161,14 +166,14 @@ impl Root {
             .collect()
     }
 
-    fn goodbye(&mut self, from: usize, last: u64) -> Outgoing {
+    fn goodbye(&mut self, from: usize, last: u64) -> Notices {
         self.left.insert(from, last);
         let mut out = self.everybody(|| Notice::Left { rank: from, last });
         out.push((from, Notice::Farewell));
-        let waits = |round: &Round, given: &BTreeMap<usize, Vec<u8>>| {
+        let waits = |round: &ExchangeRound, given: &BTreeMap<usize, Vec<u8>>| {
             round.members.contains(&from) && !given.contains_key(&from)
         };
-        let hopeless: Vec<Round> = self
+        let hopeless: Vec<ExchangeRound> = self
             .rounds
             .iter()
             .filter(|(round, given)| waits(round, given))
@@ -181,7 +186,7 @@ impl Root {
     }
 
     /// The connection of `rank` has ended.
-    pub(super) fn ended(&mut self, rank: usize, how: &str) -> Outgoing {
+    pub(super) fn ended(&mut self, rank: usize, how: &str) -> Notices {
         self.doomed.remove(&rank);
         if self.is_gone(rank) {
             return Vec::new();
@@ -196,14 +201,14 @@ impl Root {
     }
 
     /// Does what is due.
-    pub(super) fn pass(&mut self, now: Instant) -> Outgoing {
+    pub(super) fn pass(&mut self, now: Instant) -> Notices {
         let due: Vec<u64> = self
             .surveys
             .iter()
             .filter(|(_, survey)| survey.until <= now)
             .map(|(number, _)| *number)
             .collect();
-        let mut out: Outgoing = due.into_iter().flat_map(|number| self.conclude(number)).collect();
+        let mut out: Notices = due.into_iter().flat_map(|number| self.conclude(number)).collect();
         let doomed: Vec<usize> =
             self.doomed.iter().filter(|(_, until)| **until <= now).map(|(rank, _)| *rank).collect();
         for rank in doomed {
@@ -218,8 +223,8 @@ mod tests {
     use super::*;
     use crate::world::service::GroupId;
 
-    fn round(members: &[usize]) -> Round {
-        Round { group: GroupId::WORLD, members: members.to_vec(), number: 1 }
+    fn round(members: &[usize]) -> ExchangeRound {
+        ExchangeRound { group: GroupId::WORLD, members: members.to_vec(), number: 1 }
     }
 
     fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
@@ -228,11 +233,11 @@ mod tests {
 
     #[test]
     fn a_round_completes_in_the_order_of_its_members() {
-        let (mut root, now) = (Root::new(4), Instant::now());
+        let (mut root, now) = (Coordinator::new(4), Instant::now());
         let mut offer = |from: usize| {
             root.request(
                 from,
-                Request::Offer { round: round(&[3, 1]), payload: vec![from as u8] },
+                ControlRequest::Offer { round: round(&[3, 1]), payload: vec![from as u8] },
                 now,
             )
         };
@@ -246,11 +251,12 @@ mod tests {
 
     #[test]
     fn who_waits_for_one_that_left_is_told() {
-        let (mut root, now) = (Root::new(3), Instant::now());
-        let offer = |from| (from, Request::Offer { round: round(&[0, 1, 2]), payload: Vec::new() });
+        let (mut root, now) = (Coordinator::new(3), Instant::now());
+        let offer =
+            |from| (from, ControlRequest::Offer { round: round(&[0, 1, 2]), payload: Vec::new() });
         let mut say = |(from, request)| root.request(from, request, now);
         say(offer(0));
-        let told = say((2, Request::Goodbye { last: 5 }));
+        let told = say((2, ControlRequest::Goodbye { last: 5 }));
         assert!(
             told.iter()
                 .any(|(to, notice)| *to == 0 && matches!(notice, Notice::Unmet { rank: 2, .. }))
@@ -261,8 +267,8 @@ mod tests {
 
     #[test]
     fn only_a_lesser_cause_is_told_and_no_death_after_the_first() {
-        let (mut root, now) = (Root::new(2), Instant::now());
-        let mut tell = |cause| root.request(1, Request::Abort(cause), now).len();
+        let (mut root, now) = (Coordinator::new(2), Instant::now());
+        let mut tell = |cause| root.request(1, ControlRequest::Abort(cause), now).len();
         assert_eq!(tell(cause(5, CauseKind::Mismatch, 1)), 2);
         assert_eq!(tell(cause(5, CauseKind::Timeout, 0)), 0);
         assert_eq!(tell(cause(4, CauseKind::Timeout, 0)), 2);
@@ -273,11 +279,11 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_is_its_death_unless_it_said_goodbye() {
-        let (mut root, now) = (Root::new(3), Instant::now());
-        root.request(1, Request::Goodbye { last: 1 }, now);
-        root.request(2, Request::Ended { rank: 1 }, now);
+        let (mut root, now) = (Coordinator::new(3), Instant::now());
+        root.request(1, ControlRequest::Goodbye { last: 1 }, now);
+        root.request(2, ControlRequest::Ended { rank: 1 }, now);
         assert_eq!(root.deadline(), None);
-        root.request(1, Request::Ended { rank: 2 }, now);
+        root.request(1, ControlRequest::Ended { rank: 2 }, now);
         assert!(root.pass(now).is_empty());
         let out = root.pass(root.deadline().unwrap());
         assert!(matches!(
@@ -288,12 +294,19 @@ mod tests {
 
     #[test]
     fn a_survey_does_not_wait_for_ever() {
-        let (mut root, now) = (Root::new(3), Instant::now());
-        assert_eq!(root.request(1, Request::Survey { id: 7, group: GroupId::WORLD }, now).len(), 3);
+        let (mut root, now) = (Coordinator::new(3), Instant::now());
+        assert_eq!(
+            root.request(1, ControlRequest::Survey { id: 7, group: GroupId::WORLD }, now).len(),
+            3
+        );
         for from in 0..2 {
             assert!(
-                root.request(from, Request::Answer { survey: 0, place: Place::default() }, now)
-                    .is_empty()
+                root.request(
+                    from,
+                    ControlRequest::Answer { survey: 0, place: ProgressReport::default() },
+                    now
+                )
+                .is_empty()
             );
         }
         let out = root.pass(root.deadline().unwrap());

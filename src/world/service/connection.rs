@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlConnection {
     pub(crate) stream: TcpStream,
     channel: Channel,
     /// Encrypted bytes that the socket has not taken.
@@ -22,9 +22,9 @@ pub(crate) struct Control {
 
 /// A connection that will bring no more messages, and how that showed.
 #[derive(Debug)]
-pub(crate) struct Ended(pub(crate) String);
+pub(crate) struct ConnectionEnd(pub(crate) String);
 
-impl Control {
+impl ControlConnection {
     pub(crate) fn new(stream: TcpStream, channel: Channel) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream, channel, out: Vec::new(), writable: false, heard: Instant::now() })
@@ -71,36 +71,44 @@ impl Control {
     }
 
     /// Reads what has come. Messages that came before the end are given even if the end came, too.
-    pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<Ended>) {
+    pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<ConnectionEnd>) {
         let mut messages = Vec::new();
         let ended = self.read_into(maximum, &mut messages).err();
         (messages, ended)
     }
 
-    fn read_into(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), Ended> {
+    fn read_into(
+        &mut self,
+        maximum: usize,
+        messages: &mut Vec<Vec<u8>>,
+    ) -> Result<(), ConnectionEnd> {
         let mut bytes = vec![0; 64 << 10];
         // What came with the last bytes of joining is in the channel already.
         self.open(maximum, messages)?;
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(Ended("its connection ended without a goodbye".to_owned())),
+                Ok(0) => {
+                    return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
+                }
                 Ok(read) => self.channel.receive(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // A process that is killed with bytes unread resets its connections; that is no
                 // other news than an end.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    return Err(Ended("its connection ended without a goodbye".to_owned()));
+                    return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
                 }
-                Err(error) => return Err(Ended(format!("its connection failed ({error})"))),
+                Err(error) => {
+                    return Err(ConnectionEnd(format!("its connection failed ({error})")));
+                }
             }
             self.heard = Instant::now();
             self.open(maximum, messages)?;
         }
     }
 
-    fn open(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), Ended> {
-        let broken = |why| Ended(format!("its connection is broken ({why})"));
+    fn open(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), ConnectionEnd> {
+        let broken = |why| ConnectionEnd(format!("its connection is broken ({why})"));
         while let Some(bytes) = self.channel.open(maximum).map_err(broken)? {
             messages.push(bytes);
         }

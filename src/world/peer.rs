@@ -1,0 +1,17 @@
+//! What every rank knows about every other one once all have joined.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// How to reach one rank, and which machine and process it is.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Peer {
+    /// The address of the rank's one listening port.
+    pub(crate) listen: SocketAddr,
+    /// The rank's host identity. Ranks with equal identities can share memory.
+    pub(crate) host: String,
+    /// The rank's process number within `pid_namespace`.
+    pub(crate) pid: u32,
+    /// The namespace of process numbers that `pid` belongs to.
+    pub(crate) pid_namespace: String,
+}
