@@ -3,12 +3,12 @@
 
 #![cfg(unix)]
 
-use maypole::topology::answers::Nearest;
 use maypole::topology::detect::{
     Accelerator, Accelerators, Machine, NoAccelerators, Peer, machine, machine_at,
 };
-use maypole::topology::printed::Printed;
-use maypole::topology::xml::DirectLink;
+use maypole::topology::read::answers::Nearest;
+use maypole::topology::read::printed::Printed;
+use maypole::topology::read::xml::DirectLink;
 use maypole::topology::{Class, Description, Kind};
 use std::fs;
 use std::os::unix::fs::symlink;

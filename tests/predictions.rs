@@ -6,10 +6,10 @@ use maypole::algorithms::hierarchical::Levels;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
-use maypole::topology::build::Shape;
-use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::build::cluster::{Fabric, named};
+use maypole::topology::predict::protocol::protocols;
+use maypole::topology::predict::shape::Shape;
 use maypole::topology::predict::{Demand, Laboratory, bus_factor};
-use maypole::topology::protocol::protocols;
 use maypole::topology::{Kind, LinkKind, Topology};
 use std::time::Instant;
 

@@ -4,13 +4,13 @@
 #[path = "readers/damage.rs"]
 mod damage;
 
-use maypole::topology::answers::{Answers, Nearest};
-use maypole::topology::bandwidth::{Generation, Processor};
-use maypole::topology::matrix::Matrix;
-use maypole::topology::printed::Printed;
-use maypole::topology::rocm::Tables;
-use maypole::topology::text::ReadError;
-use maypole::topology::xml::System;
+use maypole::topology::model::bandwidth::{Generation, Processor};
+use maypole::topology::read::answers::{Answers, Nearest};
+use maypole::topology::read::matrix::Matrix;
+use maypole::topology::read::printed::Printed;
+use maypole::topology::read::rocm::Tables;
+use maypole::topology::read::text::ReadError;
+use maypole::topology::read::xml::System;
 use maypole::topology::{Class, Description, Kind};
 use proptest::prelude::*;
 use serde_json::{Value, json};

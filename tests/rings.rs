@@ -5,7 +5,7 @@
 //! says; without them these tests say so and pass.
 
 use maypole::topology::Class;
-use maypole::topology::rings::{bottleneck, hops, ring};
+use maypole::topology::search::rings::{bottleneck, hops, ring};
 use serde_json::Value;
 use std::path::PathBuf;
 

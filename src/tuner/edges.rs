@@ -1,6 +1,6 @@
 //! What joins each pair of ranks, and why nothing better does.
 
-use crate::topology::choice::{self, Cuda, InfiniBand, Offer, Reason, Way};
+use crate::topology::transport::{self, Cuda, InfiniBand, Offer, Reason, Way};
 use std::fmt;
 
 /// Pairs of ranks that are joined alike.
@@ -21,7 +21,7 @@ pub struct Edges {
 /// on which host it is. All ranks know both alike, so all come to the same answer.
 ///
 /// ```
-/// use maypole::topology::choice::Way;
+/// use maypole::topology::transport::Way;
 /// let edges = maypole::tuner::edges(&[0, 0, 1], &[0, 0, 0]);
 /// assert_eq!((edges[0].pairs, edges[0].way), (1, Way::SharedMemory));
 /// assert_eq!((edges[1].pairs, edges[1].way), (2, Way::Tcp));
@@ -52,14 +52,14 @@ pub fn edges(boards: &[usize], machines: &[usize]) -> Vec<Edges> {
     kinds
 }
 
-fn join(here: usize, there: usize, share_a_board: bool) -> choice::Choice {
+fn join(here: usize, there: usize, share_a_board: bool) -> transport::Choice {
     let mut mine = Offer::new(here.to_string(), &[&Cuda, &InfiniBand]);
     let theirs = Offer::new(there.to_string(), &[&Cuda, &InfiniBand]);
     if here == there && !share_a_board {
         let why = "the job asks for TCP, or more ranks are on the host than a board serves";
         mine.cannot.insert(Way::SharedMemory, Reason::Other(why.to_owned()));
     }
-    choice::choose(&mine, &theirs).expect("TCP joins any two ranks")
+    transport::choose(&mine, &theirs).expect("TCP joins any two ranks")
 }
 
 impl fmt::Display for Edges {

@@ -9,9 +9,10 @@ mod transports;
 
 use anyhow::{Context, Result, anyhow, bail};
 use facts::Facts;
-use maypole::topology::cluster::{Fabric, named};
+use maypole::topology::Description;
+use maypole::topology::build::cluster::{Fabric, named};
 use maypole::topology::detect;
-use maypole::topology::{Description, picture};
+use maypole::topology::picture;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -12,8 +12,10 @@ mod sysfs;
 #[cfg(feature = "cli")]
 pub use nvml::Nvml;
 
-use crate::topology::xml::{DirectLink, Gpu, System};
-use crate::topology::{Description, Topology, cluster};
+use crate::topology::build::cluster;
+use crate::topology::model::graph::Topology;
+use crate::topology::read::description::Description;
+use crate::topology::read::xml::{DirectLink, Gpu, System};
 use std::path::Path;
 
 /// What was found.

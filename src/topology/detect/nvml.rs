@@ -1,7 +1,7 @@
 //! NVIDIA's own answers, by their management library.
 
 use super::{Accelerator, Accelerators, Peer};
-use crate::topology::xml::DirectLink;
+use crate::topology::read::xml::DirectLink;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Where everything goes: a row for each layer, a column for each GPU, core and card, parents above
 //! the middle of what they have below.
 
-use crate::topology::{Kind, LinkKind, Topology};
+use crate::topology::model::graph::{Kind, LinkKind, Topology};
 
 /// The middle of a box.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! One circle a ring: ranks stand in the order of their numbers, so that rings can be told apart.
 
-use crate::topology::lanes::{Lane, lanes};
-use crate::topology::{Class, Kind, Topology};
+use crate::topology::model::class::Class;
+use crate::topology::model::graph::{Kind, Topology};
+use crate::topology::search::lanes::{Lane, lanes};
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 

@@ -1,14 +1,16 @@
 //! What there is to say about a machine, wherever it comes from.
 
 use super::transports;
-use maypole::topology::answers::{Answers, Nearest};
-use maypole::topology::choice::Offer;
 use maypole::topology::detect::Machine;
-use maypole::topology::lanes::Lane;
-use maypole::topology::printed::Printed;
-use maypole::topology::rails::Routes;
-use maypole::topology::trees::{Tree, trees};
-use maypole::topology::{Class, Description, Kind, Topology, lanes, rings};
+use maypole::topology::read::answers::{Answers, Nearest};
+use maypole::topology::read::printed::Printed;
+use maypole::topology::search::lanes;
+use maypole::topology::search::lanes::Lane;
+use maypole::topology::search::rails::Routes;
+use maypole::topology::search::rings;
+use maypole::topology::search::trees::{Tree, trees};
+use maypole::topology::transport::Offer;
+use maypole::topology::{Class, Description, Kind, Topology};
 
 /// A machine or a cluster.
 pub(super) struct Facts {

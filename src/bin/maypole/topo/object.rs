@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::{predicted, transports};
 use crate::names;
 use anyhow::Result;
-use maypole::topology::choice::{Choice, Reason, Way};
+use maypole::topology::transport::{Choice, Reason, Way};
 use serde_json::{Value, json};
 
 /// Pairs of more ranks are left out: nobody reads millions.

@@ -3,9 +3,9 @@
 use super::facts::Facts;
 use anyhow::Result;
 use maypole::schedule::collective::Collective;
-use maypole::topology::build::Shape;
+use maypole::topology::predict::published::{Figure, figure};
+use maypole::topology::predict::shape::Shape;
 use maypole::topology::predict::{Laboratory, bus_factor};
-use maypole::topology::published::{Figure, figure};
 
 /// More ranks are not asked about: that takes minutes.
 const MOST_RANKS: usize = 128;

@@ -1,7 +1,7 @@
 //! Which transport each pair of ranks would use, and why no better one.
 
-use maypole::topology::choice::{Choice, Cuda, InfiniBand, Offer, choose};
 use maypole::topology::detect::{Machine, Peer};
+use maypole::topology::transport::{Choice, Cuda, InfiniBand, Offer, choose};
 use maypole::topology::{Kind, Topology};
 
 /// What each rank offers, as this build can use it.

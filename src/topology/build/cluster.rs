@@ -1,0 +1,299 @@
+//! Clusters made up: well-known hosts by name, and several of any host on a network.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `dgx-a100` | 8 A100 on NVSwitch, 12 links each; two GPUs and two cards of 200 Gbit/s on each of four PCI switches |
+//! | `dgx-h100`, `dgx-h200` | 8 on NVSwitch, 18 links each; a card of 400 Gbit/s on the PCI switch of every GPU |
+//! | `hgx-b200` | the same, with links twice as wide |
+//! | `mi300x` | 8 MI300X, an XGMI link between any two; a card of 400 Gbit/s on the PCI switch of every GPU |
+//! | `pcie-phb` | 4 cards of PCI generation 4 on one host bridge, a card of 100 Gbit/s |
+//! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, a card of 100 Gbit/s |
+//!
+//! Any of them may be had `N` times, `4xdgx-h100`.
+
+use crate::topology::model::bandwidth::{Generation, Processor, Rates, network};
+use crate::topology::model::graph::{Kind, LinkKind, Topology};
+
+/// What the network cards of several hosts are joined by.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Fabric {
+    /// One switch that carries whatever its cards bring.
+    #[default]
+    Flat,
+    /// A switch for the n-th cards of all hosts each, and one above that carries whatever they
+    /// bring.
+    Rails,
+    /// A switch for the n-th cards of all hosts each, and nothing between them.
+    IsolatedRails,
+}
+
+/// No cluster has this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "no cluster is called {name:?}; there are {}, cpu:8x2 (ranks a NUMA node x NUMA nodes), and N of them as in 4xdgx-h100",
+    NAMES.join(", ")
+)]
+pub struct UnknownCluster {
+    /// What was asked for.
+    pub name: String,
+}
+
+const NAMES: [&str; 6] = ["dgx-a100", "dgx-h100", "dgx-h200", "hgx-b200", "mi300x", "pcie-phb"];
+
+/// More hosts, or ranks of a CPU, than that are a slip of the finger.
+const MOST: usize = 4096;
+
+/// The cluster of that name, on `fabric` if there is more than one host.
+///
+/// ```
+/// use maypole::topology::build::cluster::{Fabric, named};
+/// let cluster = named("4xdgx-h100", Fabric::Flat).unwrap();
+/// assert_eq!((cluster.hosts(), cluster.devices().len()), (4, 32));
+/// assert_eq!(named("cpu:8x2", Fabric::Flat).unwrap().devices().len(), 16);
+/// assert!(named("dgx-2", Fabric::Flat).unwrap_err().to_string().contains("dgx-a100"));
+/// ```
+///
+/// # Errors
+/// [`UnknownCluster`], which says what there is.
+pub fn named(name: &str, fabric: Fabric) -> Result<Topology, UnknownCluster> {
+    let unknown = || UnknownCluster { name: name.to_owned() };
+    let (hosts, inner) = match name.split_once('x') {
+        Some((hosts, inner)) if number(hosts).is_some() => (number(hosts), inner),
+        _ => (None, name),
+    };
+    let (host, speed) = single(inner).ok_or_else(unknown)?;
+    let speeds = vec![speed; host.of(Kind::Nic).len()];
+    Ok(hosts.map_or_else(|| host.clone(), |hosts| several_of(&host, hosts, &speeds, fabric)))
+}
+
+fn number(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number| (1..=MOST).contains(number))
+}
+
+/// A host by itself, and what each of its network cards carries.
+fn single(name: &str) -> Option<(Topology, f64)> {
+    let (epyc, xeon) = (Processor::Amd, Processor::IntelSapphireRapids);
+    let eight = Host { gpus: 8, sockets: 2, per_switch: 1, links: Links::Switch(18) };
+    let four_hundred = |host: Host, rates: Rates| Some((host.build(&rates), network(400.0)));
+    match name {
+        "dgx-a100" => {
+            let host = Host { per_switch: 2, links: Links::Switch(12), ..eight };
+            Some((host.build(&Rates::of(Generation::Ampere, epyc)), network(200.0)))
+        }
+        "dgx-h100" | "dgx-h200" => four_hundred(eight, Rates::of(Generation::Hopper, xeon)),
+        "hgx-b200" => four_hundred(eight, Rates::of(Generation::Blackwell, xeon)),
+        "mi300x" => four_hundred(
+            Host { links: Links::Mesh(1), ..eight },
+            Rates::of(Generation::Mi300, epyc),
+        ),
+        "pcie-phb" => {
+            Some((pci(4, &Rates::of(Generation::AmpereCard, Processor::Intel)), network(100.0)))
+        }
+        _ => {
+            let shape = name.strip_prefix("cpu:")?;
+            let (ranks, nodes) = shape.split_once('x').unwrap_or((shape, "1"));
+            let (ranks, nodes) = (number(ranks)?, number(nodes)?);
+            (ranks * nodes <= MOST).then(|| (cpu(ranks, nodes), network(100.0)))
+        }
+    }
+}
+
+/// A host of GPUs on PCI switches, each with as many network cards as GPUs.
+#[derive(Clone, Copy)]
+struct Host {
+    gpus: usize,
+    sockets: usize,
+    per_switch: usize,
+    links: Links,
+}
+
+#[derive(Clone, Copy)]
+enum Links {
+    /// So many NVLinks of each GPU to a switch.
+    Switch(u32),
+    /// So many XGMI links between any two.
+    Mesh(u32),
+}
+
+impl Host {
+    fn build(self, rates: &Rates) -> Topology {
+        let mut host = Topology::new();
+        let gpus: Vec<_> =
+            (0..self.gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
+        let cards: Vec<_> =
+            (0..self.gpus).map(|nth| host.add(Kind::Nic, Some(0), format!("NIC{nth}"))).collect();
+        let sockets = sockets(&mut host, self.sockets, rates);
+        let switches = self.gpus / self.per_switch;
+        for nth in 0..switches {
+            let numa = sockets[nth * self.sockets / switches];
+            let bridge = host.add(Kind::HostBridge, Some(0), format!("bridge{nth}"));
+            let switch = host.add(Kind::PciSwitch, Some(0), format!("switch{nth}"));
+            host.join(bridge, numa, LinkKind::Local, rates.bridge);
+            host.join(switch, bridge, LinkKind::Pci, rates.bridge);
+            for device in nth * self.per_switch..(nth + 1) * self.per_switch {
+                host.join(gpus[device], switch, LinkKind::Pci, rates.pci);
+                host.join(cards[device], switch, LinkKind::Pci, rates.pci);
+            }
+        }
+        self.links.join(&mut host, &gpus, rates);
+        host
+    }
+}
+
+impl Links {
+    fn join(self, host: &mut Topology, gpus: &[usize], rates: &Rates) {
+        match self {
+            Self::Switch(links) => {
+                let switch = host.add(Kind::GpuSwitch, Some(0), "NVSwitch");
+                let bandwidth = f64::from(links) * rates.link;
+                gpus.iter()
+                    .for_each(|&gpu| host.join(gpu, switch, LinkKind::NvLink(links), bandwidth));
+            }
+            Self::Mesh(links) => {
+                for (nth, &gpu) in gpus.iter().enumerate() {
+                    let bandwidth = f64::from(links) * rates.link;
+                    gpus[..nth]
+                        .iter()
+                        .for_each(|&other| host.join(gpu, other, LinkKind::Xgmi(links), bandwidth));
+                }
+            }
+        }
+    }
+}
+
+fn sockets(host: &mut Topology, count: usize, rates: &Rates) -> Vec<usize> {
+    let sockets: Vec<_> =
+        (0..count).map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}"))).collect();
+    for (nth, &numa) in sockets.iter().enumerate() {
+        sockets[..nth]
+            .iter()
+            .for_each(|&other| host.join(numa, other, LinkKind::Sockets, rates.sockets));
+    }
+    sockets
+}
+
+/// Cards without any direct links, on one host bridge.
+fn pci(gpus: usize, rates: &Rates) -> Topology {
+    let mut host = Topology::new();
+    let gpus: Vec<_> =
+        (0..gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
+    let bridge = host.add(Kind::HostBridge, Some(0), "bridge0");
+    gpus.iter().for_each(|&gpu| host.join(gpu, bridge, LinkKind::Pci, rates.bridge));
+    let card = host.add(Kind::Nic, Some(0), "NIC0");
+    host.join(card, bridge, LinkKind::Pci, rates.bridge);
+    host
+}
+
+/// Ranks on cores. What one hands to another is written by the one and read by the other, and
+/// crosses the memory of its NUMA node in between: a link of its own, because all of the node share
+/// it.
+fn cpu(ranks: usize, nodes: usize) -> Topology {
+    let rates = Rates::of(Generation::Ampere, Processor::Intel);
+    let mut host = Topology::new();
+    let cores: Vec<_> =
+        (0..ranks * nodes).map(|nth| host.add(Kind::Core, Some(0), format!("CPU{nth}"))).collect();
+    let card = host.add(Kind::Nic, Some(0), "NIC0");
+    let mut memories: Vec<(usize, usize)> = Vec::new();
+    for nth in 0..nodes {
+        let [written, read] =
+            ["in", "out"].map(|side| host.add(Kind::Numa, Some(0), format!("memory{nth}/{side}")));
+        host.arc(written, read, LinkKind::Local, rates.memory);
+        for &core in &cores[nth * ranks..(nth + 1) * ranks] {
+            host.arc(core, written, LinkKind::Local, rates.core);
+            host.arc(read, core, LinkKind::Local, rates.core);
+        }
+        for &(other_written, other_read) in &memories {
+            host.arc(read, other_written, LinkKind::Sockets, rates.sockets);
+            host.arc(other_read, written, LinkKind::Sockets, rates.sockets);
+        }
+        memories.push((written, read));
+    }
+    let bridge = host.add(Kind::HostBridge, Some(0), "bridge0");
+    host.arc(memories[0].1, bridge, LinkKind::Local, rates.bridge);
+    host.arc(bridge, memories[0].0, LinkKind::Local, rates.bridge);
+    host.join(card, bridge, LinkKind::Pci, rates.pci);
+    host
+}
+
+/// `hosts` hosts alike, their network cards joined by `fabric`. `speeds` is what each card of a
+/// host carries on the network, in GB/s, in the order of [`Topology::of`]; the n-th cards of all
+/// hosts are rail n.
+///
+/// # Panics
+/// If there is not one speed for each card.
+pub fn several_of(host: &Topology, hosts: usize, speeds: &[f64], fabric: Fabric) -> Topology {
+    let cards = host.of(Kind::Nic);
+    assert_eq!(cards.len(), speeds.len(), "one speed for each network card");
+    let mut cluster = Topology::new();
+    let grown: Vec<usize> = (0..hosts).map(|_| cluster.append(host)).collect();
+    let shared = |cluster: &mut Topology, name| cluster.add(Kind::NetworkSwitch, None, name);
+    let flat = (fabric == Fabric::Flat).then(|| shared(&mut cluster, "network"));
+    let spine = (fabric == Fabric::Rails).then(|| shared(&mut cluster, "spine"));
+    for (rail, (&card, &speed)) in cards.iter().zip(speeds).enumerate() {
+        let switch =
+            flat.unwrap_or_else(|| cluster.add(Kind::NetworkSwitch, None, format!("rail{rail}")));
+        grown
+            .iter()
+            .for_each(|&grown| cluster.join(card + grown, switch, LinkKind::Network, speed));
+        if let Some(spine) = spine {
+            cluster.join(switch, spine, LinkKind::Network, speed * hosts as f64);
+        }
+    }
+    cluster
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::model::class::Class;
+
+    #[test]
+    fn hosts_are_what_they_are_called() {
+        let between = |name: &str, a: usize, b: usize| {
+            let cluster = named(name, Fabric::Flat).unwrap();
+            let devices = cluster.devices();
+            cluster.path(devices[a], devices[b]).map(|path| (path.class, path.bandwidth)).unwrap()
+        };
+        assert_eq!(between("dgx-a100", 0, 7), (Class::NvLink(12), 240.0));
+        assert_eq!(between("hgx-b200", 3, 4), (Class::NvLink(18), 18.0 * 40.1));
+        assert_eq!(between("mi300x", 3, 4).0, Class::Xgmi(1));
+        assert_eq!(between("pcie-phb", 1, 2), (Class::Phb, 20.0));
+        assert_eq!(between("cpu:4x2", 0, 3), (Class::Node, 10.0));
+        assert_eq!(between("cpu:4x2", 0, 4), (Class::Sys, 10.0));
+        assert_eq!(between("2xdgx-a100", 0, 9), (Class::Net, 24.0));
+    }
+
+    #[test]
+    fn rails_join_what_they_say() {
+        let reach = |fabric, other: usize| {
+            let cluster = named("2xdgx-h100", fabric).unwrap();
+            let cards = cluster.of(Kind::Nic);
+            let cables = cluster.paths_over(cards[0], |link| link.kind == LinkKind::Network);
+            cables.to(cards[8 + other]).map(|path| path.links.len())
+        };
+        assert_eq!((reach(Fabric::Flat, 0), reach(Fabric::Flat, 1)), (Some(2), Some(2)));
+        assert_eq!((reach(Fabric::Rails, 0), reach(Fabric::Rails, 1)), (Some(2), Some(4)));
+        assert_eq!(
+            (reach(Fabric::IsolatedRails, 0), reach(Fabric::IsolatedRails, 1)),
+            (Some(2), None)
+        );
+    }
+
+    #[test]
+    fn names_that_mean_nothing_are_refused() {
+        for name in [
+            "",
+            "dgx",
+            "0xdgx-h100",
+            "99999xdgx-h100",
+            "2x2xdgx-h100",
+            "cpu:",
+            "cpu:0x2",
+            "cpu:9999x9999",
+            "x",
+        ] {
+            assert!(named(name, Fabric::Flat).is_err(), "{name}");
+        }
+    }
+}

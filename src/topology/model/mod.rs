@@ -1,0 +1,11 @@
+//! The graph of devices and links.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
+//! | [`graph`] | nodes, links, and the paths between nodes |
+//! | [`bandwidth`] | what a link carries, by kind and generation, each figure with its source |
+
+pub mod bandwidth;
+pub mod class;
+pub mod graph;

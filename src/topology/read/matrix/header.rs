@@ -1,0 +1,228 @@
+//! Where the report is, what stands before its lines, and who its columns are.
+
+use crate::topology::read::matrix::cells;
+use crate::topology::read::text::{Glyph, ReadError, Word, error_at, words};
+
+/// The report among the lines around it, its prefix taken off.
+pub(super) struct Block {
+    pub(super) lines: Vec<Vec<Glyph>>,
+    pub(super) first_row: usize,
+    pub(super) columns: Columns,
+}
+
+/// Who the columns are.
+#[derive(Debug)]
+pub(super) struct Columns {
+    /// In the report's order.
+    pub(super) labels: Vec<Word>,
+    pub(super) cpu_affinity: bool,
+    pub(super) numa_affinity: bool,
+    pub(super) gpu_numa: bool,
+    /// The header as one line.
+    pub(super) glyphs: Vec<Glyph>,
+}
+
+pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
+    let Some((first_row, at)) = first_row(lines) else {
+        let end = lines.last().map_or(&[][..], |line| line);
+        return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1` before the end"));
+    };
+    let prefix = trimmed(&lines[first_row][..at]);
+    let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();
+    let label = gpu_label(&lines[first_row], first_glyph(&lines[first_row]))
+        .expect("that is why it is the first row");
+    let label: String =
+        lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
+    let is_header =
+        |line: &&Vec<Glyph>| words(line).iter().any(|word| begins_with_label(&word.text, &label));
+    let Some(start) = lines[..first_row].iter().rposition(|line| is_header(&line)) else {
+        return Err(error_at(
+            &lines[first_row],
+            0,
+            format!("a line above it that names the columns from {label} on"),
+        ));
+    };
+    let columns = columns(&lines[start..first_row], &known_labels(&lines[first_row..]))?;
+    Ok(Block { lines, first_row, columns })
+}
+
+/// The first line, and the place in it, that has a GPU's label and then a class.
+pub(super) fn first_row(lines: &[Vec<Glyph>]) -> Option<(usize, usize)> {
+    let row = |line: &Vec<Glyph>| {
+        let starts = |at: &usize| {
+            let behind = |it: char| it.is_alphanumeric() || "_.-".contains(it);
+            let fresh = *at == 0 || !behind(line[at - 1].char);
+            fresh && gpu_label(line, *at).is_some_and(|end| cells::begins(line, end))
+        };
+        (0..line.len()).find(starts)
+    };
+    lines.iter().enumerate().find_map(|(number, line)| Some((number, row(line)?)))
+}
+
+/// The end of `GPU7` if that stands at `at`.
+fn gpu_label(line: &[Glyph], at: usize) -> Option<usize> {
+    let is_gpu =
+        "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
+    let digits = line.get(at + 3..)?.iter().take_while(|glyph| glyph.char.is_ascii_digit()).count();
+    (is_gpu && digits > 0).then_some(at + 3 + digits)
+}
+
+fn is_of_label(char: char) -> bool {
+    char.is_alphanumeric() || "_.:-".contains(char)
+}
+
+/// `GPU1` begins `GPU1` and `GPU1GPU2`, but not `GPU10`.
+fn begins_with_label(word: &str, label: &str) -> bool {
+    let rest = word.trim_start_matches(|char| !is_of_label(char)).strip_prefix(label);
+    rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit() || next == ':'))
+}
+
+fn first_glyph(line: &[Glyph]) -> usize {
+    line.iter().position(|glyph| !glyph.is_blank()).unwrap_or(line.len())
+}
+
+fn trimmed(line: &[Glyph]) -> &[Glyph] {
+    let end = line.iter().rposition(|glyph| !glyph.is_blank()).map_or(0, |last| last + 1);
+    &line[first_glyph(line).min(end)..end]
+}
+
+/// `line` behind what stands before every line of the report: `#`, `>`, `rank 0:` ...
+fn without_prefix<'a>(line: &'a [Glyph], prefix: &[Glyph]) -> &'a [Glyph] {
+    let start = first_glyph(line);
+    let same = prefix.iter().zip(&line[start..]).filter(|(a, b)| a.char == b.char).count();
+    if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
+}
+
+/// What the rows may be called: every beginning of a line with a cell behind it, for they may have
+/// grown together.
+fn known_labels(rows: &[Vec<Glyph>]) -> Vec<String> {
+    let labels = |line: &Vec<Glyph>| {
+        let start = first_glyph(line);
+        let length = line[start..].iter().take_while(|glyph| !glyph.is_blank()).count();
+        let ends = (start + 1..=start + length).filter(|end| cells::begins(line, *end));
+        let label =
+            |end: usize| line[start..end].iter().map(|glyph| glyph.char).collect::<String>();
+        ends.map(label).filter(|label| !cells::is_cells(label)).collect::<Vec<_>>()
+    };
+    rows.iter().flat_map(labels).collect()
+}
+
+/// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is
+/// cut into some that are.
+fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError> {
+    let joined = lines.concat();
+    let text: String = joined.iter().map(|glyph| glyph.char).collect();
+    let affinity = ["CPU", "NUMA", "Affinity"].into_iter().filter_map(|word| text.find(word)).min();
+    let affinity = affinity.map(|byte| text[..byte].chars().count());
+    let tail: String = text
+        .chars()
+        .skip(affinity.unwrap_or(joined.len()))
+        .filter(|it| !it.is_whitespace())
+        .collect();
+    let glyphs = joined[..affinity.unwrap_or(joined.len())].to_vec();
+    let mut labels = Vec::new();
+    let mut started = false;
+    for word in words(&glyphs) {
+        let junk = word.text.chars().take_while(|char| !is_of_label(*char)).count();
+        let word = Word { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
+        started |= is_numbered(&word.text)
+            || known.iter().any(|label| begins_with_label(&word.text, label));
+        if started && !word.text.is_empty() {
+            labels.extend(
+                split(&word, known)
+                    .ok_or_else(|| error_at(&glyphs, word.at, "the label of a column"))?,
+            );
+        }
+    }
+    if labels.len() > MOST_COLUMNS {
+        return Err(error_at(
+            &glyphs,
+            labels[MOST_COLUMNS].at,
+            format!("at most {MOST_COLUMNS} columns"),
+        ));
+    }
+    if let Some(twice) =
+        labels.iter().enumerate().find(|(at, it)| labels[..*at].iter().any(|a| a.text == it.text))
+    {
+        return Err(error_at(&glyphs, twice.1.at, "every column once"));
+    }
+    let (gpu_numa, numa) = (tail.contains("GPUNUMA"), tail.replace("GPUNUMA", "").contains("NUMA"));
+    Ok(Columns {
+        labels,
+        cpu_affinity: tail.contains("CPU"),
+        numa_affinity: numa,
+        gpu_numa,
+        glyphs,
+    })
+}
+
+/// More devices than any machine has.
+const MOST_COLUMNS: usize = 1024;
+
+/// No label and no word of labels that have grown together is longer.
+const MOST_GLYPHS: usize = 512;
+const LONGEST_LABEL: usize = 64;
+
+/// A word as the labels that it is made of, the first one as long as can be; nothing if it is none.
+fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
+    let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
+    let count = chars.len();
+    let text = |from: usize, to: usize| chars[from..to].iter().collect::<String>();
+    let is_label = |from: usize, to: usize| {
+        let part = text(from, to);
+        let cut = chars.get(to).is_some_and(char::is_ascii_digit);
+        known.contains(&part) || (is_numbered(&part) && !cut)
+    };
+    // By where a rest of the word begins: where its first label ends. From the back, so that no
+    // rest is tried twice.
+    let mut ends: Vec<Option<usize>> = vec![None; count];
+    for from in (0..count.min(MOST_GLYPHS)).rev() {
+        let longest = count.min(from + LONGEST_LABEL);
+        let fits = |to: &usize| (*to == count || ends[*to].is_some()) && is_label(from, *to);
+        // A card whose own row was cut off is known by nothing but the header.
+        let alone = || is_plain(&chars[from..]).then_some(count);
+        ends[from] = (from + 1..=longest).rev().find(fits).or_else(alone);
+    }
+    let mut labels = Vec::new();
+    let mut from = 0;
+    while from < count {
+        let to = ends[from]?;
+        labels.push(Word { text: text(from, to), at: word.at + from });
+        from = to;
+    }
+    Some(labels)
+}
+
+/// What may be the name of a card, and is no GPU's.
+fn is_plain(name: &[char]) -> bool {
+    let starts = name.first().is_some_and(|char| char.is_alphabetic())
+        && !name.starts_with(&['G', 'P', 'U']);
+    starts && name.len() <= LONGEST_LABEL && name.iter().all(|char| is_of_label(*char))
+}
+
+/// `GPU3` or `NIC12`.
+fn is_numbered(text: &str) -> bool {
+    let digits = text.strip_prefix("GPU").or_else(|| text.strip_prefix("NIC"));
+    digits.is_some_and(|digits| {
+        !digits.is_empty() && digits.chars().all(|char| char.is_ascii_digit())
+    })
+}
+
+/// `NIC0: mlx5_0`, wherever it stands behind the first row.
+pub(super) fn nic_names(lines: &[Vec<Glyph>], nics: &[String]) -> Vec<Option<String>> {
+    let text: Vec<String> =
+        lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
+    let named = |label: &String, line: &String| {
+        let (before, after) = line.split_once(&format!("{label}:"))?;
+        let name: String =
+            after.trim_start().chars().take_while(|char| is_of_label(*char)).collect();
+        let fresh = !before.ends_with(is_of_label) || is_numbered(label);
+        (fresh && !name.is_empty() && !name.contains(':')).then_some(name)
+    };
+    nics.iter().map(|label| text.iter().find_map(|line| named(label, line))).collect()
+}
+
+/// Whether a label is a GPU's.
+pub(super) fn is_gpu(label: &str) -> bool {
+    label.starts_with("GPU") && is_numbered(label)
+}

@@ -1,0 +1,19 @@
+//! Parsers of what tools print about a machine.
+//!
+//! | module | what it reads |
+//! |---|---|
+//! | [`description`] | any of the formats below, recognised by its content |
+//! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
+//! | [`xml`] | the topology files of NCCL and RCCL |
+//! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
+//! | [`printed`] | one cell of these tables |
+//! | [`answers`] | the questions that every description answers |
+//! | [`text`] | characters with their line and column, and the error that names them |
+
+pub mod answers;
+pub mod description;
+pub mod matrix;
+pub mod printed;
+pub mod rocm;
+pub mod text;
+pub mod xml;

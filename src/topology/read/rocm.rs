@@ -1,0 +1,177 @@
+//! `rocm-smi --showtopo` and `amd-smi topology`: AMD's tables of hops, weights and link types.
+//!
+//! ```
+//! use maypole::topology::read::printed::Printed;
+//! use maypole::topology::read::rocm::Tables;
+//!
+//! let tables = Tables::read("
+//! ====== Hops between two GPUs ======
+//!        GPU0    GPU1
+//! GPU0   0       1
+//! GPU1   1       0
+//! ==== Link Type between two GPUs ===
+//!        GPU0    GPU1
+//! GPU0   0       XGMI
+//! GPU1   XGMI    0
+//! GPU[0]  : (Topology) Numa Node: 0
+//! GPU[1]  : (Topology) Numa Node: 1
+//! ").unwrap();
+//! assert_eq!(tables.links[0][1], Printed::Xgmi(None));
+//! assert_eq!(tables.hops.unwrap()[1][0], 1);
+//! assert_eq!(tables.numa_nodes, [Some(0), Some(1)]);
+//! ```
+
+use crate::topology::read::answers::Answers;
+use crate::topology::read::printed::Printed;
+use crate::topology::read::text::{Glyph, ReadError, Word, error_at, lines, words};
+
+/// What the tables say; they know no network cards, and do not count links.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Tables {
+    /// The labels: `GPU0`, or PCI addresses.
+    pub gpus: Vec<String>,
+    /// `links[i][j]`: [`Printed::Xgmi`] or [`Printed::Pcie`].
+    pub links: Vec<Vec<Printed>>,
+    /// How many links one has to cross, if that table is there.
+    pub hops: Option<Vec<Vec<u32>>>,
+    /// The distance by the firmware's measure, if that table is there.
+    pub weights: Option<Vec<Vec<u32>>>,
+    /// The NUMA node of each GPU, where it is said.
+    pub numa_nodes: Vec<Option<u32>>,
+}
+
+impl Tables {
+    /// Reads the tables, with whatever text stands around them. Without a table of link types there
+    /// is no answer.
+    ///
+    /// # Errors
+    /// Where a table is not understood.
+    pub fn read(text: &str) -> Result<Tables, ReadError> {
+        let lines = lines(text);
+        let Some(types) = table(&lines, "link type") else {
+            let end = lines.last().map_or(&[][..], |line| line);
+            return Err(error_at(end, end.len(), "a table of link types"));
+        };
+        let (gpus, links) = types.read(link)?;
+        let numbers = |title| table(&lines, title).map(|table| table.read(number)).transpose();
+        let of_these = |table: Option<(Vec<String>, Vec<Vec<u32>>)>| {
+            table.filter(|it| it.0 == gpus).map(|it| it.1)
+        };
+        let (hops, weights) = (of_these(numbers("hops")?), of_these(numbers("weight")?));
+        let numa_nodes = (0..gpus.len()).map(|gpu| numa_node(&lines, gpu)).collect();
+        Ok(Tables { gpus, links, hops, weights, numa_nodes })
+    }
+
+    /// Whether the text has a title of such a table.
+    pub(crate) fn is_in(text: &str) -> bool {
+        table(&lines(text), "link type").is_some()
+    }
+
+    /// What every description is asked.
+    pub fn answers(&self) -> Answers {
+        Answers {
+            gpus: self.gpus.len(),
+            nics: None,
+            links: self.links.clone(),
+            nvlinks: None,
+            nearest_nics: None,
+        }
+    }
+}
+
+/// One table as a stream of words: how its lines were wrapped does not matter.
+struct Table {
+    glyphs: Vec<Glyph>,
+    words: Vec<Word>,
+}
+
+/// The table under the first title with `name` in it, down to the next title.
+fn table(lines: &[Vec<Glyph>], name: &str) -> Option<Table> {
+    let is_named = |line: &&Vec<Glyph>| title(line).is_some_and(|title| title.contains(name));
+    let start = lines.iter().position(|line| is_named(&line))?;
+    let rest = lines[start + 1..].iter().take_while(|line| title(line).is_none());
+    // A blank between lines keeps their words apart, at the place of the break.
+    let blank = |line: &Vec<Glyph>| {
+        line.last().map(|last| Glyph { char: ' ', column: last.column + 1, ..*last })
+    };
+    let glyphs: Vec<Glyph> =
+        rest.flat_map(|line| line.iter().copied().chain(blank(line))).collect();
+    let words = words(&glyphs);
+    Some(Table { glyphs, words })
+}
+
+/// A title is ruled, or ends in `TABLE:`.
+fn title(line: &[Glyph]) -> Option<String> {
+    let text = line.iter().map(|glyph| glyph.char).collect::<String>().to_lowercase();
+    (text.contains("===")
+        || text.trim_end().ends_with("table:")
+        || text.trim_start().starts_with("legend"))
+    .then_some(text)
+}
+
+impl Table {
+    /// The labels, and the cells row by row. The header ends where its first label comes again.
+    fn read<T>(
+        &self,
+        cell: impl Fn(&str, bool) -> Result<T, &'static str>,
+    ) -> Result<(Vec<String>, Vec<Vec<T>>), ReadError> {
+        let text = |at: usize| self.words.get(at).map(|word| word.text.as_str());
+        let again = (1..self.words.len()).find(|at| text(*at) == text(0));
+        let count =
+            again.ok_or_else(|| self.error(self.words.len(), "a row for each of the columns"))?;
+        let labels: Vec<String> =
+            self.words[..count].iter().map(|word| word.text.clone()).collect();
+        let row = |row: usize| {
+            let start = count + row * (count + 1);
+            if text(start) != Some(&labels[row]) {
+                return Err(self.error(start, format!("the row of {}", labels[row])));
+            }
+            let cell = |column: usize| {
+                let at = start + 1 + column;
+                let expected =
+                    |what: &str| format!("{what} for {} and {}", labels[row], labels[column]);
+                cell(text(at).unwrap_or_default(), row == column)
+                    .map_err(|what| self.error(at, expected(what)))
+            };
+            (0..count).map(cell).collect()
+        };
+        let rows = (0..count).map(row).collect::<Result<_, _>>()?;
+        Ok((labels, rows))
+    }
+
+    fn error(&self, word: usize, expected: impl Into<String>) -> ReadError {
+        error_at(
+            &self.glyphs,
+            self.words.get(word).map_or(self.glyphs.len(), |word| word.at),
+            expected,
+        )
+    }
+}
+
+fn link(word: &str, is_self: bool) -> Result<Printed, &'static str> {
+    match word {
+        "0" | "SELF" | "X" | "N/A" if is_self => Ok(Printed::Same),
+        "XGMI" if !is_self => Ok(Printed::Xgmi(None)),
+        "PCIE" | "PCIe" if !is_self => Ok(Printed::Pcie),
+        _ if is_self => Err("0 or SELF"),
+        _ => Err("XGMI or PCIE"),
+    }
+}
+
+fn number(word: &str, _: bool) -> Result<u32, &'static str> {
+    match word {
+        // What the firmware does not know.
+        "N/A" | "SELF" => Ok(0),
+        number => number.parse().map_err(|_| "a number"),
+    }
+}
+
+/// From `GPU[1] : (Topology) Numa Node: 3`, or `GPU 1 : ...`.
+fn numa_node(lines: &[Vec<Glyph>], gpu: usize) -> Option<u32> {
+    let text = |line: &Vec<Glyph>| line.iter().map(|glyph| glyph.char).collect::<String>();
+    let (bracketed, plain) = (format!("GPU[{gpu}]"), format!("GPU {gpu} "));
+    let of_this = |line: &String| line.contains(&bracketed) || line.contains(&plain);
+    let found = lines.iter().map(text).find(|line| of_this(line) && line.contains("Numa Node:"))?;
+    found.rsplit(':').next()?.trim().parse().ok()
+}

@@ -1,0 +1,280 @@
+//! Rings to be used at once, over all ranks of all hosts, each with the way of every hop.
+//!
+//! Within one host there is one ring, the [best](crate::topology::search::rings); or, over direct links, [as
+//! many](crate::topology::search::disjoint) as there are links for. Over several hosts there is one for each rail: it
+//! enters every host by a card, goes through all of the host's ranks along the host's ring, from
+//! the rank whose card that is, and leaves. It leaves by the card that it came by if the last rank
+//! reaches that one well, straight or through the GPU beside it; else by the last rank's own, which
+//! isolated rails refuse. Of the first one, two, three ... such rings, as many are taken as move
+//! most bytes a second, equal parts on each, with what they share divided among them.
+
+use crate::topology::model::class::Class;
+use crate::topology::model::graph::{Path, Topology};
+use crate::topology::search::disjoint;
+use crate::topology::search::rails::{Routes, Unreachable};
+use crate::topology::search::rings;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// One ring and its ways.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lane {
+    /// Every rank once; ranks of a host stand together.
+    pub order: Vec<usize>,
+    /// From each in `order` to the next, and from the last to the first.
+    pub hops: Vec<Path>,
+}
+
+/// Rings for the whole of `topology`, at least one if there are ranks.
+///
+/// ```
+/// use maypole::topology::build::cluster::{Fabric, named};
+/// use maypole::topology::search::lanes::{bandwidth, lanes};
+/// let cluster = named("2xdgx-a100", Fabric::Flat).unwrap();
+/// let lanes = lanes(&cluster).unwrap();
+/// assert_eq!((lanes.len(), bandwidth(&cluster, &lanes)), (8, 8.0 * 24.0));
+/// ```
+///
+/// # Errors
+/// [`Unreachable`] if two hosts have no way between them.
+pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
+    let routes = Routes::new(topology);
+    let hosts = by_host(&routes.hosts());
+    let mut known = Known::default();
+    let bases: Vec<Vec<Vec<usize>>> =
+        hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
+    let lanes: Vec<Lane> = match &bases[..] {
+        [] => Vec::new(),
+        [alone] => alone.iter().map(|order| within(&routes, order)).collect::<Result<_, _>>()?,
+        several => {
+            let rails = several
+                .iter()
+                .map(|bases| entries(&routes, &bases[0]).len())
+                .min()
+                .unwrap_or(0)
+                .max(1);
+            let lane = |rail: usize| {
+                let base = |bases: &Vec<Vec<usize>>| bases[rail % bases.len()].clone();
+                across(&routes, &several.iter().map(base).collect::<Vec<_>>(), rail)
+            };
+            (0..rails).map(lane).collect::<Result<_, _>>()?
+        }
+    };
+    Ok(widest(topology, lanes))
+}
+
+/// What `lanes` move together, in GB/s, if each moves as much as any other: as many times what the
+/// one moves that shares its narrowest link with most.
+pub fn bandwidth(topology: &Topology, lanes: &[Lane]) -> f64 {
+    let mut users = vec![0_u32; topology.links().len()];
+    for link in lanes.iter().flat_map(|lane| &lane.hops).flat_map(|path| &path.links) {
+        users[*link] += 1;
+    }
+    let share = |(link, users): (usize, &u32)| topology.links()[link].bandwidth / f64::from(*users);
+    let used = users.iter().enumerate().filter(|(_, users)| **users > 0);
+    used.map(share).fold(f64::INFINITY, f64::min) * lanes.len() as f64
+}
+
+/// The first so many lanes that move most together.
+fn widest(topology: &Topology, mut lanes: Vec<Lane>) -> Vec<Lane> {
+    let of = |count: &usize| bandwidth(topology, &lanes[..*count]);
+    // Of equals the fewest: max_by takes the last.
+    let count = (1..=lanes.len()).rev().max_by(|a, b| of(a).total_cmp(&of(b)));
+    lanes.truncate(count.unwrap_or(0));
+    lanes
+}
+
+/// The ranks of each host; hosts by their first rank.
+fn by_host(hosts: &[usize]) -> Vec<Vec<usize>> {
+    let mut found: Vec<Vec<usize>> = Vec::new();
+    for (rank, host) in hosts.iter().enumerate() {
+        match found.iter_mut().find(|ranks| hosts[ranks[0]] == *host) {
+            Some(ranks) => ranks.push(rank),
+            None => found.push(vec![rank]),
+        }
+    }
+    found
+}
+
+/// What lies between the devices of a host: how near they are, and how many direct links they have.
+#[derive(Eq, Hash, PartialEq)]
+struct Inside {
+    classes: Vec<Vec<Class>>,
+    direct: Vec<Vec<u32>>,
+}
+
+impl Inside {
+    fn new(routes: &Routes<'_>, ranks: &[usize]) -> Self {
+        let between = |a: &usize, b: &usize| match routes.path(*a, *b) {
+            Ok(path) => (path.class, members(&path)),
+            Err(_) => (Class::Net, 0),
+        };
+        let row = |a: &usize| ranks.iter().map(|b| between(a, b)).unzip();
+        let (classes, direct) = ranks.iter().map(row).unzip();
+        Self { classes, direct }
+    }
+
+    /// As many rings as there are direct links for, else the best one.
+    fn rings(&self) -> Vec<Vec<usize>> {
+        let found = disjoint::rings(&self.direct);
+        if found.is_empty() { vec![rings::ring(&self.classes).order] } else { found }
+    }
+}
+
+/// How many direct links a path is, if it is one of those and nothing else.
+const fn members(path: &Path) -> u32 {
+    match (path.links.len(), path.class) {
+        (1, Class::NvLink(links) | Class::Xgmi(links)) => links,
+        _ => 0,
+    }
+}
+
+/// Rings by what they were searched for on: hosts are mostly alike.
+#[derive(Default)]
+struct Known(HashMap<Inside, Vec<Vec<usize>>>);
+
+impl Known {
+    /// Rings among the ranks of one host.
+    fn bases(&mut self, routes: &Routes<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
+        let inside = Inside::new(routes, ranks);
+        let rings = match self.0.entry(inside) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let rings = new.key().rings();
+                new.insert(rings)
+            }
+        };
+        rings.iter().map(|ring| ring.iter().map(|&place| ranks[place]).collect()).collect()
+    }
+}
+
+/// A lane on one host.
+fn within(routes: &Routes<'_>, order: &[usize]) -> Result<Lane, Unreachable> {
+    let hops = rings::hops(order).map(|(a, b)| routes.path(a, b)).collect::<Result<_, _>>()?;
+    Ok(Lane { order: order.to_vec(), hops })
+}
+
+/// The ranks of a host by which rings may enter: the first one of each card, by card.
+fn entries(routes: &Routes<'_>, ranks: &[usize]) -> Vec<usize> {
+    let mut cards: Vec<(usize, usize)> =
+        ranks.iter().filter_map(|&rank| Some((routes.card(rank)?.0, rank))).collect();
+    cards.sort_unstable();
+    cards.dedup_by_key(|(card, _)| *card);
+    cards.into_iter().map(|(_, rank)| rank).collect()
+}
+
+/// A way through one host: its ranks from the one entered by, and the cards by which it is entered
+/// and left.
+struct Passage {
+    order: Vec<usize>,
+    enter: usize,
+    leave: usize,
+}
+
+/// A lane over several hosts.
+fn across(routes: &Routes<'_>, bases: &[Vec<usize>], rail: usize) -> Result<Lane, Unreachable> {
+    let missing = |ranks: &Vec<usize>| Unreachable {
+        from: format!("rank {}", ranks[0]),
+        to: "any network".to_owned(),
+    };
+    let passages: Vec<Passage> = bases
+        .iter()
+        .map(|ranks| passage(routes, ranks, rail).ok_or_else(|| missing(ranks)))
+        .collect::<Result<_, _>>()?;
+    let mut lane = Lane { order: Vec::new(), hops: Vec::new() };
+    for (nth, here) in passages.iter().enumerate() {
+        let next = &passages[(nth + 1) % passages.len()];
+        for pair in here.order.windows(2) {
+            lane.hops.push(routes.path(pair[0], pair[1])?);
+        }
+        let last = here.order[here.order.len() - 1];
+        lane.hops.push(routes.crossing(last, (here.leave, next.enter), next.order[0])?);
+        lane.order.extend(&here.order);
+    }
+    Ok(lane)
+}
+
+/// The way of rail `rail` through the host whose ring is `ranks`: around it from the rank of that
+/// card, this way or the other, whichever leaves better.
+fn passage(routes: &Routes<'_>, ranks: &[usize], rail: usize) -> Option<Passage> {
+    let entries = entries(routes, ranks);
+    let first = *entries.get(rail % entries.len().max(1))?;
+    let enter = routes.card(first)?.0;
+    let mut forth = ranks.to_vec();
+    forth.rotate_left(ranks.iter().position(|&rank| rank == first)?);
+    let mut back = forth.clone();
+    back[1..].reverse();
+    let straight = |order: &Vec<usize>| {
+        let path = routes.out(order[order.len() - 1], enter);
+        path.map(|path| (path.class, std::cmp::Reverse(path.links.len())))
+    };
+    let order = if straight(&back) > straight(&forth) { back } else { forth };
+    let last = order[order.len() - 1];
+    let own = routes.card(last)?.0;
+    let same = routes.out(last, enter).is_some_and(|path| path.class >= Class::Pxb)
+        || routes.cables(own, enter).is_err();
+    Some(Passage { order, enter, leave: if same { enter } else { own } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::build::cluster::{Fabric, named};
+
+    fn found(name: &str, fabric: Fabric) -> (Topology, Vec<Lane>) {
+        let cluster = named(name, fabric).unwrap();
+        let lanes = lanes(&cluster).unwrap();
+        for lane in &lanes {
+            let mut sorted = lane.order.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..cluster.devices().len()), "{name}");
+            let devices = cluster.devices();
+            for ((from, to), path) in rings::hops(&lane.order).zip(&lane.hops) {
+                let ends = (
+                    cluster.links()[path.links[0]].from,
+                    cluster.links()[path.links[path.links.len() - 1]].to,
+                );
+                assert_eq!(ends, (devices[from], devices[to]), "{name}");
+            }
+        }
+        (cluster, lanes)
+    }
+
+    fn check(name: &str, fabric: Fabric, count: usize, expected: f64) {
+        let (cluster, lanes) = found(name, fabric);
+        let moved = bandwidth(&cluster, &lanes);
+        assert!(
+            (moved / expected - 1.0).abs() < 1e-9,
+            "{name}: {moved} GB/s on {} lanes",
+            lanes.len()
+        );
+        assert_eq!(lanes.len(), count, "{name}");
+    }
+
+    #[test]
+    fn a_switch_needs_one_ring_a_mesh_many() {
+        check("dgx-a100", Fabric::Flat, 1, 240.0);
+        check("mi300x", Fabric::Flat, 7, 7.0 * 51.2);
+        check("pcie-phb", Fabric::Flat, 1, 20.0);
+    }
+
+    #[test]
+    fn every_rail_has_a_ring() {
+        for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
+            check("2xdgx-a100", fabric, 8, 192.0);
+            check("4xhgx-b200", fabric, 8, 384.0);
+            // The last hop inside goes through the GPU beside the card, and so over NVLink once
+            // more.
+            check("4xdgx-h100", fabric, 8, 18.0 * 20.6);
+        }
+        check("3xpcie-phb", Fabric::Flat, 1, 12.5);
+    }
+
+    #[test]
+    fn hosts_that_nothing_joins_have_no_ring() {
+        let mut apart = named("dgx-a100", Fabric::Flat).unwrap();
+        apart.append(&apart.clone());
+        assert!(lanes(&apart).is_err());
+        assert_eq!(lanes(&Topology::new()), Ok(Vec::new()));
+    }
+}

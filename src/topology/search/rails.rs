@@ -1,0 +1,272 @@
+//! Which network card a rank uses, and the way from any rank to any other.
+//!
+//! Every rank has a card: the nearest, and of several as near the one that the fewest ranks before
+//! it have. The n-th cards of all hosts are a *rail*. What leaves through a card arrives at a card
+//! that cables join it to, whatever is between the hosts' insides; over isolated rails that is only
+//! a card of the same rail.
+//!
+//! A card far from a rank but near to a GPU that the rank has direct links to is reached through
+//! that GPU: NCCL's PXN.
+
+use crate::topology::model::class::Class;
+use crate::topology::model::graph::Paths;
+use crate::topology::model::graph::{Kind, Link, LinkKind, Path, Topology};
+
+/// What lies between ranks: rank `r` is the `r`-th of [`Topology::devices`].
+pub struct Routes<'a> {
+    topology: &'a Topology,
+    /// By rank: its device, and the paths from it that stay on its host.
+    ranks: Vec<(usize, Paths<'a>)>,
+    /// The network cards, each with its paths within its host, and over cables.
+    cards: Vec<Card<'a>>,
+    /// By rank: the number of its card among them.
+    own: Vec<Option<usize>>,
+}
+
+struct Card<'a> {
+    node: usize,
+    host: usize,
+    /// It has a cable.
+    wired: bool,
+    within: Paths<'a>,
+    cables: Paths<'a>,
+}
+
+/// There is no way for what one rank sends another.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "nothing joins {from} and {to}: what leaves by one rail cannot arrive by another unless something joins the rails"
+)]
+pub struct Unreachable {
+    /// Where it would leave.
+    pub from: String,
+    /// Where it would arrive.
+    pub to: String,
+}
+
+const fn is_cable(link: &Link) -> bool {
+    matches!(link.kind, LinkKind::Network)
+}
+
+impl<'a> Routes<'a> {
+    /// Gives every rank its card.
+    pub fn new(topology: &'a Topology) -> Self {
+        let within = |node| topology.paths_over(node, |link| !is_cable(link));
+        let cables = |node| topology.paths_over(node, is_cable);
+        let ranks: Vec<_> =
+            topology.devices().into_iter().map(|device| (device, within(device))).collect();
+        let host = |node: usize| topology.nodes()[node].host.unwrap_or(0);
+        let wired = |node| topology.links().iter().any(|link| link.from == node && is_cable(link));
+        let card = |node| Card {
+            node,
+            host: host(node),
+            wired: wired(node),
+            within: within(node),
+            cables: cables(node),
+        };
+        let cards = topology.of(Kind::Nic).into_iter().map(card).collect();
+        let mut routes = Self { topology, ranks, cards, own: Vec::new() };
+        let mut users = vec![0; routes.cards.len()];
+        for rank in 0..routes.ranks.len() {
+            // The first of equals.
+            let near = routes.nearest(rank).into_iter().min_by_key(|&card| users[card]);
+            near.into_iter().for_each(|card| users[card] += 1);
+            routes.own.push(near);
+        }
+        routes
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// The host of each rank.
+    pub fn hosts(&self) -> Vec<usize> {
+        (0..self.world()).map(|rank| self.host(rank)).collect()
+    }
+
+    fn host(&self, rank: usize) -> usize {
+        self.topology.nodes()[self.ranks[rank].0].host.unwrap_or(0)
+    }
+
+    /// The numbers of the cards that no other of the rank's host is nearer than, among those that
+    /// have a cable if any has.
+    pub fn nearest(&self, rank: usize) -> Vec<usize> {
+        let here = (0..self.cards.len()).filter(|&card| self.cards[card].host == self.host(rank));
+        let near = |card: &usize| {
+            self.ranks[rank].1.to(self.cards[*card].node).map(|path| (path.class, path.bandwidth))
+        };
+        let mut all: Vec<_> = here.filter_map(|card| Some((card, near(&card)?))).collect();
+        if all.iter().any(|(card, _)| self.cards[*card].wired) {
+            all.retain(|(card, _)| self.cards[*card].wired);
+        }
+        let order = |a: &(Class, f64), b: &(Class, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
+        let best = all.iter().map(|(_, near)| *near).max_by(order);
+        all.into_iter().filter(|(_, near)| Some(*near) == best).map(|(card, _)| card).collect()
+    }
+
+    /// The number of the rank's card, and the node that it is.
+    pub fn card(&self, rank: usize) -> Option<(usize, usize)> {
+        self.own[rank].map(|card| (card, self.cards[card].node))
+    }
+
+    /// The way from a rank to a card of its host: straight, or through a GPU that it has direct
+    /// links to and that is nearer the card.
+    pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
+        let straight = self.ranks[rank].1.to(self.cards[card].node)?;
+        let through = |peer: usize| self.through(rank, peer, card);
+        let peers =
+            || (0..self.world()).filter(|&peer| peer != rank && self.host(peer) == self.host(rank));
+        Some(if straight.class >= Class::Pxb {
+            straight
+        } else {
+            peers().find_map(through).unwrap_or(straight)
+        })
+    }
+
+    /// The way over direct links to `peer`, and from there to a card that is near to it.
+    fn through(&self, rank: usize, peer: usize, card: usize) -> Option<Path> {
+        let direct =
+            self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > Class::Pix)?;
+        let last =
+            self.ranks[peer].1.to(self.cards[card].node).filter(|path| path.class >= Class::Pxb)?;
+        Some(self.topology.along([direct.links, last.links].concat()))
+    }
+
+    /// The way from a card to a rank of its host.
+    pub fn into(&self, card: usize, rank: usize) -> Option<Path> {
+        self.cards[card].within.to(self.ranks[rank].0)
+    }
+
+    /// The way over cables from a card to another.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if there is none.
+    pub fn cables(&self, from: usize, to: usize) -> Result<Path, Unreachable> {
+        let label = |card: usize| self.topology.label(self.cards[card].node);
+        let unreachable = || Unreachable { from: label(from), to: label(to) };
+        self.cards[from].cables.to(self.cards[to].node).ok_or_else(unreachable)
+    }
+
+    /// The way from one rank to another that leaves and arrives by these cards.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if there is none: over isolated rails, if the cards are on different ones.
+    pub fn crossing(
+        &self,
+        from: usize,
+        cards: (usize, usize),
+        to: usize,
+    ) -> Result<Path, Unreachable> {
+        let ends = || Unreachable { from: self.label(from), to: self.label(to) };
+        let out = self.out(from, cards.0).ok_or_else(ends)?;
+        let cables = self.cables(cards.0, cards.1)?;
+        let into = self.into(cards.1, to).ok_or_else(ends)?;
+        Ok(self.topology.along([out.links, cables.links, into.links].concat()))
+    }
+
+    /// The way that bytes from a rank to another go if nobody says more: within a host the nearest;
+    /// else from card to card, and where those are on isolated rails by the rail of the receiver,
+    /// or else of the sender.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if there is none.
+    pub fn path(&self, from: usize, to: usize) -> Result<Path, Unreachable> {
+        let ends = || Unreachable { from: self.label(from), to: self.label(to) };
+        if self.host(from) == self.host(to) {
+            return self.ranks[from].1.to(self.ranks[to].0).ok_or_else(ends);
+        }
+        let (out, into) = (self.own[from].ok_or_else(ends)?, self.own[to].ok_or_else(ends)?);
+        let of = |rank: usize| {
+            (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank))
+        };
+        let theirs = of(from).map(|card| (card, into));
+        let ours = of(to).map(|card| (out, card));
+        let mut pairs = [(out, into)].into_iter().chain(theirs).chain(ours);
+        let joined = pairs.find(|&(out, into)| self.cables(out, into).is_ok());
+        self.crossing(from, joined.ok_or_else(ends)?, to)
+    }
+
+    fn label(&self, rank: usize) -> String {
+        self.topology.label(self.ranks[rank].0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::build::cluster::{Fabric, named};
+
+    #[test]
+    fn every_gpu_has_a_card_near_to_it_and_no_two_have_one() {
+        for name in ["dgx-a100", "dgx-h100", "mi300x"] {
+            let host = named(name, Fabric::Flat).unwrap();
+            let routes = Routes::new(&host);
+            let cards: Vec<_> = (0..8).map(|rank| routes.card(rank).unwrap().0).collect();
+            assert_eq!(cards, [0, 1, 2, 3, 4, 5, 6, 7], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slow_far_card_is_left_alone() {
+        let mut host = Topology::new();
+        let numa = [0, 1].map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}")));
+        host.join(numa[0], numa[1], LinkKind::Sockets, 10.0);
+        let bridges = numa.map(|numa| {
+            let bridge = host.add(Kind::HostBridge, Some(0), "bridge");
+            host.join(numa, bridge, LinkKind::Local, 24.0);
+            bridge
+        });
+        let gpu = host.add(Kind::Gpu, Some(0), "GPU0");
+        let (far, near) =
+            (host.add(Kind::Nic, Some(0), "NET0"), host.add(Kind::Nic, Some(0), "NET1"));
+        for (device, bridge) in [(gpu, bridges[1]), (far, bridges[0]), (near, bridges[1])] {
+            host.join(device, bridge, LinkKind::Pci, 24.0);
+        }
+        assert_eq!(Routes::new(&host).card(0), Some((1, near)));
+    }
+
+    #[test]
+    fn a_far_card_is_reached_through_the_gpu_beside_it() {
+        let host = named("dgx-h100", Fabric::Flat).unwrap();
+        let path = Routes::new(&host).out(0, 5).unwrap();
+        let passed: Vec<_> = path
+            .links
+            .iter()
+            .map(|&link| host.nodes()[host.links()[link].to].name.as_str())
+            .collect();
+        assert_eq!(passed, ["NVSwitch", "GPU5", "switch5", "NIC5"]);
+        let host = named("cpu:2x2", Fabric::Flat).unwrap();
+        assert_eq!(Routes::new(&host).out(3, 0).unwrap().class, Class::Sys);
+    }
+
+    #[test]
+    fn what_leaves_by_one_rail_does_not_arrive_by_another_unless_something_joins_them() {
+        let crossing = |fabric, cards| {
+            let cluster = named("2xdgx-a100", fabric).unwrap();
+            Routes::new(&cluster).crossing(0, cards, 8).map(|path| path.bandwidth)
+        };
+        for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
+            assert_eq!(crossing(fabric, (0, 8)), Ok(24.0));
+        }
+        assert!(crossing(Fabric::Flat, (0, 9)).is_ok() && crossing(Fabric::Rails, (0, 9)).is_ok());
+        let refused = crossing(Fabric::IsolatedRails, (0, 9)).unwrap_err();
+        assert_eq!((refused.from.as_str(), refused.to.as_str()), ("host0/NIC0", "host1/NIC1"));
+    }
+
+    #[test]
+    fn every_rank_reaches_every_other_whatever_the_rails() {
+        for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
+            let cluster = named("2xdgx-h100", fabric).unwrap();
+            let routes = Routes::new(&cluster);
+            for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to))) {
+                let path = routes.path(from, to).unwrap();
+                assert_eq!(path.class == Class::Net, from / 8 != to / 8);
+                // Over NVLink to the GPU beside the card of the receiver's rail, never from socket
+                // to socket.
+                assert!(path.bandwidth > 22.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The ring whose worst link is as good as can be.
+//!
+//! A ring is as fast as its worst link, so a good one is a Hamiltonian cycle whose worst link is
+//! best; among those, one with as few links of that kind as can be, then of the next better kind,
+//! and so on: what is crossed less is shared less. Up to [`EXACT`] devices that is found exactly,
+//! by the recursion of Held and Karp (1962) over subsets, with weights so far apart that no number
+//! of better links outweighs a worse one: `2^(n-1) n^2` steps. Beyond, short paths are joined by
+//! their best ends and the ring is then improved until no exchange helps, which is good and not
+//! always best.
+
+/// Up to so many devices the search is exact.
+pub const EXACT: usize = 16;
+
+/// An order in which to go around.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Ring<T> {
+    /// Every device once; the first one is 0. The last is linked to the first.
+    pub order: Vec<usize>,
+    /// Its worst link; `None` for a single device.
+    pub bottleneck: Option<T>,
+}
+
+/// The best ring, if `links[a][b]` says how good the link from `a` to `b` is: the greater the
+/// better. What lies on the diagonal does not matter. Among equally good rings it is the first in
+/// the order of the numbers, if the search is exact.
+///
+/// ```
+/// use maypole::topology::Class::*;
+/// use maypole::topology::search::rings::ring;
+/// // Two pairs with NVLinks between them; they are crossed twice, and the sockets twice.
+/// let links = [[Same, Sys, NvLink(4), Sys], [Sys, Same, Sys, NvLink(4)],
+///     [NvLink(4), Sys, Same, Sys], [Sys, NvLink(4), Sys, Same]].map(Vec::from);
+/// let ring = ring(&links);
+/// assert_eq!((ring.order, ring.bottleneck), (vec![0, 1, 3, 2], Some(Sys)));
+/// ```
+///
+/// # Panics
+/// If `links` is not square.
+pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
+    let count = links.len();
+    assert!(
+        links.iter().all(|row| row.len() == count),
+        "one link for each pair of {count} devices"
+    );
+    let order = match count {
+        0..=3 if symmetric(links) => (0..count).collect(),
+        0..=EXACT => Exact::new(&Weights::new(links)).order(),
+        _ => heuristic(&Weights::new(links)),
+    };
+    Ring { bottleneck: bottleneck(links, &order), order }
+}
+
+/// The worst link of a ring; `None` for a single device.
+///
+/// # Panics
+/// If `order` names a device that there is not.
+pub fn bottleneck<T: Ord + Copy>(links: &[Vec<T>], order: &[usize]) -> Option<T> {
+    hops(order).filter(|(a, b)| a != b).map(|(a, b)| links[a][b]).min()
+}
+
+/// The links of a ring: from each device to the next, and from the last to the first.
+pub fn hops(order: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    order.iter().copied().zip(order.iter().copied().cycle().skip(1))
+}
+
+fn symmetric<T: Eq>(links: &[Vec<T>]) -> bool {
+    (0..links.len()).all(|a| (0..a).all(|b| links[a][b] == links[b][a]))
+}
+
+/// What links cost: one of a worse kind costs more than a whole ring of any better one.
+struct Weights(Vec<Vec<u128>>);
+
+impl Weights {
+    fn new<T: Ord + Copy>(links: &[Vec<T>]) -> Self {
+        let count = links.len();
+        let pairs =
+            (0..count).flat_map(|a| (0..count).filter(move |&b| a != b).map(move |b| (a, b)));
+        let mut kinds: Vec<T> = pairs.map(|(a, b)| links[a][b]).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let needed = threshold(links, &kinds);
+        // From the one that decides, as many kinds are told apart as a weight has digits.
+        let base = count as u128 + 1;
+        let digits = u128::MAX.ilog(base.max(2)).saturating_sub(1);
+        let weight = |kind: &T| {
+            let place = kinds.binary_search(kind).expect("it is one of them");
+            let better =
+                u32::try_from(place.saturating_sub(needed)).unwrap_or(u32::MAX).min(digits - 1);
+            let digit = digits - 1 - better;
+            // Any link below what is needed is as bad as any other, and there need be none.
+            if place < needed { base.pow(digits) } else { base.pow(digit) }
+        };
+        Self(
+            links
+                .iter()
+                .map(|row| {
+                    row.iter()
+                        .map(|kind| if kinds.contains(kind) { weight(kind) } else { 0 })
+                        .collect()
+                })
+                .collect(),
+        )
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn of(&self, order: &[usize]) -> u128 {
+        hops(order).map(|(a, b)| self.0[a][b]).sum()
+    }
+}
+
+/// The place of the best kind that a ring can be made of alone and of better ones; 0 where that is
+/// not searched for.
+fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
+    if links.len() > EXACT {
+        return 0;
+    }
+    let (mut can, mut cannot) = (0, kinds.len());
+    while can + 1 < cannot {
+        let middle = can.midpoint(cannot);
+        let enough = |a: usize, b: usize| a != b && links[a][b] >= kinds[middle];
+        if is_hamiltonian(links.len(), enough) { can = middle } else { cannot = middle }
+    }
+    can
+}
+
+/// True if a ring can be made of links that are `enough`: which devices a path from 0 over a set
+/// may end at, set by set.
+fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
+    let into = |to: usize| {
+        (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from)
+    };
+    let into: Vec<u32> = (0..count).map(into).collect();
+    let all = (1_usize << count) - 1;
+    let mut ends = vec![0_u32; all + 1];
+    ends[1] = 1;
+    for set in (3..=all).step_by(2) {
+        let reached = |to: &usize| set >> to & 1 == 1 && ends[set & !(1 << to)] & into[*to] != 0;
+        ends[set] = (1..count).filter(reached).fold(0, |ends, to| ends | 1 << to);
+    }
+    ends[all] & into[0] != 0
+}
+
+/// What the rest of a ring costs, by where one is and what is left.
+struct Exact<'a> {
+    weights: &'a Weights,
+    /// `rest[left * n + at]`: from `at` through all of the set `left` and back to the last device,
+    /// which is where it began.
+    rest: Vec<u128>,
+}
+
+impl<'a> Exact<'a> {
+    /// Devices but 0 are numbered from 0 in the sets.
+    fn new(weights: &'a Weights) -> Self {
+        let others = weights.len() - 1;
+        let mut rest = vec![u128::MAX; (1 << others) * weights.len()];
+        for left in 0..1_usize << others {
+            for at in 0..=others {
+                if at == 0 || left >> (at - 1) & 1 == 0 {
+                    rest[left * weights.len() + at] = Self::least(weights, &rest, left, at);
+                }
+            }
+        }
+        Self { weights, rest }
+    }
+
+    fn least(weights: &Weights, rest: &[u128], left: usize, at: usize) -> u128 {
+        let through =
+            |to: usize| weights.0[at][to + 1] + rest[(left & !(1 << to)) * weights.len() + to + 1];
+        members(left).map(through).min().unwrap_or(weights.0[at][0])
+    }
+
+    fn order(&self) -> Vec<usize> {
+        let count = self.weights.len();
+        let (mut order, mut left) = (vec![0], (1_usize << (count - 1)) - 1);
+        while left != 0 {
+            let at = order[order.len() - 1];
+            let cost = |to: usize| {
+                self.weights.0[at][to + 1] + self.rest[(left & !(1 << to)) * count + to + 1]
+            };
+            let next = members(left).min_by_key(|&to| cost(to)).expect("some are left");
+            order.push(next + 1);
+            left &= !(1 << next);
+        }
+        order
+    }
+}
+
+fn members(set: usize) -> impl Iterator<Item = usize> {
+    let next = |set: &usize| Some(set & (set - 1)).filter(|&rest| rest != 0);
+    std::iter::successors(Some(set).filter(|&set| set != 0), next)
+        .map(|set| set.trailing_zeros() as usize)
+}
+
+/// Joins paths by their best ends, then improves.
+fn heuristic(weights: &Weights) -> Vec<usize> {
+    let mut order = joined(weights);
+    improve(weights, &mut order);
+    let first = order.iter().position(|&device| device == 0).expect("every device is on the ring");
+    order.rotate_left(first);
+    order
+}
+
+/// Paths of one device each, joined link by link, the best link first, until one path is left.
+fn joined(weights: &Weights) -> Vec<usize> {
+    let count = weights.len();
+    let mut links: Vec<(usize, usize)> =
+        (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
+    links.retain(|(a, b)| a != b);
+    links.sort_by_key(|&(a, b)| (weights.0[a][b], a, b));
+    let (mut next, mut before) = (vec![None; count], vec![None; count]);
+    // The other end of the path that a device is an end of.
+    let mut end: Vec<usize> = (0..count).collect();
+    for (a, b) in links {
+        if next[a].is_none() && before[b].is_none() && end[a] != b {
+            (next[a], before[b]) = (Some(b), Some(a));
+            let (first, last) = (end[a], end[b]);
+            (end[first], end[last]) = (last, first);
+        }
+    }
+    let first =
+        (0..count).find(|&device| before[device].is_none()).expect("a path has a first device");
+    std::iter::successors(Some(first), |&device| next[device]).collect()
+}
+
+/// Turns parts of the ring around and moves parts elsewhere while that makes it better.
+fn improve(weights: &Weights, order: &mut Vec<usize>) {
+    let better =
+        |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
+    while let Some(next) = better(order) {
+        *order = next;
+    }
+}
+
+/// Rings that differ by one exchange.
+fn neighbours(order: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+    let count = order.len();
+    let parts = move |longest: usize| {
+        (0..count)
+            .flat_map(move |from| (from + 1..=count.min(from + longest)).map(move |to| (from, to)))
+    };
+    let turned = parts(count).filter(|(from, to)| to - from > 1).map(|(from, to)| {
+        let mut next = order.to_vec();
+        next[from..to].reverse();
+        next
+    });
+    let moved = parts(3).flat_map(move |(from, to)| {
+        (0..=count - (to - from)).filter(move |&at| at != from).map(move |at| {
+            let mut rest = order.to_vec();
+            let part: Vec<usize> = rest.drain(from..to).collect();
+            rest.splice(at..at, part);
+            rest
+        })
+    });
+    turned.chain(moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers by lot.
+    struct Lot(u64);
+
+    impl Lot {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+
+        fn links(&mut self, count: usize, kinds: u64) -> Vec<Vec<u64>> {
+            (0..count).map(|_| (0..count).map(|_| self.below(kinds)).collect()).collect()
+        }
+    }
+
+    fn is_ring(order: &[usize]) -> bool {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        order.first().is_none_or(|&first| first == 0) && sorted.iter().copied().eq(0..order.len())
+    }
+
+    /// The kinds of all links, the worst first.
+    fn kinds(links: &[Vec<u64>], order: &[usize]) -> Vec<u64> {
+        let mut kinds: Vec<u64> = hops(order).map(|(a, b)| links[a][b]).collect();
+        kinds.sort_unstable();
+        kinds
+    }
+
+    fn every_ring(count: usize) -> Vec<Vec<usize>> {
+        let mut rings = vec![vec![0]];
+        for _ in 1..count {
+            let longer = |ring: &Vec<usize>| {
+                let ring = ring.clone();
+                (1..count)
+                    .filter(|next| !ring.contains(next))
+                    .map(|next| [ring.clone(), vec![next]].concat())
+                    .collect()
+            };
+            rings = rings.iter().flat_map(|ring| -> Vec<Vec<usize>> { longer(ring) }).collect();
+        }
+        rings
+    }
+
+    #[test]
+    fn no_ring_is_better_than_the_exact_one() {
+        let mut lot = Lot(7);
+        for count in 1..=7 {
+            for _ in 0..30 {
+                let limit = 1 + lot.below(40);
+                let links = lot.links(count, limit);
+                let found = ring(&links);
+                assert!(is_ring(&found.order));
+                // Fewest of the worst kind is the greatest list of kinds, worst first.
+                let best = every_ring(count).into_iter().map(|order| kinds(&links, &order)).max();
+                if count > 1 {
+                    assert_eq!(Some(kinds(&links, &found.order)), best, "{links:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_devices_take_little_time() {
+        let links = Lot(3).links(16, 9);
+        let found = ring(&links);
+        assert!(is_ring(&found.order) && found.bottleneck == bottleneck(&links, &found.order));
+    }
+
+    #[test]
+    fn more_devices_still_make_a_good_ring() {
+        // Hosts of eight with sockets of four, their devices dealt out by lot: what is known to be
+        // best.
+        let mut lot = Lot(5);
+        for count in [17, 24, 48] {
+            let mut place: Vec<usize> = (0..count).collect();
+            (1..count).for_each(|at| place.swap(at, lot.below(at as u64 + 1) as usize));
+            let kind = |a: usize, b: usize| {
+                if a / 4 == b / 4 {
+                    5
+                } else if a / 8 == b / 8 {
+                    3
+                } else {
+                    1
+                }
+            };
+            let links: Vec<Vec<u64>> = (0..count)
+                .map(|a| (0..count).map(|b| kind(place[a], place[b])).collect())
+                .collect();
+            let found = ring(&links);
+            assert!(is_ring(&found.order));
+            let mut sorted: Vec<usize> = (0..count).collect();
+            sorted.sort_by_key(|&device| place[device]);
+            assert_eq!(kinds(&links, &found.order), kinds(&links, &sorted));
+        }
+    }
+
+    #[test]
+    fn equal_links_leave_the_order_as_it_is() {
+        assert_eq!(ring(&vec![vec![1; 6]; 6]).order, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(ring::<u8>(&[]), Ring { order: vec![], bottleneck: None });
+        assert_eq!(ring(&[vec![1]]), Ring { order: vec![0], bottleneck: None });
+        assert_eq!(
+            ring(&[vec![0, 4], vec![3, 0]]),
+            Ring { order: vec![0, 1], bottleneck: Some(3) }
+        );
+    }
+}

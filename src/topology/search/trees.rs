@@ -1,0 +1,146 @@
+//! Trees for the whole of a topology: a double binary tree over hosts, a chain within each.
+//!
+//! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read
+//! off its own schedules, so that what is shown is what runs: who is an inner host of one is a leaf
+//! of the other. Within a host, ranks are a chain along its ring from the rank that the host is
+//! entered by. One host by itself has a chain and its reverse, which lack the worst hop of the
+//! ring.
+
+use crate::algorithms::Algorithm;
+use crate::schedule::Step;
+use crate::schedule::collective::Collective;
+use crate::topology::search::lanes::Lane;
+use crate::topology::search::rings;
+
+/// Who is above whom.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Tree {
+    /// By rank: the one above; none above the root.
+    pub parents: Vec<Option<usize>>,
+}
+
+impl Tree {
+    /// The ranks below one, ascending.
+    pub fn children(&self, rank: usize) -> Vec<usize> {
+        (0..self.parents.len()).filter(|&child| self.parents[child] == Some(rank)).collect()
+    }
+
+    /// How many hops the farthest rank is from the root.
+    pub fn height(&self) -> usize {
+        let above = |rank: &usize| self.parents[*rank];
+        let depth = |rank| std::iter::successors(Some(rank), above).count() - 1;
+        (0..self.parents.len()).map(depth).max().unwrap_or(0)
+    }
+
+    /// A chain from the first of `order` on.
+    fn chain(order: &[usize]) -> Self {
+        let mut tree = Self { parents: vec![None; order.len()] };
+        tree.link(order);
+        tree
+    }
+
+    fn link(&mut self, order: &[usize]) {
+        order.windows(2).for_each(|pair| self.parents[pair[1]] = Some(pair[0]));
+    }
+}
+
+/// The two trees along `lane`, half of the vector for each; `hosts` is the host of each rank.
+///
+/// ```
+/// use maypole::topology::build::cluster::{Fabric, named};
+/// use maypole::topology::search::lanes::lanes;
+/// use maypole::topology::search::rails::Routes;
+/// use maypole::topology::search::trees::trees;
+/// let cluster = named("4xdgx-a100", Fabric::Flat).unwrap();
+/// let hosts = Routes::new(&cluster).hosts();
+/// let [one, other] = trees(&lanes(&cluster).unwrap()[0], &hosts);
+/// // Below the first rank of host 2 are two hosts, and the chain of its own, which goes backwards to end beside its card.
+/// assert_eq!((one.parents[0], one.children(16)), (None, vec![8, 23, 24]));
+/// assert_eq!(other.children(16).len(), 1);
+/// ```
+///
+/// # Panics
+/// If there is not one host for each rank of the lane.
+pub fn trees(lane: &Lane, hosts: &[usize]) -> [Tree; 2] {
+    assert_eq!(lane.order.len(), hosts.len(), "one host for each rank");
+    let chains: Vec<&[usize]> = lane.order.chunk_by(|a, b| hosts[*a] == hosts[*b]).collect();
+    if chains.len() < 2 {
+        let chain = without_worst(lane);
+        let back: Vec<usize> = chain.iter().rev().copied().collect();
+        return [Tree::chain(&chain), Tree::chain(&back)];
+    }
+    [0, 1].map(|half| {
+        let mut tree = Tree { parents: vec![None; hosts.len()] };
+        chains.iter().for_each(|chain| tree.link(chain));
+        for (host, chain) in chains.iter().enumerate() {
+            tree.parents[chain[0]] = parent(chains.len(), host, half).map(|above| chains[above][0]);
+        }
+        tree
+    })
+}
+
+/// From whom `rank` of `world` has half `half` of what rank 0 broadcasts.
+fn parent(world: usize, rank: usize, half: usize) -> Option<usize> {
+    let schedule =
+        Algorithm::DoubleTree.schedule(Collective::Broadcast { root: 0 }, world, rank)?;
+    schedule.steps.iter().find_map(|step| match step {
+        Step::Recv { into, from } if into.chunk == half => Some(*from),
+        _ => None,
+    })
+}
+
+/// The ring as a chain, opened at its worst hop.
+fn without_worst(lane: &Lane) -> Vec<usize> {
+    let width = |at: usize| lane.hops.get(at).map_or(f64::INFINITY, |path| path.bandwidth);
+    let count = rings::hops(&lane.order).count();
+    // Of equals the last: then the chain is the ring as it stands.
+    let worst = (0..count).min_by(|&a, &b| width(a).total_cmp(&width(b)).then(b.cmp(&a)));
+    let mut chain = lane.order.clone();
+    chain.rotate_left(worst.map_or(0, |worst| (worst + 1) % count));
+    chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::build::cluster::{Fabric, named};
+    use crate::topology::search::lanes::lanes;
+    use crate::topology::search::rails::Routes;
+
+    fn both(name: &str) -> ([Tree; 2], usize) {
+        let cluster = named(name, Fabric::Flat).unwrap();
+        let routes = Routes::new(&cluster);
+        (trees(&lanes(&cluster).unwrap()[0], &routes.hosts()), routes.world())
+    }
+
+    #[test]
+    fn everybody_hangs_below_one_root() {
+        for hosts in 1..=9 {
+            let (trees, world) = both(&format!("{hosts}xdgx-a100"));
+            for tree in trees {
+                assert_eq!(tree.parents.iter().filter(|parent| parent.is_none()).count(), 1);
+                assert!(tree.height() < world, "no rank is above itself");
+                let below: usize = (0..world).map(|rank| tree.children(rank).len()).sum();
+                assert_eq!(below, world - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_inner_host_of_one_tree_is_a_leaf_of_the_other() {
+        let ([one, other], _) = both("8xdgx-a100");
+        let inner = |tree: &Tree, host: usize| {
+            tree.children(host * 8).iter().filter(|child| **child / 8 != host).count() > 0
+        };
+        // Host 0 is the root of both.
+        assert!((1..8).all(|host| inner(&one, host) != inner(&other, host)));
+    }
+
+    #[test]
+    fn a_chain_lacks_the_worst_hop() {
+        let host = named("cpu:2x2", Fabric::Flat).unwrap();
+        let mut lane = lanes(&host).unwrap().remove(0);
+        lane.hops[1].bandwidth = 0.5;
+        assert_eq!(without_worst(&lane), [2, 3, 0, 1]);
+    }
+}
