@@ -335,7 +335,7 @@ fn programs(operation: &Operation, hosts: &[usize]) -> Vec<Program> {
 }
 
 fn published(program: &Program) -> usize {
-    program.ops.iter().filter(|op| op.audience != 0).count()
+    program.folds.iter().filter(|fold| fold.audience != 0).count()
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn fusing_leaves_the_fewest_folds_and_publications() {
         for (algorithm, folds, publications) in expected {
             for program in programs(&all_reduce(algorithm, n, 1000), &vec![0; n]) {
                 assert_eq!(
-                    (program.ops.len(), published(&program)),
+                    (program.folds.len(), published(&program)),
                     (folds, publications),
                     "{algorithm}, {n} ranks"
                 );
@@ -369,8 +369,8 @@ fn broadcasts_publish_once_for_all() {
     let (collective, layout) = (Collective::Broadcast { root: 1 }, Layout::even(10, 1));
     let operation = Operation { collective, schedules, layout, window: WINDOW, fingerprint: 1 };
     let programs = programs(&operation, &[0; 5]);
-    assert_eq!((programs[1].ops.len(), programs[1].ops[0].audience), (1, 0b11101));
-    assert!(programs.iter().all(|program| program.ops.len() == 1 && program.streams.is_empty()));
+    assert_eq!((programs[1].folds.len(), programs[1].folds[0].audience), (1, 0b11101));
+    assert!(programs.iter().all(|program| program.folds.len() == 1 && program.streams.is_empty()));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_program_is_as_long_for_many_windows_as_for_few() {
             .iter()
             .map(|numbering| format!("{numbering:?}").matches(',').count());
         (
-            program.ops.len(),
+            program.folds.len(),
             program.sources.len(),
             program.first_of.len(),
             numberings.sum::<usize>(),

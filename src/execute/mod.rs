@@ -9,7 +9,7 @@ pub mod record;
 mod run;
 mod watch;
 
-use crate::lower::{Program, Source};
+use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
 pub use links::{AnyStream, Links};
 use maypole_kernels::{Combine, View, ViewMut};
@@ -55,7 +55,7 @@ impl<'a> Buffers<'a> {
 #[derive(Debug)]
 pub struct Failure {
     /// Which fold of the program.
-    pub op: usize,
+    pub fold: usize,
     /// The rank that was awaited, or whose link failed.
     pub peer: usize,
     /// What happened.
@@ -186,8 +186,8 @@ impl Executor {
         self.silent = silent;
         if program.windows == 1 && program.streams.is_empty() {
             let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };
-            for op in 0..program.ops.len() {
-                run.step::<true>(op, 0)?;
+            for fold in 0..program.folds.len() {
+                run.step::<true>(fold, 0)?;
             }
         } else {
             self.run_windows(program, fold, buffers, watch)?;
@@ -211,8 +211,8 @@ impl Executor {
         for clock in 0..program.windows + program.stages() - 1 {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);
-            for op in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
-                run.step::<false>(op as usize, clock - program.ops[op as usize].stage)?;
+            for fold in program.first_of[oldest as usize]..program.first_of[newest as usize + 1] {
+                run.step::<false>(fold as usize, clock - program.folds[fold as usize].stage)?;
             }
         }
         run.flush_all()
@@ -240,7 +240,7 @@ impl Executor {
     fn lent<const SIMPLE: bool>(
         &self,
         program: &Program,
-        source: &Source,
+        source: &FoldSource,
         k: u32,
         len: usize,
     ) -> View<'_> {

@@ -3,7 +3,7 @@
 use super::links::{Arrival, Links, Place};
 use super::watch::{Awaited, Watch};
 use super::{Buffers, Executor, Failure, What};
-use crate::lower::{Flush, From, MAX_SOURCES, Op, Program, Source};
+use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Combine, View};
 use maypole_transports::board::{Board, In, Out};
@@ -30,33 +30,34 @@ impl<W: Watch> Run<'_, '_, W> {
         k: u32,
     ) -> Result<(), Box<Failure>> {
         let program = self.program;
-        let op = &program.ops[at];
-        let place = op.extent.window(k);
-        let sources = &program.sources[op.first as usize..op.first as usize + op.count as usize];
+        let fold = &program.folds[at];
+        let place = fold.extent.window(k);
+        let sources =
+            &program.sources[fold.first as usize..fold.first as usize + fold.count as usize];
         if !SIMPLE {
-            for flush in &program.flushes[op.flushes.0 as usize..op.flushes.1 as usize] {
+            for flush in &program.flushes[fold.flushes.0 as usize..fold.flushes.1 as usize] {
                 self.await_flush(at, *flush, k)?;
             }
-            self.expect(op, sources, place);
+            self.expect(fold, sources, place);
         }
-        self.combine::<SIMPLE>(at, op, sources, place, k)?;
+        self.combine::<SIMPLE>(at, fold, sources, place, k)?;
         if !SIMPLE {
             self.release(sources);
         }
         if !program.self_crediting {
             self.consumed::<SIMPLE>(sources, k);
         }
-        if let Some(buffer) = op.posted.filter(|_| !SIMPLE) {
-            self.post(op, Place { buffer, offset: place.0, len: place.1 });
+        if let Some(buffer) = fold.posted.filter(|_| !SIMPLE) {
+            self.post(fold, Place { buffer, offset: place.0, len: place.1 });
         }
         self.watch.folded(at, k);
         Ok(())
     }
 
     /// Posts a result to its streams, from where it lies.
-    fn post(&mut self, op: &Op, place: Place) {
+    fn post(&mut self, fold: &Fold, place: Place) {
         let links = &mut self.executor.links;
-        for stream in &self.program.posts[op.posts.0 as usize..op.posts.1 as usize] {
+        for stream in &self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
             links.post(*stream as usize, place, self.program.fingerprint);
         }
         links.push(self.buffers);
@@ -67,51 +68,51 @@ impl<W: Watch> Run<'_, '_, W> {
     fn combine<const SIMPLE: bool>(
         &mut self,
         at: usize,
-        op: &Op,
-        sources: &[Source],
+        fold: &Fold,
+        sources: &[FoldSource],
         place: (usize, usize),
         k: u32,
     ) -> Result<(), Box<Failure>> {
         let mut in_place = false;
         for source in sources {
             match source.from {
-                From::Own(_) => {}
-                From::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
-                From::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
-                From::Stream => unreachable!("the program has no streams"),
+                SourceLocation::Own(_) => {}
+                SourceLocation::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
+                SourceLocation::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
+                SourceLocation::Stream => unreachable!("the program has no streams"),
             }
         }
         let out = Out {
             class: self.program.class,
             mask: self.program.mask,
             position: self.executor.positions[self.executor.me] + self.made,
-            audience: op.audience,
+            audience: fold.audience,
             fingerprint: self.program.fingerprint,
             len: place.1,
         };
-        if op.audience != 0 {
+        if fold.audience != 0 {
             self.await_room(at, out)?;
         }
         let executor = &*self.executor;
-        let lent = |source: &Source| match source.from {
-            From::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            From::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
+        let lent = |source: &FoldSource| match source.from {
+            SourceLocation::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
+            SourceLocation::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
             // What came straight to its place is its own source.
-            From::Stream if in_place => {
-                self.buffers.read(op.into.expect("came to its place"), place)
+            SourceLocation::Stream if in_place => {
+                self.buffers.read(fold.into.expect("came to its place"), place)
             }
-            From::Stream => executor.links.lent(source.peer as usize, place.1),
+            SourceLocation::Stream => executor.links.lent(source.peer as usize, place.1),
         };
         let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(lent).collect();
-        let into = op.into.map(|buffer| self.buffers.write(buffer, place));
-        let slot = if op.audience != 0 { executor.slot(out) } else { None };
+        let into = fold.into.map(|buffer| self.buffers.write(buffer, place));
+        let slot = if fold.audience != 0 { executor.slot(out) } else { None };
         match (into, slot) {
             (Some(into), also) => self.fold.apply(into, also, &views),
             (None, Some(slot)) => self.fold.apply(slot, None, &views),
             // Only posted, from where it lies.
             (None, None) => {}
         }
-        if op.audience != 0 {
+        if fold.audience != 0 {
             executor.board().commit(out);
             self.made += 1;
         }
@@ -122,7 +123,7 @@ impl<W: Watch> Run<'_, '_, W> {
     fn await_board<const SIMPLE: bool>(
         &mut self,
         at: usize,
-        source: &Source,
+        source: &FoldSource,
         k: u32,
         len: usize,
     ) -> Result<(), Box<Failure>> {
@@ -202,16 +203,16 @@ impl<W: Watch> Run<'_, '_, W> {
     }
 
     /// Tells streams where what this fold takes from them shall go.
-    fn expect(&mut self, op: &Op, sources: &[Source], place: (usize, usize)) {
-        let direct = op.into.filter(|_| sources.len() == 1);
-        for source in sources.iter().filter(|source| source.from == From::Stream) {
+    fn expect(&mut self, fold: &Fold, sources: &[FoldSource], place: (usize, usize)) {
+        let direct = fold.into.filter(|_| sources.len() == 1);
+        for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
             let into = direct.map(|buffer| Place { buffer, offset: place.0, len: place.1 });
             self.executor.links.expect(source.peer as usize, Arrival { into, len: place.1 });
         }
     }
 
     /// True if what came is already in its place.
-    fn await_stream(&mut self, at: usize, source: &Source) -> Result<bool, Box<Failure>> {
+    fn await_stream(&mut self, at: usize, source: &FoldSource) -> Result<bool, Box<Failure>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
         let in_place =
@@ -234,7 +235,7 @@ impl<W: Watch> Run<'_, '_, W> {
     /// The buffers are the caller's again only when nothing is left to send from them.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<Failure>> {
         for stream in 0..self.program.streams.len() {
-            self.await_links(self.program.ops.len(), stream, |links| {
+            self.await_links(self.program.folds.len(), stream, |links| {
                 links.is_flushed(stream).then_some(Ok(()))
             })?;
             self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
@@ -270,17 +271,17 @@ impl<W: Watch> Run<'_, '_, W> {
     }
 
     #[inline(always)]
-    fn consumed<const SIMPLE: bool>(&mut self, sources: &[Source], k: u32) {
+    fn consumed<const SIMPLE: bool>(&mut self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
-        for source in sources.iter().filter(|source| source.from == From::Board) {
+        for source in sources.iter().filter(|source| source.from == SourceLocation::Board) {
             let position =
                 wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
             executor.board().consume(source.peer as usize, position + 1);
         }
     }
 
-    fn release(&mut self, sources: &[Source]) {
-        for source in sources.iter().filter(|source| source.from == From::Stream) {
+    fn release(&mut self, sources: &[FoldSource]) {
+        for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
             self.executor.links.release(source.peer as usize);
         }
     }
@@ -310,7 +311,7 @@ fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -
 pub(super) fn wanted<const SIMPLE: bool>(
     program: &Program,
     positions: &[u64],
-    source: &Source,
+    source: &FoldSource,
     k: u32,
     len: usize,
 ) -> In {
@@ -332,16 +333,16 @@ pub(super) fn wanted<const SIMPLE: bool>(
 
 #[cold]
 #[inline(never)]
-fn fail(op: usize, peer: usize, what: What) -> Box<Failure> {
-    Box::new(Failure { op, peer, what })
+fn fail(fold: usize, peer: usize, what: What) -> Box<Failure> {
+    Box::new(Failure { fold, peer, what })
 }
 
 #[cold]
 #[inline(never)]
-fn interrupt(op: usize, peer: usize, interrupted: Interrupted) -> Box<Failure> {
+fn interrupt(fold: usize, peer: usize, interrupted: Interrupted) -> Box<Failure> {
     let what = match interrupted {
         Interrupted::TimedOut => What::TimedOut,
         Interrupted::Alarmed => What::Alarmed,
     };
-    fail(op, peer, what)
+    fail(fold, peer, what)
 }

@@ -17,7 +17,7 @@ pub(super) enum Origin {
 
 /// A fold, before there are windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Fold {
+pub(super) struct FusedFold {
     /// Where the result stays, if it does.
     pub(super) into: Option<Span>,
     /// What is combined, in order.
@@ -28,7 +28,7 @@ pub(super) struct Fold {
     pub(super) shape: Span,
 }
 
-impl Fold {
+impl FusedFold {
     fn storing(into: Span, sources: Vec<Origin>) -> Self {
         Self { into: Some(into), sources, to: Vec::new(), shape: into }
     }
@@ -63,8 +63,8 @@ impl Fold {
 
 /// Fuses the steps of one rank. `by_stream(peer)` says which peers take what we send from where it
 /// lies, so that it must lie somewhere.
-pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Vec<Fold> {
-    let mut folds: Vec<Fold> = Vec::new();
+pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Vec<FusedFold> {
+    let mut folds: Vec<FusedFold> = Vec::new();
     for step in &schedule.steps {
         match *step {
             Step::Send { from, to } => match folds.last_mut() {
@@ -72,11 +72,13 @@ pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Ve
                 Some(last) if last.sent() == Some(from) && !last.to.contains(&to) => {
                     last.to.push(to)
                 }
-                _ => folds.push(Fold::sending(from, to)),
+                _ => folds.push(FusedFold::sending(from, to)),
             },
-            Step::Copy { from, into } => folds.push(Fold::storing(into, vec![Origin::Local(from)])),
+            Step::Copy { from, into } => {
+                folds.push(FusedFold::storing(into, vec![Origin::Local(from)]))
+            }
             Step::Recv { into, from } => {
-                folds.push(Fold::storing(into, vec![Origin::Remote(from)]))
+                folds.push(FusedFold::storing(into, vec![Origin::Remote(from)]))
             }
             Step::Reduce { from, into } => reduce(&mut folds, into, Origin::Local(from)),
             Step::RecvReduce { into, from } => reduce(&mut folds, into, Origin::Remote(from)),
@@ -86,7 +88,7 @@ pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Ve
     folds
 }
 
-fn reduce(folds: &mut Vec<Fold>, into: Span, source: Origin) {
+fn reduce(folds: &mut Vec<FusedFold>, into: Span, source: Origin) {
     match folds.last_mut() {
         // A fold reads all its sources before it writes, so none of them may be what an earlier one
         // of them made; and a stream lends one message at a time.
@@ -99,12 +101,12 @@ fn reduce(folds: &mut Vec<Fold>, into: Span, source: Origin) {
         {
             last.sources.push(source);
         }
-        _ => folds.push(Fold::storing(into, vec![Origin::Local(into), source])),
+        _ => folds.push(FusedFold::storing(into, vec![Origin::Local(into), source])),
     }
 }
 
 /// Drops stores that nobody reads: overwritten first, or scratch at the end.
-fn forget_dead_stores(folds: &mut [Fold], by_stream: impl Fn(usize) -> bool) {
+fn forget_dead_stores(folds: &mut [FusedFold], by_stream: impl Fn(usize) -> bool) {
     for at in 0..folds.len() {
         let Some(span) = folds[at].into else { continue };
         let apart = Placement::Apart;
@@ -118,13 +120,13 @@ fn forget_dead_stores(folds: &mut [Fold], by_stream: impl Fn(usize) -> bool) {
 
 /// The proof order itself, as folds: nothing fused, and every send where its receiver takes it.
 /// Completes with one slot and with links that hold nothing, whatever the schedule.
-pub(super) fn linear(schedules: &[Schedule]) -> Result<Vec<Vec<Fold>>, Stuck> {
+pub(super) fn linear(schedules: &[Schedule]) -> Result<Vec<Vec<FusedFold>>, Stuck> {
     let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
     walk(schedules, Placement::Apart, &mut order)?;
     Ok(order.0)
 }
 
-struct ProofOrder(Vec<Vec<Fold>>);
+struct ProofOrder(Vec<Vec<FusedFold>>);
 
 impl Meaning for ProofOrder {
     type Message = Span;
@@ -142,12 +144,12 @@ impl Meaning for ProofOrder {
         message: Span,
         reduce: bool,
     ) {
-        self.0[from].push(Fold::sending(message, rank));
+        self.0[from].push(FusedFold::sending(message, rank));
         let mut sources = vec![Origin::Remote(from)];
         if reduce {
             sources.insert(0, Origin::Local(into));
         }
-        self.0[rank].push(Fold::storing(into, sources));
+        self.0[rank].push(FusedFold::storing(into, sources));
     }
 
     fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
@@ -155,6 +157,6 @@ impl Meaning for ProofOrder {
         if reduce {
             sources.insert(0, Origin::Local(into));
         }
-        self.0[rank].push(Fold::storing(into, sources));
+        self.0[rank].push(FusedFold::storing(into, sources));
     }
 }

@@ -23,16 +23,18 @@ mod traffic;
 use crate::schedule::collective::{Collective, Held};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
-use fuse::{Fold, Origin, fuse, linear};
+use fuse::{FusedFold, Origin, fuse, linear};
 use maypole_transports::board::{CHUNK, Class};
 use order::{Matching, Trial, flushes, stages};
-pub use program::{Extent, Flush, From, Link, MAX_SOURCES, Numbering, Op, Program, Source};
+pub use program::{
+    Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, SourceLocation, StreamLink,
+};
 use std::collections::BTreeSet;
-pub use traffic::Traffic;
+pub use traffic::ProgramTraffic;
 
 /// What is lowered, equal on all ranks.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct LoweringInput<'a> {
     /// What the schedules do.
     pub collective: Collective,
     /// One schedule a rank.
@@ -57,7 +59,11 @@ pub struct Request<'a> {
 ///
 /// # Panics
 /// If there is not one schedule and one host for each rank, or the element size is zero.
-pub fn lower(request: &Request<'_>, me: usize, placement: Placement) -> Result<Program, Stuck> {
+pub fn lower(
+    request: &LoweringInput<'_>,
+    me: usize,
+    placement: Placement,
+) -> Result<Program, Stuck> {
     assert_eq!(
         request.schedules.len(),
         request.hosts.len(),
@@ -65,15 +71,15 @@ pub fn lower(request: &Request<'_>, me: usize, placement: Placement) -> Result<P
     );
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request);
-    let way = choose(request, windows)?;
-    let aside =
-        placement == Placement::InPlace && (!way.in_place || reads_what_it_wrote(&way.all[me]));
-    let placement = if aside { Placement::Apart } else { placement };
-    Ok(Emitter::new(request, &way, me, windows, placement).emit(aside))
+    let strategy = choose(request, windows)?;
+    let stages_input = placement == Placement::InPlace
+        && (!strategy.in_place || reads_what_it_wrote(&strategy.all[me]));
+    let placement = if stages_input { Placement::Apart } else { placement };
+    Ok(Emitter::new(request, &strategy, me, windows, placement).emit(stages_input))
 }
 
 /// The fewest windows such that none is too long.
-fn windows(request: &Request<'_>) -> u32 {
+fn windows(request: &LoweringInput<'_>) -> u32 {
     let boards = has_boards(request.hosts);
     let limit = if boards { request.window.min(CHUNK) } else { request.window };
     let elements = (limit / request.element).max(1);
@@ -87,8 +93,8 @@ fn has_boards(hosts: &[usize]) -> bool {
 }
 
 /// A way of running the schedules that completes.
-struct Way {
-    all: Vec<Vec<Fold>>,
+struct Strategy {
+    all: Vec<Vec<FusedFold>>,
     matching: Matching,
     stages: Vec<Vec<u32>>,
     class: Class,
@@ -97,7 +103,7 @@ struct Way {
     in_place: bool,
 }
 
-fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
+fn choose(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
     let hosts = request.hosts;
     let fused =
         |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| hosts[peer] != hosts[rank]);
@@ -106,8 +112,8 @@ fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
         let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
         let overlapped = stages(&all, &matching);
         for stages in overlapped.into_iter().chain([listed]) {
-            if let Some(way) = attempt(request, windows, &all, &matching, stages) {
-                return Ok(way);
+            if let Some(strategy) = attempt(request, windows, &all, &matching, stages) {
+                return Ok(strategy);
             }
         }
     }
@@ -119,12 +125,12 @@ fn choose(request: &Request<'_>, windows: u32) -> Result<Way, Stuck> {
 }
 
 fn attempt(
-    request: &Request<'_>,
+    request: &LoweringInput<'_>,
     windows: u32,
-    all: &[Vec<Fold>],
+    all: &[Vec<FusedFold>],
     matching: &Matching,
     stages: Vec<Vec<u32>>,
-) -> Option<Way> {
+) -> Option<Strategy> {
     let ranks = ranks_of_a_host(request.hosts);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
     let smallest = Class::holding(bytes).unwrap_or(Class::Chunk);
@@ -137,7 +143,7 @@ fn attempt(
         [smallest, Class::Chunk].into_iter().find(|class| completes(*class, Placement::Apart))?;
     let in_place = completes(class, Placement::InPlace);
     let depth = class.slots(ranks);
-    Some(Way {
+    Some(Strategy {
         all: all.to_vec(),
         matching: Matching::clone(matching),
         stages,
@@ -154,8 +160,8 @@ fn ranks_of_a_host(hosts: &[usize]) -> usize {
 }
 
 /// True if a fold reads an input chunk that an earlier one, in place, has overwritten.
-fn reads_what_it_wrote(folds: &[Fold]) -> bool {
-    let is_self_copy = |fold: &Fold, into: Span| matches!(fold.sources[..], [Origin::Local(from)] if from.overlaps(into, Placement::InPlace));
+fn reads_what_it_wrote(folds: &[FusedFold]) -> bool {
+    let is_self_copy = |fold: &FusedFold, into: Span| matches!(fold.sources[..], [Origin::Local(from)] if from.overlaps(into, Placement::InPlace));
     folds.iter().enumerate().any(|(at, fold)| {
         let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else {
             return false;
@@ -168,8 +174,8 @@ fn reads_what_it_wrote(folds: &[Fold]) -> bool {
 
 /// Writes one rank's program down.
 struct Emitter<'a> {
-    request: &'a Request<'a>,
-    way: &'a Way,
+    request: &'a LoweringInput<'a>,
+    strategy: &'a Strategy,
     me: usize,
     windows: u32,
     placement: Placement,
@@ -183,8 +189,8 @@ struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     fn new(
-        request: &'a Request<'a>,
-        way: &'a Way,
+        request: &'a LoweringInput<'a>,
+        strategy: &'a Strategy,
         me: usize,
         windows: u32,
         placement: Placement,
@@ -196,28 +202,28 @@ impl<'a> Emitter<'a> {
         };
         let hosts = request.hosts;
         let peers =
-            way.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
+            strategy.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
         let remotes: BTreeSet<usize> = peers.filter(|peer| hosts[*peer] != hosts[me]).collect();
         Self {
             request,
-            way,
+            strategy,
             me,
             windows,
             placement,
             locals: (0..hosts.len()).filter(|rank| hosts[*rank] == hosts[me]).collect(),
             remotes: remotes.into_iter().collect(),
-            order: way.stages.iter().map(sorted).collect(),
+            order: strategy.stages.iter().map(sorted).collect(),
         }
     }
 
-    fn emit(&self, aside: bool) -> Program {
+    fn emit(&self, stages_input: bool) -> Program {
         let numberings: Vec<_> = self.locals.iter().map(|rank| self.numbering(*rank)).collect();
         let links = self.remotes.iter().map(|peer| {
             let posts = Numbering::new(
                 &self.stages_of(self.me, |fold| fold.to.contains(peer)),
                 self.windows,
             );
-            Link { peer: *peer as u32, posts }
+            StreamLink { peer: *peer as u32, posts }
         });
         let totals: Vec<u64> = numberings.iter().map(Numbering::total).collect();
         let most = totals.iter().copied().max().unwrap_or(0);
@@ -225,19 +231,19 @@ impl<'a> Emitter<'a> {
         let depth = if self_crediting {
             (2 * most as usize).next_power_of_two().max(2)
         } else {
-            self.way.depth
+            self.strategy.depth
         };
         let mut program = Program {
             windows: self.windows,
-            ops: Vec::new(),
+            folds: Vec::new(),
             sources: Vec::new(),
             posts: Vec::new(),
             flushes: Vec::new(),
             first_of: self.first_of(),
-            class: self.way.class,
+            class: self.strategy.class,
             mask: depth as u64 - 1,
             self_crediting,
-            aside,
+            stages_input,
             scratch: 0,
             fingerprint: self.request.fingerprint,
             streams: links.collect(),
@@ -254,15 +260,15 @@ impl<'a> Emitter<'a> {
     /// `first_of[s]`: the first fold of stage `s` or later.
     fn first_of(&self) -> Vec<u32> {
         let stages: Vec<u32> =
-            self.order[self.me].iter().map(|at| self.way.stages[self.me][*at]).collect();
+            self.order[self.me].iter().map(|at| self.strategy.stages[self.me][*at]).collect();
         let deepest = stages.last().copied().unwrap_or(0);
         (0..=deepest + 1).map(|stage| stages.partition_point(|s| *s < stage) as u32).collect()
     }
 
     fn emit_fold(&self, at: usize, program: &mut Program) {
-        let fold = &self.way.all[self.me][at];
+        let fold = &self.strategy.all[self.me][at];
         let first = program.sources.len() as u32;
-        let mut senders = self.way.matching.senders(&self.way.all, self.me, at);
+        let mut senders = self.strategy.matching.senders(&self.strategy.all, self.me, at);
         for source in &fold.sources {
             program.sources.push(match source {
                 Origin::Local(span) => self.local(*span),
@@ -280,7 +286,7 @@ impl<'a> Emitter<'a> {
             .fold(program.scratch, usize::max);
         let stored_as_it_comes = fold.sources.len() == 1 && fold.into.is_some();
         if !stored_as_it_comes
-            && program.sources[first as usize..].iter().any(|s| s.from == From::Stream)
+            && program.sources[first as usize..].iter().any(|s| s.from == SourceLocation::Stream)
         {
             program.longest_staged = program.longest_staged.max(extent.window(0).1);
         }
@@ -289,7 +295,7 @@ impl<'a> Emitter<'a> {
         program.posts.extend(streams.map(|(stream, _)| stream as u32));
         let waits = program.flushes.len() as u32;
         program.flushes.extend(self.flushes(at));
-        program.ops.push(Op {
+        program.folds.push(Fold {
             extent,
             into: fold.into.map(|span| span.buffer),
             posted: fold
@@ -297,7 +303,7 @@ impl<'a> Emitter<'a> {
                 .filter(|_| program.posts.len() as u32 > posts)
                 .map(|span| span.buffer),
             audience: self.audience(self.me, fold),
-            stage: self.way.stages[self.me][at],
+            stage: self.strategy.stages[self.me][at],
             first,
             count: fold.sources.len() as u16,
             posts: (posts, program.posts.len() as u32),
@@ -305,9 +311,9 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    fn local(&self, span: Span) -> Source {
-        Source {
-            from: From::Own(span.buffer),
+    fn local(&self, span: Span) -> FoldSource {
+        FoldSource {
+            from: SourceLocation::Own(span.buffer),
             peer: 0,
             extent: self.extent(span),
             publication: 0,
@@ -316,12 +322,12 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn remote(&self, peer: usize, sent: usize) -> Source {
+    fn remote(&self, peer: usize, sent: usize) -> FoldSource {
         let extent = Extent::default();
-        let stage = self.way.stages[peer][sent];
+        let stage = self.strategy.stages[peer][sent];
         if let Some(stream) = self.remotes.iter().position(|rank| *rank == peer) {
-            return Source {
-                from: From::Stream,
+            return FoldSource {
+                from: SourceLocation::Stream,
                 peer: stream as u32,
                 extent,
                 publication: 0,
@@ -331,8 +337,8 @@ impl<'a> Emitter<'a> {
         }
         let local =
             self.locals.iter().position(|rank| *rank == peer).expect("a peer is local or remote");
-        Source {
-            from: From::Board,
+        FoldSource {
+            from: SourceLocation::Board,
             peer: local as u32,
             extent,
             publication: self.nth_of(peer, sent, |fold| self.audience(peer, fold) != 0),
@@ -348,7 +354,8 @@ impl<'a> Emitter<'a> {
             return 0;
         }
         let done = self.order[peer].iter().take_while(|at| **at != sent).chain([&sent]);
-        let read = done.flat_map(|at| self.way.matching.senders(&self.way.all, peer, *at));
+        let read =
+            done.flat_map(|at| self.strategy.matching.senders(&self.strategy.all, peer, *at));
         let ours = read.filter(|(rank, _)| *rank == self.me);
         ours.map(|(_, at)| 1 + self.nth_of(self.me, at, |fold| self.audience(self.me, fold) != 0))
             .max()
@@ -356,15 +363,15 @@ impl<'a> Emitter<'a> {
     }
 
     /// The place of fold `at` of `rank` among those that `counts`.
-    fn nth_of(&self, rank: usize, at: usize, counts: impl Fn(&Fold) -> bool) -> u32 {
+    fn nth_of(&self, rank: usize, at: usize, counts: impl Fn(&FusedFold) -> bool) -> u32 {
         let before = self.order[rank].iter().take_while(|other| **other != at);
-        before.filter(|other| counts(&self.way.all[rank][**other])).count() as u32
+        before.filter(|other| counts(&self.strategy.all[rank][**other])).count() as u32
     }
 
     /// The stages of those folds of `rank` that `counts`, ascending.
-    fn stages_of(&self, rank: usize, counts: impl Fn(&Fold) -> bool) -> Vec<u32> {
-        let counted = self.order[rank].iter().filter(|at| counts(&self.way.all[rank][**at]));
-        counted.map(|at| self.way.stages[rank][*at]).collect()
+    fn stages_of(&self, rank: usize, counts: impl Fn(&FusedFold) -> bool) -> Vec<u32> {
+        let counted = self.order[rank].iter().filter(|at| counts(&self.strategy.all[rank][**at]));
+        counted.map(|at| self.strategy.stages[rank][*at]).collect()
     }
 
     fn numbering(&self, rank: usize) -> Numbering {
@@ -372,7 +379,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Local ranks that read what `fold` of `rank`, one of our host, publishes.
-    fn audience(&self, rank: usize, fold: &Fold) -> u64 {
+    fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
         let hosts = self.request.hosts;
         let local = fold.to.iter().filter(|to| hosts[**to] == hosts[rank]);
         local
@@ -382,12 +389,12 @@ impl<'a> Emitter<'a> {
 
     fn flushes(&self, at: usize) -> Vec<Flush> {
         let hosts = self.request.hosts;
-        let folds = &self.way.all[self.me];
+        let folds = &self.strategy.all[self.me];
         let posts = flushes(folds, at, self.placement, |to| hosts[to] != hosts[self.me]);
         let flush = |(peer, post): (usize, usize)| Flush {
             stream: self.remotes.iter().position(|rank| *rank == peer).expect("a stream") as u32,
             nth: self.nth_of(self.me, post, |fold| fold.to.contains(&peer)),
-            stage: self.way.stages[self.me][post],
+            stage: self.strategy.stages[self.me][post],
         };
         posts.into_iter().map(flush).collect()
     }
@@ -397,16 +404,16 @@ impl<'a> Emitter<'a> {
     /// before; and its slots last for two calls.
     fn is_self_crediting(&self, most: u64) -> bool {
         let answers = |writer: usize, reader: usize| {
-            let folds = &self.way.all[reader];
+            let folds = &self.strategy.all[reader];
             folds.iter().any(|fold| fold.to.contains(&writer))
         };
         let readers = |writer: usize| {
-            let to = self.way.all[writer].iter().flat_map(|fold| fold.to.iter().copied());
+            let to = self.strategy.all[writer].iter().flat_map(|fold| fold.to.iter().copied());
             to.filter(|reader| self.locals.contains(reader))
         };
         self.windows == 1
             && most > 0
-            && 2 * most <= self.way.depth as u64
+            && 2 * most <= self.strategy.depth as u64
             && self
                 .locals
                 .iter()

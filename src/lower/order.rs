@@ -1,7 +1,7 @@
 //! In which order folds run: which message is which, how many hops lie before each fold, and
 //! whether all programs together complete with so many slots.
 
-use super::fuse::{Fold, Origin};
+use super::fuse::{FusedFold, Origin};
 use crate::schedule::{Placement, Span};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ pub(super) struct Matching(Vec<Vec<Vec<usize>>>);
 impl Matching {
     /// Counts along the links: the n-th receive from a peer is the n-th send of that peer to us.
     /// `None` if a receive has no send or a send no receive.
-    pub(super) fn new(all: &[Vec<Fold>]) -> Option<Self> {
+    pub(super) fn new(all: &[Vec<FusedFold>]) -> Option<Self> {
         let mut links: HashMap<(usize, usize), VecDeque<usize>> = HashMap::new();
         for (rank, folds) in all.iter().enumerate() {
             for (at, fold) in folds.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Matching {
     /// The remote sources of fold `at` of `rank`: (peer, the peer's fold).
     pub(super) fn senders<'a>(
         &'a self,
-        all: &'a [Vec<Fold>],
+        all: &'a [Vec<FusedFold>],
         rank: usize,
         at: usize,
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
@@ -47,7 +47,7 @@ impl Matching {
 /// How many hops lie before each fold of each rank: the skew of the software pipeline. `None` if
 /// windows overlapped so would overtake one another on some link; then they must follow one
 /// another.
-pub(super) fn stages(all: &[Vec<Fold>], matching: &Matching) -> Option<Vec<Vec<u32>>> {
+pub(super) fn stages(all: &[Vec<FusedFold>], matching: &Matching) -> Option<Vec<Vec<u32>>> {
     let mut ranks: Vec<Staging> = all.iter().map(|_| Staging::default()).collect();
     let mut moved = true;
     while std::mem::take(&mut moved) {
@@ -82,7 +82,7 @@ struct Staging {
 impl Staging {
     /// Conflicts are those of the in-place call, which has the most: what is published must not
     /// depend on placement.
-    fn push(&mut self, fold: &Fold, arrives: u32) {
+    fn push(&mut self, fold: &FusedFold, arrives: u32) {
         let place = |span: Span| span.in_place(Placement::InPlace);
         let spans = fold.sources.iter().filter_map(|source| match source {
             Origin::Local(span) => Some(place(*span)),
@@ -110,7 +110,7 @@ impl Staging {
 
 /// True if both ends of every link see its messages in one order, windows overlapped: each link has
 /// one delay.
-fn keeps_link_order(all: &[Vec<Fold>], matching: &Matching, stages: &[Vec<u32>]) -> bool {
+fn keeps_link_order(all: &[Vec<FusedFold>], matching: &Matching, stages: &[Vec<u32>]) -> bool {
     let mut delays: HashMap<(usize, usize), u32> = HashMap::new();
     for (rank, folds) in all.iter().enumerate() {
         for at in 0..folds.len() {
@@ -127,7 +127,7 @@ fn keeps_link_order(all: &[Vec<Fold>], matching: &Matching, stages: &[Vec<u32>])
 
 /// All ranks' folds with everything that decides whether they complete.
 pub(super) struct Trial<'a> {
-    pub(super) all: &'a [Vec<Fold>],
+    pub(super) all: &'a [Vec<FusedFold>],
     pub(super) matching: &'a Matching,
     pub(super) stages: &'a [Vec<u32>],
     pub(super) hosts: &'a [usize],
@@ -147,7 +147,7 @@ impl Trial<'_> {
         let orders: Vec<Vec<(usize, u32)>> =
             self.stages.iter().map(|stages| clock_order(stages, windows, deepest)).collect();
         let world = self.all.len();
-        let mut run = Run::new(self);
+        let mut run = TrialRun::new(self);
         let mut ready: VecDeque<usize> = (0..world).collect();
         let mut left: usize = orders.iter().map(Vec::len).sum();
         let mut idle = 0;
@@ -188,27 +188,27 @@ fn clock_order(stages: &[u32], windows: u32, deepest: u32) -> Vec<(usize, u32)> 
 /// What one rank has published and not yet got back: (readers still to come) by publication, oldest
 /// first.
 #[derive(Clone, Default)]
-struct Ring {
+struct SlotRing {
     made: u64,
     /// Audience left of the publications that some reader has not consumed, by position.
     unread: HashMap<u64, u64>,
 }
 
-struct Run<'a> {
+struct TrialRun<'a> {
     trial: &'a Trial<'a>,
     /// By rank and fold.
     flushes: Vec<Vec<Vec<(usize, usize)>>>,
     at: Vec<usize>,
     /// The board position of (rank, fold, window), once done.
     done: HashMap<(usize, usize, u32), Option<u64>>,
-    boards: Vec<Ring>,
+    boards: Vec<SlotRing>,
     /// Posts that were not taken, by (from, to): (fold, window).
     posted: HashMap<(usize, usize), VecDeque<(usize, u32)>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> TrialRun<'a> {
     fn new(trial: &'a Trial<'a>) -> Self {
-        let of_rank = |(rank, folds): (usize, &Vec<Fold>)| {
+        let of_rank = |(rank, folds): (usize, &Vec<FusedFold>)| {
             let by_stream = |to: usize| trial.hosts[to] != trial.hosts[rank];
             (0..folds.len()).map(|at| flushes(folds, at, trial.placement, by_stream)).collect()
         };
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
             flushes: trial.all.iter().enumerate().map(of_rank).collect(),
             at: vec![0; trial.all.len()],
             done: HashMap::new(),
-            boards: vec![Ring::default(); trial.all.len()],
+            boards: vec![SlotRing::default(); trial.all.len()],
             posted: HashMap::new(),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
 /// The posts that must have left before fold `at` may write, because streams may still send from
 /// where it writes: of each stream the last such post, as (peer, fold).
 pub(super) fn flushes(
-    folds: &[Fold],
+    folds: &[FusedFold],
     at: usize,
     placement: Placement,
     by_stream: impl Fn(usize) -> bool,

@@ -49,7 +49,7 @@ impl Extent {
 
 /// Where a source of a fold lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum From {
+pub enum SourceLocation {
     /// In a buffer of our own.
     Own(Buffer),
     /// In a slot of local rank `peer`'s board.
@@ -60,9 +60,9 @@ pub enum From {
 
 /// One source of a fold.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct FoldSource {
     /// Where it is.
-    pub from: From,
+    pub from: SourceLocation,
     /// Whose it is: a local rank (`Board`), a place in `streams` (`Stream`).
     pub peer: u32,
     /// Which part of our buffer (`Own`).
@@ -78,7 +78,7 @@ pub struct Source {
 
 /// One fused operation: combine k sources in order, into a buffer of ours, a publication, or both.
 #[derive(Clone, Copy, Debug)]
-pub struct Op {
+pub struct Fold {
     /// Which part of `into`, and how long the publication is.
     pub extent: Extent,
     /// Where the result stays, if it does.
@@ -112,7 +112,7 @@ pub struct Flush {
 
 /// A link to a rank that does not share our board.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct StreamLink {
     /// The rank at its other end.
     pub peer: u32,
     /// How our posts to it are numbered.
@@ -183,9 +183,9 @@ pub struct Program {
     /// How many windows.
     pub windows: u32,
     /// Folds by stage, then in the order of the schedule.
-    pub ops: Vec<Op>,
+    pub folds: Vec<Fold>,
     /// Sources of all folds.
-    pub sources: Vec<Source>,
+    pub sources: Vec<FoldSource>,
     /// Streams that folds post to, as places in `streams`.
     pub posts: Vec<u32>,
     /// Posts that folds wait for.
@@ -203,14 +203,14 @@ pub struct Program {
     /// Repeated, this program never has to be told what readers have consumed: what they publish
     /// says so.
     pub self_crediting: bool,
-    /// The input must be copied aside first if it is part of the output's memory.
-    pub aside: bool,
+    /// The input must be copied away first if it is part of the output's memory.
+    pub stages_input: bool,
     /// Bytes of scratch.
     pub scratch: usize,
     /// What every rank's call must agree on, condensed.
     pub fingerprint: u64,
     /// The streams in use.
-    pub streams: Vec<Link>,
+    pub streams: Vec<StreamLink>,
     /// Bytes of the longest message that a stream brings to be folded rather than stored.
     pub longest_staged: usize,
 }

@@ -3,7 +3,7 @@
 
 use maypole::Element;
 use maypole::execute::{AnyStream, Buffers, Executor, Failure};
-use maypole::lower::{Program, Request, lower};
+use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, Held};
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_kernels::{BinaryOp, Fold, Region, View, ViewMut};
@@ -132,7 +132,7 @@ impl Operation {
         me: usize,
         placement: Placement,
     ) -> Program {
-        let request = Request {
+        let request = LoweringInput {
             collective: self.collective,
             schedules: &self.schedules,
             layout: &self.layout,
@@ -193,13 +193,13 @@ impl Operation {
         let ((from, long), (to, wide)) = (bytes(self.brings(me)), bytes(self.holds(me)));
         let whole = ViewMut::of(whole);
         let scratch = Region::new(program.scratch);
-        let aside = Region::new(if program.aside { long } else { 0 });
+        let aside = Region::new(if program.stages_input { long } else { 0 });
         let mut buffers = Buffers {
             input: whole.slice(from, long).as_view(),
             output: whole.slice(to, wide),
             scratch: scratch.view(),
         };
-        if program.aside {
+        if program.stages_input {
             aside.view().copy_from(buffers.input);
             buffers.input = aside.view().as_view();
         }

@@ -30,7 +30,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(crate) fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
-        let Failure { op: step, peer, what } = failure;
+        let Failure { fold: step, peer, what } = failure;
         let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
         let (error, kind) = match what {
             What::Alarmed => (self.aborted(operation), None),

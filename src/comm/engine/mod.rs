@@ -24,7 +24,7 @@ use crate::comm::engine::watched::Watching;
 use crate::comm::error::{Error, Result};
 use crate::execute::record::Notes;
 use crate::execute::{Buffers, Executor, Failure};
-use crate::lower::{Program, Request, lower};
+use crate::lower::{LoweringInput, Program, lower};
 use crate::schedule::collective::{Collective, Held};
 use crate::schedule::{Placement, Schedule};
 use crate::tuner::{Measured, Wanted};
@@ -124,7 +124,7 @@ impl Ready {
         if let Some(factor) = factor {
             scale(self.aside.view(), input, factor);
             buffers.input = self.aside.view().as_view();
-        } else if self.program.aside {
+        } else if self.program.stages_input {
             self.aside.view().copy_from(input);
             buffers.input = self.aside.view().as_view();
         }
@@ -358,12 +358,19 @@ impl Engine {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
         let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
         let Means { window, fingerprint, .. } = means;
-        let request =
-            Request { collective, schedules, layout: &layout, element, hosts, window, fingerprint };
+        let request = LoweringInput {
+            collective,
+            schedules,
+            layout: &layout,
+            element,
+            hosts,
+            window,
+            fingerprint,
+        };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
         let program = lower(&request, self.rank, placement).expect("what is proved completes");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
-        let aside = program.aside || call.op.scales();
+        let aside = program.stages_input || call.op.scales();
         let input = if aside {
             held(call.collective.input(self.rank), &layout) * call.kind.size()
         } else {

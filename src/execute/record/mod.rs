@@ -58,7 +58,7 @@ enum What {
     },
     /// A fold, and since when it had all that it awaited.
     Fold {
-        op: u32,
+        fold: u32,
         window: u32,
         since: u64,
     },
@@ -229,9 +229,9 @@ impl Watch for Recorder {
         self.note_wait(what);
     }
 
-    fn folded(&mut self, op: usize, window: u32) {
+    fn folded(&mut self, fold: usize, window: u32) {
         let (start, end, since) = (self.last, self.now(), self.since);
-        self.note(start, end, What::Fold { op: op as u32, window, since });
+        self.note(start, end, What::Fold { fold: fold as u32, window, since });
         self.since = end;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Event, What, messages, mix, operation};
 use crate::execute::Awaited;
-use crate::lower::{From, Op, Program, Source};
+use crate::lower::{Fold, FoldSource, Program, SourceLocation};
 use crate::schedule::trace::{End, Fact, Kind, Lane, Slice, Trace, digit};
 
 /// What is known of a call before it runs.
@@ -23,30 +23,30 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// The ranks whose bytes `op` takes, in order.
-    fn from(&self, op: &Op) -> Vec<usize> {
-        self.sources(op).iter().filter_map(|source| self.peer(source)).collect()
+    /// The ranks whose bytes `fold` takes, in order.
+    fn from(&self, fold: &Fold) -> Vec<usize> {
+        self.sources(fold).iter().filter_map(|source| self.peer(source)).collect()
     }
 
     /// The ranks that get its result.
-    fn to(&self, op: &Op) -> Vec<usize> {
-        self.readers(op).chain(self.streams(op).map(|stream| self.far(stream))).collect()
+    fn to(&self, fold: &Fold) -> Vec<usize> {
+        self.readers(fold).chain(self.streams(fold).map(|stream| self.far(stream))).collect()
     }
 
-    fn sources(&self, op: &Op) -> &[Source] {
-        &self.program.sources[op.first as usize..op.first as usize + op.count as usize]
+    fn sources(&self, fold: &Fold) -> &[FoldSource] {
+        &self.program.sources[fold.first as usize..fold.first as usize + fold.count as usize]
     }
 
-    fn peer(&self, source: &Source) -> Option<usize> {
+    fn peer(&self, source: &FoldSource) -> Option<usize> {
         match source.from {
-            From::Own(_) => None,
-            From::Board => Some(self.locals[source.peer as usize]),
-            From::Stream => Some(self.far(source.peer as usize)),
+            SourceLocation::Own(_) => None,
+            SourceLocation::Board => Some(self.locals[source.peer as usize]),
+            SourceLocation::Stream => Some(self.far(source.peer as usize)),
         }
     }
 
-    fn readers(&self, op: &Op) -> impl Iterator<Item = usize> {
-        let audience = op.audience;
+    fn readers(&self, fold: &Fold) -> impl Iterator<Item = usize> {
+        let audience = fold.audience;
         self.locals
             .iter()
             .enumerate()
@@ -55,8 +55,8 @@ impl Notes {
     }
 
     /// The streams that an operation posts to.
-    fn streams(&self, op: &Op) -> impl Iterator<Item = usize> {
-        self.program.posts[op.posts.0 as usize..op.posts.1 as usize]
+    fn streams(&self, fold: &Fold) -> impl Iterator<Item = usize> {
+        self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize]
             .iter()
             .map(|stream| *stream as usize)
     }
@@ -140,40 +140,40 @@ impl<'a> Call<'a> {
 
     fn add(&mut self, trace: &mut Trace, event: &Event) {
         match event.what {
-            What::Fold { op, window, since } => {
-                trace.slices.push(self.fold(event, op as usize, window));
-                self.arrows(&self.notes.program.ops[op as usize], window, since);
+            What::Fold { fold, window, since } => {
+                trace.slices.push(self.fold(event, fold as usize, window));
+                self.arrows(&self.notes.program.folds[fold as usize], window, since);
             }
             _ => trace.slices.extend(waiting(event)),
         }
     }
 
     fn fold(&self, event: &Event, step: usize, window: u32) -> Slice {
-        let op = &self.notes.program.ops[step];
-        let (from, to) = (self.notes.from(op), self.notes.to(op));
-        let kind = match (&from[..], &to[..], op.count) {
+        let fold = &self.notes.program.folds[step];
+        let (from, to) = (self.notes.from(fold), self.notes.to(fold));
+        let kind = match (&from[..], &to[..], fold.count) {
             ([], [_, ..], 1) => Kind::Send,
             ([_], _, 1) => Kind::Receive,
             _ => Kind::Combine,
         };
         let facts = vec![
-            ("bytes", Fact::Number(op.extent.window(window).1 as u64)),
+            ("bytes", Fact::Number(fold.extent.window(window).1 as u64)),
             ("from", numbers(&from)),
             ("to", numbers(&to)),
             ("step", Fact::Number(step as u64)),
             ("window", Fact::Number(window.into())),
         ];
         let mark = from.first().or(to.first()).map_or('=', |rank| digit(*rank));
-        Slice { mark, ..slice(event, kind, name(op, &from, &to), facts) }
+        Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
     }
 
     /// Messages that come arrive when all are there; messages that go leave no earlier.
-    fn arrows(&mut self, op: &Op, window: u32, since: u64) {
+    fn arrows(&mut self, fold: &Fold, window: u32, since: u64) {
         let (notes, me) = (self.notes, self.notes.rank);
-        for source in notes.sources(op) {
+        for source in notes.sources(fold) {
             let Some(peer) = notes.peer(source) else { continue };
             let nth = match source.from {
-                From::Stream => next(&mut self.taken[source.peer as usize]),
+                SourceLocation::Stream => next(&mut self.taken[source.peer as usize]),
                 _ => notes.program.numberings[source.peer as usize].position(
                     source.publication,
                     source.stage,
@@ -182,11 +182,11 @@ impl<'a> Call<'a> {
             };
             self.end((peer, me, nth), since, true);
         }
-        for reader in notes.readers(op) {
+        for reader in notes.readers(fold) {
             self.end((me, reader, self.published), since, false);
         }
-        self.published += u64::from(op.audience != 0);
-        for stream in notes.streams(op) {
+        self.published += u64::from(fold.audience != 0);
+        for stream in notes.streams(fold) {
             let nth = next(&mut self.posted[stream]);
             self.end((me, notes.far(stream), nth), since, false);
         }
@@ -236,12 +236,12 @@ fn waiting(event: &Event) -> Option<Slice> {
 }
 
 /// `combine own, 2, 3, send to 1`.
-fn name(op: &Op, from: &[usize], to: &[usize]) -> String {
-    let own = usize::from(op.count) > from.len();
+fn name(fold: &Fold, from: &[usize], to: &[usize]) -> String {
+    let own = usize::from(fold.count) > from.len();
     let mut parts = Vec::new();
     match from {
-        [] if op.into.is_some() && op.count == 1 => parts.push("copy".to_owned()),
-        [] if op.count == 1 => {}
+        [] if fold.into.is_some() && fold.count == 1 => parts.push("copy".to_owned()),
+        [] if fold.count == 1 => {}
         [] => parts.push("combine own".to_owned()),
         [_] if !own => parts.push(format!("receive from {}", ranks(from))),
         _ if own => parts.push(format!("combine own, {}", ranks(from))),
