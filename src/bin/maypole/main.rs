@@ -6,7 +6,6 @@ mod doctor;
 mod draw;
 mod explain;
 mod key;
-mod lab;
 mod names;
 mod perf;
 mod run;

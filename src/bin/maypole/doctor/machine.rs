@@ -5,7 +5,7 @@ use std::fs;
 use maypole_transports::cores::Share;
 use maypole_transports::shm::Segment;
 
-use super::{Finding, parse};
+use super::{Finding, kernel_text};
 
 /// Less locked memory than this is what systems give by default, and too little to register
 /// buffers.
@@ -19,8 +19,8 @@ pub(super) fn look(ranks: usize) -> Vec<Finding> {
     let limits = read("/proc/self/limits");
     vec![
         cores(Share::together([&Share::mine()]), ranks),
-        descriptors(parse::soft_limit(&limits, "Max open files"), ranks as u64),
-        locked(parse::soft_limit(&limits, "Max locked memory")),
+        descriptors(kernel_text::soft_limit(&limits, "Max open files"), ranks as u64),
+        locked(kernel_text::soft_limit(&limits, "Max locked memory")),
         shared_memory(),
         ptrace(&read("/proc/sys/kernel/yama/ptrace_scope")),
         huge_pages(&read("/proc/meminfo"), &read("/sys/kernel/mm/transparent_hugepage/enabled")),
@@ -96,8 +96,8 @@ fn ptrace(scope: &str) -> Finding {
 }
 
 fn huge_pages(meminfo: &str, transparent: &str) -> Finding {
-    let transparent = parse::chosen(transparent).unwrap_or("unknown");
-    let (count, size) = parse::huge_pages(meminfo).unwrap_or((0, 0));
+    let transparent = kernel_text::chosen(transparent).unwrap_or("unknown");
+    let (count, size) = kernel_text::huge_pages(meminfo).unwrap_or((0, 0));
     let text = format!("{count} of {} KiB, transparent: {transparent}", size >> 10);
     if count > 0 || matches!(transparent, "always" | "madvise") {
         return Finding::ok("huge pages", text);

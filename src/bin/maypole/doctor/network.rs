@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use maypole::world::launch::{KeySource, LaunchDescription, LaunchError};
 use maypole_transports::descriptor::open_private;
 
-use super::{Finding, parse};
+use super::{Finding, kernel_text};
 
 pub(super) fn look(described: &Result<LaunchDescription, LaunchError>) -> Vec<Finding> {
     let mut findings = vec![interfaces()];
@@ -30,13 +30,13 @@ pub(super) fn look(described: &Result<LaunchDescription, LaunchError>) -> Vec<Fi
 
 fn interfaces() -> Finding {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let routes = parse::routes(&read("/proc/net/route"));
-    let old = parse::ipv4_addresses(&read("/proc/net/fib_trie")).into_iter();
-    let named = |address| parse::interface_of(address, &routes).unwrap_or("?").to_owned();
+    let routes = kernel_text::routes(&read("/proc/net/route"));
+    let old = kernel_text::ipv4_addresses(&read("/proc/net/fib_trie")).into_iter();
+    let named = |address| kernel_text::interface_of(address, &routes).unwrap_or("?").to_owned();
     let mut all: Vec<(String, IpAddr)> =
         old.map(|address| (named(address), address.into())).collect();
     all.extend(
-        parse::ipv6_addresses(&read("/proc/net/if_inet6"))
+        kernel_text::ipv6_addresses(&read("/proc/net/if_inet6"))
             .into_iter()
             .map(|(name, it)| (name, it.into())),
     );
@@ -49,7 +49,7 @@ fn judge_interfaces(all: &[(String, IpAddr)]) -> Finding {
         .map(|(name, address)| format!("{name} {address}"))
         .collect::<Vec<_>>()
         .join(", ");
-    if all.iter().any(|(_, address)| parse::is_reachable(*address)) {
+    if all.iter().any(|(_, address)| kernel_text::is_reachable(*address)) {
         return Finding::ok("interfaces", list);
     }
     let text = if list.is_empty() {

@@ -1,6 +1,6 @@
 //! What can be asked of `maypole perf`, and whether it makes sense.
 
-use super::points::{Given, What};
+use crate::perf::benchmark::{Given, What};
 use crate::{names, sizes};
 use anyhow::{Result, bail};
 use clap::{ArgAction, ValueEnum};
@@ -115,7 +115,7 @@ pub(crate) struct Args {
     /// Ranks are threads of this process, joined by a board or by streams in memory: for tests of
     /// this command.
     #[arg(long, hide = true)]
-    pub(super) threads: bool,
+    pub(crate) threads: bool,
 
     /// Every N-th measured call does nothing, on all ranks: shows that the check notices.
     #[arg(long, value_name = "N", hide = true, value_parser = positive)]
@@ -131,7 +131,7 @@ enum Selected<T> {
 
 /// What is measured over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(super) enum Over {
+pub(crate) enum Over {
     /// Shared memory: all ranks are on one host.
     Shm,
     /// TCP between any two ranks, also on one host.
@@ -144,20 +144,20 @@ pub(super) enum Over {
 
 /// What was asked for, for a given world; nothing in it contradicts itself.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) world: usize,
-    pub(super) what: What,
-    pub(super) over: Over,
-    pub(super) deterministic: bool,
-    pub(super) iters: Option<usize>,
-    pub(super) warmup: usize,
-    pub(super) budget: Duration,
-    pub(super) check: bool,
-    pub(super) json: Option<PathBuf>,
-    pub(super) report: Option<PathBuf>,
-    pub(super) timeout: Option<Duration>,
-    pub(super) bind: bool,
-    pub(super) sabotage: Option<usize>,
+pub(crate) struct Settings {
+    pub(crate) world: usize,
+    pub(crate) what: What,
+    pub(crate) over: Over,
+    pub(crate) deterministic: bool,
+    pub(crate) iters: Option<usize>,
+    pub(crate) warmup: usize,
+    pub(crate) budget: Duration,
+    pub(crate) check: bool,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) bind: bool,
+    pub(crate) sabotage: Option<usize>,
 }
 
 /// Ranks that are started if nobody says how many.
@@ -168,12 +168,12 @@ const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 
 impl Args {
     /// How many ranks to start, if nobody has started us as one.
-    pub(super) fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
         self.ranks.unwrap_or(RANKS)
     }
 
     /// The settings for a world of `world` ranks, or why there are none.
-    pub(super) fn settings(&self, world: usize) -> Result<Settings> {
+    pub(crate) fn settings(&self, world: usize) -> Result<Settings> {
         if let Some(ranks) = self.ranks
             && ranks != world
         {

@@ -1,7 +1,7 @@
 //! A machine as one JSON object.
 
 use super::facts::Facts;
-use super::{predicted, transports};
+use super::{predictions, transports};
 use crate::names;
 use anyhow::Result;
 use maypole::topology::transport::{Choice, Reason, Way};
@@ -18,7 +18,7 @@ pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
     let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
     let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
     let predicted: Vec<Value> =
-        predicted::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
+        predictions::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
     Ok(json!({
         "title": facts.title,
         "gpus": said.gpus,
@@ -54,7 +54,7 @@ fn pairs(facts: &Facts) -> Vec<Value> {
     transports::choices(&facts.offers).into_iter().map(pair).collect()
 }
 
-fn prediction(row: &predicted::Row, bytes: usize) -> Value {
+fn prediction(row: &predictions::Row, bytes: usize) -> Value {
     let published =
         row.published.map(|figure| json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source }));
     json!({

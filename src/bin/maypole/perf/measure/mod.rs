@@ -14,10 +14,14 @@
 //! checked while the clock runs; so after planning come [`REHEARSED`] calls in a row, off the
 //! clock, each with new inputs and each checked: one of any hundred consecutive ones is among them.
 
-use super::numbers::hash;
-use super::seats::Seats;
-use super::stats::Summary;
-use super::work::{Batch, Work};
+pub(crate) mod limits;
+pub(crate) mod summary;
+pub(crate) mod workload;
+
+use crate::perf::check::values::hash;
+use crate::perf::mapping::Seats;
+use crate::perf::measure::summary::Summary;
+use crate::perf::measure::workload::{Batch, Work};
 use maypole::{Communicator, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,29 +40,29 @@ const REHEARSED: usize = 128;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
-    pub(super) iters: Option<usize>,
-    pub(super) warmup: usize,
-    pub(super) budget: Duration,
-    pub(super) check: bool,
+pub(crate) struct Effort {
+    pub(crate) iters: Option<usize>,
+    pub(crate) warmup: usize,
+    pub(crate) budget: Duration,
+    pub(crate) check: bool,
     /// Every so-many-th call is left out, to see that the check notices.
-    pub(super) leave_out: Option<usize>,
+    pub(crate) leave_out: Option<usize>,
 }
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// Microseconds a call.
-    pub(super) time: Summary,
+    pub(crate) time: Summary,
     /// Wrong elements on all ranks; `None` if nobody looked.
-    pub(super) wrong: Option<u64>,
+    pub(crate) wrong: Option<u64>,
     /// Calls on the clock.
-    pub(super) calls: u64,
+    pub(crate) calls: u64,
 }
 
 /// Takes samples with one communicator.
-pub(super) struct Meter<'a> {
-    pub(super) comm: Communicator,
+pub(crate) struct Meter<'a> {
+    pub(crate) comm: Communicator,
     effort: Effort,
     /// Set when the user wants to stop.
     stop: &'a AtomicBool,
@@ -69,7 +73,7 @@ pub(super) struct Meter<'a> {
     calls: u64,
     batches: u64,
     /// Somebody's user wants to stop; equal on all ranks.
-    pub(super) stopped: bool,
+    pub(crate) stopped: bool,
 }
 
 /// What all ranks know of a batch.
@@ -81,7 +85,7 @@ struct Shared {
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         comm: Communicator,
         effort: Effort,
         seats: &Seats,
@@ -92,7 +96,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Samples of one piece of work, or `None` if the user stopped it before the first one.
-    pub(super) fn measure(&mut self, work: &mut Work<'_>) -> Result<Option<Measured>> {
+    pub(crate) fn measure(&mut self, work: &mut Work<'_>) -> Result<Option<Measured>> {
         let mut wrong = self.rehearse(work, self.effort.warmup)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;

@@ -1,7 +1,7 @@
 //! A machine as text.
 
 use super::facts::Facts;
-use super::{predicted, transports};
+use super::{predictions, transports};
 use crate::{names, sizes};
 use anyhow::Result;
 
@@ -130,7 +130,7 @@ fn pairs(facts: &Facts) -> String {
 }
 
 fn predictions(facts: &Facts, bytes: usize) -> Result<String> {
-    let rows = predicted::rows(facts, bytes)?;
+    let rows = predictions::rows(facts, bytes)?;
     if rows.is_empty() {
         return Ok(String::new());
     }

@@ -2,40 +2,40 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Held};
-pub(super) use maypole::topology::predict::bus_factor;
+pub(crate) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
 use std::ops::Range;
 
 /// What is the same at every point.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
-    pub(super) kind: DataType,
-    pub(super) op: ReduceOp,
-    pub(super) world: usize,
+pub(crate) struct Given {
+    pub(crate) kind: DataType,
+    pub(crate) op: ReduceOp,
+    pub(crate) world: usize,
 }
 
 /// Everything that is measured over each transport.
 #[derive(Clone, Debug)]
-pub(super) struct What {
-    pub(super) collectives: Vec<Collective>,
+pub(crate) struct What {
+    pub(crate) collectives: Vec<Collective>,
     /// `None` is the tuner's choice.
-    pub(super) algorithms: Vec<Option<Algorithm>>,
-    pub(super) sizes: Vec<usize>,
-    pub(super) given: Given,
+    pub(crate) algorithms: Vec<Option<Algorithm>>,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) given: Given,
 }
 
 /// One row of the table: a collective at a size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Point {
-    pub(super) collective: Collective,
-    pub(super) algorithm: Option<Algorithm>,
+pub(crate) struct Point {
+    pub(crate) collective: Collective,
+    pub(crate) algorithm: Option<Algorithm>,
     /// Elements of the vector, or of one rank's block.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 /// Where input and output lie.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Apart,
     Same,
 }
@@ -43,7 +43,7 @@ pub(super) enum Place {
 impl What {
     /// The points, sizes innermost. Sizes that come to the same number of elements are measured
     /// once.
-    pub(super) fn points(&self) -> Vec<Point> {
+    pub(crate) fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for collective in &self.collectives {
             for algorithm in
@@ -63,7 +63,7 @@ impl What {
     }
 
     /// True if no algorithm has an answer to any collective.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.points().is_empty()
     }
 }
@@ -82,12 +82,12 @@ impl Given {
 
 impl Point {
     /// Elements of the whole.
-    pub(super) fn whole(&self, world: usize) -> usize {
+    pub(crate) fn whole(&self, world: usize) -> usize {
         if self.collective.is_blocked() { self.count * world } else { self.count }
     }
 
     /// The part of the whole that `held` says, in elements.
-    pub(super) fn part(&self, held: Held, world: usize) -> Range<usize> {
+    pub(crate) fn part(&self, held: Held, world: usize) -> Range<usize> {
         match held {
             Held::All => 0..self.whole(world),
             Held::One(rank) => rank * self.count..(rank + 1) * self.count,
@@ -97,7 +97,7 @@ impl Point {
 
     /// The places it can be measured in: a broadcast's buffer is always both, and a barrier has
     /// none.
-    pub(super) fn places(&self) -> &'static [Place] {
+    pub(crate) fn places(&self) -> &'static [Place] {
         match self.collective {
             Collective::Broadcast { .. } => &[Place::Same],
             Collective::Barrier => &[Place::Apart],

@@ -2,18 +2,18 @@
 
 /// A distribution in six figures, in the unit of its samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Summary {
-    pub(super) min: f64,
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) mean: f64,
+pub(crate) struct Summary {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) mean: f64,
 }
 
 impl Summary {
     /// Percentiles are samples that were taken, never something between two: the one that `q` of
     /// all lie below.
-    pub(super) fn of(samples: &[f64]) -> Option<Self> {
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |hundredths: usize| sorted[sorted.len() * hundredths / 100];

@@ -1,21 +1,28 @@
 //! Where results go: the table to standard output, JSON to a file or instead of the table, a page
 //! with plots to a folder, progress to the terminal.
 
-use super::args::Settings;
-use super::json;
-use super::limits::Limit;
-use super::page::{self, Page};
-use super::row::Row;
-use super::table::{self, Totals};
+mod csv;
+mod html;
+mod json;
+pub(crate) mod machine;
+pub(crate) mod prediction;
+pub(crate) mod row;
+pub(crate) mod table;
+
+use crate::perf::args::Settings;
+use crate::perf::measure::limits::Limit;
+use crate::perf::output::row::Row;
 use anyhow::{Context, Result};
+use html::Page;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
+use table::Totals;
 
 /// Whether results can go where they shall. Leaves what is there as it is.
-pub(super) fn can_write(settings: &Settings) -> Result<()> {
-    settings.report.as_deref().map_or(Ok(()), page::make)?;
+pub(crate) fn can_write(settings: &Settings) -> Result<()> {
+    settings.report.as_deref().map_or(Ok(()), html::make)?;
     let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else {
         return Ok(());
     };
@@ -24,18 +31,18 @@ pub(super) fn can_write(settings: &Settings) -> Result<()> {
 }
 
 /// Rank 0's.
-pub(super) struct Report {
+pub(crate) struct Report {
     bar: ProgressBar,
     table: bool,
     json: Option<Box<dyn Write>>,
     page: Option<Page>,
     section: String,
-    pub(super) totals: Totals,
+    pub(crate) totals: Totals,
 }
 
 impl Report {
     /// For `points` points. JSON for `-` goes to standard output instead of the table.
-    pub(super) fn new(points: usize, settings: &Settings) -> Result<Self> {
+    pub(crate) fn new(points: usize, settings: &Settings) -> Result<Self> {
         let json = settings.json.as_deref();
         let alone = json == Some(Path::new("-"));
         let json: Option<Box<dyn Write>> = match json {
@@ -66,26 +73,26 @@ impl Report {
     }
 
     /// Whether there is to be a page.
-    pub(super) fn has_page(&self) -> bool {
+    pub(crate) fn has_page(&self) -> bool {
         self.page.is_some()
     }
 
     /// What the page says it was measured on.
-    pub(super) fn describe(&mut self, facts: impl FnOnce() -> Vec<(&'static str, String)>) {
+    pub(crate) fn describe(&mut self, facts: impl FnOnce() -> Vec<(&'static str, String)>) {
         if let Some(page) = &mut self.page {
             page.describe(facts());
         }
     }
 
     /// What the page holds results against.
-    pub(super) fn limit(&mut self, limit: Limit) {
+    pub(crate) fn limit(&mut self, limit: Limit) {
         if let Some(page) = &mut self.page {
             page.limit(limit);
         }
     }
 
     /// A line of text around the table.
-    pub(super) fn say(&self, text: &str) -> Result<()> {
+    pub(crate) fn say(&self, text: &str) -> Result<()> {
         if !self.table {
             return Ok(());
         }
@@ -93,11 +100,11 @@ impl Report {
     }
 
     /// What is being measured now.
-    pub(super) fn begin(&self, what: String) {
+    pub(crate) fn begin(&self, what: String) {
         self.bar.set_message(what);
     }
 
-    pub(super) fn add(&mut self, row: &Row) -> Result<()> {
+    pub(crate) fn add(&mut self, row: &Row) -> Result<()> {
         self.bar.inc(1);
         if row.measured().next().is_none() {
             return Ok(());
@@ -122,7 +129,7 @@ impl Report {
     }
 
     /// The last lines; `interrupted` if there would have been more.
-    pub(super) fn end(&self, one_clock: bool, interrupted: bool) -> Result<()> {
+    pub(crate) fn end(&self, one_clock: bool, interrupted: bool) -> Result<()> {
         self.bar.finish_and_clear();
         if interrupted {
             self.say("# interrupted: these are the results until then")?;

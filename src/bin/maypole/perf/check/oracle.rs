@@ -5,9 +5,9 @@
 //! computed for one period of the pool only. The pool's length is a prime: no power of two, no
 //! chunk and no block that is mistaken for another hides behind it.
 
-use super::numbers::{Arithmetic, hash};
-use super::pages::Pages;
-use super::points::{Given, Point};
+use crate::perf::benchmark::{Given, Point};
+use crate::perf::buffer::Pages;
+use crate::perf::check::values::{Arithmetic, hash};
 use maypole::schedule::collective::Collective;
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use std::ops::Range;
 const PERIOD: usize = 4093;
 /// What outputs hold before a call. As whole numbers, f32 and f64 it is out of the reach of what is
 /// computed.
-pub(super) const POISON: u8 = 0xDB;
+pub(crate) const POISON: u8 = 0xDB;
 
 /// The answers for one collective's kind of numbers.
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     given: Given,
     arithmetic: Arithmetic,
     pool: Pages,
@@ -26,7 +26,7 @@ pub(super) struct Oracle {
 
 impl Oracle {
     /// An oracle for `collective` at any size.
-    pub(super) fn new(given: Given, collective: Collective) -> Self {
+    pub(crate) fn new(given: Given, collective: Collective) -> Self {
         let arithmetic = Arithmetic::of(given.kind);
         let op = collective.reduces().then_some(given.op);
         let pool = (arithmetic.numbers)(PERIOD, collective.name().len() as u64, op, given.world);
@@ -34,7 +34,7 @@ impl Oracle {
     }
 
     /// Writes what `rank` brings for elements `range` of its whole.
-    pub(super) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
+    pub(crate) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
         let pieces = pieces(
             &self.pool,
             self.given.kind.size(),
@@ -50,7 +50,7 @@ impl Oracle {
     }
 
     /// How many elements of `output` are not as they should be on `rank`.
-    pub(super) fn wrong(&self, point: &Point, rank: usize, batch: u64, output: &[u8]) -> u64 {
+    pub(crate) fn wrong(&self, point: &Point, rank: usize, batch: u64, output: &[u8]) -> u64 {
         let world = self.given.world;
         let range = point.part(point.collective.output(rank), world);
         match point.collective {

@@ -1,13 +1,12 @@
 //! The report as one page that needs nothing else: plots, tables, and what they were measured on.
 
-mod csv;
 mod plot;
 mod tables;
 
-use super::limits::Limit;
-use super::points::bus_factor;
-use super::ranks::Joint;
-use super::row::Row;
+use crate::perf::benchmark::bus_factor;
+use crate::perf::communicators::Joint;
+use crate::perf::measure::limits::Limit;
+use crate::perf::output::row::Row;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
@@ -16,10 +15,10 @@ use plot::{Axis, Dot, Plot, Scale, Series};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Collects what a run comes to, and writes it to a folder.
-pub(super) struct Page {
+pub(crate) struct Page {
     folder: PathBuf,
     rows: Vec<Row>,
     limits: Vec<Limit>,
@@ -29,7 +28,7 @@ pub(super) struct Page {
 
 impl Page {
     /// Makes the folder.
-    pub(super) fn new(folder: &Path) -> Result<Self> {
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
         make(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -40,24 +39,24 @@ impl Page {
     }
 
     /// Says what it is measured on.
-    pub(super) fn describe(&mut self, facts: Vec<(&'static str, String)>) {
+    pub(crate) fn describe(&mut self, facts: Vec<(&'static str, String)>) {
         self.facts = facts;
     }
 
-    pub(super) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &Row) {
         self.rows.push(*row);
     }
 
-    pub(super) fn limit(&mut self, limit: Limit) {
+    pub(crate) fn limit(&mut self, limit: Limit) {
         self.limits.push(limit);
     }
 
     /// Writes `index.html` and `results.csv`; what is said of it.
-    pub(super) fn write(&self) -> Result<String> {
+    pub(crate) fn write(&self) -> Result<String> {
         let page = self.folder.join("index.html");
         for (path, text) in [
             (&page, self.html()),
-            (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits)),
+            (&self.folder.join("results.csv"), super::csv::text(&self.rows, &self.limits)),
         ] {
             std::fs::write(path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
@@ -278,7 +277,8 @@ fn note(row: &Row) -> String {
     let mut text = format!("{}, {}", row.algorithm, sizes::name(row.bytes()));
     for (place, measured) in row.measured() {
         let (_, bus) = row.bandwidths(&measured);
-        let place = if place == super::points::Place::Same { "in place" } else { "out of place" };
+        let place =
+            if place == crate::perf::benchmark::Place::Same { "in place" } else { "out of place" };
         let _ = write!(
             text,
             "\n{place}: {} µs ({} to {}), {bus:.3} GB/s",
@@ -329,7 +329,7 @@ impl Shown {
 }
 
 /// Makes the folder of a report.
-pub(super) fn make(folder: &Path) -> Result<()> {
+pub(crate) fn make(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make --report {}", folder.display()))
 }
@@ -341,9 +341,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::limits::tests::example as limit;
-    use super::super::row::tests::example as row;
     use super::*;
+    use crate::perf::measure::limits::tests::example as limit;
+    use crate::perf::output::row::tests::example as row;
 
     #[test]
     fn the_page_holds_every_figure_and_loads_nothing() {

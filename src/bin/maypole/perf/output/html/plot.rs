@@ -11,26 +11,26 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
 
 /// What is drawn.
-pub(super) struct Plot {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
     /// Those drawn first lie below.
-    pub(super) series: Vec<Series>,
+    pub(crate) series: Vec<Series>,
 }
 
 /// One direction.
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// What it shows and in which unit.
-    pub(super) label: &'static str,
-    pub(super) scale: Scale,
+    pub(crate) label: &'static str,
+    pub(crate) scale: Scale,
     /// How a value is written below its tick.
-    pub(super) tick: fn(f64) -> String,
+    pub(crate) tick: fn(f64) -> String,
 }
 
 /// How values become lengths.
 #[derive(Clone, Copy)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// From zero.
     Linear,
     /// Ticks are powers of this.
@@ -38,22 +38,22 @@ pub(super) enum Scale {
 }
 
 /// Values that belong together.
-pub(super) struct Series {
+pub(crate) struct Series {
     /// How the page's style names it.
-    pub(super) class: String,
+    pub(crate) class: String,
     /// Values and what is to be said of each; drawn with marks if anything is.
-    pub(super) points: Vec<Dot>,
+    pub(crate) points: Vec<Dot>,
     /// Which mark.
-    pub(super) mark: usize,
+    pub(crate) mark: usize,
     /// Whether it may reach beyond the plot rather than stretch it far.
-    pub(super) cut: bool,
+    pub(crate) cut: bool,
 }
 
-pub(super) struct Dot {
-    pub(super) x: f64,
-    pub(super) y: f64,
+pub(crate) struct Dot {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
     /// Shown while the mouse is over it; without it there is no mark.
-    pub(super) note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 /// Values to lengths.
@@ -121,7 +121,7 @@ impl Map {
 
 impl Plot {
     /// An `svg` element; `id` is its own on the page.
-    pub(super) fn svg(&self, id: &str) -> String {
+    pub(crate) fn svg(&self, id: &str) -> String {
         let dots = |cut| {
             self.series
                 .iter()
@@ -208,7 +208,7 @@ fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
 }
 
 /// A mark around zero, as a path.
-pub(super) fn outline(mark: usize) -> &'static str {
+pub(crate) fn outline(mark: usize) -> &'static str {
     match mark % 6 {
         0 => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0Z",
         1 => "M-3.2-3.2H3.2V3.2H-3.2Z",

@@ -5,9 +5,9 @@
 //! the looking touches the machine.
 
 mod accelerators;
+mod kernel_text;
 mod machine;
 mod network;
-mod parse;
 
 use std::process::ExitCode;
 

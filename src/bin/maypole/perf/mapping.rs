@@ -1,6 +1,6 @@
 //! Where the ranks sit: on which host, on which core, and whether there is one for each.
 
-use super::numbers::hash;
+use crate::perf::check::values::hash;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole_transports::affinity;
@@ -8,15 +8,15 @@ use maypole_transports::cores::Share;
 
 /// The same on all ranks.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(crate) struct Seats {
     /// The host of each rank: those with one number read one clock.
-    pub(super) hosts: Vec<usize>,
+    pub(crate) hosts: Vec<usize>,
     /// The cores that the ranks of each host have together.
-    pub(super) cores: Vec<usize>,
+    pub(crate) cores: Vec<usize>,
     /// Of each rank.
-    pub(super) pids: Vec<u64>,
+    pub(crate) pids: Vec<u64>,
     /// What each rank is bound to.
-    pub(super) bound: Vec<Option<u64>>,
+    pub(crate) bound: Vec<Option<u64>>,
 }
 
 /// Stands for no core.
@@ -25,7 +25,7 @@ const NOWHERE: u64 = u64::MAX;
 impl Seats {
     /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are.
     /// Collective.
-    pub(super) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
+    pub(crate) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
         let hosts = numbered(&gather(comm, [mark()])?);
         let cores = cores(&hosts, &shares(comm)?);
         let mine = hosts[comm.rank()];
@@ -41,12 +41,12 @@ impl Seats {
         Ok(Self { hosts, cores, pids, bound })
     }
 
-    pub(super) fn is_one_host(&self) -> bool {
+    pub(crate) fn is_one_host(&self) -> bool {
         self.cores.len() == 1
     }
 
     /// True if no rank need wait for another to leave its core.
-    pub(super) fn are_enough(&self) -> bool {
+    pub(crate) fn are_enough(&self) -> bool {
         let ranks = |host| self.hosts.iter().filter(|other| **other == host).count();
         self.cores.iter().enumerate().all(|(host, cores)| ranks(host) <= *cores)
     }

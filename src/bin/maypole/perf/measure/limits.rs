@@ -6,8 +6,8 @@
 //! written; over TCP each sends to the next rank and receives from the one before, through sockets
 //! of its own. The best of several tries counts.
 
-use super::points::{What, bus_factor};
-use super::ranks::Joint;
+use crate::perf::benchmark::{What, bus_factor};
+use crate::perf::communicators::Joint;
 use anyhow::{Context, Result, ensure};
 use maypole::Communicator;
 use maypole_kernels::View;
@@ -39,15 +39,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long it takes at best to move so many bytes to every rank.
 #[derive(Clone, Debug)]
-pub(super) struct Limit {
-    pub(super) transport: Joint,
+pub(crate) struct Limit {
+    pub(crate) transport: Joint,
     /// Bytes that each rank gets, ascending, and microseconds.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl Limit {
     /// What moves bytes so fast.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self.transport {
             Joint::Tcp => "raw TCP",
             _ => "plain copy",
@@ -56,7 +56,7 @@ impl Limit {
 
     /// Microseconds for a collective of `bytes` in all, each of whose links carries `factor` times
     /// as many.
-    pub(super) fn us(&self, bytes: usize, factor: f64) -> Option<f64> {
+    pub(crate) fn us(&self, bytes: usize, factor: f64) -> Option<f64> {
         let moved = bytes as f64 * factor;
         if moved <= 0.0 {
             return None;
@@ -72,7 +72,7 @@ impl Limit {
     }
 
     /// Measures it; `None` where nothing so simple would say anything. Collective.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         comm: &mut Communicator,
         transport: Joint,
         what: &What,
@@ -281,13 +281,13 @@ fn moved(result: std::io::Result<usize>) -> Result<usize> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::points::Given;
+pub(crate) mod tests {
     use super::*;
+    use crate::perf::benchmark::Given;
     use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
-    pub(in super::super) fn example() -> Limit {
+    pub(crate) fn example() -> Limit {
         Limit { transport: Joint::Shm, points: vec![(1.0, 1.0), (100.0, 10.0), (10_000.0, 1000.0)] }
     }
 

@@ -1,6 +1,8 @@
 //! `maypole simulate`: what collectives would cost, by a model of links.
 
-use crate::{lab, names, sizes};
+mod cluster;
+
+use crate::{names, sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -26,7 +28,7 @@ pub(crate) struct Args {
     collective: Option<Collective>,
 
     #[command(flatten)]
-    lab: lab::Options,
+    lab: cluster::Options,
 
     /// Which algorithm [default: all that there are].
     #[arg(short, long, value_name = "NAME")]
@@ -106,7 +108,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let wanted = args.wanted().context("which collective? name one")?;
     if let Some(cluster) = &args.lab.cluster {
         let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
-        let question = lab::Question {
+        let question = cluster::Question {
             cluster,
             collective: wanted,
             root: args.root,
@@ -114,7 +116,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
             bytes,
             json: args.json,
         };
-        return lab::main(&args.lab, &question);
+        return cluster::main(&args.lab, &question);
     }
     ensure!(args.bytes.sizes().len() == 1, "several sizes need --cluster");
     let collective = names::rooted(wanted, args.root, args.ranks)?;

@@ -1,12 +1,12 @@
 //! Results as JSON, one object a line.
 
-use super::measure::Measured;
-use super::points::Place;
-use super::row::Row;
+use crate::perf::benchmark::Place;
+use crate::perf::measure::Measured;
+use crate::perf::output::row::Row;
 use serde_json::{Value, json};
 
 /// An object for each place of `row`.
-pub(super) fn objects(row: &Row) -> impl Iterator<Item = Value> + '_ {
+pub(crate) fn objects(row: &Row) -> impl Iterator<Item = Value> + '_ {
     row.measured().map(|(place, measured)| object(row, place, &measured))
 }
 
@@ -41,8 +41,8 @@ fn object(row: &Row, place: Place, measured: &Measured) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::example;
     use super::*;
+    use crate::perf::output::row::tests::example;
 
     #[test]
     fn every_place_is_a_line() {

@@ -1,16 +1,16 @@
 //! One collective at one size in one place: its buffers, and a batch of calls.
 
-use super::oracle::{Oracle, POISON};
-use super::pages::Pages;
-use super::points::{Given, Place, Point};
+use crate::perf::benchmark::{Given, Place, Point};
+use crate::perf::buffer::Pages;
+use crate::perf::check::oracle::{Oracle, POISON};
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::ops::Range;
 
 /// What is called, where, and with what.
-pub(super) struct Work<'a> {
-    pub(super) point: Point,
+pub(crate) struct Work<'a> {
+    pub(crate) point: Point,
     oracle: &'a Oracle,
     place: Place,
     rank: usize,
@@ -35,16 +35,16 @@ struct Buffers {
 
 /// A batch of back-to-back calls.
 #[derive(Clone, Copy)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Inputs follow from this.
-    pub(super) number: u64,
-    pub(super) calls: u64,
+    pub(crate) number: u64,
+    pub(crate) calls: u64,
     /// The one whose result is checked.
-    pub(super) checked: u64,
+    pub(crate) checked: u64,
     /// Calls of the run before this batch.
-    pub(super) before: u64,
+    pub(crate) before: u64,
     /// Every so-many-th call is left out.
-    pub(super) leave_out: Option<u64>,
+    pub(crate) leave_out: Option<u64>,
 }
 
 /// Start and end by the host's clock.
@@ -60,7 +60,7 @@ struct What {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         given: Given,
         point: Point,
         place: Place,
@@ -80,12 +80,12 @@ impl<'a> Work<'a> {
             often: Pages::new(holds.len() * size),
             once: Pages::new(holds.len() * size),
         };
-        let run = super::for_each_type!(given.kind, pointer);
+        let run = crate::perf::for_each_type!(given.kind, pointer);
         Self { point, oracle, place, rank, size, op: given.op, run, brings, gets, holds, buffers }
     }
 
     /// New inputs for the batch, and outputs that no call has written.
-    pub(super) fn fill(&mut self, batch: &Batch) {
+    pub(crate) fn fill(&mut self, batch: &Batch) {
         let Self { oracle, rank, brings, .. } = self;
         match self.place {
             Place::Apart => {
@@ -115,14 +115,14 @@ impl<'a> Work<'a> {
     }
 
     /// The calls themselves, on the clock. The communicator must have been told the algorithm.
-    pub(super) fn run(&mut self, comm: &mut Communicator, batch: &Batch) -> Result<Times> {
+    pub(crate) fn run(&mut self, comm: &mut Communicator, batch: &Batch) -> Result<Times> {
         let what = What { collective: self.point.collective, place: self.place, op: self.op };
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
     /// Wrong elements of the batch's checked call; out of place also of the last of the others,
     /// which had the same input.
-    pub(super) fn wrong(&self, batch: &Batch) -> u64 {
+    pub(crate) fn wrong(&self, batch: &Batch) -> u64 {
         let within = within(&self.holds, &self.gets, self.size);
         let wrong = |pages: &Pages| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &pages.bytes()[within.clone()])

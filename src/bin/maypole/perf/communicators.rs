@@ -1,13 +1,13 @@
 //! What joins the ranks: the one place where communicators come from.
 
-use super::args::{Over, Settings};
+use crate::perf::args::{Over, Settings};
 use anyhow::Result;
 use maypole::{Communicator, Error, Local, Transport};
 use std::fmt;
 
 /// What ranks are joined by, as it turned out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Joint {
+pub(crate) enum Joint {
     Shm,
     Tcp,
     /// Boards within hosts, streams between them.
@@ -31,15 +31,15 @@ impl fmt::Display for Joint {
 }
 
 /// A rank's place in the world.
-pub(super) struct Joined {
+pub(crate) struct Joined {
     /// The same ranks, over one transport after the other.
-    pub(super) comms: Vec<(Joint, Communicator)>,
+    pub(crate) comms: Vec<(Joint, Communicator)>,
     /// What they were made of. Dropping it would tell the others that this rank leaves.
-    pub(super) _world: Option<Communicator>,
+    pub(crate) _world: Option<Communicator>,
 }
 
 /// This process's, which a launcher has started. Collective.
-pub(super) fn join(settings: &Settings) -> Result<Joined> {
+pub(crate) fn join(settings: &Settings) -> Result<Joined> {
     let mut world = Communicator::from_env()?;
     if let Some(timeout) = settings.timeout {
         world.set_timeout(timeout);
@@ -82,7 +82,7 @@ fn automatic(world: &mut Communicator) -> Result<(Joint, Communicator)> {
 }
 
 /// Those of all ranks, by rank, which are threads of this process.
-pub(super) fn threads(settings: &Settings) -> Vec<Joined> {
+pub(crate) fn threads(settings: &Settings) -> Vec<Joined> {
     let mut all: Vec<Joined> =
         (0..settings.world).map(|_| Joined { comms: Vec::new(), _world: None }).collect();
     for joint in between_threads(settings.over) {

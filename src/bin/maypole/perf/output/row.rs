@@ -1,61 +1,61 @@
 //! One row of results.
 
-use super::measure::Measured;
-use super::points::{Given, Place, Point, bus_factor};
-use super::prediction::Prediction;
-use super::ranks::Joint;
+use crate::perf::benchmark::{Given, Place, Point, bus_factor};
+use crate::perf::communicators::Joint;
+use crate::perf::measure::Measured;
+use crate::perf::output::prediction::Prediction;
 use maypole::algorithms::Algorithm;
 
 /// A point over one transport, in each of its places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
-    pub(super) given: Given,
-    pub(super) transport: Joint,
+pub(crate) struct Row {
+    pub(crate) given: Given,
+    pub(crate) transport: Joint,
     /// Floats were combined from left to right.
-    pub(super) deterministic: bool,
-    pub(super) point: Point,
+    pub(crate) deterministic: bool,
+    pub(crate) point: Point,
     /// The one that ran.
-    pub(super) algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     /// What the tuner said of it, on rank 0 and if there is to be a page.
-    pub(super) prediction: Option<Prediction>,
-    pub(super) apart: Option<Measured>,
-    pub(super) same: Option<Measured>,
+    pub(crate) prediction: Option<Prediction>,
+    pub(crate) apart: Option<Measured>,
+    pub(crate) same: Option<Measured>,
 }
 
 impl Row {
     /// What was measured, with its place.
-    pub(super) fn measured(&self) -> impl Iterator<Item = (Place, Measured)> {
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (Place, Measured)> {
         let places = [(Place::Apart, self.apart), (Place::Same, self.same)];
         places.into_iter().filter_map(|(place, measured)| Some((place, measured?)))
     }
 
     /// Bytes of the whole.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.point.whole(self.given.world) * self.given.kind.size()
     }
 
     /// True if `other` is the same point, maybe by another algorithm.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
         let point = |row: &Self| (row.transport, row.point.collective, row.point.count);
         point(self) == point(other)
     }
 
     /// GB/s by the median sample: of the whole, and of a link (see [`bus_factor`]).
-    pub(super) fn bandwidths(&self, measured: &Measured) -> (f64, f64) {
+    pub(crate) fn bandwidths(&self, measured: &Measured) -> (f64, f64) {
         let algorithm = self.bytes() as f64 / measured.time.p50 / 1e3;
         (algorithm, algorithm * bus_factor(self.point.collective, self.given.world))
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::stats::Summary;
+pub(crate) mod tests {
     use super::*;
+    use crate::perf::measure::summary::Summary;
     use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
     /// An all-reduce of 4 ranks, 1 MiB in 100 us.
-    pub(in super::super) fn example() -> Row {
+    pub(crate) fn example() -> Row {
         let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
         Row {
             given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },

@@ -8,30 +8,30 @@ use maypole::Element;
 struct Page([u8; 4096]);
 
 /// Bytes, aligned for elements of every type.
-pub(super) struct Pages {
+pub(crate) struct Pages {
     pages: Vec<Page>,
     len: usize,
 }
 
 impl Pages {
     /// `len` zeros.
-    pub(super) fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         Self { pages: vec![Page::zeroed(); len.div_ceil(size_of::<Page>())], len }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.pages)[..self.len]
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.len]
     }
 
-    pub(super) fn as_slice<T: Element>(&self) -> &[T] {
+    pub(crate) fn as_slice<T: Element>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }
 
-    pub(super) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 }

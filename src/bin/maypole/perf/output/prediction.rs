@@ -7,17 +7,17 @@ use maypole::tuner::{Question, Verdict, Wanted, choose};
 
 /// The tuner's words on one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Prediction {
+pub(crate) struct Prediction {
     /// Microseconds that the algorithm which was measured would take.
-    pub(super) us: f64,
+    pub(crate) us: f64,
     /// The algorithm that it would have chosen.
-    pub(super) choice: Algorithm,
+    pub(crate) choice: Algorithm,
 }
 
 impl Prediction {
     /// For `algorithm` over `comm`, by the costs that it goes by. It prices every row, which takes
     /// a while.
-    pub(super) fn of(
+    pub(crate) fn of(
         comm: &Communicator,
         collective: Collective,
         bytes: usize,

@@ -2,13 +2,13 @@
 //! and that answer computed the slow and obvious way. Nothing here is shared with the kernels that
 //! are tested.
 
-use super::pages::Pages;
+use crate::perf::buffer::Pages;
 use maypole::{DataType, Element, ReduceOp};
 use maypole::{bf16, f16};
 
 /// What numbers are drawn from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Draw {
+pub(crate) enum Draw {
     /// All bit patterns: where elements are only moved, and where integers wrap.
     Any,
     /// Whole numbers from minus this to this.
@@ -19,7 +19,7 @@ pub(super) enum Draw {
 
 /// Random numbers that follow from where they are: the finishing steps of SplitMix64 (Steele, Lea,
 /// Flood 2014).
-pub(super) const fn hash(word: u64) -> u64 {
+pub(crate) const fn hash(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -27,7 +27,7 @@ pub(super) const fn hash(word: u64) -> u64 {
 }
 
 /// What elements can be, for the check.
-pub(super) trait Number: Element {
+pub(crate) trait Number: Element {
     /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and
     /// products wrap.
     const EXACT: Option<i64>;
@@ -40,7 +40,7 @@ pub(super) trait Number: Element {
 
 /// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only
 /// moved.
-pub(super) fn draw<T: Number>(op: Option<ReduceOp>, world: usize) -> Draw {
+pub(crate) fn draw<T: Number>(op: Option<ReduceOp>, world: usize) -> Draw {
     let among = |limit: i64| (limit / world as i64).max(1);
     match (op, T::EXACT) {
         (None, _) => Draw::Any,
@@ -137,17 +137,17 @@ floats! {
 
 /// What the check does with elements of one type.
 #[derive(Clone, Copy)]
-pub(super) struct Arithmetic {
+pub(crate) struct Arithmetic {
     /// So many numbers for the reduction, from this seed.
-    pub(super) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> Pages,
+    pub(crate) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> Pages,
     /// The second is combined into the first, element by element.
-    pub(super) combine: fn(&mut Pages, &Pages, ReduceOp),
-    pub(super) divide: fn(&mut Pages, usize),
+    pub(crate) combine: fn(&mut Pages, &Pages, ReduceOp),
+    pub(crate) divide: fn(&mut Pages, usize),
 }
 
 impl Arithmetic {
-    pub(super) fn of(kind: DataType) -> Self {
-        super::for_each_type!(kind, Self::new)
+    pub(crate) fn of(kind: DataType) -> Self {
+        crate::perf::for_each_type!(kind, Self::new)
     }
 
     fn new<T: Number>() -> Self {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn every_order_gives_the_same_bits() {
         for kind in DataType::ALL {
-            super::super::for_each_type!(kind, is_exact);
+            crate::perf::for_each_type!(kind, is_exact);
         }
     }
 

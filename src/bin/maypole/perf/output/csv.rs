@@ -1,15 +1,15 @@
 //! The same as a table for other programs.
 
-use super::super::limits::Limit;
-use super::super::measure::Measured;
-use super::super::points::{Place, bus_factor};
-use super::super::row::Row;
+use crate::perf::benchmark::{Place, bus_factor};
+use crate::perf::measure::Measured;
+use crate::perf::measure::limits::Limit;
+use crate::perf::output::row::Row;
 
 const HEAD: &str = "collective,transport,ranks,algorithm,tuners_choice,in_place,bytes,count,type,op,root,\
     min_us,p50_us,p90_us,p99_us,mean_us,algbw_GBps,busbw_GBps,predicted_us,limit_us,wrong,calls";
 
 /// One line for each size in and out of place. What is not known is empty.
-pub(super) fn text(rows: &[Row], limits: &[Limit]) -> String {
+pub(crate) fn text(rows: &[Row], limits: &[Limit]) -> String {
     let lines = rows.iter().flat_map(|row| {
         row.measured().map(|(place, measured)| line(row, place, &measured, limits))
     });
@@ -51,9 +51,9 @@ fn line(row: &Row, place: Place, measured: &Measured, limits: &[Limit]) -> Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::limits::tests::example as limit;
-    use super::super::super::row::tests::example as row;
     use super::*;
+    use crate::perf::measure::limits::tests::example as limit;
+    use crate::perf::output::row::tests::example as row;
 
     #[test]
     fn every_line_has_every_field() {

@@ -2,9 +2,9 @@
 //! collectives.
 
 mod facts;
-mod object;
-mod predicted;
-mod table;
+mod json;
+mod predictions;
+mod text;
 mod transports;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -58,9 +58,9 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     if let Some(path) = &args.svg {
         write(path, &picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {
-        writeln!(stdout(), "{}", object::object(&facts, args.bytes)?)?;
+        writeln!(stdout(), "{}", json::object(&facts, args.bytes)?)?;
     } else {
-        write!(stdout(), "{}", table::text(&facts, args.bytes)?)?;
+        write!(stdout(), "{}", text::text(&facts, args.bytes)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

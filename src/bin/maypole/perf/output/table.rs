@@ -1,15 +1,15 @@
 //! The table, in the spirit of nccl-tests.
 
-use super::measure::Measured;
-use super::points::bus_factor;
-use super::row::Row;
 use crate::names;
+use crate::perf::benchmark::bus_factor;
+use crate::perf::measure::Measured;
+use crate::perf::output::row::Row;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The lines above the rows.
-pub(super) fn head() -> String {
+pub(crate) fn head() -> String {
     let places = format!("{:<35}", "out-of-place");
     let columns = format!("{:>9} {:>8} {:>8} {:>7}", "time", "algbw", "busbw", "#wrong");
     let units = format!("{:>9} {:>8} {:>8} {:>7}", "(us)", "(GB/s)", "(GB/s)", "");
@@ -37,19 +37,20 @@ pub(super) fn head() -> String {
 }
 
 /// The line above the rows of one collective.
-pub(super) fn section(row: &Row) -> String {
+pub(crate) fn section(row: &Row) -> String {
     let mode =
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     format!("# {} over {}{mode}", names::dashed(row.point.collective), row.transport)
 }
 
 /// One row.
-pub(super) fn line(row: &Row) -> String {
+pub(crate) fn line(row: &Row) -> String {
     let collective = row.point.collective;
     let op = if collective.reduces() { row.given.op.name() } else { "-" };
     let root = collective.root().map_or_else(|| "-".to_owned(), |root| root.to_string());
     let percentiles = row.measured().next().map(|(_, measured)| measured.time);
-    let percentile = |pick: fn(super::stats::Summary) -> f64| time(percentiles.map(pick));
+    let percentile =
+        |pick: fn(crate::perf::measure::summary::Summary) -> f64| time(percentiles.map(pick));
     format!(
         " {:>10} {:>11} {:>5} {op:>7} {root:>5} {:>16} | {} | {} | {} {} {}",
         row.bytes(),
@@ -105,17 +106,17 @@ fn bandwidth(row: &Row, bandwidth: f64) -> String {
 
 /// What the rows come to, and what the numbers mean.
 #[derive(Default)]
-pub(super) struct Totals {
+pub(crate) struct Totals {
     /// Bus bandwidths, by transport.
     buses: BTreeMap<String, Vec<f64>>,
     factors: BTreeMap<String, f64>,
     results: u64,
     unchecked: u64,
-    pub(super) wrong: u64,
+    pub(crate) wrong: u64,
 }
 
 impl Totals {
-    pub(super) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &Row) {
         for (_, measured) in row.measured() {
             match measured.wrong {
                 Some(wrong) => (self.results, self.wrong) = (self.results + 1, self.wrong + wrong),
@@ -131,7 +132,7 @@ impl Totals {
     }
 
     /// The lines below the rows.
-    pub(super) fn text(&self, one_clock: bool) -> String {
+    pub(crate) fn text(&self, one_clock: bool) -> String {
         let mut text = String::new();
         let clock = if one_clock {
             "from the first rank's start to the last rank's end, averaged over a batch of back-to-back calls"
@@ -191,8 +192,8 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::example;
     use super::*;
+    use crate::perf::output::row::tests::example;
 
     #[test]
     fn rows_stand_under_their_heads() {

@@ -1,37 +1,25 @@
 //! `maypole perf`: how fast are collectives here, and are they right?
 //!
-//! In reading order: [`args`] says what can be asked, [`points`] what that means, [`work`] is one
-//! thing to measure with its buffers, [`measure`] how it is measured, [`oracle`] and [`numbers`]
-//! what must come out, [`session`] one rank's way through all of it, and [`report`], [`table`],
-//! [`json`] and [`page`] what is shown; [`limits`] and [`prediction`] are what the page shows it
-//! beside.
+//! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
+//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`run`] leads one
+//! rank through all points, [`measure`] takes the samples, [`check`] computes the expected results,
+//! and [`output`] writes the table, JSON, CSV and the HTML report.
 
 mod args;
-mod json;
-mod limits;
-mod machine;
+mod benchmark;
+mod buffer;
+mod check;
+mod communicators;
+mod mapping;
 mod measure;
-mod numbers;
-mod oracle;
-mod page;
-mod pages;
-mod points;
-mod prediction;
-mod ranks;
-mod report;
-mod row;
-mod seats;
-mod session;
-mod stats;
-mod table;
-mod work;
+mod output;
+mod run;
 
-use crate::run;
 use anyhow::{Context, Result};
 pub(crate) use args::Args;
 use args::Settings;
 use maypole::world::launch::{self, Launcher};
-use session::Verdict;
+use run::Verdict;
 use signal_hook::consts::SIGINT;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -74,7 +62,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
         args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
     if alone || args.threads {
         // Before anything is started: rank 0 opens it later.
-        report::can_write(&settings)?;
+        output::can_write(&settings)?;
     }
     if args.threads {
         return Ok(code(threads(&settings)?));
@@ -85,7 +73,8 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     // From here on this is one rank of several: what goes wrong is no longer the command line's
     // fault.
     let stop = stop_on_interrupt()?;
-    let measured = ranks::join(&settings).and_then(|joined| session::run(joined, &settings, &stop));
+    let measured =
+        communicators::join(&settings).and_then(|joined| run::run(joined, &settings, &stop));
     Ok(code(measured))
 }
 
@@ -97,21 +86,21 @@ fn start(world: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options {
-        output: run::Output::RootInherited,
+    let options = crate::run::Options {
+        output: crate::run::Output::RootInherited,
         grace: GRACE,
         port: None,
-        bind: run::Bind::None,
+        bind: crate::run::Bind::None,
     };
-    Ok(run::launch(again, world, &options)?.code().into())
+    Ok(crate::run::launch(again, world, &options)?.code().into())
 }
 
 /// Ranks that are threads; what rank 0 came to.
 fn threads(settings: &Settings) -> Result<Result<Verdict>> {
     let stop = stop_on_interrupt()?;
-    let joined = ranks::threads(settings);
+    let joined = communicators::threads(settings);
     let verdicts = std::thread::scope(|scope| {
-        let run = |joined| scope.spawn(|| session::run(joined, settings, &stop));
+        let run = |joined| scope.spawn(|| run::run(joined, settings, &stop));
         let threads: Vec<_> = joined.into_iter().map(run).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,18 +1,18 @@
 //! One rank, from its communicators to the last line.
 
-use super::args::Settings;
-use super::limits::Limit;
-use super::machine;
-use super::measure::{Effort, Measured, Meter};
-use super::oracle::Oracle;
-use super::points::{Place, Point};
-use super::prediction::Prediction;
-use super::ranks::{Joined, Joint};
-use super::report::Report;
-use super::row::Row;
-use super::seats::Seats;
-use super::table;
-use super::work::Work;
+use crate::perf::args::Settings;
+use crate::perf::benchmark::{Place, Point};
+use crate::perf::check::oracle::Oracle;
+use crate::perf::communicators::{Joined, Joint};
+use crate::perf::mapping::Seats;
+use crate::perf::measure::limits::Limit;
+use crate::perf::measure::workload::Work;
+use crate::perf::measure::{Effort, Measured, Meter};
+use crate::perf::output::Report;
+use crate::perf::output::machine;
+use crate::perf::output::prediction::Prediction;
+use crate::perf::output::row::Row;
+use crate::perf::output::table;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
 use maypole::Communicator;
@@ -20,14 +20,14 @@ use std::sync::atomic::AtomicBool;
 
 /// How it ended, as rank 0 knows it; on the others always well.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Verdict {
-    pub(super) wrong: u64,
-    pub(super) interrupted: bool,
+pub(crate) struct Verdict {
+    pub(crate) wrong: u64,
+    pub(crate) interrupted: bool,
 }
 
 /// Measures everything; all ranks call it, and all leave it after the same point. `stop` asks for
 /// the end.
-pub(super) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) -> Result<Verdict> {
+pub(crate) fn run(mut joined: Joined, settings: &Settings, stop: &AtomicBool) -> Result<Verdict> {
     let points = settings.what.points();
     let transports = joined.comms.len();
     let (_, first) = joined.comms.first_mut().context("no transport joins these ranks")?;

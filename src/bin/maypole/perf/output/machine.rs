@@ -1,13 +1,13 @@
 //! What the figures were measured on.
 
-use super::seats::Seats;
+use crate::perf::mapping::Seats;
 use maypole::tuner::CostTable;
 use maypole::world::launch::VARIABLES;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Lines that say what this host is, and who the ranks are.
-pub(super) fn describe(seats: &Seats) -> String {
+pub(crate) fn describe(seats: &Seats) -> String {
     let (name, kernel, cpu) =
         (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/osrelease"), processor());
     let (version, cores) = (env!("CARGO_PKG_VERSION"), count(seats.cores[0], "core"));
@@ -29,7 +29,7 @@ pub(super) fn describe(seats: &Seats) -> String {
 }
 
 /// The same for a page, and how to do it again.
-pub(super) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, String)> {
+pub(crate) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, String)> {
     let ranks = seats.hosts.len();
     let crowd =
         if seats.are_enough() { "each has a core" } else { "more than cores: they take turns" };

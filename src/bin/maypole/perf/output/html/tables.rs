@@ -1,8 +1,8 @@
 //! What the plots show, as figures, and what they come to.
 
-use super::super::limits::Limit;
-use super::super::row::Row;
 use super::{ceiling, three, us};
+use crate::perf::measure::limits::Limit;
+use crate::perf::output::row::Row;
 use crate::sizes;
 use maypole::algorithms::Algorithm;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 const GOOD: f64 = 1.1;
 
 /// Sizes down, algorithms across: microseconds, measured and predicted.
-pub(super) fn table(rows: &[&Row], algorithms: &[Algorithm], limit: Option<&Limit>) -> String {
+pub(crate) fn table(rows: &[&Row], algorithms: &[Algorithm], limit: Option<&Limit>) -> String {
     let algorithms: Vec<_> =
         algorithms.iter().filter(|one| rows.iter().any(|row| row.algorithm == **one)).collect();
     let mut html =
@@ -57,7 +57,7 @@ fn cell(row: Option<&Row>, best: f64) -> String {
 }
 
 /// How good the tuner's choices and predictions were, in two sentences.
-pub(super) fn verdict(rows: &[Row]) -> String {
+pub(crate) fn verdict(rows: &[Row]) -> String {
     let (mut points, mut good, mut worst) = (0, 0, 1f64);
     let mut errors: Vec<f64> = Vec::new();
     for row in rows {
@@ -102,9 +102,9 @@ fn sizes_of(rows: &[&Row]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::prediction::Prediction;
-    use super::super::super::row::tests::example;
     use super::*;
+    use crate::perf::output::prediction::Prediction;
+    use crate::perf::output::row::tests::example;
 
     /// A row of 100 us by two-shot, and one of `us` by the ring, of which the tuner preferred
     /// `choice`.
