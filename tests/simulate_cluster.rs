@@ -1,4 +1,4 @@
-//! `maypole simulate --cluster`: the offline laboratory from the command line.
+//! `maypole simulate --cluster`: predicted times on described clusters.
 #![cfg(feature = "cli")]
 
 use serde_json::Value;
