@@ -56,6 +56,49 @@ const EFFECTS: &[&str] = &[
     "SystemTime",
 ];
 
+/// The folders of the trainer from the ground up: a folder names itself and folders above it in
+/// this list.
+const TRAINER: &[(&str, &str)] = &[
+    ("check/faults", "a deliberate mistake is a name; it knows nothing of what it breaks"),
+    ("tensor", "a layer computes on slices; it knows no model and no other rank"),
+    ("model", "the model is written for one process; axes enter it at its interfaces"),
+    ("ranks", "groups of ranks know numbers and slices, and no axis"),
+    ("data_parallel", "a form of data parallelism is a store; it knows no other axis"),
+    ("tensor_parallel", "tensor parallelism knows no axis that is told after it"),
+    ("context_parallel", "context parallelism knows no axis that is told after it"),
+    ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
+    ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),
+    ("train", "a run joins the axes; what checks it comes after it"),
+    ("check", "checks look at everything"),
+];
+
+#[test]
+fn the_trainer_names_only_folders_below() {
+    let lib = fs::read_to_string(root().join("examples/trainer/src/lib.rs")).unwrap();
+    let folders = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    for folder in folders {
+        assert!(TRAINER.iter().any(|row| row.0 == folder), "{folder} is in the trainer's table");
+    }
+    let place = |path: &str| {
+        let rows = TRAINER.iter().enumerate();
+        let fitting = rows.filter(|(_, row)| is_in(path, row.0));
+        fitting.max_by_key(|(_, row)| row.0.len()).map(|(place, _)| place)
+    };
+    for (file, code) in sources("examples/trainer/src") {
+        let path = file.strip_prefix("examples/trainer/src/").unwrap();
+        if path == "lib.rs" || path.starts_with("bin/") {
+            continue;
+        }
+        let own = place(path).unwrap_or_else(|| panic!("{file} is in a folder of the table"));
+        assert!(!code.contains("crate::{"), "{file}: one `use` a folder, so that this can be read");
+        for named in code.split("crate::").skip(1) {
+            let words: Vec<&str> = named.split("::").take(2).map(word).collect();
+            let other = place(&words.join("/")).unwrap_or_else(|| panic!("{file} names {words:?}"));
+            assert!(other <= own, "{file} names `{}`, but {}", words.join("::"), TRAINER[own].1);
+        }
+    }
+}
+
 #[test]
 fn rooms_name_only_rooms_below_them() {
     let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();

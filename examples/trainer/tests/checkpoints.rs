@@ -3,16 +3,16 @@
 
 use half::f16;
 use maypole::Communicator;
-use maypole_trainer::checkpoint::{self, Error, latest, load, save};
-use maypole_trainer::config::Config;
-use maypole_trainer::data::Source;
-use maypole_trainer::group::{Group, Order};
-use maypole_trainer::optim::Rule;
-use maypole_trainer::precision::Scale;
-use maypole_trainer::schedule::{Schedule, Shape};
-use maypole_trainer::session::Session;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::verify::{Outcome, Recipe};
+use maypole_trainer::check::verify::{Outcome, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::tensor::precision::Scale;
+use maypole_trainer::train::checkpoint::{self, Error, latest, load, save};
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::{Schedule, Shape};
+use maypole_trainer::train::session::Session;
+use maypole_trainer::train::text::Source;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -2,8 +2,8 @@
 
 mod support;
 
-use maypole_trainer::combine::{Choice, pair, refusal, table};
-use maypole_trainer::setup::Setup;
+use maypole_trainer::check::combine::{Choice, pair, refusal, table};
+use maypole_trainer::train::setup::Setup;
 use support::{Run, Task, alone, train};
 
 fn pairs() -> impl Iterator<Item = (Choice, Choice)> {
@@ -62,13 +62,13 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
     );
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(
-        why("cp=8", |setup| setup.exchange = maypole_trainer::setup::Exchange::Ulysses)
+        why("cp=8", |setup| setup.exchange = maypole_trainer::train::setup::Exchange::Ulysses)
             .contains("Ulysses")
     );
     assert!(
         why("pp=2", |setup| {
             (setup.schedule, setup.micros) =
-                (maypole_trainer::pp_plan::Schedule::Interleaved(2), 1);
+                (maypole_trainer::pipeline_parallel::plan::Schedule::Interleaved(2), 1);
         })
         .contains("groups of 2")
     );

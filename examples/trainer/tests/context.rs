@@ -3,16 +3,16 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::attention::{self, Heads};
-use maypole_trainer::axes::Attention;
-use maypole_trainer::cp_ring::Ring;
-use maypole_trainer::cp_ulysses::Ulysses;
-use maypole_trainer::device::Cpu;
-use maypole_trainer::fault::Fault;
-use maypole_trainer::group::{Group, Order};
-use maypole_trainer::random::centred;
-use maypole_trainer::setup::{Exchange, Setup};
-use maypole_trainer::zigzag::Division;
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::context_parallel::ring::Ring;
+use maypole_trainer::context_parallel::ulysses::Ulysses;
+use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::model::axes::Attention;
+use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::tensor::attention::{self, Heads};
+use maypole_trainer::tensor::device::Cpu;
+use maypole_trainer::tensor::random::centred;
+use maypole_trainer::train::setup::{Exchange, Setup};
 use support::{Run, Task, mesh, train};
 
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };

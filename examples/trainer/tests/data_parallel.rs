@@ -1,9 +1,9 @@
 //! Data parallelism in all its forms against one process: bits where bits are promised.
 
-use maypole_trainer::optim::Rule;
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::verify::{First, Recipe};
+use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::Schedule;
 
 const WHOLE: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 

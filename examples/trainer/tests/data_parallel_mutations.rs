@@ -4,15 +4,15 @@
 //! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
 
 use maypole::Result;
-use maypole_trainer::data::Batch;
-use maypole_trainer::group::Group;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::session::Session;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::store::{Bytes, Owned, Store};
-use maypole_trainer::verify::{Difference, First, Recipe};
+use maypole_trainer::check::verify::{Difference, First, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::batch::Batch;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::{Bytes, Owned, Store};
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::session::Session;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
 
@@ -167,11 +167,11 @@ fn on_rank_0(
     spoil: impl Fn(Batch) -> Batch + Sync,
 ) -> Difference {
     let outcomes = maypole::Communicator::run_local(2, |comm| {
-        let group = Group::new(comm, maypole_trainer::group::Order::Ranks);
+        let group = Group::new(comm, maypole_trainer::ranks::group::Order::Ranks);
         let mut session = recipe.session(&group, DATA);
         prepare(&mut session, &group);
         let rank = group.rank();
-        let rows = |text: &maypole_trainer::data::Text, step| {
+        let rows = |text: &maypole_trainer::train::text::Text, step| {
             let mine = text.step(step, recipe.rows, 4).into_iter().skip(2 * rank).take(2);
             mine.map(&spoil).collect()
         };

@@ -1,16 +1,17 @@
 //! Every backward pass against finite differences, in f64.
 
-use maypole_trainer::axes::Axes;
-use maypole_trainer::config::Config;
-use maypole_trainer::data::{Batch, Text};
-use maypole_trainer::experts::{Dropped, Experts, Ledger};
-use maypole_trainer::fault::Fault;
-use maypole_trainer::gpt::Gpt;
-use maypole_trainer::group::Group;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::moe::Router;
-use maypole_trainer::random::centred;
-use maypole_trainer::store::Flat;
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::expert_parallel::layer::{Dropped, Experts, Ledger};
+use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::model::axes::Axes;
+use maypole_trainer::model::batch::Batch;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::model::gpt::Gpt;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::Flat;
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::tensor::random::centred;
+use maypole_trainer::train::text::Text;
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -2,10 +2,10 @@
 
 mod support;
 
-use maypole_trainer::experts::Dropped;
-use maypole_trainer::mesh::Axis;
-use maypole_trainer::moe::Router;
-use maypole_trainer::setup::Setup;
+use maypole_trainer::expert_parallel::layer::Dropped;
+use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::ranks::mesh::Axis;
+use maypole_trainer::train::setup::Setup;
 use std::collections::BTreeSet;
 use support::{Run, Task, alone, mesh, router, train};
 

@@ -2,15 +2,15 @@
 
 mod support;
 
-use maypole_trainer::axes::Axes;
-use maypole_trainer::gpt::Gpt;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::mesh::Mesh;
-use maypole_trainer::optim::Optimizer;
-use maypole_trainer::pp_plan::Schedule;
-use maypole_trainer::setup::{Exchange, Setup};
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::store::{Flat, Store};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::axes::Axes;
+use maypole_trainer::model::gpt::Gpt;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::{Flat, Store};
+use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::train::optim::Optimizer;
+use maypole_trainer::train::setup::{Exchange, Setup};
 use support::{Run, Task, alone, mesh, router, train};
 
 /// In `f64` nothing but a mistake is as large as this.

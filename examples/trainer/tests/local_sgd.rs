@@ -1,16 +1,16 @@
 //! Weights averaged now and then: local SGD against data parallelism and against a simulation in
 //! one process.
 
-use maypole_trainer::axes::Axes;
-use maypole_trainer::clip::{Norm, factor};
-use maypole_trainer::gpt::Gpt;
-use maypole_trainer::group::Group;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::optim::{Optimizer, Rule};
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::store::{Flat, Store};
-use maypole_trainer::verify::{First, Recipe};
+use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::axes::Axes;
+use maypole_trainer::model::gpt::Gpt;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::{Flat, Store};
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::train::clip::{Norm, factor};
+use maypole_trainer::train::optim::{Optimizer, Rule};
+use maypole_trainer::train::schedule::Schedule;
 
 #[test]
 fn averaging_after_every_step_of_sgd_is_data_parallelism() {

@@ -1,14 +1,14 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
 use half::bf16;
-use maypole_trainer::group::Group;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::memory::{FULL, Memory};
-use maypole_trainer::optim::Rule;
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::session::Session;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::verify::Recipe;
+use maypole_trainer::check::memory::{FULL, Memory};
+use maypole_trainer::check::verify::Recipe;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::session::Session;
 
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 

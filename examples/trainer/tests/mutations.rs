@@ -2,10 +2,10 @@
 
 mod support;
 
-use maypole_trainer::fault::Fault;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::Schedule;
-use maypole_trainer::setup::{Exchange, Setup};
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::setup::{Exchange, Setup};
 use support::{Task, caught, mesh, router};
 
 /// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a

@@ -1,8 +1,8 @@
 //! The gradient's norm, and clipping by it, under every sharding.
 
-use maypole_trainer::clip::Norm;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::verify::{First, Recipe};
+use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::train::clip::Norm;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 
@@ -43,7 +43,7 @@ fn a_norm_that_counts_copies_or_parts_wrongly_is_seen() {
     let recipe = Recipe { clip: Some(0.5), steps: 3, ..Recipe::default() };
     let alone = recipe.alone(1, 1, First::MicroBatches);
     for (sharding, copies) in [(DATA, 1), (Sharding::Zero2, 2)] {
-        let wrong = |session: &mut maypole_trainer::session::Session<f32>, group: &_| {
+        let wrong = |session: &mut maypole_trainer::train::session::Session<f32>, group: &_| {
             session.norm = Norm::new(session.store.layout(), Clone::clone(group), |_| copies);
         };
         let (outcome, _) = recipe.each_rank((2, 1), sharding, wrong, |_, _| ());

@@ -2,13 +2,13 @@
 //! takes.
 
 use maypole::Result;
-use maypole_trainer::group::Group;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::session::Session;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::store::{Bytes, Owned, Store};
-use maypole_trainer::timeline::{Kind, Span, Timeline};
-use maypole_trainer::verify::Recipe;
+use maypole_trainer::check::verify::Recipe;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::{Bytes, Owned, Store};
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::ranks::timeline::{Kind, Span, Timeline};
+use maypole_trainer::train::session::Session;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 

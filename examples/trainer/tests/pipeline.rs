@@ -4,14 +4,14 @@ mod support;
 
 use half::bf16;
 use maypole::Communicator;
-use maypole_trainer::experts::Ledger;
-use maypole_trainer::hybrid::Worker;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::pp_plan::{Pass, Schedule};
-use maypole_trainer::pp_trace::{equal_stages, simulate};
-use maypole_trainer::schedule::Schedule as RateSchedule;
-use maypole_trainer::setup::Setup;
-use maypole_trainer::theory::Site;
+use maypole_trainer::check::theory::Site;
+use maypole_trainer::expert_parallel::layer::Ledger;
+use maypole_trainer::pipeline_parallel::plan::{Pass, Schedule};
+use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::Schedule as RateSchedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::worker::Worker;
 use support::{Run, Task, alone, mesh, text, train, train_by};
 
 const SCHEDULES: [Schedule; 3] =

@@ -2,15 +2,15 @@
 //! everywhere.
 
 use half::{bf16, f16};
-use maypole_trainer::device::{Cpu, Device};
-use maypole_trainer::group::Group;
-use maypole_trainer::optim::{Optimizer, Rule};
-use maypole_trainer::precision::{Half, Scale};
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::session::Session;
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::store::Owned;
-use maypole_trainer::verify::{First, Recipe};
+use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::store::Owned;
+use maypole_trainer::ranks::group::Group;
+use maypole_trainer::tensor::device::{Cpu, Device};
+use maypole_trainer::tensor::precision::{Half, Scale};
+use maypole_trainer::train::optim::{Optimizer, Rule};
+use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::session::Session;
 use std::sync::Arc;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
@@ -23,8 +23,9 @@ fn recipe(steps: u64) -> Recipe {
 fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
     let recipe = recipe(40);
     let wide = recipe.alone(1, 1, First::MicroBatches);
-    let last =
-        |outcome: &maypole_trainer::verify::Outcome| outcome.losses[35..].iter().sum::<f64>() / 5.0;
+    let last = |outcome: &maypole_trainer::check::verify::Outcome| {
+        outcome.losses[35..].iter().sum::<f64>() / 5.0
+    };
     assert!(last(&wide) < 0.7 * wide.losses[0], "it learns: {:?}", wide.losses);
     let (brain, _) =
         recipe.each_rank((2, 1), DATA, |s, group| recipe.narrow::<bf16>(s, DATA, group), |_, _| ());

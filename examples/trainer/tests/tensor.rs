@@ -3,19 +3,19 @@
 mod support;
 
 use maypole::Communicator;
-use maypole_trainer::axes::{Gates, Vocabulary};
-use maypole_trainer::bpe::Bpe;
-use maypole_trainer::data::Text;
-use maypole_trainer::fault::Fault;
-use maypole_trainer::group::{Group, Order};
-use maypole_trainer::hybrid::Worker;
-use maypole_trainer::layout::{Layout, Slice};
-use maypole_trainer::random::centred;
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::setup::Setup;
-use maypole_trainer::tp::Tensor;
-use maypole_trainer::vocab::Divided;
-use maypole_trainer::{embed, linear};
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::model::axes::{Gates, Vocabulary};
+use maypole_trainer::model::layout::{Layout, Slice};
+use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::tensor::random::centred;
+use maypole_trainer::tensor::{embed, linear};
+use maypole_trainer::tensor_parallel::regions::Tensor;
+use maypole_trainer::tensor_parallel::vocab::Divided;
+use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::text::Text;
+use maypole_trainer::train::worker::Worker;
 use std::ops::Range;
 use support::{Run, Task, alone, mesh, train};
 

@@ -2,12 +2,12 @@
 
 mod support;
 
-use maypole_trainer::config::Config;
-use maypole_trainer::layout::Layout;
-use maypole_trainer::pp_plan::Schedule;
-use maypole_trainer::setup::{Exchange, Setup};
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::theory::Site;
+use maypole_trainer::check::theory::Site;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::train::setup::{Exchange, Setup};
 use support::{Task, mesh, router, train};
 
 const MESHES: [&str; 9] = [

@@ -1,9 +1,9 @@
 //! Every stop of the tour is as one process, and holds and sends what theory says.
 
-use maypole_trainer::fault::Fault;
-use maypole_trainer::tour::stops;
-use maypole_trainer::tour_mesh;
-use maypole_trainer::tour_row::heading;
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::tour::meshes;
+use maypole_trainer::check::tour::row::heading;
+use maypole_trainer::check::tour::stops;
 use std::collections::BTreeSet;
 
 #[test]
@@ -28,7 +28,7 @@ fn a_mistake_fails_its_row() {
         ("context, Ulysses", Fault::HeadsSwapped),
         ("data, pipeline, tensor", Fault::MicrosSwapped),
     ] {
-        let mut stop = tour_mesh::stops().into_iter().find(|stop| stop.axis == axis).unwrap();
+        let mut stop = meshes::stops().into_iter().find(|stop| stop.axis == axis).unwrap();
         stop.setup.fault = Some(fault);
         let row = stop.run(2).unwrap();
         assert!(!row.pass && row.difference > stop.bound, "{row:?}");

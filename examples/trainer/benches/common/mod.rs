@@ -4,7 +4,7 @@
 pub(crate) mod crew;
 mod rank;
 
-use maypole_trainer::config::Config;
+use maypole_trainer::model::config::Config;
 use std::process::ExitCode;
 
 /// What is trained, and how it is measured.

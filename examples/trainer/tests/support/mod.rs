@@ -2,23 +2,23 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use maypole::{Communicator, Result};
-use maypole_trainer::config::Config;
-use maypole_trainer::data::Text;
-use maypole_trainer::experts::Ledger;
-use maypole_trainer::fault::Fault;
-use maypole_trainer::hybrid::{Outcome, Worker};
-use maypole_trainer::layout::Layout;
-use maypole_trainer::math::Real;
-use maypole_trainer::mesh::Mesh;
-use maypole_trainer::moe::Router;
-use maypole_trainer::moving::Move;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::precision::Scale;
-use maypole_trainer::random::random;
-use maypole_trainer::schedule::Schedule;
-use maypole_trainer::setup::Setup;
-use maypole_trainer::store::Bytes;
-use maypole_trainer::theory::Traffic;
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::expert_parallel::layer::Ledger;
+use maypole_trainer::expert_parallel::rebalance::Move;
+use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::model::layout::Layout;
+use maypole_trainer::model::store::Bytes;
+use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::ranks::traffic::Traffic;
+use maypole_trainer::tensor::math::Real;
+use maypole_trainer::tensor::precision::Scale;
+use maypole_trainer::tensor::random::random;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::setup::Setup;
+use maypole_trainer::train::text::Text;
+use maypole_trainer::train::worker::{Outcome, Worker};
 use std::collections::HashMap;
 
 /// Of the weights.

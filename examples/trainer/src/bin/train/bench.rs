@@ -1,8 +1,8 @@
 //! `train bench`.
 
-use maypole_trainer::bench::measure;
-use maypole_trainer::config::Config;
-use maypole_trainer::setup::Setup;
+use maypole_trainer::check::bench::measure;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::train::setup::Setup;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -2,7 +2,7 @@
 
 use crate::outputs;
 use anyhow::Context;
-use maypole_trainer::checkpoint::{export, latest};
+use maypole_trainer::train::checkpoint::{export, latest};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]

@@ -4,19 +4,19 @@ mod sense;
 
 use crate::outputs;
 use anyhow::{Context, bail, ensure};
-use maypole_trainer::bpe::Bpe;
-use maypole_trainer::config::{Config, divisor};
-use maypole_trainer::data::Text;
-use maypole_trainer::fault::Fault;
-use maypole_trainer::group::Order;
-use maypole_trainer::mesh::{Axis, Mesh};
-use maypole_trainer::moe::Router;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::schedule::{Schedule, Shape};
-use maypole_trainer::setup::{Exchange, Setup};
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::zigzag::Division;
-use maypole_trainer::{dp, pp_plan};
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::expert_parallel::router::Router;
+use maypole_trainer::model::config::{Config, divisor};
+use maypole_trainer::ranks::group::Order;
+use maypole_trainer::ranks::mesh::{Axis, Mesh};
+use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::schedule::{Schedule, Shape};
+use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::text::Text;
+use maypole_trainer::{data_parallel::replicated, pipeline_parallel::plan};
 use serde::Deserialize;
 use std::fs;
 use std::path::PathBuf;
@@ -313,7 +313,7 @@ impl Options {
                 "exchange",
                 &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)],
             )?,
-            schedule: pp_plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
+            schedule: plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
             router: (config.experts > 0).then_some(router),
             sharding: self.sharding(config)?,
@@ -333,8 +333,9 @@ impl Options {
     }
 
     fn sharding(&self, config: &Config) -> anyhow::Result<Sharding> {
-        let bucket =
-            self.bucket.map_or_else(|| dp::bucket(4 * config.parameters()), |kib| kib << 10);
+        let bucket = self
+            .bucket
+            .map_or_else(|| replicated::bucket(4 * config.parameters()), |kib| kib << 10);
         let name = self.sharding.as_deref().unwrap_or("replicated");
         if let Some(every) = name.strip_prefix("local:") {
             let every = every.parse().ok().filter(|every| *every > 0);

@@ -1,10 +1,10 @@
 //! `train plan`: pictures of pipelines, and what goes together.
 
 use crate::outputs;
-use maypole_trainer::combine;
-use maypole_trainer::pp_draw::{svg, text};
-use maypole_trainer::pp_plan::Schedule;
-use maypole_trainer::pp_trace::{equal_stages, simulate};
+use maypole_trainer::check::combine;
+use maypole_trainer::pipeline_parallel::draw::{svg, text};
+use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]

@@ -1,7 +1,7 @@
 //! What is seen of a run while it runs: a bar on a terminal, lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use maypole_trainer::timeline::{Kind, Span, shares};
+use maypole_trainer::ranks::timeline::{Kind, Span, shares};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 

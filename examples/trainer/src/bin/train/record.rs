@@ -1,7 +1,7 @@
 //! The losses of a run in a file, for programs that compare or draw them: one JSON object a step.
 
 use anyhow::Context;
-use maypole_trainer::session::Report;
+use maypole_trainer::train::session::Report;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -3,13 +3,13 @@
 
 use super::Options;
 use anyhow::ensure;
-use maypole_trainer::config::Config;
-use maypole_trainer::fault::Fault;
-use maypole_trainer::mesh::Axis;
-use maypole_trainer::optim::Rule;
-use maypole_trainer::setup::{Exchange, Setup};
-use maypole_trainer::sharding::Sharding;
-use maypole_trainer::zigzag::Division;
+use maypole_trainer::check::faults::Fault;
+use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::data_parallel::sharding::Sharding;
+use maypole_trainer::model::config::Config;
+use maypole_trainer::ranks::mesh::Axis;
+use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::setup::{Exchange, Setup};
 
 impl Options {
     /// Refuses numbers that cannot be, whatever the others are.

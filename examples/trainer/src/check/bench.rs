@@ -1,0 +1,85 @@
+//! How fast a rank trains, beside the matrix products alone: tokens a second of processor time.
+//!
+//! Wall time on a shared machine says how busy the others are. Processor time says what the code
+//! costs. The ceiling runs the three products of every linear layer (forward, gradient of the
+//! input, gradient of the weights) and nothing else: what remains between the two is attention,
+//! norms, nonlinearities, the optimizer and moving memory.
+
+use crate::model::axes::Axes;
+use crate::model::config::Config;
+use crate::model::gpt::Gpt;
+use crate::model::layout::Layout;
+use crate::model::store::{Flat, Store};
+use crate::tensor::matmul::{Matrix, matmul};
+use crate::train::optim::{Optimizer, Rule};
+use crate::train::text::Text;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// What a measurement gave, in tokens a second of processor time: the best of some steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// Forward, backward and AdamW.
+    pub training: f64,
+    /// The matrix products of linear layers.
+    pub products: f64,
+}
+
+/// Processor time of this process so far.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Measures a model on `rows` rows, the best of `steps` steps.
+pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
+    let tokens = (rows * config.context) as f64;
+    let layout = Layout::whole(config);
+    let (mut gpt, mut store) =
+        (Gpt::new(&layout, Axes::alone()), Flat::new(layout.clone(), layout.initial::<f32>(1)));
+    let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
+    let mut step = 0;
+    let training = best(steps, || {
+        let batch = text.step(step, rows, 1).remove(0);
+        gpt.train(&mut store, &batch, true).expect("nobody is called");
+        optimizer.step(&mut store.owned(), 1e-3, 1.0);
+        store.publish().expect("nobody is called");
+        step += 1;
+    });
+    let products = best(steps, products(config, rows * config.context));
+    Speed { training: tokens / training, products: tokens / products }
+}
+
+/// Seconds of processor time of the fastest of some runs.
+fn best(runs: usize, mut work: impl FnMut()) -> f64 {
+    let mut once = || {
+        let before = processor_time();
+        work();
+        (processor_time() - before).as_secs_f64()
+    };
+    (0..runs.max(1)).map(|_| once()).fold(f64::INFINITY, f64::min)
+}
+
+/// The products of all linear layers, over `n` tokens.
+fn products(config: &Config, n: usize) -> impl FnMut() {
+    let (width, vocab, layers) = (config.width, config.vocab, config.layers);
+    let largest = (4 * width).max(vocab);
+    let (x, w) = (vec![0.1f32; n * largest], vec![0.1f32; 4 * width * largest]);
+    let (mut y, mut dw) = (vec![0.0; n * largest], vec![0.0; 4 * width * largest]);
+    move || {
+        let mut linear = |inputs: usize, outputs: usize| {
+            let matrix = |rows: usize, columns: usize| Matrix::strided(&x, rows, columns, columns);
+            let weights = Matrix::strided(&w, outputs, inputs, inputs);
+            matmul(&mut y, outputs, matrix(n, inputs), weights.t(), 1.0, false);
+            matmul(&mut y, inputs, matrix(n, outputs), weights, 1.0, false);
+            matmul(&mut dw, inputs, matrix(n, outputs).t(), matrix(n, inputs), 1.0, true);
+        };
+        for _ in 0..layers {
+            linear(width, 3 * width);
+            linear(width, width);
+            linear(width, 4 * width);
+            linear(4 * width, width);
+        }
+        linear(width, vocab);
+    }
+}

@@ -1,0 +1,171 @@
+//! Which axes go together, and why the others do not.
+//!
+//! What it does: a table of pairs of [`Choice`]s, to be printed and to be tested: every pair that
+//! it says combines is trained and compared with one process. Of those that do not combine, a
+//! [`Setup`] cannot say both, or [`Setup::check`] refuses it. What is sharded, which collective
+//! runs where, what it costs: nothing here.
+
+use crate::data_parallel::sharding::Sharding;
+use crate::expert_parallel::router::Router;
+use crate::model::config::Config;
+use crate::pipeline_parallel::plan::Schedule;
+use crate::ranks::mesh::{Axis, Mesh};
+use crate::train::setup::{Exchange, Setup};
+
+/// Something that can be switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Data parallel, gradients all-reduced.
+    Dp,
+    /// Data parallel, the optimizer sharded.
+    Zero1,
+    /// Data parallel, the optimizer and gradients sharded.
+    Zero2,
+    /// Data parallel, everything sharded.
+    Zero3,
+    /// Data parallel, weights averaged: after every step here, which can be compared.
+    LocalSgd,
+    /// Tensor parallel.
+    Tp,
+    /// Tensor parallel with tokens divided outside.
+    Sp,
+    /// Pipeline parallel, interleaved.
+    Pp,
+    /// Expert parallel.
+    Ep,
+    /// Context parallel by a ring.
+    Ring,
+    /// Context parallel by exchanging positions for heads.
+    Ulysses,
+}
+
+impl Choice {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Dp,
+        Self::Zero1,
+        Self::Zero2,
+        Self::Zero3,
+        Self::LocalSgd,
+        Self::Tp,
+        Self::Sp,
+        Self::Pp,
+        Self::Ep,
+        Self::Ring,
+        Self::Ulysses,
+    ];
+
+    /// What it is called in the table.
+    pub fn name(self) -> &'static str {
+        ["dp", "zero1", "zero2", "zero3", "local", "tp", "sp", "pp", "ep", "ring", "ulysses"]
+            [self as usize]
+    }
+
+    /// The axis that it is a way to use.
+    pub fn axis(self) -> Axis {
+        match self {
+            Self::Dp | Self::Zero1 | Self::Zero2 | Self::Zero3 | Self::LocalSgd => Axis::Dp,
+            Self::Tp | Self::Sp => Axis::Tp,
+            Self::Pp => Axis::Pp,
+            Self::Ep => Axis::Ep,
+            Self::Ring | Self::Ulysses => Axis::Cp,
+        }
+    }
+
+    /// Switches it on in `setup`, with two ranks along its axis. Experts need a model that has
+    /// some.
+    pub fn apply(self, setup: &mut Setup) {
+        setup.mesh = setup.mesh.with(self.axis(), 2);
+        match self {
+            Self::Dp | Self::Tp => {}
+            Self::Zero1 => setup.sharding = Sharding::Zero1,
+            Self::Zero2 => setup.sharding = Sharding::Zero2,
+            Self::Zero3 => setup.sharding = Sharding::Fsdp { prefetch: true },
+            Self::LocalSgd => setup.sharding = Sharding::Local { every: 1 },
+            Self::Sp => setup.sequence = true,
+            Self::Pp => (setup.schedule, setup.micros) = (Schedule::Interleaved(2), 2),
+            Self::Ep => {
+                setup.router =
+                    Some(Router { experts: 4, top: 2, group: 4, capacity: None, balance: 0.05 });
+            }
+            Self::Ring => setup.exchange = Exchange::Ring,
+            Self::Ulysses => setup.exchange = Exchange::Ulysses,
+        }
+    }
+}
+
+/// Why a pair does not combine; nothing if it does.
+pub fn refusal(a: Choice, b: Choice) -> Option<&'static str> {
+    use Choice::{LocalSgd, Ring, Ulysses};
+    let either = |x, y| (a, b) == (x, y) || (a, b) == (y, x);
+    if a == b {
+        return None;
+    }
+    if either(Ring, Ulysses) {
+        return Some("both bring keys to queries; one axis does it one way");
+    }
+    if either(Choice::Tp, Choice::Sp) {
+        return None;
+    }
+    if a.axis() == b.axis() {
+        return Some("both say what data-parallel ranks divide; it is one thing or the other");
+    }
+    let local = either(LocalSgd, Ring) || either(LocalSgd, Ulysses);
+    local.then_some(
+        "weights differ along dp between averages, but positions of one sequence need one model",
+    )
+}
+
+/// The setup of a pair, and in `config` the experts that it needs.
+pub fn pair(a: Choice, b: Choice, config: &mut Config) -> Setup {
+    let mut setup = Setup::of(Mesh::ONE);
+    a.apply(&mut setup);
+    b.apply(&mut setup);
+    config.experts = setup.router.map_or(0, |router| router.experts);
+    setup
+}
+
+/// The table: `+` combines, a number is a reason below it.
+pub fn table() -> String {
+    let mut reasons: Vec<&str> = Vec::new();
+    let mut text = format!("{:9}", "");
+    Choice::ALL.iter().for_each(|choice| text += &format!("{:>8}", choice.name()));
+    for a in Choice::ALL {
+        text += &format!("\n{:9}", a.name());
+        for b in Choice::ALL {
+            let mark = match refusal(a, b) {
+                _ if a == b => ".".to_owned(),
+                None => "+".to_owned(),
+                Some(why) => {
+                    let known = reasons.iter().position(|reason| *reason == why);
+                    let nth = known.unwrap_or_else(|| {
+                        reasons.push(why);
+                        reasons.len() - 1
+                    });
+                    (nth + 1).to_string()
+                }
+            };
+            text += &format!("{mark:>8}");
+        }
+    }
+    text.push('\n');
+    reasons.iter().enumerate().for_each(|(nth, why)| text += &format!("{}: {why}\n", nth + 1));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_symmetric_and_names_every_reason() {
+        for a in Choice::ALL {
+            for b in Choice::ALL {
+                assert_eq!(refusal(a, b), refusal(b, a));
+            }
+        }
+        let table = table();
+        assert_eq!(table.lines().count(), 1 + Choice::ALL.len() + 3, "{table}");
+        assert!(table.lines().nth(6).unwrap().starts_with("tp"));
+    }
+}

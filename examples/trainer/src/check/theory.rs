@@ -1,0 +1,179 @@
+//! What a rank of a mesh should hold and send, by arithmetic alone: printed beside what is
+//! measured, and equal to it.
+//!
+//! What it does: counts the parameters of a place, and the bytes that leave a rank in one step by
+//! each of its groups. Let `n` be a micro-batch's tokens on a rank times the width, and `p` the
+//! ranks of the axis:
+//!
+//! ```text
+//! tp    4 all-reduces of n a layer and micro-batch, one more for the embedding and one for the head; three numbers a token
+//!       for the loss. With tokens divided the same bytes, and once a step the norms, biases and positions.
+//! pp    n to the next stage and n to the one before, a micro-batch and boundary; n / tp with tokens divided.
+//! cp    ring: 2n (p-1) forward, 2n (2p-1) backward, a layer and micro-batch. Ulysses: 8n (p-1)/p. Both over tp.
+//! ep    twice the rows that go abroad and that come from abroad, a layer and micro-batch; some counts; once a step all
+//!       parameters that are no experts'.
+//! dp    as its file says, of this place's parameters.
+//! ```
+//!
+//! An all-reduce of `n` sends `2n (p-1)/p`, a gather or a scatter of all `n` half of that: what
+//! every algorithm of groups of two sends, and the ring in any group.
+//!
+//! What is sharded, which collective runs where: nothing here.
+
+use crate::check::memory::wire;
+use crate::expert_parallel::layer::Ledger;
+use crate::model::config::Config;
+use crate::model::layout::Slice;
+use crate::ranks::mesh::{Axis, Place};
+use crate::ranks::traffic::Traffic;
+use crate::train::setup::{Exchange, Setup};
+
+/// A place in a mesh, and what is done there.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// The whole model.
+    pub config: &'a Config,
+    /// How it is spread.
+    pub setup: &'a Setup,
+    /// Which rank.
+    pub place: Place,
+    /// Rows of the whole batch.
+    pub rows: usize,
+    /// Bytes of a number.
+    pub element: usize,
+}
+
+impl Site<'_> {
+    fn size(&self, axis: Axis) -> usize {
+        self.setup.mesh.size(axis)
+    }
+
+    /// Layers here, and whether the embedding and the head are.
+    fn layers(&self) -> (usize, bool, bool) {
+        let (at, ranks) = (self.place.at(Axis::Pp), self.size(Axis::Pp));
+        let chunks = 0..self.setup.schedule.chunks();
+        let layers =
+            chunks.map(|chunk| self.setup.layers(self.config, chunk * ranks + at).len()).sum();
+        (layers, at == 0, at + 1 == ranks)
+    }
+
+    /// Parameters of a layer that are no experts', and those of its experts, both at this place.
+    fn layer(&self) -> [usize; 2] {
+        let (d, tp) = (self.config.width, self.size(Axis::Tp));
+        let (attention, forward) = ((4 * d * d + 3 * d) / tp + d, (8 * d * d + 4 * d) / tp + d);
+        match self.config.experts {
+            0 => [4 * d + attention + forward, 0],
+            experts => [4 * d + attention + experts * d, experts / self.size(Axis::Ep) * forward],
+        }
+    }
+
+    /// Lines of the vocabulary here.
+    fn lines(&self) -> usize {
+        Slice { index: self.place.at(Axis::Tp), of: self.size(Axis::Tp) }
+            .range(self.config.vocab)
+            .len()
+    }
+
+    /// Parameters here that are no experts', and those that are.
+    fn parts(&self) -> [usize; 2] {
+        let (layers, embed, head) = self.layers();
+        let (d, table, layer) = (self.config.width, self.lines() * self.config.width, self.layer());
+        let ends = usize::from(embed) * (table + self.config.context * d)
+            + usize::from(head) * (table + 2 * d);
+        [layers * layer[0] + ends, layers * layer[1]]
+    }
+
+    /// Parameters here.
+    pub fn parameters(&self) -> usize {
+        self.parts().iter().sum()
+    }
+
+    /// Tokens of a micro-batch here.
+    fn tokens(&self) -> usize {
+        self.setup.micro_rows(self.rows) * self.config.context / self.size(Axis::Cp)
+    }
+
+    /// What should leave this rank in a step; `ledger` says which rows went where, if there are
+    /// experts.
+    pub fn traffic(&self, ledger: &Ledger) -> Traffic {
+        let copies = self.size(Axis::Dp) * self.size(Axis::Cp);
+        let shared = wire(self.setup.sharding, self.parameters(), copies, self.setup.micros);
+        let world = self.setup.mesh.world() as u64;
+        Traffic {
+            pp: self.bytes(self.pp()),
+            ep: self.bytes(self.ep(ledger)) + self.counts(),
+            cp: self.bytes(self.cp()),
+            tp: self.bytes(self.tp(ledger)),
+            copies: self.bytes(shared),
+            world: (world - 1) * size_of::<f64>() as u64,
+        }
+    }
+
+    fn bytes(&self, numbers: f64) -> u64 {
+        (numbers * self.element as f64).round() as u64
+    }
+
+    /// What an all-reduce of `numbers` sends.
+    fn all_reduce(&self, numbers: usize, axis: Axis) -> f64 {
+        let ranks = self.size(axis) as f64;
+        2.0 * numbers as f64 * (ranks - 1.0) / ranks
+    }
+
+    fn tp(&self, ledger: &Ledger) -> f64 {
+        let ((layers, embed, head), d, tokens) = (self.layers(), self.config.width, self.tokens());
+        let all = |numbers| self.all_reduce(numbers, Axis::Tp);
+        let (embed, head) = (usize::from(embed), usize::from(head));
+        let dense = self.config.experts == 0;
+        // Around experts tokens are only gathered, if they are divided; among experts rows are
+        // summed.
+        let feed = if dense { 2 } else { usize::from(self.setup.sequence) };
+        let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
+        let loss = head as f64 * (all(tokens) + all(2 * tokens));
+        let micros = self.setup.micros as f64 * (regions + loss);
+        let rows = if dense { 0.0 } else { 2.0 * all(ledger.here * d) };
+        let vectors =
+            layers * if dense { 6 } else { 5 } * d + embed * self.config.context * d + head * 2 * d;
+        micros + rows + if self.setup.sequence { all(vectors) } else { 0.0 }
+    }
+
+    fn pp(&self) -> f64 {
+        let (at, ranks, chunks) =
+            (self.place.at(Axis::Pp), self.size(Axis::Pp), self.setup.schedule.chunks());
+        if ranks == 1 {
+            return 0.0;
+        }
+        let last = ranks * chunks - 1;
+        let stages = (0..chunks).map(|chunk| chunk * ranks + at);
+        let messages: usize =
+            stages.map(|stage| usize::from(stage > 0) + usize::from(stage < last)).sum();
+        let divided = if self.setup.sequence { self.size(Axis::Tp) } else { 1 };
+        (messages * self.setup.micros * self.tokens() * self.config.width / divided) as f64
+    }
+
+    fn cp(&self) -> f64 {
+        let (layers, ranks) = (self.layers().0, self.size(Axis::Cp) as f64);
+        let each = (layers * self.setup.micros * self.tokens() * self.config.width
+            / self.size(Axis::Tp)) as f64;
+        match self.setup.exchange {
+            _ if ranks == 1.0 => 0.0,
+            Exchange::Ring => 2.0 * each * (3.0 * ranks - 2.0),
+            Exchange::Ulysses => 8.0 * each * (ranks - 1.0) / ranks,
+        }
+    }
+
+    fn ep(&self, ledger: &Ledger) -> f64 {
+        let journeys = 2 * (ledger.abroad[0] + ledger.abroad[1]) * self.config.width;
+        journeys as f64 + self.all_reduce(self.parts()[0], Axis::Ep)
+    }
+
+    /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
+    /// journeys by rank, which the library tells all ranks.
+    fn counts(&self) -> u64 {
+        let (ranks, experts) = (self.size(Axis::Ep), self.config.experts);
+        if ranks == 1 {
+            return 0;
+        }
+        let told = 2 * experts / ranks * (ranks - 1) + 4 * 2 * ranks * (ranks - 1);
+        (self.layers().0 * self.setup.micros * told * size_of::<u64>()) as u64
+    }
+}

@@ -1,0 +1,57 @@
+//! What has the very bits of another way to compute it, beside a comparison of whole runs with one
+//! process.
+//!
+//! What it does: two axes promise more than runs can show, because a run adds gradients of more
+//! ranks in another order. What is sharded, which collective runs where, what it costs: in the file
+//! of each axis.
+
+use crate::check::tour::meshes::Stop;
+use crate::context_parallel::ulysses::Ulysses;
+use crate::model::axes::Attention;
+use crate::ranks::group::{Group, Order};
+use crate::ranks::mesh::Axis;
+use crate::tensor::attention::{self, Heads};
+use crate::tensor::device::Cpu;
+use crate::tensor::random::centred;
+use crate::train::setup::Setup;
+use maypole::{Communicator, Result};
+
+/// With sums in the order of ranks, tokens divided or not give the same losses, and the same
+/// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
+pub(crate) fn tokens_divided_or_not(stop: &Stop) -> Result<bool> {
+    let train =
+        |sequence| stop.train(&Setup { sequence, order: Order::Ranks, ..stop.setup.clone() }, 1);
+    let (whole, divided) = (train(false)?, train(true)?);
+    Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
+        let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
+        let same = cut.all(|entry| whole.weights[entry.range()] == divided.weights[entry.range()]);
+        same && whole.losses == divided.losses
+    }))
+}
+
+/// A head is computed whole, wherever: what is attended to is what one process attends to.
+pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
+    let (config, ranks) = (&stop.config, stop.setup.mesh.size(Axis::Cp));
+    let Setup { division, fault, .. } = stop.setup;
+    let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
+    let numbers = (heads.rows * config.context * 3 * config.width) as u64;
+    let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();
+    let y = attention::forward(heads, &qkv).0;
+    let rank = |comm| {
+        let group = Group::new(comm, Order::Fast);
+        let positions = division.positions(group.rank(), ranks, config.context);
+        let part = |all: &[f32]| {
+            let rows = all.chunks_exact(all.len() / heads.rows);
+            let token = |row: &[f32], at: usize| {
+                row.chunks_exact(row.len() / config.context).nth(at).unwrap().to_vec()
+            };
+            rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at)))
+                .collect::<Vec<f32>>()
+        };
+        let mine = Ulysses { group, division, fault }.forward(&Cpu, heads, &part(&qkv))?.0;
+        Ok(mine == part(&y))
+    };
+    let same: Vec<bool> =
+        Communicator::run_local(ranks, rank).into_iter().collect::<Result<_>>()?;
+    Ok(same.into_iter().all(|same| same))
+}

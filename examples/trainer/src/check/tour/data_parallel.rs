@@ -1,0 +1,259 @@
+//! The tour's stops for data parallelism, its shardings, precision and checkpoints.
+
+use crate::check::memory::{FULL, Memory, wire};
+use crate::check::tour::row::Row;
+use crate::check::tour::{Show, Stop};
+use crate::check::verify::{Difference, First, Outcome, Recipe};
+use crate::data_parallel::sharding::Sharding;
+use crate::ranks::group::{Group, Order};
+use crate::tensor::precision::Scale;
+use crate::train::checkpoint::{load, save};
+use crate::train::optim::Rule;
+use crate::train::schedule::Schedule;
+use crate::train::session::Session;
+use half::{bf16, f16};
+use maypole::Communicator;
+use std::time::Instant;
+
+const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
+const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
+const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
+
+/// What is shown here.
+pub(crate) fn stops() -> Vec<Stop> {
+    let stop = |axis, show| Stop { axis, show: Show::Data(show) };
+    vec![
+        stop("data, sums overlapped", |axis| Shown::of(axis, 2, DATA).row()),
+        stop("data, sums afterwards", |axis| Shown::of(axis, 2, LATE).row()),
+        stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
+        stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
+        stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
+        stop("ZeRO-2, micro-batches", |axis| {
+            Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()
+        }),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 2, FSDP).row()),
+        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 4, FSDP).row()),
+        stop("ZeRO-3, clipped", |axis| {
+            Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()
+        }),
+        stop("local SGD, each step", |axis| {
+            Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
+        }),
+        stop("recomputed activations", |axis| {
+            Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()
+        }),
+        stop("bf16", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, DATA) }.row()
+        }),
+        stop("bf16, ZeRO-1", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, Sharding::Zero1) }
+                .row()
+        }),
+        stop("bf16, ZeRO-3", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, FSDP) }.row()
+        }),
+        stop("f16, scaled loss", |axis| {
+            Shown { narrow: Some(Recipe::narrow::<f16>), ..Shown::of(axis, 2, DATA) }.row()
+        }),
+        stop("checkpoint, there and back", resharded),
+    ]
+}
+
+/// Makes a session train in 16 bits.
+type Narrow = fn(&Recipe, &mut Session<f32>, Sharding, &Group);
+
+/// What a stop trains.
+#[derive(Clone, Copy)]
+struct Shown {
+    axis: &'static str,
+    ranks: usize,
+    micro: usize,
+    sharding: Sharding,
+    rule: Rule,
+    clip: bool,
+    recompute: bool,
+    narrow: Option<Narrow>,
+}
+
+/// What is asked for.
+enum Criterion {
+    Bitwise,
+    /// Losses and weights within one part in a million.
+    Close,
+    /// The last losses within one part in a hundred.
+    Loss,
+}
+
+impl Criterion {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Bitwise => "bitwise",
+            Self::Close => "loss, weights 1e-6",
+            Self::Loss => "last losses 1e-2",
+        }
+    }
+
+    /// How far apart, and whether that is near enough.
+    fn judge(&self, ours: &Outcome, theirs: &Outcome) -> (f64, bool) {
+        let Difference { loss, weights, bitwise } = ours.difference(theirs);
+        let last = |outcome: &Outcome| outcome.losses.iter().rev().take(5).sum::<f64>();
+        let last = (last(ours) - last(theirs)).abs() / last(theirs);
+        match self {
+            Self::Bitwise => (loss.max(weights), bitwise),
+            Self::Close => (loss.max(weights), loss < 1e-6 && weights < 1e-6),
+            Self::Loss => (last, last < 1e-2),
+        }
+    }
+}
+
+impl Shown {
+    fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
+        Self {
+            axis,
+            ranks,
+            micro: 1,
+            sharding,
+            rule: Rule::ADAMW,
+            clip: false,
+            recompute: false,
+            narrow: None,
+        }
+    }
+
+    fn recipe(&self) -> Recipe {
+        let (schedule, steps) = match self.rule {
+            Rule::Sgd => (Schedule::constant(0.1), 20),
+            Rule::AdamW { .. } => (Schedule::constant(1e-3), 10),
+        };
+        Recipe {
+            rule: self.rule,
+            schedule,
+            steps,
+            clip: self.clip.then_some(0.5),
+            ..Recipe::default()
+        }
+    }
+
+    fn criterion(&self) -> Criterion {
+        match self.sharding {
+            _ if self.narrow.is_some() => Criterion::Loss,
+            Sharding::Local { .. } => Criterion::Close,
+            _ if self.clip => Criterion::Close,
+            _ => Criterion::Bitwise,
+        }
+    }
+
+    /// Whether a step asks for the norm because the loss is scaled.
+    fn scaled(&self) -> bool {
+        self.axis.starts_with("f16")
+    }
+
+    fn row(self) -> Row {
+        let (recipe, criterion) = (self.recipe(), self.criterion());
+        let first = match self.sharding {
+            Sharding::Zero2 | Sharding::Fsdp { .. } => First::Ranks,
+            _ => First::MicroBatches,
+        };
+        let start = Instant::now();
+        let prepare = |session: &mut Session<f32>, group: &Group| {
+            session.gpt.recompute = self.recompute;
+            if let Some(narrow) = self.narrow {
+                narrow(&recipe, session, self.sharding, group);
+            }
+            session.scale = self.scaled().then(Scale::default);
+        };
+        let look =
+            |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
+        let (outcome, seen) =
+            recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
+        let seconds = start.elapsed().as_secs_f64();
+        let (difference, equal) =
+            criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
+        let parameters = recipe.config.parameters();
+        let width = if self.narrow.is_some() { 2 } else { FULL };
+        let theory =
+            Memory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
+        // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the
+        // norm.
+        let told = 1 + usize::from(self.clip || self.scaled());
+        let numbers = wire(self.sharding, parameters, self.ranks, self.micro);
+        let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
+        let wire_bytes_theory = sent.round() as u64;
+        let (first, exact) = (seen[0], exact(&seen, theory, recipe.steps * wire_bytes_theory));
+        Row {
+            criterion: criterion.name().to_owned(),
+            difference,
+            pass: equal && exact,
+            wire_bytes: first.1 / recipe.steps,
+            wire_bytes_theory,
+            ..Row::new(
+                self.axis,
+                format!("dp={}", self.ranks),
+                self.ranks,
+                [first.0, theory],
+                seconds,
+            )
+        }
+    }
+}
+
+/// Whether every rank holds and sends this, to the byte: ranks divide each unit of the tour's model
+/// evenly, so theory is one for all of them.
+fn exact(seen: &[(Memory, u64)], memory: Memory, sent: u64) -> bool {
+    seen.iter().all(|seen| *seen == (memory, sent))
+}
+
+/// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and
+/// goes on.
+fn resharded(axis: &'static str) -> Row {
+    let shown = Shown::of(axis, 2, Sharding::Zero1);
+    let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
+    let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
+    let start = Instant::now();
+    let stay = |ranks, sharding, recipe: &Recipe| {
+        let outcomes = Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Ranks);
+            let mut session = recipe.session(&group, sharding);
+            if let Some(place) = crate::train::checkpoint::latest(&folder) {
+                load(&mut session, &place).expect("it was written just now");
+            }
+            // Nobody writes before all have read.
+            group.sum(0.0).expect("all ranks are here");
+            let rows = |text: &crate::train::text::Text, step| {
+                vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
+            };
+            let before = group.payload();
+            let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
+            let sent = group.payload() - before;
+            save(&mut session, &group, group.slice(), &folder)
+                .expect("the folder for temporary files is writable");
+            let memory = Memory::of(&session);
+            outcome.weights = session.store.all_weights().expect("all ranks call the same");
+            (outcome, (memory, sent))
+        });
+        let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
+        (outcomes.swap_remove(0), seen)
+    };
+    let first = stay(2, shown.sharding, &half).0;
+    stay(4, FSDP, &half);
+    let (last, seen) = stay(2, shown.sharding, &whole);
+    let seconds = start.elapsed().as_secs_f64();
+    // What is left behind by a failure here is in the system's folder for such things.
+    let _ = std::fs::remove_dir_all(&folder);
+    let losses = [first.losses, last.losses].concat();
+    let alone = whole.alone(2, 1, First::MicroBatches);
+    let (difference, equal) = Criterion::Bitwise.judge(&Outcome { losses, ..last }, &alone);
+    let parameters = whole.config.parameters();
+    let theory = Memory::theory(shown.sharding, parameters, 2, 2, FULL);
+    // The gradients and weights of a step, and its loss.
+    let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
+    let (memory, sent) = seen[0];
+    Row {
+        criterion: Criterion::Bitwise.name().to_owned(),
+        difference,
+        pass: equal && exact(&seen, theory, half.steps * wire_bytes_theory),
+        wire_bytes: sent / half.steps,
+        wire_bytes_theory,
+        ..Row::new(axis, "dp=2, 4, 2".to_owned(), 4, [memory, theory], seconds)
+    }
+}

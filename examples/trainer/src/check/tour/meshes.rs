@@ -1,0 +1,268 @@
+//! The tour of the axes that divide the model: each trains the same model, and is compared with one
+//! process.
+//!
+//! What it does: runs every [`Stop`] on threads of this process and makes a [`Row`] of it. What is
+//! sharded, which collective runs where, what it costs: in the file of each axis. The bytes of a
+//! row are those of rank 0; for it to pass those of every rank are as theory says of that rank, to
+//! the byte.
+
+use crate::check::memory::{FULL, Memory};
+use crate::check::theory::Site;
+use crate::check::tour::bits::{heads_anywhere, tokens_divided_or_not};
+use crate::check::tour::row::Row;
+use crate::check::verify::greater;
+use crate::expert_parallel::layer::Ledger;
+use crate::expert_parallel::rebalance::Move;
+use crate::expert_parallel::router::Router;
+use crate::model::config::Config;
+use crate::model::layout::Layout;
+use crate::pipeline_parallel::plan::Schedule;
+use crate::pipeline_parallel::trace::{Trace, simulate};
+use crate::ranks::mesh::{Axis, Mesh};
+use crate::ranks::traffic::Traffic;
+use crate::train::bpe::Bpe;
+use crate::train::optim::Rule;
+use crate::train::schedule;
+use crate::train::setup::{Exchange, Setup};
+use crate::train::text::Text;
+use crate::train::worker::Worker;
+use maypole::{Communicator, Result};
+use std::time::Instant;
+
+/// Rows of a batch.
+const ROWS: usize = 8;
+/// Adam with a root that is kept well away from zero: otherwise rounding in a gradient that is
+/// nearly zero becomes a whole step, and nothing could be compared.
+const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
+/// What losses and weights may differ by where sums are in another order.
+const CLOSE: f64 = 1e-5;
+/// The same where only experts are elsewhere.
+const EXPERTS: f64 = 1e-6;
+/// How far a pipeline's bubble may be from the formula, which is for equal stages: the embedding
+/// and the head make them unequal, and processor time is measured with others at work.
+const NEAR: f64 = 0.25;
+
+/// Compares a stop with another way to compute the same.
+pub type Same = fn(&Stop) -> Result<bool>;
+
+/// What is run for one row.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// What is shown.
+    pub axis: &'static str,
+    /// The model.
+    pub config: Config,
+    /// How it is spread.
+    pub setup: Setup,
+    /// What is trained on.
+    pub text: fn(&Config) -> Text,
+    /// What losses (as a part of the loss) and weights may differ by from those of one process; its
+    /// very bits, if 0.
+    pub bound: f64,
+    /// What else is compared to the bit, and whether it is equal: the forward pass with that of one
+    /// process, or the run with one on another mesh.
+    pub also: Option<(&'static str, Same)>,
+    /// The step after which experts move.
+    pub rebalance: Option<u64>,
+}
+
+/// Every axis alone, and some together.
+pub fn stops() -> Vec<Stop> {
+    let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
+    let stop = |axis, setup| Stop {
+        axis,
+        config: Config::default(),
+        setup,
+        text: invented,
+        bound: CLOSE,
+        also: None,
+        rebalance: None,
+    };
+    let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
+    let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
+    let bits = |axis, setup| Stop { bound: 0.0, ..stop(axis, setup) };
+    let one_by_one = Schedule::OneForwardOneBackward;
+    let router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.01 };
+    let experts = |axis, mesh| Stop {
+        config: Config { experts: 4, layers: 2, ..Config::default() },
+        ..stop(axis, Setup { router: Some(router), ..setup(mesh) })
+    };
+    let odd = |vocab| Config { vocab, ..Config::default() };
+    vec![
+        stop("tensor", setup("tp=2")),
+        Stop {
+            also: Some(("tp=2", tokens_divided_or_not)),
+            ..stop("tensor, tokens divided", sequence("tp=2"))
+        },
+        Stop { config: odd(257), ..stop("tensor, 257 tokens", setup("tp=2")) },
+        Stop { config: odd(301), text: byte_pairs, ..stop("tensor, byte pairs", setup("tp=2")) },
+        bits("pipeline, GPipe", pipeline("pp=2", Schedule::GPipe)),
+        bits("pipeline, 1F1B", pipeline("pp=2", one_by_one)),
+        bits("pipeline, interleaved", pipeline("pp=2", Schedule::Interleaved(2))),
+        bits("pipeline of four", pipeline("pp=4", one_by_one)),
+        Stop { bound: EXPERTS, ..experts("experts", "ep=2") },
+        Stop { bound: EXPERTS, rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
+        stop("context, ring", setup("cp=2")),
+        Stop {
+            also: Some(("forward", heads_anywhere)),
+            ..stop("context, Ulysses", Setup { exchange: Exchange::Ulysses, ..setup("cp=2") })
+        },
+        stop("data and tensor", setup("dp=2,tp=2")),
+        stop("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
+        stop("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
+        stop("data, pipeline, tensor", pipeline("dp=2,pp=2,tp=2", one_by_one).with_micros(4)),
+        experts("experts and tensor", "ep=2,tp=2"),
+        experts("experts and context", "ep=2,cp=2"),
+    ]
+}
+
+fn invented(config: &Config) -> Text {
+    Text::invented(config.context, 1)
+}
+
+/// The beginning of a play, in as many tokens as the model has: bytes, and the commonest pairs.
+fn byte_pairs(config: &Config) -> Text {
+    let play = &include_bytes!("../../../text/hamlet.txt")[..20_000];
+    let bpe = Bpe::learn(play, config.vocab);
+    assert_eq!(bpe.vocab(), config.vocab, "a play repeats itself often enough");
+    Text::new(bpe.encode(play), config.context, 1)
+}
+
+impl Setup {
+    fn with_micros(self, micros: usize) -> Self {
+        Self { micros, ..self }
+    }
+}
+
+impl Stop {
+    /// Trains for `steps` steps on the mesh and in one process.
+    ///
+    /// # Errors
+    /// As every collective.
+    ///
+    /// # Panics
+    /// If the setup does not go with the model.
+    pub fn run(&self, steps: u64) -> Result<Row> {
+        self.setup.check(&self.config, ROWS).expect("a stop of the tour is possible");
+        let begun = Instant::now();
+        let seen = self.train(&self.setup, steps)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let alone =
+            Setup { micros: self.setup.micros, router: self.setup.router, ..Setup::default() };
+        let reference = self.train(&alone, steps)?;
+        let difference = difference(&seen, &reference[0]);
+        let equal =
+            difference <= self.bound && self.also.map_or(Ok(true), |(_, same)| same(self))?;
+        let theory: Vec<_> =
+            seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.ledger)).collect();
+        let exact =
+            seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
+        let (first, (memory, sent)) = (&seen[0], theory[0]);
+        let moved = self.rebalance.is_none() || first.moves.iter().any(Move::any);
+        let [bubble, bubble_theory] = self.bubble(&first.traces);
+        let mesh = self.setup.mesh;
+        Ok(Row {
+            criterion: self.criterion(),
+            difference,
+            pass: equal && exact && moved && (bubble - bubble_theory).abs() <= NEAR,
+            wire_bytes: first.sent.total(),
+            wire_bytes_theory: sent.total(),
+            bubble,
+            bubble_theory,
+            ..Row::new(self.axis, mesh.to_string(), mesh.world(), [first.memory, memory], seconds)
+        })
+    }
+
+    /// What `rank` should hold, and send in a step in which its routers saw `ledger`.
+    fn theory(&self, rank: usize, ledger: &Ledger) -> (Memory, Traffic) {
+        let place = self.setup.mesh.place(rank);
+        let site = Site {
+            config: &self.config,
+            setup: &self.setup,
+            place,
+            rows: ROWS,
+            element: size_of::<f32>(),
+        };
+        let memory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
+        (memory, site.traffic(ledger))
+    }
+
+    fn criterion(&self) -> String {
+        match (self.bound, self.also) {
+            (0.0, _) => "bitwise".to_owned(),
+            (bound, None) => format!("loss, weights {bound:.0e}"),
+            (bound, Some((what, _))) => format!("{bound:.0e}, {what} bitwise"),
+        }
+    }
+
+    /// What each rank saw in `steps` steps on the mesh of `setup`.
+    pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<Seen>> {
+        let text = (self.text)(&self.config);
+        let rank = |comm| {
+            let rule = (RULE, schedule::Schedule::constant(1e-2));
+            let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
+            let (mut losses, mut traces, mut sent, mut moves) =
+                (Vec::new(), Vec::new(), Traffic::default(), Vec::new());
+            for _ in 0..steps {
+                let before = worker.sent();
+                let outcome = worker.step(&text, ROWS)?;
+                sent = worker.sent().since(before);
+                traces.push(worker.gather_trace(&outcome)?);
+                losses.push(outcome.report.loss);
+                if self.rebalance == Some(worker.session.step) {
+                    moves = worker.rebalance()?;
+                }
+            }
+            let (memory, ledger) = (Memory::of(&worker.session), worker.ledger.borrow().clone());
+            // Weights are compared in the places that experts have in one process.
+            worker.rearrange(&moves.iter().map(Move::back).collect::<Vec<_>>())?;
+            let store = &mut worker.session.store;
+            let (weights, layout) = (store.all_weights()?, store.layout().clone());
+            Ok(Seen { losses, weights, layout, memory, sent, ledger, traces, moves })
+        };
+        Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
+    }
+
+    /// The share of time in which ranks of the pipeline wait: by the plan with the measured work of
+    /// each operation (the clock's shows too who else wanted the cores), and by the formula for
+    /// equal stages. The median of all steps.
+    fn bubble(&self, traces: &[Trace]) -> [f64; 2] {
+        let (ranks, schedule) = (self.setup.mesh.size(Axis::Pp), self.setup.schedule);
+        if ranks == 1 {
+            return [0.0; 2];
+        }
+        let plan = schedule.plan(ranks, self.setup.micros).expect("it ran");
+        let replay = |trace: &Trace| simulate(&plan, trace.costs()).expect("it ended").idle();
+        [median(traces.iter().map(replay)), schedule.idle(ranks, self.setup.micros)]
+    }
+}
+
+/// The greatest difference of a loss (as a part of it) or of a weight, on any rank.
+fn difference(seen: &[Seen], reference: &Seen) -> f64 {
+    let of = |rank: &Seen| {
+        let losses =
+            rank.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b.abs());
+        let own = rank.layout.gather_from(&reference.weights);
+        let weights = rank.weights.iter().zip(&own).map(|(a, b)| f64::from((a - b).abs()));
+        losses.chain(weights).map(greater).fold(0.0, f64::max)
+    };
+    seen.iter().map(of).fold(0.0, f64::max)
+}
+
+fn median(of: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = of.collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// What a rank saw.
+pub(crate) struct Seen {
+    pub(crate) losses: Vec<f64>,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) layout: Layout,
+    memory: Memory,
+    sent: Traffic,
+    ledger: Ledger,
+    traces: Vec<Trace>,
+    moves: Vec<Move>,
+}

@@ -1,0 +1,261 @@
+//! Equal to one process? The harness that every axis is compared with.
+//!
+//! A [`Recipe`] says everything that a result may depend on. [`Recipe::alone`] follows it in one
+//! process, adding gradients in the order in which ranks would: bitwise equality is asked for
+//! wherever the library adds in rank order too. [`Recipe::ranks`] follows it on ranks that are
+//! threads.
+
+use crate::data_parallel::sharding::Sharding;
+use crate::model::axes::Axes;
+use crate::model::batch::Batch;
+use crate::model::config::Config;
+use crate::model::gpt::Gpt;
+use crate::model::layout::Layout;
+use crate::model::store::{Flat, Store};
+use crate::ranks::group::{Group, Order};
+use crate::tensor::math::add;
+use crate::tensor::precision::Half;
+use crate::train::optim::{Optimizer, Rule};
+use crate::train::schedule::Schedule;
+use crate::train::session::{Report, Session};
+use crate::train::text::Text;
+use maypole::{Communicator, Result};
+
+/// What is trained, on what, how long.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The model.
+    pub config: Config,
+    /// What its weights and rows are drawn by.
+    pub seed: u64,
+    /// The optimizer.
+    pub rule: Rule,
+    /// The size of each step.
+    pub schedule: Schedule,
+    /// The most that the gradient's norm may be.
+    pub clip: Option<f64>,
+    /// Steps.
+    pub steps: u64,
+    /// Rows of a global batch.
+    pub rows: usize,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        let schedule = Schedule::constant(0.1);
+        Self {
+            config: Config::default(),
+            seed: 7,
+            rule: Rule::Sgd,
+            schedule,
+            clip: None,
+            steps: 20,
+            rows: 8,
+        }
+    }
+}
+
+/// Who adds first, when each of some ranks has some micro-batches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum First {
+    /// Each rank adds its micro-batches in place; then ranks are added.
+    MicroBatches,
+    /// Ranks are added for each micro-batch; then these sums are.
+    Ranks,
+}
+
+/// What came of a recipe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The loss of each step.
+    pub losses: Vec<f64>,
+    /// The norm of each step's gradient, if it was asked for.
+    pub norms: Vec<f64>,
+    /// The weights of the whole model after the last.
+    pub weights: Vec<f32>,
+}
+
+/// How far two outcomes are apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The greatest difference of losses, as a part of the loss.
+    pub loss: f64,
+    /// The greatest difference of weights.
+    pub weights: f64,
+    /// True if losses and weights are equal to the last bit.
+    pub bitwise: bool,
+}
+
+impl Outcome {
+    /// How far this is from `other`.
+    ///
+    /// # Panics
+    /// If they are not of equally many steps and weights.
+    pub fn difference(&self, other: &Self) -> Difference {
+        assert_eq!(
+            (self.losses.len(), self.weights.len()),
+            (other.losses.len(), other.weights.len())
+        );
+        let losses = self.losses.iter().zip(&other.losses);
+        let weights = self.weights.iter().zip(&other.weights);
+        Difference {
+            loss: losses.map(|(a, b)| greater((a - b).abs() / b.abs())).fold(0.0, f64::max),
+            weights: weights.map(|(a, b)| greater(f64::from((a - b).abs()))).fold(0.0, f64::max),
+            bitwise: bits(&self.weights) == bits(&other.weights) && self.losses == other.losses,
+        }
+    }
+}
+
+/// Not a number is as far away as can be.
+pub(crate) fn greater(difference: f64) -> f64 {
+    if difference.is_nan() { f64::INFINITY } else { difference }
+}
+
+fn bits(weights: &[f32]) -> Vec<u32> {
+    weights.iter().map(|weight| weight.to_bits()).collect()
+}
+
+impl Recipe {
+    /// The rows that are drawn.
+    pub fn text(&self) -> Text {
+        Text::invented(self.config.context, self.seed)
+    }
+
+    /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and
+    /// adds in their order.
+    pub fn alone(&self, ranks: usize, micro: usize, first: First) -> Outcome {
+        let (layout, text) = (Layout::whole(&self.config), self.text());
+        let mut gpt = Gpt::new(&layout, Axes::alone());
+        let mut store = Flat::new(layout.clone(), layout.initial::<f32>(self.seed));
+        let mut outcome = Outcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
+        let mut optimizer = Optimizer::new(self.rule);
+        for step in 0..self.steps {
+            let batches = text.step(step, self.rows, ranks * micro);
+            let (loss, gradients) = add_up(&mut gpt, &mut store, &batches, (ranks, micro), first);
+            store.gradients = gradients;
+            let norm =
+                self.clip.map(|_| crate::tensor::math::sum_of_squares(&store.gradients).sqrt());
+            outcome.norms.extend(norm);
+            let factor = norm.map_or(1.0, |norm| crate::train::clip::factor(norm, self.clip));
+            optimizer.step(&mut store.owned(), self.schedule.rate(step), factor);
+            store.gradients.fill(0.0);
+            outcome.losses.push(loss);
+        }
+        outcome.weights = store.weights;
+        outcome
+    }
+
+    /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches
+    /// a step.
+    pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> Outcome {
+        self.each_rank((ranks, micro), sharding, |_, _| (), |_, _| ()).0
+    }
+
+    /// [`ranks`](Self::ranks) with sessions that `prepare` may change, and what `look` sees on each
+    /// rank at the end.
+    ///
+    /// # Panics
+    /// If a collective fails, or ranks end with different weights.
+    pub fn each_rank<R: Send>(
+        &self,
+        (ranks, micro): (usize, usize),
+        sharding: Sharding,
+        prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
+        look: impl Fn(&mut Session<f32>, &Group) -> R + Sync,
+    ) -> (Outcome, Vec<R>) {
+        let run = |comm: Communicator| -> Result<(Outcome, R)> {
+            let group = Group::new(comm, Order::Ranks);
+            let mut session = self.session(&group, sharding);
+            prepare(&mut session, &group);
+            let mut outcome = self.follow(&mut session, |text, step| {
+                let all = text.step(step, self.rows, ranks * micro);
+                all[group.rank() * micro..(group.rank() + 1) * micro].to_vec()
+            })?;
+            let seen = look(&mut session, &group);
+            outcome.weights = session.store.all_weights()?;
+            Ok((outcome, seen))
+        };
+        let outcomes =
+            Communicator::run_local(ranks, |comm| run(comm).expect("all ranks call the same"));
+        let (mut outcomes, seen): (Vec<_>, Vec<_>) = outcomes.into_iter().unzip();
+        for (rank, outcome) in outcomes.iter().enumerate() {
+            assert!(
+                outcome.difference(&outcomes[0]).bitwise,
+                "rank {rank} ends with other weights than rank 0"
+            );
+        }
+        (outcomes.swap_remove(0), seen)
+    }
+
+    /// A session of this recipe on a rank of a data-parallel group.
+    pub fn session(&self, group: &Group, sharding: Sharding) -> Session<f32> {
+        let layout = Layout::whole(&self.config);
+        let gpt = Gpt::new(&layout, Axes::alone());
+        let weights = layout.initial(self.seed);
+        let store = sharding.store(layout, weights, group.clone());
+        let mut session = Session::new(gpt, store, self.rule, self.schedule, group);
+        session.clip = self.clip;
+        session
+    }
+
+    /// `session`, which has not stepped yet, in 16 bits and of this sharding.
+    pub fn narrow<H: Half>(&self, session: &mut Session<f32>, sharding: Sharding, group: &Group) {
+        let weights = session.store.layout().initial(self.seed);
+        session.narrow::<H>(&weights, |layout, weights| {
+            sharding.store(layout, weights, group.clone())
+        });
+    }
+
+    /// Steps of this recipe from where `session` is, over the batches that `rows` gives; weights
+    /// are left out.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn follow(
+        &self,
+        session: &mut Session<f32>,
+        rows: impl Fn(&Text, u64) -> Vec<Batch>,
+    ) -> Result<Outcome> {
+        let (text, mut reports) = (self.text(), Vec::<Report>::new());
+        while session.step < self.steps {
+            reports.push(session.step(&rows(&text, session.step))?);
+        }
+        let losses = reports.iter().map(|report| report.loss).collect();
+        let norms = reports.iter().filter_map(|report| report.norm).collect();
+        Ok(Outcome { losses, norms, weights: Vec::new() })
+    }
+}
+
+/// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.
+fn add_up(
+    gpt: &mut Gpt<f32>,
+    store: &mut Flat<f32>,
+    batches: &[Batch],
+    (ranks, micro): (usize, usize),
+    first: First,
+) -> (f64, Vec<f32>) {
+    let (mut loss, mut sum) = (vec![0.0; ranks], vec![0.0; store.weights.len()]);
+    let mut gradients = |of: &[usize]| {
+        store.gradients.fill(0.0);
+        for nth in of {
+            loss[nth / micro] += gpt.train(store, &batches[*nth], true).expect("nobody is called");
+        }
+        store.gradients.clone()
+    };
+    match first {
+        First::MicroBatches => {
+            for rank in 0..ranks {
+                let own: Vec<usize> = (rank * micro..(rank + 1) * micro).collect();
+                add(&mut sum, &gradients(&own));
+            }
+        }
+        First::Ranks => {
+            for nth in 0..micro {
+                let mut ranks_sum = vec![0.0; sum.len()];
+                (0..ranks).for_each(|rank| add(&mut ranks_sum, &gradients(&[rank * micro + nth])));
+                add(&mut sum, &ranks_sum);
+            }
+        }
+    }
+    (loss.into_iter().sum(), sum)
+}

@@ -1,0 +1,26 @@
+//! Context parallelism: the positions of a row are divided over ranks.
+//!
+//! All layers but attention compute each position alone. Attention needs the keys and values of
+//! all earlier positions, which other ranks have. Two exchanges bring them together: [`ring`]
+//! passes blocks of keys and values from rank to rank; [`ulysses`] exchanges positions for heads.
+//!
+//! # What is sharded
+//! Positions of every row, and so all activations. Parameters are the same on every rank, and
+//! their gradients are summed like those of data parallelism.
+//!
+//! # Which collective runs where
+//! Ring: `p - 1` shifts in a ring forward and `2p - 1` backward, a layer. Ulysses: two all-to-alls
+//! forward and two backward, a layer.
+//!
+//! # Cost
+//! With `n` numbers of activations on a rank (tokens times width) and `p` ranks, a layer sends
+//! `2n (3p - 2)` numbers (ring) or `8n (p-1)/p` (Ulysses). Neither is hidden behind computation
+//! here.
+//!
+//! # Source
+//! Liu et al., "Ring Attention with Blockwise Transformers" (2023); Jacobs et al., "DeepSpeed
+//! Ulysses" (2023). [`zigzag`] divides positions so that causal work is equal on all ranks.
+
+pub mod ring;
+pub mod ulysses;
+pub mod zigzag;

@@ -1,0 +1,293 @@
+//! Ring attention: positions are divided, and keys and values walk around a ring of ranks.
+//!
+//! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A
+//! softmax over keys that come in blocks is kept *online*: with the greatest score so far, the sum
+//! of exponentials under it, and the output under it; a block with a greater score scales both down
+//! first.
+//!
+//! ```text
+//!            step 0     step 1     step 2          a block of a rank's positions against one of keys:
+//!   rank 0   q0 kv0     q0 kv2     q0 kv1            all earlier     everything is seen
+//!   rank 1   q1 kv1     q1 kv0     q1 kv2            the same        the triangle
+//!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later       skipped
+//! ```
+//!
+//! Backward the same walk: probabilities are made again from the scores and the kept logarithm of
+//! the sum, and the gradients of a block of keys and values walk with it, get a term at every rank,
+//! and after one step more are home.
+//!
+//! What is sharded: positions, by a [`Division`]; zig-zag makes the work fair
+//! ([`crate::context_parallel::zigzag`]).
+//!
+//! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
+//! `cp` of their gradients.
+//!
+//! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n`
+//! those of the rank's tokens; no line of scores longer than a piece is ever kept: memory for
+//! attention is `1 / cp`, and the sequence is bounded by the ranks.
+//!
+//! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and
+//! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
+//! (2022), for the backward.
+
+use crate::check::faults::Fault;
+use crate::context_parallel::zigzag::{Division, Sight};
+use crate::model::axes::Attention;
+use crate::ranks::exchange::shift;
+use crate::ranks::group::Group;
+use crate::tensor::attention::Heads;
+use crate::tensor::device::Device;
+use crate::tensor::math::{Real, exponentials, greatest, sum_of, vectorized};
+use crate::tensor::matmul::{Matrix, matmul};
+use maypole::Result;
+
+/// Attention over positions that are divided over a group.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// The ranks that have the other positions.
+    pub group: Group,
+    /// Which positions are whose.
+    pub division: Division,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+impl<T: Real> Attention<T> for Ring {
+    /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+        let (mut y, logs) = Walk { ring: self, heads }.forward(qkv)?;
+        on.keep(&mut y);
+        Ok((y, vec![logs]))
+    }
+
+    fn backward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+        (y, kept): (&[T], &[Vec<T>]),
+        dy: &[T],
+    ) -> Result<Vec<T>> {
+        let mut dqkv = Walk { ring: self, heads }.backward(on, qkv, (y, &kept[0]), dy)?;
+        on.keep(&mut dqkv);
+        Ok(dqkv)
+    }
+}
+
+/// One layer's walk.
+struct Walk<'a> {
+    ring: &'a Ring,
+    heads: Heads,
+}
+
+/// One piece of queries against one piece of keys, of one head of one row: where each begins in its
+/// buffer.
+#[derive(Clone, Copy, Debug)]
+struct Meeting {
+    /// The first query in `qkv`, its output, and its number among all queries of all heads.
+    query: usize,
+    output: usize,
+    line: usize,
+    /// The first key in `kv`.
+    key: usize,
+    /// Positions of a piece.
+    length: usize,
+    sight: Sight,
+}
+
+impl Walk<'_> {
+    fn forward<T: Real>(&self, qkv: &[T]) -> Result<(Vec<T>, Vec<T>)> {
+        let (mut y, lines) = (vec![T::zero(); qkv.len() / 3], qkv.len() / 3 / self.heads.size);
+        let (mut most, mut sums) = (vec![T::min_value(); lines], vec![T::zero(); lines]);
+        let mut kv = self.keys_and_values(qkv);
+        for step in 0..self.ring.group.world() {
+            if step > 0 {
+                kv = shift(&self.ring.group, &kv)?;
+            }
+            for meeting in self.meetings(step, qkv.len()) {
+                self.attend(meeting, qkv, &kv, &mut y, (&mut most, &mut sums));
+            }
+        }
+        self.for_each_output(qkv.len(), |line, output| {
+            let share = T::one() / sums[line];
+            y[output..output + self.heads.size].iter_mut().for_each(|y| *y *= share);
+        });
+        most.iter_mut().zip(&sums).for_each(|(most, sum)| *most += sum.ln());
+        Ok((y, most))
+    }
+
+    fn backward<T: Real>(
+        &self,
+        on: &dyn Device<T>,
+        qkv: &[T],
+        (y, logs): (&[T], &[T]),
+        dy: &[T],
+    ) -> Result<Vec<T>> {
+        let mut means = vec![T::zero(); logs.len()];
+        let size = self.heads.size;
+        self.for_each_output(qkv.len(), |line, output| {
+            means[line] =
+                sum_of(&dy[output..output + size], &y[output..output + size], |dy, y| dy * y);
+        });
+        let (mut dqkv, mut kv) = (vec![T::zero(); qkv.len()], self.keys_and_values(qkv));
+        let mut dkv = vec![T::zero(); kv.len()];
+        for step in 0..self.ring.group.world() {
+            if step > 0 {
+                (kv, dkv) = (shift(&self.ring.group, &kv)?, shift(&self.ring.group, &dkv)?);
+            }
+            for meeting in self.meetings(step, qkv.len()) {
+                self.attend_backward(
+                    on,
+                    meeting,
+                    (qkv, &kv, dy),
+                    (logs, &means),
+                    (&mut dqkv, &mut dkv),
+                );
+            }
+        }
+        if self.ring.fault != Some(Fault::NotSentHome) {
+            dkv = shift(&self.ring.group, &dkv)?;
+        }
+        let width = self.heads.width();
+        for (token, dkv) in dqkv.chunks_exact_mut(3 * width).zip(dkv.chunks_exact(2 * width)) {
+            token[width..].copy_from_slice(dkv);
+        }
+        Ok(dqkv)
+    }
+
+    /// `y` and the state of the softmax, with one more piece of keys.
+    fn attend<T: Real>(
+        &self,
+        meeting: Meeting,
+        qkv: &[T],
+        kv: &[T],
+        y: &mut [T],
+        (most, sums): (&mut [T], &mut [T]),
+    ) {
+        let (width, size) = (self.heads.width(), self.heads.size);
+        let Meeting { output, line, key, length, sight, .. } = meeting;
+        let mut p = self.scores(meeting, qkv, kv);
+        vectorized(|| {
+            for (i, scores) in p.chunks_exact_mut(length).enumerate() {
+                let (seen, unseen) =
+                    scores.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                let (before, line) = (most[line + i], line + i);
+                let now = greatest(seen).max(before);
+                let kept = if self.ring.fault == Some(Fault::NotRescaled) {
+                    T::one()
+                } else {
+                    (before - now).quick_exp()
+                };
+                sums[line] = sums[line] * kept + exponentials(seen, now);
+                most[line] = now;
+                y[output + i * width..][..size].iter_mut().for_each(|y| *y *= kept);
+                unseen.fill(T::zero());
+            }
+        });
+        let v = Matrix::strided(&kv[key + width..], length, size, 2 * width);
+        matmul(&mut y[output..], width, Matrix::new(&p, length), v, 1.0, true);
+    }
+
+    /// The terms of all gradients that one piece of keys gives.
+    fn attend_backward<T: Real>(
+        &self,
+        on: &dyn Device<T>,
+        meeting: Meeting,
+        (qkv, kv, dy): (&[T], &[T], &[T]),
+        (logs, means): (&[T], &[T]),
+        (dqkv, dkv): (&mut [T], &mut [T]),
+    ) {
+        let (width, size) = (self.heads.width(), self.heads.size);
+        let Meeting { query, output, line, key, length, sight } = meeting;
+        let (mut p, mut ds) = (self.scores(meeting, qkv, kv), vec![T::zero(); length * length]);
+        vectorized(|| {
+            for (i, p) in p.chunks_exact_mut(length).enumerate() {
+                let (seen, unseen) =
+                    p.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                exponentials(seen, logs[line + i]);
+                unseen.fill(T::zero());
+            }
+        });
+        on.keep(&mut p);
+        let part = |of, stride| Matrix::strided(of, length, size, stride);
+        let dy = part(&dy[output..], width);
+        matmul(&mut ds, length, dy, part(&kv[key + width..], 2 * width).t(), 1.0, false);
+        vectorized(|| {
+            for (i, (p, ds)) in p.chunks_exact(length).zip(ds.chunks_exact_mut(length)).enumerate()
+            {
+                ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
+            }
+        });
+        let (p, ds, scale) = (Matrix::new(&p, length), Matrix::new(&ds, length), self.scale());
+        matmul(&mut dkv[key + width..], 2 * width, p.t(), dy, 1.0, true);
+        matmul(&mut dqkv[query..], 3 * width, ds, part(&kv[key..], 2 * width), scale, true);
+        matmul(&mut dkv[key..], 2 * width, ds.t(), part(&qkv[query..], 3 * width), scale, true);
+    }
+
+    fn scores<T: Real>(&self, meeting: Meeting, qkv: &[T], kv: &[T]) -> Vec<T> {
+        let (width, size, length) = (self.heads.width(), self.heads.size, meeting.length);
+        let mut scores = vec![T::zero(); length * length];
+        let queries = Matrix::strided(&qkv[meeting.query..], length, size, 3 * width);
+        let keys = Matrix::strided(&kv[meeting.key..], length, size, 2 * width);
+        matmul(&mut scores, length, queries, keys.t(), self.scale(), false);
+        scores
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.heads.size as f64).sqrt()
+    }
+
+    /// The part of `qkv` that walks.
+    fn keys_and_values<T: Real>(&self, qkv: &[T]) -> Vec<T> {
+        let width = self.heads.width();
+        qkv.chunks_exact(3 * width).flat_map(|token| &token[width..]).copied().collect()
+    }
+
+    /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
+    fn meetings(&self, step: usize, qkv: usize) -> Vec<Meeting> {
+        let Heads { rows, heads, size } = self.heads;
+        let (ranks, width, tokens) =
+            (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
+        let first = self.ring.fault == Some(Fault::MaskOfFirst);
+        let pieces =
+            |rank| self.ring.division.pieces(if first { 0 } else { rank }, ranks, tokens * ranks);
+        let (queries, keys) = (
+            pieces(self.ring.group.rank()),
+            pieces((self.ring.group.rank() + ranks - step) % ranks),
+        );
+        let length = tokens / queries.len();
+        let mut meetings = Vec::new();
+        for nth in 0..rows * heads {
+            let (token, head) = (nth / heads * tokens, nth % heads * size);
+            for (i, queries) in queries.iter().enumerate() {
+                for (j, keys) in keys.iter().enumerate() {
+                    let (query, key) = (token + i * length, token + j * length);
+                    meetings.push(Meeting {
+                        query: 3 * query * width + head,
+                        output: query * width + head,
+                        line: nth * tokens + i * length,
+                        key: 2 * key * width + head,
+                        length,
+                        sight: Sight::of(queries, keys),
+                    });
+                }
+            }
+        }
+        meetings.retain(|meeting| meeting.sight != Sight::Nothing);
+        meetings
+    }
+
+    /// For each query of each head: its number, and where its output begins.
+    fn for_each_output(&self, qkv: usize, mut each: impl FnMut(usize, usize)) {
+        let (Heads { rows, heads, size }, tokens) = (self.heads, self.heads.tokens(qkv));
+        for line in 0..rows * heads * tokens {
+            let (nth, position) = (line / tokens, line % tokens);
+            each(line, (nth / heads * tokens + position) * self.heads.width() + nth % heads * size);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Ulysses: positions are divided, and for attention alone they are exchanged for heads.
+//!
+//! What it does: everything but attention works on each position alone. Before attention an
+//! all-to-all gives each rank all positions of some heads; attention runs as ever; another gives
+//! each rank its positions of all heads back.
+//!
+//! ```text
+//!              positions of rank 0 | 1                   positions of both ranks
+//!   heads 0 1        A             | B     all-to-all    rank 0: heads 0 1 of A and B
+//!   heads 2 3        C             | D    ----------->   rank 1: heads 2 3 of C and D
+//! ```
+//!
+//! What is sharded: positions; heads during attention, so there must be as many as ranks. Each head
+//! is whole on some rank, and its output is that of one process bit for bit.
+//!
+//! Which collective runs where: two all-to-alls a layer forward, of `3 n` and of `n`, and the same
+//! two backward.
+//!
+//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens: it
+//! does not grow with the ranks, as the ring's does, but the ring needs no heads and hides behind
+//! computation.
+//!
+//! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
+
+use crate::check::faults::Fault;
+use crate::context_parallel::zigzag::Division;
+use crate::model::axes::Attention;
+use crate::ranks::exchange::all_to_all;
+use crate::ranks::group::Group;
+use crate::tensor::attention::Heads;
+use crate::tensor::device::Device;
+use crate::tensor::math::Real;
+use maypole::Result;
+
+/// Attention over positions that are divided over a group.
+#[derive(Clone, Debug)]
+pub struct Ulysses {
+    /// The ranks that have the other positions.
+    pub group: Group,
+    /// Which positions are whose.
+    pub division: Division,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+impl<T: Real> Attention<T> for Ulysses {
+    /// Keeps `qkv` and the probabilities of all positions of some heads.
+    ///
+    /// # Panics
+    /// If the ranks do not divide the heads.
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+        let turn = Turn { group: &self.group, heads, division: self.division, fault: self.fault };
+        let qkv = turn.to_heads(qkv, 3)?;
+        let (y, probabilities) = on.attention(turn.within(), &qkv);
+        Ok((turn.to_positions(&y, 1)?, vec![qkv, probabilities]))
+    }
+
+    fn backward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        _: &[T],
+        (_, kept): (&[T], &[Vec<T>]),
+        dy: &[T],
+    ) -> Result<Vec<T>> {
+        let turn = Turn { group: &self.group, heads, division: self.division, fault: self.fault };
+        let dy = turn.to_heads(dy, 1)?;
+        turn.to_positions(&on.attention_backward(turn.within(), &kept[0], &kept[1], &dy), 3)
+    }
+}
+
+/// One layer's exchange. `heads` are those of this rank outside of attention.
+struct Turn<'a> {
+    group: &'a Group,
+    heads: Heads,
+    division: Division,
+    fault: Option<Fault>,
+}
+
+impl Turn<'_> {
+    /// The heads of this rank during attention.
+    fn within(&self) -> Heads {
+        let (heads, ranks) = (self.heads.heads, self.group.world());
+        assert!(heads.is_multiple_of(ranks), "{ranks} ranks do not divide {heads} heads");
+        Heads { heads: heads / ranks, ..self.heads }
+    }
+
+    /// From some positions of all heads to all positions of some heads. A token has `vectors`
+    /// vectors a head.
+    fn to_heads<T: Real>(&self, x: &[T], vectors: usize) -> Result<Vec<T>> {
+        let mut sent = Vec::with_capacity(x.len());
+        self.for_each_run(x.len(), vectors, |_, mine, _, length| {
+            sent.extend_from_slice(&x[mine..mine + length])
+        });
+        let (got, mut whole) = (all_to_all(self.group, &sent)?, vec![T::zero(); x.len()]);
+        self.for_each_run(x.len(), vectors, |nth, _, theirs, length| {
+            whole[theirs..theirs + length].copy_from_slice(&got[nth * length..][..length]);
+        });
+        Ok(whole)
+    }
+
+    /// The inverse of [`to_heads`](Self::to_heads), and its transpose.
+    fn to_positions<T: Real>(&self, whole: &[T], vectors: usize) -> Result<Vec<T>> {
+        let mut sent = Vec::with_capacity(whole.len());
+        self.for_each_run(whole.len(), vectors, |_, _, theirs, length| {
+            sent.extend_from_slice(&whole[theirs..theirs + length]);
+        });
+        let (got, mut x) = (all_to_all(self.group, &sent)?, vec![T::zero(); whole.len()]);
+        self.for_each_run(whole.len(), vectors, |nth, mine, _, length| {
+            x[mine..mine + length].copy_from_slice(&got[nth * length..][..length]);
+        });
+        Ok(x)
+    }
+
+    /// Calls `each` for every run of numbers that stays together, in the order of the message: its
+    /// number, where it is among this rank's positions (in the peer's heads), where among this
+    /// rank's heads (at the peer's positions), and its length.
+    fn for_each_run(
+        &self,
+        numbers: usize,
+        vectors: usize,
+        mut each: impl FnMut(usize, usize, usize, usize),
+    ) {
+        let (ranks, within, rows) = (self.group.world(), self.within().width(), self.heads.rows);
+        let tokens = numbers / (rows * vectors * self.heads.width());
+        let mut nth = 0;
+        for peer in 0..ranks {
+            let division = if self.fault == Some(Fault::HeadsSwapped) {
+                Division::Contiguous
+            } else {
+                self.division
+            };
+            let positions = division.positions(peer, ranks, tokens * ranks);
+            for row in 0..rows {
+                for (token, position) in positions.iter().enumerate() {
+                    for vector in 0..vectors {
+                        let mine =
+                            (((row * tokens + token) * vectors + vector) * ranks + peer) * within;
+                        let theirs =
+                            ((row * tokens * ranks + position) * vectors + vector) * within;
+                        each(nth, mine, theirs, within);
+                        nth += 1;
+                    }
+                }
+            }
+        }
+    }
+}

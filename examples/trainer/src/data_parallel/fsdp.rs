@@ -1,0 +1,182 @@
+//! Fully sharded data parallelism, ZeRO stage 3: nobody has the model.
+//!
+//! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter, and
+//!   for a moment two gathered units and one unit's gradients.
+//! * **Collectives:** all-gather of a unit's weights before its forward pass, and again before its
+//!   backward pass, dropped after each; reduce-scatter of its gradients. Nothing is to be published
+//!   after the update: owners keep their parts.
+//! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank, half as much again as plain data
+//!   parallelism.
+//!
+//! A rank that waits for each unit in turn computes nothing meanwhile. So the unit that comes
+//! *next* is asked for before work on the present one begins: two units are in memory at most (Zhao
+//! et al. 2023).
+
+use crate::data_parallel::shards::Shards;
+use crate::model::layout::Layout;
+use crate::model::store::{Bytes, Owned, Store};
+use crate::ranks::group::{Group, Pending};
+use crate::tensor::math::{Number, add};
+use maypole::Result;
+
+/// A part of the weights and of the gradients.
+#[derive(Debug)]
+pub struct Fsdp<T> {
+    layout: Layout,
+    group: Group,
+    shards: Shards,
+    weights: Vec<T>,
+    gradients: Vec<T>,
+    /// The unit at work, whole.
+    present: Option<(usize, Vec<T>)>,
+    /// The unit that comes next, under way.
+    next: Option<(usize, Pending<T>)>,
+    /// The gradients of the unit at work.
+    making: Vec<T>,
+    sending: Option<(usize, Pending<T>)>,
+    backward: bool,
+    prefetch: bool,
+    transient: usize,
+    gathered: usize,
+}
+
+impl<T: Number> Fsdp<T> {
+    /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the
+    /// next unit is asked for early.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn new(layout: Layout, weights: &[T], group: Group, prefetch: bool) -> Self {
+        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        let shards = Shards::new(&layout, group.slice());
+        let (weights, gradients) = (shards.pack(weights), vec![T::zero(); shards.len()]);
+        Self {
+            layout,
+            group,
+            shards,
+            weights,
+            gradients,
+            present: None,
+            next: None,
+            making: Vec::new(),
+            sending: None,
+            backward: false,
+            prefetch,
+            transient: 0,
+            gathered: 0,
+        }
+    }
+
+    /// Asks all ranks for their parts of a unit.
+    fn ask(&self, unit: usize) -> Result<(usize, Pending<T>)> {
+        let mut whole = vec![T::zero(); self.shards.units[unit].len()];
+        whole[self.shards.within(unit)].copy_from_slice(&self.weights[self.shards.packed(unit)]);
+        Ok((unit, self.group.start_all_gather(whole)?))
+    }
+
+    /// Sees to it that `unit` is here, and that the one after it is on its way.
+    fn gather(&mut self, unit: usize) -> Result<()> {
+        let asked = match self.next.take() {
+            Some(next) if next.0 == unit => next,
+            _ => self.ask(unit)?,
+        };
+        self.present = Some((unit, asked.1.wait()?));
+        let next = if self.backward { unit.checked_sub(1) } else { Some(unit + 1) };
+        if let Some(next) = next.filter(|next| self.prefetch && *next < self.shards.units.len()) {
+            self.next = Some(self.ask(next)?);
+        }
+        self.note();
+        Ok(())
+    }
+
+    /// Counts what is here for a moment.
+    fn note(&mut self) {
+        let (present, next) =
+            (self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0));
+        let sending = self.sending.as_ref().map(|it| it.0);
+        let bytes = |unit: Option<usize>| {
+            unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>())
+        };
+        let gathered = bytes(present) + bytes(next);
+        let gradients = bytes(sending) + size_of_val(&*self.making);
+        self.gathered = self.gathered.max(gathered);
+        self.transient = self.transient.max(gathered + gradients);
+    }
+
+    /// Adds the sums that are under way to this rank's.
+    fn receive(&mut self) -> Result<()> {
+        if let Some((unit, sum)) = self.sending.take() {
+            let sum = sum.wait()?;
+            add(&mut self.gradients[self.shards.packed(unit)], &sum[self.shards.within(unit)]);
+        }
+        Ok(())
+    }
+
+    fn whole(&self) -> &[T] {
+        &self.present.as_ref().expect("it was gathered just now").1
+    }
+}
+
+impl<T: Number> Store<T> for Fsdp<T> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        self.gather(unit)?;
+        Ok(self.whole())
+    }
+
+    fn forward_done(&mut self, _unit: usize) -> Result<()> {
+        self.present = None;
+        Ok(())
+    }
+
+    fn backward_begins(&mut self, _last: bool) {
+        self.backward = true;
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        self.gather(unit)?;
+        self.making = vec![T::zero(); self.shards.units[unit].len()];
+        self.note();
+        let whole = &self.present.as_ref().expect("it was gathered just now").1;
+        Ok((whole, &mut self.making))
+    }
+
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+        Ok(&mut self.making)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        self.present = None;
+        self.receive()?;
+        self.sending =
+            Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
+        self.backward = unit > 0;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.receive()
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        self.shards.owned(&mut self.weights, &mut self.gradients)
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.gradients.fill(T::zero());
+        Ok(())
+    }
+
+    fn bytes(&self) -> Bytes {
+        let [weights, gradients] =
+            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
+        Bytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
+    }
+}

@@ -1,0 +1,101 @@
+//! Local SGD: everybody trains alone for H steps, then weights are averaged.
+//!
+//! * **Sharded:** the batch, as in data parallelism; but ranks drift apart between averages.
+//! * **Collective:** one all-reduce of the *weights* every H steps (Stich 2019); of every step the
+//!   loss alone, a number, so that it can be shown.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank every H steps: 1/H of data
+//!   parallelism, for links that are slow. It is another algorithm, not another execution of the
+//!   same: only with H = 1 and plain SGD are the steps those of data parallelism, because the
+//!   average of `w - rate * g` is `w - rate *` the average of g.
+//!
+//! A rank that trains alone takes the mean over its own rows, so gradients, which are shares of the
+//! mean over everybody's, are multiplied by n first. Their norm is that rank's own, and so is what
+//! [clipping](crate::train::clip) makes of it: with clipping even H = 1 is not data parallelism,
+//! which clips the mean.
+
+use crate::model::layout::Layout;
+use crate::model::store::{Bytes, Flat, Owned, Store};
+use crate::ranks::group::Group;
+use crate::tensor::math::{Number, number, scale};
+use maypole::Result;
+
+/// Weights that are a rank's own between averages.
+#[derive(Debug)]
+pub struct Local<T> {
+    flat: Flat<T>,
+    group: Group,
+    every: u64,
+    steps: u64,
+}
+
+/// The mean of what the ranks of `group` have, on all of them.
+fn average<T: Number>(group: &Group, weights: &mut [T]) -> Result<()> {
+    group.all_reduce(weights)?;
+    scale(weights, number(1.0 / group.world() as f64));
+    Ok(())
+}
+
+impl<T: Number> Local<T> {
+    /// These weights, alike on all ranks of `group` to begin with, averaged after every `every`
+    /// steps.
+    ///
+    /// # Panics
+    /// If `every` is zero.
+    pub fn new(flat: Flat<T>, group: Group, every: u64) -> Self {
+        assert!(every > 0, "weights are averaged every so many steps, at least one");
+        Self { flat, group, every, steps: 0 }
+    }
+}
+
+impl<T: Number> Store<T> for Local<T> {
+    fn layout(&self) -> &Layout {
+        self.flat.layout()
+    }
+
+    fn apart(&self) -> bool {
+        true
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        self.flat.weights(unit)
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        self.flat.weights_and_gradients(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        scale(&mut self.flat.gradients, number(self.group.world() as f64));
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        self.flat.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.steps += 1;
+        if self.steps.is_multiple_of(self.every) {
+            average(&self.group, &mut self.flat.weights)?;
+        }
+        self.flat.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.flat.bytes()
+    }
+
+    /// Between averages ranks have weights of their own: the mean of them, which is what the next
+    /// average would be.
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        let mut all = self.flat.weights.clone();
+        if !self.steps.is_multiple_of(self.every) {
+            average(&self.group, &mut all)?;
+        }
+        Ok(all)
+    }
+}

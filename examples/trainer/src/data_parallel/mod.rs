@@ -1,0 +1,52 @@
+//! Data parallelism: every rank trains the whole model on its own rows of the batch.
+//!
+//! The gradient of a batch is the sum of the gradients of its rows. So ranks that have the same
+//! parameters compute gradients of different rows and add them. The forms differ in what a rank
+//! keeps between steps: everything (replicated), all but the optimizer's state (ZeRO-1), also
+//! gradients in parts (ZeRO-2), or weights in parts too (FSDP, which is ZeRO-3).
+//!
+//! ```text
+//!               rank 0    rank 1                      a rank keeps between steps
+//! rows          0..4      4..8       replicated       weights      gradients      optimizer
+//! forward       whole     whole      ZeRO-1           weights      gradients      optimizer / n
+//! backward      whole     whole      ZeRO-2           weights      gradients / n  optimizer / n
+//! gradients     ---- summed ----     FSDP             weights / n  gradients / n  optimizer / n
+//! update        the same
+//! ```
+//!
+//! # What is sharded
+//! The rows of a batch, always. The optimizer's state, gradients and weights, by the form.
+//!
+//! # Which collective runs where
+//! Replicated: an all-reduce of each bucket of gradients, during the backward pass. ZeRO-1: a
+//! reduce-scatter of gradients and an all-gather of weights after it. ZeRO-2: a reduce-scatter of
+//! each unit in the backward pass of each micro-batch, and one all-gather of weights a step. FSDP:
+//! an all-gather of each unit before its forward pass and before its backward pass, and a
+//! reduce-scatter after it. Local SGD: an all-reduce of weights every H steps, and no gradients.
+//!
+//! # Cost
+//! With `P` parameters, `n` ranks and `m` micro-batches, each rank sends in one step `2 P (n-1)/n`
+//! numbers (replicated, ZeRO-1), `(m+1) P (n-1)/n` (ZeRO-2) or `3 m P (n-1)/n` (FSDP).
+//! [`crate::check::memory`] has the table of bytes that a rank keeps.
+//!
+//! # Source
+//! Li et al., "PyTorch Distributed" (2020), for buckets; Rajbhandari et al., "ZeRO" (2020); Zhao et
+//! al., "PyTorch FSDP" (2023); Stich, "Local SGD Converges Fast and Communicates Little" (2019).
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`replicated`] | buckets of gradients, summed while the backward pass runs |
+//! | [`shards`] | the equal parts of a flat buffer that ranks own |
+//! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
+//! | [`local_sgd`] | weights averaged every H steps |
+//! | [`partial`] | gradients that other axes hold further terms of, summed first |
+//! | [`sharding`] | the choice of a form by name |
+
+pub mod fsdp;
+pub mod local_sgd;
+pub mod partial;
+pub mod replicated;
+pub mod sharding;
+pub mod shards;
+pub mod zero1;
+pub mod zero2;

@@ -1,0 +1,178 @@
+//! Gradients that are terms of a sum over more ranks than the rest: summed before any data
+//! parallelism.
+//!
+//! What it does: wraps another [`Store`]. When a unit's gradients are whole on this rank (after the
+//! last backward pass of a step, or after each if the inner store takes them away then), those that
+//! other axes hold further terms of are summed over them, and then the inner store does what it
+//! does.
+//!
+//! ```text
+//! which                                      over   why
+//! norms, biases after a sum, positions       tp     under sequence parallelism each rank saw its tokens alone
+//! everything but experts                     ep     the expert axis divides rows of the batch too
+//! ```
+//!
+//! What is sharded: nothing more. Which collective runs where: for each unit and line above one
+//! all-reduce, a step. Cost: the first line is a few vectors; the second is the data parallelism of
+//! the expert axis.
+//!
+//! So ranks along `dp` and `cp`, which have the very same parameters, are left to the inner store,
+//! whichever it is.
+
+use crate::data_parallel::sharding::Sharding;
+use crate::model::layout::{Entry, Layout};
+use crate::model::store::{Bytes, Owned, Store};
+use crate::ranks::group::Group;
+use crate::tensor::math::{Number, number, scale, take};
+use maypole::Result;
+
+/// Which entries of a layout are terms of a sum over a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// What every rank of the tensor axis has whole and applies to its tokens alone.
+    OfTokens,
+    /// What is not an expert's.
+    Dense,
+    /// Everything, which is a mistake where experts are divided.
+    Everything,
+}
+
+impl Terms {
+    fn holds(self, entry: &Entry) -> bool {
+        match self {
+            // The router sees all tokens, and an expert's last bias all of its rows.
+            Self::OfTokens => {
+                entry.cut.is_none()
+                    && entry.expert.is_none()
+                    && !entry.name.ends_with("router.weight")
+            }
+            Self::Dense => entry.expert.is_none(),
+            Self::Everything => true,
+        }
+    }
+}
+
+/// A store some of whose gradients are summed over other groups first.
+pub struct Partial<T> {
+    inner: Box<dyn Store<T>>,
+    sums: Vec<(Group, Terms)>,
+    /// Whether the inner store takes gradients away on each backward pass rather than the last.
+    each: bool,
+    last: bool,
+    /// What gradients are multiplied by in the end: 1, but for a mistake.
+    share: f64,
+}
+
+impl<T> Partial<T> {
+    /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the
+    /// gradients.
+    pub fn new(
+        inner: Box<dyn Store<T>>,
+        sums: Vec<(Group, Terms)>,
+        sharding: Sharding,
+        share: f64,
+    ) -> Self {
+        let each = matches!(sharding, Sharding::Zero2 | Sharding::Fsdp { .. });
+        Self { inner, sums, each, last: false, share }
+    }
+}
+
+impl<T: Number> Store<T> for Partial<T> {
+    fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    fn copies(&self) -> usize {
+        self.inner.copies()
+    }
+
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        self.inner.weights(unit)
+    }
+
+    fn forward_done(&mut self, unit: usize) -> Result<()> {
+        self.inner.forward_done(unit)
+    }
+
+    fn backward_begins(&mut self, last: bool) {
+        self.last = last;
+        self.inner.backward_begins(last);
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        self.inner.weights_and_gradients(unit)
+    }
+
+    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
+        self.inner.gradients(unit)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        if self.last || self.each {
+            for (group, terms) in self.sums.iter().filter(|(group, _)| group.world() > 1) {
+                sum(&mut *self.inner, unit, group, *terms)?;
+            }
+        }
+        self.inner.backward_done(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.inner.finish()?;
+        if self.share != 1.0 {
+            self.inner.owned().into_iter().for_each(|run| scale(run.gradients, number(self.share)));
+        }
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        self.inner.owned()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        self.inner.share()
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.inner.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.inner.bytes()
+    }
+
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        self.inner.all_weights()
+    }
+}
+
+/// One sum for all such entries of a unit.
+fn sum<T: Number>(
+    store: &mut dyn Store<T>,
+    unit: usize,
+    group: &Group,
+    terms: Terms,
+) -> Result<()> {
+    let layout = store.layout();
+    let of = layout.units[unit].clone();
+    let entries = layout.entries[of.entries].iter().filter(|entry| terms.holds(entry));
+    let places =
+        entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
+    let places: Vec<_> = places.collect();
+    let gradients = store.gradients(unit)?;
+    let mut together: Vec<T> =
+        places.iter().flat_map(|place| &gradients[place.clone()]).copied().collect();
+    if together.is_empty() {
+        return Ok(());
+    }
+    group.all_reduce(&mut together)?;
+    let mut rest = &*together;
+    for place in places {
+        let len = place.len();
+        gradients[place].copy_from_slice(take(&mut rest, len));
+    }
+    Ok(())
+}

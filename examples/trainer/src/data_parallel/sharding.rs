@@ -1,0 +1,66 @@
+//! Which form of data parallelism: a choice by name, for command lines and configurations.
+
+use crate::data_parallel::fsdp::Fsdp;
+use crate::data_parallel::local_sgd::Local;
+use crate::data_parallel::replicated::{BUCKET, Replicated};
+use crate::data_parallel::zero1::Zero1;
+use crate::data_parallel::zero2::Zero2;
+use crate::model::layout::Layout;
+use crate::model::store::{Flat, Store};
+use crate::ranks::group::Group;
+use crate::tensor::math::Number;
+use serde::{Deserialize, Serialize};
+
+/// What is sharded over the ranks of a data-parallel group.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Sharding {
+    /// Nothing: gradients are all-reduced.
+    Replicated {
+        /// The most bytes of a bucket.
+        bucket: usize,
+        /// Whether sums run while the backward pass does.
+        overlap: bool,
+    },
+    /// The optimizer.
+    Zero1,
+    /// The optimizer and gradients.
+    Zero2,
+    /// Everything.
+    Fsdp {
+        /// Whether the next unit's weights are gathered while one is at work.
+        prefetch: bool,
+    },
+    /// Nothing, and weights are averaged instead of gradients.
+    Local {
+        /// Every so many steps.
+        every: u64,
+    },
+}
+
+impl Default for Sharding {
+    fn default() -> Self {
+        Self::Replicated { bucket: BUCKET, overlap: true }
+    }
+}
+
+impl Sharding {
+    /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
+    pub fn store<T: Number>(
+        self,
+        layout: Layout,
+        weights: Vec<T>,
+        group: Group,
+    ) -> Box<dyn Store<T>> {
+        match self {
+            Self::Replicated { .. } if group.world() == 1 => Box::new(Flat::new(layout, weights)),
+            Self::Replicated { bucket, overlap } => {
+                Box::new(Replicated::new(layout, weights, group, bucket, overlap))
+            }
+            Self::Zero1 => Box::new(Zero1::new(Flat::new(layout, weights), group)),
+            Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
+            Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
+            Self::Local { every } => Box::new(Local::new(Flat::new(layout, weights), group, every)),
+        }
+    }
+}

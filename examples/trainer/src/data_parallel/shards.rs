@@ -1,0 +1,84 @@
+//! Who owns what when n ranks share the work on one flat buffer: rank r has the r-th part of *every
+//! unit*.
+//!
+//! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit
+//! be gathered and its gradients be scattered by one collective in which all ranks take part
+//! equally. Parts differ by at most one element, so nothing is padded.
+
+use crate::model::layout::{Layout, Slice};
+use crate::model::store::Owned;
+use std::ops::Range;
+
+/// One rank's part of each unit.
+#[derive(Clone, Debug)]
+pub struct Shards {
+    /// Where each unit lies in the flat buffer.
+    pub units: Vec<Range<usize>>,
+    /// This rank's part of each, in the flat buffer.
+    pub mine: Vec<Range<usize>>,
+}
+
+impl Shards {
+    /// Part `slice` of the units of `layout`.
+    pub fn new(layout: &Layout, slice: Slice) -> Self {
+        let units: Vec<_> = layout.units.iter().map(|unit| unit.range.clone()).collect();
+        let mine = units.iter().map(|unit| {
+            let part = slice.range(unit.len());
+            unit.start + part.start..unit.start + part.end
+        });
+        Self { mine: mine.collect(), units }
+    }
+
+    /// Elements of this rank.
+    pub fn len(&self) -> usize {
+        self.mine.iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where this rank's part of unit number `unit` lies in the unit.
+    pub fn within(&self, unit: usize) -> Range<usize> {
+        let (whole, mine) = (&self.units[unit], &self.mine[unit]);
+        mine.start - whole.start..mine.end - whole.start
+    }
+
+    /// Where this rank's part of unit number `unit` lies if its parts of all units are put
+    /// together.
+    pub fn packed(&self, unit: usize) -> Range<usize> {
+        let before = self.mine[..unit].iter().map(ExactSizeIterator::len).sum();
+        before..before + self.mine[unit].len()
+    }
+
+    /// Elements of the largest unit.
+    pub fn largest(&self) -> usize {
+        self.units.iter().map(ExactSizeIterator::len).max().unwrap_or(0)
+    }
+
+    /// This rank's elements of a flat buffer, put together.
+    pub fn pack<T: Copy>(&self, flat: &[T]) -> Vec<T> {
+        self.mine.iter().flat_map(|mine| flat[mine.clone()].iter().copied()).collect()
+    }
+
+    /// What this rank updates, with weights and gradients each either whole or put together.
+    pub fn owned<'a, T>(&self, weights: &'a mut [T], gradients: &'a mut [T]) -> Vec<Owned<'a, T>> {
+        let (weights, gradients) = (self.parts(weights), self.parts(gradients));
+        let runs = weights.into_iter().zip(gradients).zip(&self.mine);
+        runs.map(|((weights, gradients), mine)| Owned { offset: mine.start, weights, gradients })
+            .collect()
+    }
+
+    fn parts<'a, T>(&self, buffer: &'a mut [T]) -> Vec<&'a mut [T]> {
+        let whole = buffer.len() != self.len();
+        let (mut rest, mut at, mut parts) = (buffer, 0, Vec::new());
+        for (unit, mine) in self.mine.iter().enumerate() {
+            let range = if whole { mine.clone() } else { self.packed(unit) };
+            let (part, after) = rest.split_at_mut(range.start - at).1.split_at_mut(range.len());
+            parts.push(part);
+            (rest, at) = (after, range.end);
+        }
+        parts
+    }
+}

@@ -1,0 +1,87 @@
+//! ZeRO stage 1: everybody has all weights and gradients, but the optimizer's state of a part only.
+//!
+//! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n.
+//! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, so
+//!   that each rank has the sums of its part; it updates that part; all-gather of the weights.
+//! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
+//!   parameter leave each rank, as in plain data parallelism. The memory is saved for nothing
+//!   (Rajbhandari et al. 2020).
+
+use crate::data_parallel::shards::Shards;
+use crate::model::layout::Layout;
+use crate::model::store::{Bytes, Flat, Owned, Store};
+use crate::ranks::group::{Group, Pending};
+use crate::tensor::math::Number;
+use maypole::Result;
+
+/// Weights and gradients of a rank that updates a part of them.
+#[derive(Debug)]
+pub struct Zero1<T> {
+    flat: Flat<T>,
+    group: Group,
+    shards: Shards,
+    under_way: Vec<(usize, Pending<T>)>,
+    last: bool,
+}
+
+impl<T: Number> Zero1<T> {
+    /// These weights, alike on all ranks of `group`.
+    pub fn new(flat: Flat<T>, group: Group) -> Self {
+        let shards = Shards::new(flat.layout(), group.slice());
+        Self { flat, group, shards, under_way: Vec::new(), last: false }
+    }
+}
+
+impl<T: Number> Store<T> for Zero1<T> {
+    fn layout(&self) -> &Layout {
+        self.flat.layout()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        self.flat.weights(unit)
+    }
+
+    fn backward_begins(&mut self, last: bool) {
+        self.last = last;
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        self.flat.weights_and_gradients(unit)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        if self.last {
+            let gradients = self.flat.gradients[self.flat.range(unit)].to_vec();
+            self.under_way.push((unit, self.group.start_reduce_scatter(gradients)?));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        for (unit, sum) in std::mem::take(&mut self.under_way) {
+            let (sum, mine) = (sum.wait()?, self.shards.mine[unit].clone());
+            self.flat.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
+        }
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        self.shards.owned(&mut self.flat.weights, &mut self.flat.gradients)
+    }
+
+    fn share(&mut self) -> Result<()> {
+        for unit in &self.shards.units {
+            self.group.all_gather(&mut self.flat.weights[unit.clone()])?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.share()?;
+        self.flat.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.flat.bytes()
+    }
+}

@@ -1,0 +1,119 @@
+//! ZeRO stage 2: gradients are kept by those who update with them.
+//!
+//! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter
+//!   are left, and one unit's gradients while they are made.
+//! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done,
+//!   *with every micro-batch*: nobody has room to keep them until the last. Then all-gather of the
+//!   updated weights.
+//! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches; with one,
+//!   as plain data parallelism. Accumulating in a shard that is replaced instead of added to is the
+//!   mistake that others have made here.
+
+use crate::data_parallel::shards::Shards;
+use crate::model::layout::Layout;
+use crate::model::store::{Bytes, Owned, Store};
+use crate::ranks::group::{Group, Pending};
+use crate::tensor::math::{Number, add};
+use maypole::Result;
+
+/// All weights, and a part of the gradients.
+#[derive(Debug)]
+pub struct Zero2<T> {
+    layout: Layout,
+    group: Group,
+    shards: Shards,
+    weights: Vec<T>,
+    /// Sums of this rank's parts, put together.
+    gradients: Vec<T>,
+    /// One unit's gradients, while they are made.
+    making: Vec<T>,
+    under_way: Option<(usize, Pending<T>)>,
+    transient: usize,
+}
+
+impl<T: Number> Zero2<T> {
+    /// These weights, alike on all ranks of `group`.
+    ///
+    /// # Panics
+    /// If there are not as many as the layout says.
+    pub fn new(layout: Layout, weights: Vec<T>, group: Group) -> Self {
+        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        let shards = Shards::new(&layout, group.slice());
+        let gradients = vec![T::zero(); shards.len()];
+        Self {
+            layout,
+            group,
+            shards,
+            weights,
+            gradients,
+            making: Vec::new(),
+            under_way: None,
+            transient: 0,
+        }
+    }
+
+    /// Adds the sums that are under way to this rank's.
+    fn receive(&mut self) -> Result<()> {
+        if let Some((unit, sum)) = self.under_way.take() {
+            let sum = sum.wait()?;
+            add(&mut self.gradients[self.shards.packed(unit)], &sum[self.shards.within(unit)]);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Number> Store<T> for Zero2<T> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        Ok(&self.weights[self.shards.units[unit].clone()])
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        let range = self.shards.units[unit].clone();
+        self.making = vec![T::zero(); range.len()];
+        let sending = self.under_way.as_ref().map_or(0, |(unit, _)| self.shards.units[*unit].len());
+        self.transient = self.transient.max((range.len() + sending) * size_of::<T>());
+        Ok((&self.weights[range], &mut self.making))
+    }
+
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+        Ok(&mut self.making)
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        self.receive()?;
+        self.under_way =
+            Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.receive()
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        self.shards.owned(&mut self.weights, &mut self.gradients)
+    }
+
+    fn share(&mut self) -> Result<()> {
+        for unit in &self.shards.units {
+            self.group.all_gather(&mut self.weights[unit.clone()])?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.share()?;
+        self.gradients.fill(T::zero());
+        Ok(())
+    }
+
+    fn bytes(&self) -> Bytes {
+        let [weights, gradients] =
+            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
+        Bytes { weights, gradients, transient: self.transient, ..Bytes::default() }
+    }
+}

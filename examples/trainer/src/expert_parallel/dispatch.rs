@@ -1,0 +1,219 @@
+//! Expert parallel: experts live on different ranks, and tokens travel to them and back.
+//!
+//! What it does: a layer of experts has far more parameters than one token uses. Each rank keeps
+//! some experts; each kept choice of each of its tokens ([`crate::expert_parallel::router`]) is
+//! sent to the rank of its expert, and the result comes back.
+//!
+//! ```text
+//!   tokens of rank 0  a0 b2 c1 d3        dispatch        experts 0 1 on rank 0: [a0 e0 c1 f1]
+//!   tokens of rank 1  e0 f1 g3 h2      ---------->       experts 2 3 on rank 1: [b2 h2 d3 g3]
+//!                                      <----------
+//!   in the order of the tokens           combine         the same rows, worked on
+//! ```
+//!
+//! What is sharded: experts, by a [`Placement`]; rows of the batch too, so the expert axis is a
+//! data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
+//! that of one process with the whole batch.
+//!
+//! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows
+//! forward, dispatch and combine, and the same two backward, each the other's transpose. Gradients
+//! of experts are summed over `dp` and `cp` alone, since the tokens of `ep` have been here.
+//!
+//! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even;
+//! the busiest rank decides when it is not, which is what [`crate::expert_parallel::placement`] and
+//! [`crate::expert_parallel::rebalance`] are for.
+//!
+//! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
+//! (2020).
+
+use crate::check::faults::Fault;
+use crate::expert_parallel::placement::Placement;
+use crate::expert_parallel::router::Choice;
+use crate::ranks::exchange::{all_to_all, all_to_all_v};
+use crate::ranks::group::Group;
+use crate::tensor::math::Real;
+use maypole::Result;
+
+/// Who sends which rows to whom, of one layer and micro-batch: kept from its forward pass for its
+/// backward pass.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    /// The kept choices in the order in which their rows are sent: by rank, then expert, then
+    /// token.
+    sent: Vec<usize>,
+    /// Rows to each rank, and from each.
+    to: Vec<usize>,
+    from: Vec<usize>,
+    /// For each row in the order of experts its place in the order of arrival.
+    arrival: Vec<usize>,
+    /// Rows of each expert of this rank.
+    pub load: Vec<usize>,
+    /// Rows that go to other ranks, and that come from other ranks.
+    pub abroad: [usize; 2],
+    fault: Option<Fault>,
+}
+
+impl Routes {
+    /// Tells the ranks of `ep` what is coming.
+    ///
+    /// # Errors
+    /// As the collective.
+    ///
+    /// # Panics
+    /// If the placement is of other ranks than `ep`.
+    pub fn new<T: Real>(
+        ep: &Group,
+        placement: &Placement,
+        choices: &[Choice<T>],
+        fault: Option<Fault>,
+    ) -> Result<Self> {
+        assert_eq!(placement.kept.len(), ep.world(), "one list of experts for each rank");
+        let slots = placement.kept[0].len();
+        let place = |choice: &Choice<T>| placement.find(choice.expert);
+        let mut sent: Vec<usize> = (0..choices.len()).filter(|nth| choices[*nth].kept).collect();
+        sent.sort_by_key(|nth| place(&choices[*nth]));
+        let mut counts = vec![0u64; ep.world() * slots];
+        for nth in &sent {
+            let (rank, slot) = place(&choices[*nth]);
+            counts[rank * slots + slot] += 1;
+        }
+        let coming = all_to_all(ep, &counts)?;
+        let per_rank = |counts: &[u64]| {
+            counts.chunks(slots).map(|of| of.iter().sum::<u64>() as usize).collect()
+        };
+        let load = (0..slots)
+            .map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize)
+            .collect();
+        let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
+        let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
+        Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, fault })
+    }
+
+    /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts,
+    /// expert by expert.
+    ///
+    /// # Errors
+    /// As the collective.
+    pub fn dispatch<'a, T: Real>(
+        &self,
+        ep: &Group,
+        width: usize,
+        of: impl Fn(usize) -> &'a [T],
+    ) -> Result<Vec<T>> {
+        let rows: Vec<T> = self.sent.iter().flat_map(|nth| of(*nth)).copied().collect();
+        let arrived = all_to_all_v(ep, &rows, &times(&self.to, width), &times(&self.from, width))?;
+        Ok(self.arrival.iter().flat_map(|row| &arrived[row * width..][..width]).copied().collect())
+    }
+
+    /// The transpose of [`dispatch`](Self::dispatch): from the rows of this rank's experts a row
+    /// for each of `choices` choices, zeros for those that were dropped.
+    ///
+    /// # Errors
+    /// As the collective.
+    pub fn combine<T: Real>(
+        &self,
+        ep: &Group,
+        width: usize,
+        rows: &[T],
+        choices: usize,
+    ) -> Result<Vec<T>> {
+        let mut arrived = vec![T::zero(); rows.len()];
+        for (row, place) in rows.chunks_exact(width).zip(&self.arrival) {
+            arrived[place * width..][..width].copy_from_slice(row);
+        }
+        let back = all_to_all_v(ep, &arrived, &times(&self.from, width), &times(&self.to, width))?;
+        let mut combined = vec![T::zero(); choices * width];
+        for (place, (row, nth)) in back.chunks_exact(width).zip(&self.sent).enumerate() {
+            let nth = if self.fault == Some(Fault::NotCombined) { place } else { *nth };
+            combined[nth * width..][..width].copy_from_slice(row);
+        }
+        Ok(combined)
+    }
+}
+
+/// Rows arrive by rank and then expert; experts want them by expert and then rank.
+fn arrival(coming: &[u64], slots: usize) -> Vec<usize> {
+    let mut starts = Vec::with_capacity(coming.len());
+    let total = coming.iter().fold(0, |start, count| {
+        starts.push(start);
+        start + *count as usize
+    });
+    let mut order = Vec::with_capacity(total);
+    for slot in 0..slots {
+        for block in (slot..coming.len()).step_by(slots) {
+            order.extend(starts[block]..starts[block] + coming[block] as usize);
+        }
+    }
+    order
+}
+
+fn times(rows: &[usize], width: usize) -> Vec<usize> {
+    rows.iter().map(|rows| rows * width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expert_parallel::router::Router;
+    use crate::ranks::group::Order;
+    use crate::tensor::random::centred;
+    use maypole::Communicator;
+
+    const WIDTH: usize = 3;
+
+    /// Rows that say whose they are, sent to their experts and back.
+    fn round_trip(ranks: usize, placement: &Placement, capacity: Option<f32>) {
+        let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
+        let received = Communicator::run_local(ranks, |comm| {
+            let ep = if ranks == 1 { Group::alone() } else { Group::new(comm, Order::Fast) };
+            let me = ep.rank() as u64;
+            let logits: Vec<f32> = (0..32 * 8).map(|i| centred(me, i) as f32).collect();
+            let routed = router.route(&logits);
+            let row = |nth: usize| {
+                let choice = &routed.choices[nth];
+                vec![me as f32, choice.token as f32, choice.expert as f32]
+            };
+            let rows: Vec<Vec<f32>> = (0..routed.choices.len()).map(row).collect();
+            let routes = Routes::new(&ep, placement, &routed.choices, None).unwrap();
+            let mine = routes.dispatch(&ep, WIDTH, |nth| &rows[nth]).unwrap();
+            let experts = &placement.kept[ep.rank()];
+            let owners =
+                experts.iter().zip(&routes.load).flat_map(|(expert, load)| vec![*expert; *load]);
+            assert!(mine.chunks(WIDTH).zip(owners).all(|(row, expert)| row[2] == expert as f32));
+            // Within an expert by rank, then by token: the order of one process.
+            let mut from = 0;
+            for load in &routes.load {
+                let rows: Vec<_> = mine[from * WIDTH..][..load * WIDTH]
+                    .chunks(WIDTH)
+                    .map(|row| (row[0], row[1]))
+                    .collect();
+                assert!(rows.is_sorted());
+                from += load;
+            }
+            let back = routes.combine(&ep, WIDTH, &mine, rows.len()).unwrap();
+            for ((back, row), choice) in back.chunks(WIDTH).zip(&rows).zip(&routed.choices) {
+                assert_eq!(
+                    back,
+                    if choice.kept { row } else { &[0.0; WIDTH][..] },
+                    "identity experts give it back"
+                );
+            }
+            (mine.len() / WIDTH, routed.choices.len() - routed.dropped())
+        });
+        let (arrived, kept): (Vec<usize>, Vec<usize>) = received.into_iter().unzip();
+        assert_eq!(
+            arrived.iter().sum::<usize>(),
+            kept.iter().sum::<usize>(),
+            "no token is lost or made"
+        );
+    }
+
+    #[test]
+    fn identity_experts_give_every_row_back_in_its_place() {
+        for ranks in [1, 2, 4] {
+            round_trip(ranks, &Placement::even(8, ranks), None);
+            round_trip(ranks, &Placement::even(8, ranks), Some(1.0));
+            round_trip(ranks, &Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], ranks), None);
+        }
+    }
+}

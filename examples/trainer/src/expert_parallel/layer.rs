@@ -1,0 +1,226 @@
+//! A feed-forward part of many experts, of which each token uses a few.
+//!
+//! What it does: a router ([`crate::expert_parallel::router`]) chooses for each token; the chosen
+//! rows go to the ranks of their experts ([`crate::expert_parallel::dispatch`]), through the
+//! experts, and back, and each token's output is the sum of its experts' outputs, each times its
+//! gate. With one rank it is the same layer in one place.
+//!
+//! Ranks of `ep` wait for the one with the busiest experts: the [`Ledger`] says how busy each was,
+//! layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
+//!
+//! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
+//! part ([`crate::tensor_parallel::regions`]); the router is on every rank. Under sequence
+//! parallelism tokens are gathered first, so that all ranks of `tp` route alike.
+//!
+//! Which collective runs where: the exchanges of [`crate::expert_parallel::dispatch`], and over
+//! `tp` one sum of the experts' outputs forward and one of their inputs' gradients backward, of the
+//! rows that are here.
+//!
+//! Cost: those, and the choices made twice: the backward pass routes again from the kept logits,
+//! because what is kept for it is numbers alone.
+
+use crate::check::faults::Fault;
+use crate::expert_parallel::dispatch::Routes;
+use crate::expert_parallel::placement::Placement;
+use crate::expert_parallel::router::{Routed, Router};
+use crate::model::axes::{FeedForward, Gates};
+use crate::model::feed_forward;
+use crate::ranks::group::Group;
+use crate::tensor::device::Device;
+use crate::tensor::math::{Real, sum_of, take, take_mut};
+use crate::tensor_parallel::regions::Tensor;
+use maypole::Result;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// The experts of one rank.
+#[derive(Clone, Debug)]
+pub struct Experts {
+    /// How tokens choose.
+    pub router: Router,
+    /// The ranks that have the other experts.
+    pub ep: Group,
+    /// The ranks that have the other parts of these.
+    pub tp: Group,
+    /// What this step is told, and what happened in it.
+    pub ledger: Rc<RefCell<Ledger>>,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+/// What the routers of a rank are told and see in a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch,
+    /// times the scale of the loss if it has one.
+    pub share: f64,
+    /// The layers that run next and write down what they see; none when a forward pass is made
+    /// again for its backward pass.
+    pub coming: VecDeque<usize>,
+    /// The auxiliary losses of this rank's tokens, each times that.
+    pub loss: f64,
+    /// Tokens sent to each expert, from this rank's tokens: `layers * experts` of the whole model,
+    /// layer by layer.
+    pub load: Vec<u64>,
+    /// Choices that found their expert full, in the order in which layers saw them.
+    pub dropped: Vec<Dropped>,
+    /// Rows that went through the experts of this rank.
+    pub here: usize,
+    /// Rows that went to other ranks, and that came from other ranks.
+    pub abroad: [usize; 2],
+}
+
+/// A choice that found its expert full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dropped {
+    /// The number of the layer in the whole model.
+    pub layer: usize,
+    /// Which token, of those of its micro-batch that this rank routes.
+    pub token: usize,
+    /// The expert.
+    pub expert: usize,
+}
+
+impl Experts {
+    fn inner(&self) -> Tensor {
+        Tensor { group: self.tp.clone(), sequence: false, fault: self.fault }
+    }
+
+    fn here(&self) -> usize {
+        self.router.experts / self.ep.world()
+    }
+
+    fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<Routes> {
+        let placement = Placement::even(self.router.experts, self.ep.world());
+        Routes::new(&self.ep, &placement, &routed.choices, self.fault)
+    }
+
+    fn write_down<T>(&self, routed: &Routed<T>, routes: &Routes) {
+        let mut ledger = self.ledger.borrow_mut();
+        let Some(layer) = ledger.coming.pop_front() else { return };
+        ledger.loss += routed.loss * ledger.share;
+        let full = routed.choices.iter().filter(|choice| !choice.kept);
+        ledger.dropped.extend(full.map(|choice| Dropped {
+            layer,
+            token: choice.token,
+            expert: choice.expert,
+        }));
+        ledger.here += routes.load.iter().sum::<usize>();
+        ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
+        let (experts, load) = (self.router.experts, routed.load(self.router.experts));
+        ledger.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
+    }
+}
+
+/// What is kept for the backward pass: the tokens and their logits, each choice's output, and then
+/// three buffers for each expert of this rank.
+const SHARED: usize = 3;
+
+impl<T: Real> FeedForward<T> for Experts {
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        gates: &mut dyn Gates<T>,
+        width: usize,
+        p: &[T],
+        h: Vec<T>,
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+        let h = gates.enter(h)?;
+        let (router, experts) = p.split_at(self.router.experts * width);
+        let mut logits = vec![T::zero(); h.len() / width * self.router.experts];
+        on.linear(&mut logits, &h, router, width);
+        let routed = self.router.route(&logits);
+        let routes = self.routes(&routed)?;
+        self.write_down(&routed, &routes);
+        let rows =
+            routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
+
+        let (mut outputs, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut rest = &*rows;
+        for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
+            let (y, inner) =
+                feed_forward::forward(on, width, p, take(&mut rest, load * width).to_vec());
+            outputs.extend(y);
+            kept.extend(inner);
+        }
+        let mut outputs = Gates::leave(&mut self.inner(), outputs)?;
+        let mut rest = &mut *outputs;
+        for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
+            on.bias(take_mut(&mut rest, load * width), &p[p.len() - width..]);
+        }
+        let outputs = routes.combine(&self.ep, width, &outputs, routed.choices.len())?;
+
+        let mut y = vec![T::zero(); h.len()];
+        for (choice, output) in routed.choices.iter().zip(outputs.chunks_exact(width)) {
+            let y = &mut y[choice.token * width..][..width];
+            y.iter_mut().zip(output).for_each(|(y, output)| *y += choice.gate * *output);
+        }
+        let mine = gates.tokens(y.len() / width);
+        let y = y[mine.start * width..mine.end * width].to_vec();
+        Ok((y, [h, logits, outputs].into_iter().chain(kept).collect()))
+    }
+
+    fn backward(
+        &mut self,
+        on: &dyn Device<T>,
+        gates: &mut dyn Gates<T>,
+        width: usize,
+        (p, g): (&[T], &mut [T]),
+        kept: &[Vec<T>],
+        dy: &[T],
+    ) -> Result<Vec<T>> {
+        let ([h, logits, outputs], inner) = kept.split_at(SHARED) else {
+            unreachable!("forward keeps three")
+        };
+        let dy = gates.leave_backward(dy.to_vec())?;
+        let (router, experts) = p.split_at(self.router.experts * width);
+        let (drouter, dexperts) = g.split_at_mut(self.router.experts * width);
+        let routed = self.router.route(logits);
+        let routes = self.routes(&routed)?;
+
+        let mut scaled = vec![T::zero(); outputs.len()];
+        for (choice, scaled) in routed.choices.iter().zip(scaled.chunks_exact_mut(width)) {
+            let dy = row(&dy, choice.token, width);
+            scaled.iter_mut().zip(dy).for_each(|(scaled, dy)| *scaled = choice.gate * *dy);
+        }
+        let doutputs = routes.dispatch(&self.ep, width, |nth| row(&scaled, nth, width))?;
+        let (mut rest, mut drows) = (&*doutputs, Vec::with_capacity(doutputs.len()));
+        let each = experts.len() / self.here();
+        let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
+        for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
+            let dy = take(&mut rest, load * width);
+            on.bias_backward(&mut g[each - width..], dy);
+            drows.extend(feed_forward::backward(on, width, (p, g), kept, dy));
+        }
+        let drows = Gates::enter_backward(&mut self.inner(), drows)?;
+        let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
+
+        let share = self.ledger.borrow().share;
+        let dlogits =
+            self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), share);
+        let mut dh = vec![T::zero(); h.len()];
+        on.linear_backward(&mut dh, drouter, &dlogits, h, router, width);
+        for (choice, drow) in routed.choices.iter().zip(drows.chunks_exact(width)) {
+            on.add(&mut dh[choice.token * width..][..width], drow);
+        }
+        let mine = gates.tokens(dh.len() / width);
+        Ok(dh[mine.start * width..mine.end * width].to_vec())
+    }
+}
+
+impl Experts {
+    /// The gradient of each choice's gate: how much its expert's output was wanted.
+    fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
+        let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::Choice<T>)| {
+            let (output, dy) = (row(outputs, nth, width), row(dy, choice.token, width));
+            let learns = choice.kept && self.fault != Some(Fault::GatesForgotten);
+            if learns { sum_of(output, dy, |output, dy| output * dy) } else { T::zero() }
+        };
+        routed.choices.iter().enumerate().map(wanted).collect()
+    }
+}
+
+fn row<T>(rows: &[T], nth: usize, width: usize) -> &[T] {
+    &rows[nth * width..][..width]
+}

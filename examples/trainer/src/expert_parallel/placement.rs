@@ -1,0 +1,156 @@
+//! Hot experts: which rank keeps which expert, so that no rank has all the busy ones.
+//!
+//! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the
+//! busiest. From measured loads it deals the experts out again, the busiest first, each to the
+//! least loaded rank with a place free; every rank keeps the same number.
+//! [`crate::expert_parallel::dispatch`] follows any placement; it changes who computes, never what.
+//! [`crate::expert_parallel::rebalance`] brings the experts where it says.
+//!
+//! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.
+//!
+//! Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), longest first.
+
+/// Which experts each rank keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// By rank, each of the same length.
+    pub kept: Vec<Vec<usize>>,
+}
+
+impl Placement {
+    /// Expert `e` on rank `e / (experts / ranks)`.
+    ///
+    /// # Panics
+    /// If the ranks do not divide the experts.
+    pub fn even(experts: usize, ranks: usize) -> Self {
+        let each = per_rank(experts, ranks);
+        Self { kept: (0..ranks).map(|rank| (rank * each..(rank + 1) * each).collect()).collect() }
+    }
+
+    /// The placement that evens out `load`, a count for each expert.
+    ///
+    /// # Panics
+    /// If the ranks do not divide the experts.
+    pub fn balanced(load: &[u64], ranks: usize) -> Self {
+        let each = per_rank(load.len(), ranks);
+        let mut order: Vec<usize> = (0..load.len()).collect();
+        order.sort_by_key(|expert| std::cmp::Reverse(load[*expert]));
+        let mut kept = vec![Vec::with_capacity(each); ranks];
+        for expert in order {
+            let free = (0..ranks).filter(|rank| kept[*rank].len() < each);
+            let carried =
+                |rank: &usize| kept[*rank].iter().map(|expert| load[*expert]).sum::<u64>();
+            let rank = free.min_by_key(carried).expect("there is a place for every expert");
+            kept[rank].push(expert);
+        }
+        kept.iter_mut().for_each(|experts| experts.sort_unstable());
+        Self { kept }
+    }
+
+    /// The rank of `expert` and its place there.
+    ///
+    /// # Panics
+    /// If there is no such expert.
+    pub fn find(&self, expert: usize) -> (usize, usize) {
+        let on = |(rank, experts): (usize, &Vec<usize>)| {
+            Some((rank, experts.iter().position(|it| *it == expert)?))
+        };
+        self.kept.iter().enumerate().find_map(on).expect("every expert is somewhere")
+    }
+
+    /// For each place of [`even`](Self::even) the place whose expert comes into it, so that those
+    /// experts share a rank that share one here. Ranks are alike, so each group goes where most of
+    /// it is already, and who stays keeps its place.
+    pub fn moves(&self) -> Vec<usize> {
+        let each = self.kept[0].len();
+        let mut from: Vec<usize> = (0..each * self.kept.len()).collect();
+        for (rank, group) in self.hosted().into_iter().enumerate() {
+            let places = rank * each..(rank + 1) * each;
+            let arriving = group.iter().filter(|expert| !places.contains(expert));
+            let free = places.clone().filter(|place| !group.contains(place));
+            free.zip(arriving).for_each(|(place, expert)| from[place] = *expert);
+        }
+        from
+    }
+
+    /// Which group of experts each rank takes: pairs that have most in common first.
+    fn hosted(&self) -> Vec<&[usize]> {
+        let (ranks, each) = (self.kept.len(), self.kept[0].len());
+        let stay = |(rank, group): &(usize, usize)| {
+            self.kept[*group].iter().filter(|it| *it / each == *rank).count()
+        };
+        let mut pairs: Vec<(usize, usize)> =
+            (0..ranks * ranks).map(|nth| (nth / ranks, nth % ranks)).collect();
+        pairs.sort_by_key(|pair| std::cmp::Reverse(stay(pair)));
+        let mut hosted = vec![None; ranks];
+        for (rank, group) in pairs {
+            if hosted[rank].is_none() && !hosted.contains(&Some(group)) {
+                hosted[rank] = Some(group);
+            }
+        }
+        hosted.into_iter().flatten().map(|group| &*self.kept[group]).collect()
+    }
+
+    /// The load of the busiest rank over the mean: 1 is fair.
+    pub fn imbalance(&self, load: &[u64]) -> f64 {
+        let of = |experts: &Vec<usize>| experts.iter().map(|expert| load[*expert]).sum::<u64>();
+        let most = self.kept.iter().map(of).max().unwrap_or(0);
+        most as f64 * self.kept.len() as f64 / load.iter().sum::<u64>().max(1) as f64
+    }
+}
+
+fn per_rank(experts: usize, ranks: usize) -> usize {
+    assert!(
+        ranks > 0 && experts.is_multiple_of(ranks),
+        "{ranks} ranks do not divide {experts} experts"
+    );
+    experts / ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::random::random;
+
+    #[test]
+    fn every_expert_has_one_place() {
+        for placement in [Placement::even(8, 4), Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
+        {
+            let mut seen: Vec<usize> = placement.kept.concat();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..8).collect::<Vec<_>>());
+            for expert in 0..8 {
+                let (rank, slot) = placement.find(expert);
+                assert_eq!(placement.kept[rank][slot], expert);
+            }
+        }
+    }
+
+    #[test]
+    fn two_hot_neighbours_are_parted() {
+        let load = [100, 90, 10, 10, 10, 10, 10, 20];
+        let (even, balanced) = (Placement::even(8, 2), Placement::balanced(&load, 2));
+        assert!((even.imbalance(&load) - 210.0 / 130.0).abs() < 1e-9);
+        assert!((balanced.imbalance(&load) - 1.0).abs() < 1e-9, "{balanced:?}");
+    }
+
+    #[test]
+    fn few_move_and_those_that_stay_keep_their_places() {
+        // Two of the first group are on rank 2, two of the second on rank 1; rank 0 keeps 0 of the
+        // third.
+        let placement = Placement { kept: vec![vec![2, 6, 7], vec![1, 3, 4], vec![0, 5, 8]] };
+        assert_eq!(placement.moves(), [0, 5, 8, 3, 4, 1, 6, 7, 2]);
+    }
+
+    #[test]
+    fn moves_give_the_loads_that_were_promised() {
+        for (seed, ranks) in [(1, 2), (2, 4), (3, 8), (4, 1)] {
+            let load: Vec<u64> = (0..16).map(|expert| random(seed, expert) % 1000).collect();
+            let balanced = Placement::balanced(&load, ranks);
+            let moved: Vec<u64> = balanced.moves().into_iter().map(|from| load[from]).collect();
+            let even = Placement::even(16, ranks);
+            assert_eq!(even.imbalance(&moved), balanced.imbalance(&load));
+            assert_eq!(even.moves(), (0..16).collect::<Vec<_>>(), "what is in place stays there");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Experts on the move: while a model is trained, experts go to other ranks, by the load that was
+//! measured.
+//!
+//! What it does: experts of a layer are alike in form, and which number one has is nothing to the
+//! model as long as the router's rows have the same numbers. So experts are not looked for in new
+//! places: they are numbered anew. Their weights and both averages of the optimizer change places,
+//! the rows of the router and theirs likewise, and everything else is as it was: who keeps which
+//! numbers, the layout, norms, checkpoints. The function that the model computes is the same, but
+//! for the order of sums over experts.
+//!
+//! ```text
+//!              rank 0   rank 1
+//! places        0  1     2  3
+//! load          9  8     1  2       rank 0 has 17 of 20: 1.7 times the mean
+//! come from     0  2     1  3       the experts in places 1 and 2 change places, and rows 1 and 2 of the router
+//! load          9  1     8  2       rank 0 has 10 of 20
+//! ```
+//!
+//! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks.
+//! Then, for each layer in which experts move, and for weights and each average alone: if the ranks
+//! of `dp` and `cp` own parts, a gather over them of the router and of the experts that move; one
+//! all-to-all over `ep` of the experts that move. With `tp` a rank has its part of each expert, and
+//! sends that. At the end owners tell the others, as after an update: under ZeRO-1 and 2 a gather
+//! of all weights.
+//!
+//! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a
+//! smaller maximum in every step. So nobody moves for less than a twentieth of the busiest rank's
+//! rows ([`WORTH`]). One expert that is busier than a rank should be stays so: this deals experts
+//! out and does not divide or copy them.
+
+use crate::check::faults::Fault;
+use crate::expert_parallel::placement::Placement;
+use crate::model::layout::{Layout, Part};
+use crate::model::store::Store;
+use crate::ranks::exchange::all_to_all_v;
+use crate::ranks::group::Group;
+use crate::ranks::mesh::Groups;
+use crate::tensor::math::{Number, Real, take};
+use maypole::Result;
+use std::ops::Range;
+
+/// How much busier the busiest rank has to be than it could be before experts move.
+pub const WORTH: f64 = 1.05;
+
+/// Where the experts of a layer go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// The number of the layer in the whole model.
+    pub layer: usize,
+    /// For each place the place whose expert comes into it.
+    pub from: Vec<usize>,
+    /// The load of the busiest rank over the mean, before and after, by the load that it was
+    /// decided by.
+    pub uneven: [f64; 2],
+}
+
+impl Move {
+    /// True if anybody moves.
+    pub fn any(&self) -> bool {
+        self.from.iter().enumerate().any(|(place, from)| place != *from)
+    }
+
+    /// What undoes it.
+    #[must_use]
+    pub fn back(&self) -> Self {
+        let mut from = vec![0; self.from.len()];
+        self.from.iter().enumerate().for_each(|(place, came)| from[*came] = place);
+        Self { from, uneven: [self.uneven[1], self.uneven[0]], ..*self }
+    }
+
+    fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
+        let (even, balanced) =
+            (Placement::even(load.len(), ranks), Placement::balanced(load, ranks));
+        let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));
+        if before <= WORTH * after {
+            return Self { layer, from: even.kept.concat(), uneven: [before; 2] };
+        }
+        Self { layer, from: balanced.moves(), uneven: [before, after] }
+    }
+
+    /// The places among `all` that get another expert: those too whose expert leaves.
+    fn changing(&self, all: Range<usize>) -> Vec<usize> {
+        all.filter(|place| self.from[*place] != *place).collect()
+    }
+}
+
+/// What to do about `load`, `experts` numbers for each layer, if experts are divided over so many
+/// ranks.
+///
+/// # Panics
+/// If the ranks do not divide the experts.
+pub fn by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<Move> {
+    load.chunks_exact(experts.max(1))
+        .enumerate()
+        .map(|(layer, load)| Move::of(layer, load, ranks))
+        .collect()
+}
+
+/// Moves experts of those layers that are here: their weights in `store`, and the optimizer's two
+/// averages of what this rank owns. All ranks call it, with the same `moves`.
+///
+/// # Errors
+/// As the collectives in it.
+///
+/// # Panics
+/// If a move is of another number of experts than the model has.
+pub fn carry_out<T: Real>(
+    store: &mut dyn Store<T>,
+    averages: [&mut [T]; 2],
+    groups: &Groups,
+    moves: &[Move],
+    fault: Option<Fault>,
+) -> Result<()> {
+    let layout = store.layout().clone();
+    let sites: Vec<Site<'_>> =
+        moves.iter().filter(|it| it.any()).filter_map(|it| Site::new(&layout, it)).collect();
+    if sites.is_empty() {
+        return Ok(());
+    }
+    let weights = Mine(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
+    let runs = weights.runs();
+    let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
+    let mut all = vec![weights];
+    if fault != Some(Fault::MomentsLeftBehind) {
+        all.extend(averages.into_iter().filter_map(|average| Mine::of(average, &runs)));
+    }
+    for mine in &mut all {
+        for site in &sites {
+            let here = mine.read(&site.ranges);
+            let before = if whole { here } else { groups.copies.gather_lists(&here)?.concat() };
+            mine.write(&site.ranges, &site.exchange(&groups.ep, &before, fault)?);
+        }
+    }
+    store.share()
+}
+
+/// A layer of this rank in which experts move.
+struct Site<'a> {
+    order: &'a Move,
+    /// The places here whose experts change.
+    changing: Vec<usize>,
+    /// Where the router lies and then the experts in those places, in the rank's flat buffer.
+    ranges: Vec<Range<usize>>,
+}
+
+impl<'a> Site<'a> {
+    /// None, if the layer is elsewhere.
+    fn new(layout: &Layout, order: &'a Move) -> Option<Self> {
+        let experts = layout.config.experts;
+        assert_eq!(order.from.len(), experts, "one place for each expert");
+        let unit = layout.units.iter().find(|unit| unit.part == Part::Block(order.layer))?;
+        let entries = &layout.entries[unit.entries.clone()];
+        let changing = order.changing(layout.share.expert.range(experts));
+        let router = entries.iter().find(|entry| entry.name.ends_with("router.weight"))?.range();
+        let expert = |place: &usize| {
+            let mut of = entries
+                .iter()
+                .filter(|entry| entry.expert == Some(*place))
+                .map(|entry| entry.range());
+            let first = of.next().expect("an expert has parameters");
+            first.start..of.next_back().map_or(first.end, |last| last.end)
+        };
+        let ranges = std::iter::once(router).chain(changing.iter().map(expert)).collect();
+        Some(Self { order, changing, ranges })
+    }
+
+    /// From what lies in the ranges what should.
+    fn exchange<T: Number>(
+        &self,
+        ep: &Group,
+        before: &[T],
+        fault: Option<Fault>,
+    ) -> Result<Vec<T>> {
+        let (router, experts) = before.split_at(self.ranges[0].len());
+        let mut after = if fault == Some(Fault::RouterLeftBehind) {
+            router.to_vec()
+        } else {
+            self.rows(router)
+        };
+        after.extend(self.experts(ep, experts)?);
+        Ok(after)
+    }
+
+    /// The rows of the router: every rank has all of them.
+    fn rows<T: Number>(&self, router: &[T]) -> Vec<T> {
+        let width = router.len() / self.order.from.len();
+        self.order.from.iter().flat_map(|from| &router[from * width..][..width]).copied().collect()
+    }
+
+    /// The experts that come into the places that change, from those that are there.
+    fn experts<T: Number>(&self, ep: &Group, experts: &[T]) -> Result<Vec<T>> {
+        let (from, changing) = (&self.order.from, &self.changing);
+        let each = experts.len() / changing.len().max(1);
+        let rank = |place: usize| place * ep.world() / from.len();
+        // Who sends and who receives have the same order: by rank, then by the place that an expert
+        // comes into.
+        let leaving: Vec<usize> =
+            (0..from.len()).filter(|place| changing.contains(&from[*place])).collect();
+        let mut arriving = changing.clone();
+        arriving.sort_by_key(|place| rank(from[*place]));
+        let (mut to, mut of) = (vec![0; ep.world()], vec![0; ep.world()]);
+        leaving.iter().for_each(|place| to[rank(*place)] += each);
+        arriving.iter().for_each(|place| of[rank(from[*place])] += each);
+        let expert = |place: &usize| &experts[position(changing, from[*place]) * each..][..each];
+        let sent: Vec<T> = leaving.iter().flat_map(expert).copied().collect();
+        let got = all_to_all_v(ep, &sent, &to, &of)?;
+        let expert = |place: &usize| &got[position(&arriving, *place) * each..][..each];
+        Ok(changing.iter().flat_map(expert).copied().collect())
+    }
+}
+
+fn position(places: &[usize], place: usize) -> usize {
+    places.iter().position(|it| *it == place).expect("whoever leaves a place leaves it to somebody")
+}
+
+/// Numbers for what this rank owns: where each run begins in its flat buffer, and the run.
+struct Mine<'a, T>(Vec<(usize, &'a mut [T])>);
+
+impl<'a, T: Number> Mine<'a, T> {
+    /// Those of the optimizer, which has them one run after the other; none, if no step was done or
+    /// its rule needs none.
+    fn of(average: &'a mut [T], runs: &[Range<usize>]) -> Option<Self> {
+        let mut rest = average;
+        if rest.is_empty() {
+            return None;
+        }
+        let run = |run: &Range<usize>| {
+            (run.start, rest.split_off_mut(..run.len()).expect("a number for each parameter"))
+        };
+        Some(Self(runs.iter().map(run).collect()))
+    }
+
+    fn runs(&self) -> Vec<Range<usize>> {
+        self.0.iter().map(|(start, run)| *start..start + run.len()).collect()
+    }
+
+    /// What lies in `ranges` and is here. The parts of a layer that ranks own lie in the order of
+    /// ranks, so all of theirs together are the whole.
+    fn read(&self, ranges: &[Range<usize>]) -> Vec<T> {
+        let mut numbers = Vec::new();
+        for range in ranges {
+            for (start, run) in &self.0 {
+                if let Some(both) = overlap(range, &(*start..start + run.len())) {
+                    numbers.extend_from_slice(&run[both.start - start..both.end - start]);
+                }
+            }
+        }
+        numbers
+    }
+
+    /// Of the `numbers` that belong in `ranges` those that are here.
+    fn write(&mut self, ranges: &[Range<usize>], mut numbers: &[T]) {
+        for range in ranges {
+            let numbers = take(&mut numbers, range.len());
+            for (start, run) in &mut self.0 {
+                if let Some(both) = overlap(range, &(*start..*start + run.len())) {
+                    let part = &numbers[both.start - range.start..both.end - range.start];
+                    run[both.start - *start..both.end - *start].copy_from_slice(part);
+                }
+            }
+        }
+    }
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> Option<Range<usize>> {
+    let both = one.start.max(other.start)..one.end.min(other.end);
+    (both.start < both.end).then_some(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drawing_is_what_is_decided() {
+        let layers = by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
+        assert_eq!(layers[0], Move { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
+        assert!(
+            !layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2],
+            "nobody moves to be as uneven"
+        );
+        assert!(!layers[2].any(), "nothing is known before the first step");
+        assert!(by_load(&[], 0, 1).is_empty());
+    }
+
+    #[test]
+    fn a_way_there_and_back_ends_where_it_began() {
+        let there = Move { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
+        let back = there.back();
+        assert_eq!(
+            there.from.iter().map(|from| back.from[*from]).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+        assert_eq!(back.back(), there);
+    }
+}

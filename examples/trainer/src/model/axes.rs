@@ -1,0 +1,172 @@
+//! Where the ranks of one model meet: the places in the model where an axis of parallelism puts a
+//! collective.
+//!
+//! A single process has [`Axes::alone`], in which nothing happens. Tensor and sequence parallelism
+//! bring other [`Gates`] and another [`Vocabulary`], context parallelism another [`Attention`],
+//! expert parallelism another [`FeedForward`]. Block and model are the same code in all of them.
+
+use crate::model::feed_forward::Dense;
+use crate::tensor::attention::Heads;
+use crate::tensor::device::Device;
+use crate::tensor::math::Real;
+use maypole::Result;
+use std::ops::Range;
+
+/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
+/// vectors that this rank has, one after the other, and returns those that it needs next.
+pub trait Gates<T: Real> {
+    /// Before the first matrix: everybody needs the input.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        Ok(x)
+    }
+
+    /// After the second matrix: everybody has a summand of the result.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn leave(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        Ok(x)
+    }
+
+    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's
+    /// gradient.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        Ok(dx)
+    }
+
+    /// The backward pass of [`leave`](Self::leave): everybody needs the result's gradient.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn leave_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        Ok(dx)
+    }
+
+    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next
+    /// [`enter`](Self::enter).
+    fn tokens(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+}
+
+/// How tokens look at one another.
+pub trait Attention<T: Real> {
+    /// From q, k and v of this rank's tokens and heads to their attended vectors, and what the
+    /// backward pass needs.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
+        let (y, probabilities) = on.attention(heads, qkv);
+        Ok((y, vec![probabilities]))
+    }
+
+    /// The gradient of `qkv` from that of the attended vectors, `dy`; `kept` is what forward kept
+    /// and `y` what it gave.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn backward(
+        &mut self,
+        on: &dyn Device<T>,
+        heads: Heads,
+        qkv: &[T],
+        (y, kept): (&[T], &[Vec<T>]),
+        dy: &[T],
+    ) -> Result<Vec<T>> {
+        let _ = y;
+        Ok(on.attention_backward(heads, qkv, &kept[0], dy))
+    }
+}
+
+/// What happens to each token's vector alone.
+pub trait FeedForward<T: Real> {
+    /// From the normalised vectors `h` (`width` numbers each) to what is added to the residual
+    /// stream, and what the backward pass needs. `p` are the parameters of this part.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn forward(
+        &mut self,
+        on: &dyn Device<T>,
+        gates: &mut dyn Gates<T>,
+        width: usize,
+        p: &[T],
+        h: Vec<T>,
+    ) -> Result<(Vec<T>, Vec<Vec<T>>)>;
+
+    /// The gradient of `h` from that of the result, `dy`. `weights` are the parameters of this part
+    /// and their gradients, to which is added.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn backward(
+        &mut self,
+        on: &dyn Device<T>,
+        gates: &mut dyn Gates<T>,
+        width: usize,
+        weights: (&[T], &mut [T]),
+        kept: &[Vec<T>],
+        dy: &[T],
+    ) -> Result<Vec<T>>;
+}
+
+/// The two ends of the model, where tokens are numbers. Each rank has some lines of both tables.
+pub trait Vocabulary<T: Real> {
+    /// The number of the first token whose line is here.
+    fn first(&self) -> usize {
+        0
+    }
+
+    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here,
+    /// become their gradient.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn cross_entropy(
+        &mut self,
+        on: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
+        Ok(on.cross_entropy(logits, targets, weight))
+    }
+}
+
+/// What a model runs by on one rank.
+#[allow(missing_docs, reason = "each field is named after its trait")]
+pub struct Axes<T> {
+    pub gates: Box<dyn Gates<T>>,
+    pub attention: Box<dyn Attention<T>>,
+    pub feed_forward: Box<dyn FeedForward<T>>,
+    pub vocabulary: Box<dyn Vocabulary<T>>,
+}
+
+impl<T: Real> Axes<T> {
+    /// One rank has the whole model: nothing is sent.
+    pub fn alone() -> Self {
+        let (gates, attention, feed_forward, vocabulary) =
+            (Box::new(Alone), Box::new(Alone), Box::new(Dense), Box::new(Alone));
+        Self { gates, attention, feed_forward, vocabulary }
+    }
+}
+
+/// Nobody else is there: every gate is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone;
+
+impl<T: Real> Gates<T> for Alone {}
+impl<T: Real> Attention<T> for Alone {}
+impl<T: Real> Vocabulary<T> for Alone {}

@@ -1,0 +1,175 @@
+//! What the model is: its sizes, and the list of its tensors.
+
+use crate::model::layout::{Cut, Part, Start, Tensor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The sizes of a GPT.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Different tokens.
+    pub vocab: usize,
+    /// Tokens of a row.
+    pub context: usize,
+    /// Numbers of a token's vector.
+    pub width: usize,
+    /// Heads of attention, which divide the width.
+    pub heads: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Experts of each block's feed-forward part; 0 means one that is not chosen but always used.
+    pub experts: usize,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vocab, context, width, heads, layers, experts } = self;
+        write!(out, "{layers} blocks of width {width} with {heads} heads and {experts} experts, ")?;
+        write!(out, "{vocab} different tokens, {context} in a row")
+    }
+}
+
+impl Default for Config {
+    /// The model of the tests: a quarter of a million parameters.
+    fn default() -> Self {
+        Self { vocab: 256, context: 64, width: 64, heads: 4, layers: 4, experts: 0 }
+    }
+}
+
+/// Rows are cut: each rank has some outputs.
+const ROWS: Option<Cut> = Some(Cut { dimension: 0, groups: 1 });
+/// Columns are cut: each rank has some inputs.
+const COLUMNS: Option<Cut> = Some(Cut { dimension: 1, groups: 1 });
+/// Rows of q, of k and of v are cut: each rank has some heads.
+const HEADS: Option<Cut> = Some(Cut { dimension: 0, groups: 3 });
+
+/// The most parameters of a model: with AdamW they take a TiB.
+const MOST: f64 = (1u64 << 36) as f64;
+
+impl Config {
+    /// Whether there can be such a model. Sizes are called by the options of `train` that give
+    /// them.
+    ///
+    /// # Errors
+    /// A sentence that says which size cannot be, and what can.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { vocab, context, width, heads, layers, experts } = *self;
+        for (name, size) in [("context", context), ("width", width), ("heads", heads)] {
+            if size == 0 {
+                return Err(format!("--{name} 0: a model has at least 1"));
+            }
+        }
+        // Near enough, and before the list of tensors, which would be as long as what is refused.
+        let [vocab, context, wide, layers] =
+            [vocab, context, width, layers].map(|size| size as f64);
+        let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
+        let parameters = (2.0 * vocab + context) * wide + layers * block;
+        if parameters > MOST {
+            let sizes = "--width, --context, --layers and --experts";
+            return Err(format!(
+                "{sizes} make about {parameters:.0e} parameters, and {MOST:.0e} is the most: give less"
+            ));
+        }
+        if !width.is_multiple_of(heads) {
+            let (fitting, fewer) = (width.next_multiple_of(heads), divisor(width, heads));
+            let give = format!("give --width {fitting} or --heads {fewer}");
+            return Err(format!("{heads} heads do not divide a width of {width}: {give}"));
+        }
+        Ok(())
+    }
+
+    /// Parameters of the whole model.
+    pub fn parameters(&self) -> usize {
+        self.tensors().iter().map(|tensor| tensor.shape[0] * tensor.shape[1]).sum()
+    }
+
+    /// Bytes that the activations of one dense block take between its two passes, if it keeps them:
+    /// the input, two normalised forms with their statistics, q, k and v, the probabilities, the
+    /// attended vectors, the sum after attention, and the feed-forward part before and after its
+    /// nonlinearity.
+    pub fn activation_bytes(&self, rows: usize, tokens: usize, element: usize) -> usize {
+        let n = rows * tokens;
+        element * (n * (16 * self.width + 4) + rows * self.heads * tokens * tokens)
+    }
+
+    /// Every tensor of the whole model, in the order of its flat buffer.
+    pub(crate) fn tensors(&self) -> Vec<Tensor> {
+        let mut list = List {
+            part: Part::Embed,
+            expert: None,
+            prefix: "embed.".to_owned(),
+            tensors: Vec::new(),
+        };
+        list.push("token.weight", [self.vocab, self.width], ROWS, Start::Random(0.02));
+        list.push("position.weight", [self.context, self.width], None, Start::Random(0.02));
+        for layer in 0..self.layers {
+            self.block(&mut list, layer);
+        }
+        (list.part, list.prefix) = (Part::Head, "head.".to_owned());
+        list.norm("norm", self.width);
+        list.push("weight", [self.vocab, self.width], ROWS, self.random(self.width));
+        list.tensors
+    }
+
+    fn block(&self, list: &mut List, layer: usize) {
+        let width = self.width;
+        (list.part, list.prefix) = (Part::Block(layer), format!("block.{layer}."));
+        list.norm("norm1", width);
+        list.push("qkv.weight", [3 * width, width], HEADS, self.random(width));
+        list.push("qkv.bias", [3 * width, 1], HEADS, Start::Constant(0.0));
+        list.push("projection.weight", [width, width], COLUMNS, self.random_residual(width));
+        list.push("projection.bias", [width, 1], None, Start::Constant(0.0));
+        list.norm("norm2", width);
+        if self.experts == 0 {
+            return self.feed_forward(list);
+        }
+        list.push("router.weight", [self.experts, width], None, self.random(width));
+        for expert in 0..self.experts {
+            (list.expert, list.prefix) = (Some(expert), format!("block.{layer}.expert.{expert}."));
+            self.feed_forward(list);
+        }
+        list.expert = None;
+    }
+
+    fn feed_forward(&self, list: &mut List) {
+        let (width, hidden) = (self.width, 4 * self.width);
+        list.push("up.weight", [hidden, width], ROWS, self.random(width));
+        list.push("up.bias", [hidden, 1], ROWS, Start::Constant(0.0));
+        list.push("down.weight", [width, hidden], COLUMNS, self.random_residual(hidden));
+        list.push("down.bias", [width, 1], None, Start::Constant(0.0));
+    }
+
+    fn random(&self, inputs: usize) -> Start {
+        Start::Random(0.5 / (inputs as f64).sqrt())
+    }
+
+    /// What is added to the residual stream is smaller the more often something is added.
+    fn random_residual(&self, inputs: usize) -> Start {
+        Start::Random(0.5 / (inputs as f64 * 2.0 * self.layers as f64).sqrt())
+    }
+}
+
+/// The greatest number up to `most` that divides `whole`; 1 divides all.
+pub fn divisor(whole: usize, most: usize) -> usize {
+    (1..=most.min(whole)).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
+}
+
+struct List {
+    part: Part,
+    expert: Option<usize>,
+    prefix: String,
+    tensors: Vec<Tensor>,
+}
+
+impl List {
+    fn push(&mut self, name: &str, shape: [usize; 2], cut: Option<Cut>, start: Start) {
+        let name = format!("{}{name}", self.prefix);
+        self.tensors.push(Tensor { name, part: self.part, expert: self.expert, shape, cut, start });
+    }
+
+    fn norm(&mut self, name: &str, width: usize) {
+        self.push(&format!("{name}.weight"), [width, 1], None, Start::Constant(1.0));
+        self.push(&format!("{name}.bias"), [width, 1], None, Start::Constant(0.0));
+    }
+}

@@ -1,0 +1,314 @@
+//! Where every parameter lies: the one table that sharding, checkpoints and resharding read.
+//!
+//! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
+//! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
+//! a buffer, and no axis needs to know what the numbers mean. Which numbers a rank has at all
+//! depends on its [`Share`]: some layers (pipeline), some rows or columns of each matrix (tensor),
+//! some experts (expert).
+//!
+//! An [`Entry`] says where a tensor lies here *and* which elements of the whole model these are.
+//! That second half is what makes everything comparable: initial weight `i` is a function of the
+//! seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by any
+//! other.
+
+use crate::model::config::Config;
+use crate::tensor::math::Real;
+use crate::tensor::random::centred;
+use std::ops::Range;
+
+/// One of some equal parts, or as equal as they can be.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Slice {
+    /// Which part, from 0.
+    pub index: usize,
+    /// How many parts there are.
+    pub of: usize,
+}
+
+impl Slice {
+    /// All of it.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// Which of `count` things are in this part. Parts are in order, and their sizes differ by at
+    /// most one.
+    pub fn range(self, count: usize) -> Range<usize> {
+        self.index * count / self.of..(self.index + 1) * count / self.of
+    }
+}
+
+/// Which part of the model a rank has, whatever the number of ranks that have the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Share {
+    /// Of each matrix that tensor parallelism cuts, and of the vocabulary.
+    pub tensor: Slice,
+    /// Of the experts.
+    pub expert: Slice,
+    /// Which layers, ascending.
+    pub layers: Vec<usize>,
+    /// Whether the embedding is here.
+    pub embed: bool,
+    /// Whether the last norm and the head are here.
+    pub head: bool,
+}
+
+impl Share {
+    /// All of it.
+    pub fn whole(config: &Config) -> Self {
+        let layers = (0..config.layers).collect();
+        Self { tensor: Slice::WHOLE, expert: Slice::WHOLE, layers, embed: true, head: true }
+    }
+
+    fn holds(&self, tensor: &Tensor, config: &Config) -> bool {
+        let part = match tensor.part {
+            Part::Embed => self.embed,
+            Part::Block(layer) => self.layers.contains(&layer),
+            Part::Head => self.head,
+        };
+        part && tensor
+            .expert
+            .is_none_or(|expert| self.expert.range(config.experts).contains(&expert))
+    }
+}
+
+/// What is run as one: its parameters lie together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The tables of tokens and positions.
+    Embed,
+    /// The layer of this number in the whole model.
+    Block(usize),
+    /// The last norm and the matrix that gives logits.
+    Head,
+}
+
+/// How a tensor starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// All elements are this.
+    Constant(f64),
+    /// Random, with this standard deviation.
+    Random(f64),
+}
+
+/// How tensor parallelism cuts a tensor: dimension `dimension`, in each of `groups` equal parts of
+/// it (q, k and v are three groups of rows of one matrix).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cut {
+    /// 0 for rows, 1 for columns.
+    pub dimension: usize,
+    /// Equal parts, each of which is cut.
+    pub groups: usize,
+}
+
+/// A tensor of the whole model.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) part: Part,
+    pub(crate) expert: Option<usize>,
+    pub(crate) shape: [usize; 2],
+    pub(crate) cut: Option<Cut>,
+    pub(crate) start: Start,
+}
+
+/// A tensor, or a rank's part of it, and where it lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its name in checkpoints: `block.3.qkv.weight`.
+    pub name: String,
+    /// What it belongs to.
+    pub part: Part,
+    /// The expert it belongs to.
+    pub expert: Option<usize>,
+    /// Rows and columns of the whole tensor. A vector has one column.
+    pub full: [usize; 2],
+    /// Rows and columns here.
+    pub shape: [usize; 2],
+    /// Where it begins in this rank's flat buffer.
+    pub offset: usize,
+    /// Where the whole tensor begins in the flat buffer of the whole model.
+    pub global: usize,
+    /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a
+    /// tensor group have the same numbers.
+    pub cut: Option<(Cut, Slice)>,
+    /// How it starts.
+    pub start: Start,
+}
+
+/// Some consecutive elements: where they are here and in the whole model.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Piece {
+    /// The first, in this rank's flat buffer.
+    pub local: usize,
+    /// The first, in the flat buffer of the whole model.
+    pub global: usize,
+    /// How many.
+    pub len: usize,
+}
+
+impl Entry {
+    /// Elements here.
+    pub fn len(&self) -> usize {
+        self.shape[0] * self.shape[1]
+    }
+
+    /// True if nothing of it is here.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where it lies in this rank's flat buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+
+    /// Its elements, as few runs as there are, in the order they have here.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let [rows, columns] = self.full;
+        let Some((cut, slice)) = self.cut else {
+            return vec![Piece { local: self.offset, global: self.global, len: rows * columns }];
+        };
+        let (runs, run, unit) = match cut.dimension {
+            0 => (cut.groups, rows / cut.groups, columns),
+            _ => (rows * cut.groups, columns / cut.groups, 1),
+        };
+        let (mine, whole) = (slice.range(run), run * unit);
+        let len = mine.len() * unit;
+        let piece = |nth| Piece {
+            local: self.offset + nth * len,
+            global: self.global + nth * whole + mine.start * unit,
+            len,
+        };
+        (0..runs).map(piece).collect()
+    }
+}
+
+/// What is run as one, and where its parameters lie.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unit {
+    /// What it is.
+    pub part: Part,
+    /// Its elements in the flat buffer.
+    pub range: Range<usize>,
+    /// Its entries in [`Layout::entries`].
+    pub entries: Range<usize>,
+}
+
+/// The table of one rank.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// What the model is.
+    pub config: Config,
+    /// Which part of it is here.
+    pub share: Share,
+    /// Tensors in the order of the flat buffer.
+    pub entries: Vec<Entry>,
+    /// What is run as one, in the order of the forward pass: the order of the flat buffer too.
+    pub units: Vec<Unit>,
+}
+
+impl Layout {
+    /// The table of a rank that has `share` of the model.
+    pub fn new(config: &Config, share: Share) -> Self {
+        let mut layout =
+            Self { config: config.clone(), share, entries: Vec::new(), units: Vec::new() };
+        let mut global = 0;
+        for tensor in config.tensors() {
+            let len = tensor.shape[0] * tensor.shape[1];
+            if layout.share.holds(&tensor, config) {
+                layout.push(tensor, global);
+            }
+            global += len;
+        }
+        layout
+    }
+
+    /// The table of a rank that has nothing.
+    pub fn none() -> Self {
+        let share = Share {
+            tensor: Slice::WHOLE,
+            expert: Slice::WHOLE,
+            layers: Vec::new(),
+            embed: false,
+            head: false,
+        };
+        Self::new(&Config::default(), share)
+    }
+
+    /// The table of a rank that has everything.
+    pub fn whole(config: &Config) -> Self {
+        Self::new(config, Share::whole(config))
+    }
+
+    fn push(&mut self, tensor: Tensor, global: usize) {
+        let (slice, offset, nth) = (self.share.tensor, self.len(), self.entries.len());
+        let mut shape = tensor.shape;
+        if let Some(Cut { dimension, groups }) = tensor.cut {
+            shape[dimension] = groups * slice.range(shape[dimension] / groups).len();
+        }
+        let Tensor { name, part, expert, shape: full, cut, start } = tensor;
+        let cut = cut.filter(|_| slice.of > 1).map(|cut| (cut, slice));
+        self.entries.push(Entry { name, part, expert, full, shape, offset, global, cut, start });
+        if self.units.last().is_none_or(|unit| unit.part != part) {
+            self.units.push(Unit { part, range: offset..offset, entries: nth..nth });
+        }
+        let unit = self.units.last_mut().expect("one was just made sure of");
+        (unit.range.end, unit.entries.end) = (offset + shape[0] * shape[1], nth + 1);
+    }
+
+    /// Elements of the flat buffer.
+    pub fn len(&self) -> usize {
+        self.entries.last().map_or(0, |entry| entry.range().end)
+    }
+
+    /// True if this rank has nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry of this name, if it is here.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Every element, as runs that are consecutive both here and in the whole model.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.entries.iter().flat_map(Entry::pieces)
+    }
+
+    /// The flat buffer before the first step: element `i` of the whole model is a function of
+    /// `seed` and `i`.
+    pub fn initial<T: Real>(&self, seed: u64) -> Vec<T> {
+        let mut weights = vec![T::zero(); self.len()];
+        for entry in &self.entries {
+            for Piece { local, global, len } in entry.pieces() {
+                for (nth, weight) in weights[local..local + len].iter_mut().enumerate() {
+                    *weight = T::of(match entry.start {
+                        Start::Constant(value) => value,
+                        Start::Random(deviation) => {
+                            deviation * centred(seed, (global + nth) as u64)
+                        }
+                    });
+                }
+            }
+        }
+        weights
+    }
+
+    /// Puts what lies in this rank's `local` buffer where it belongs in the buffer of the whole
+    /// model.
+    pub fn scatter_into<T: Copy>(&self, local: &[T], whole: &mut [T]) {
+        for piece in self.pieces() {
+            whole[piece.global..][..piece.len].copy_from_slice(&local[piece.local..][..piece.len]);
+        }
+    }
+
+    /// This rank's part of the buffer of the whole model.
+    pub fn gather_from<T: Real>(&self, whole: &[T]) -> Vec<T> {
+        let mut local = vec![T::zero(); self.len()];
+        for piece in self.pieces() {
+            local[piece.local..][..piece.len].copy_from_slice(&whole[piece.global..][..piece.len]);
+        }
+        local
+    }
+}

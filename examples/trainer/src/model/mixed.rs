@@ -1,0 +1,165 @@
+//! Weights and gradients in 16 bits, and the masters that the optimizer works on.
+//!
+//! * **Sharded:** whatever the store within shards: its weights and gradients take 2 bytes a
+//!   parameter. Masters in `f32` are there for what a rank updates, so they are sharded with the
+//!   optimizer.
+//! * **Collective:** those of the store within.
+//! * **Cost:** with AdamW 2 + 2 bytes a parameter for weights and gradients, and 12 for masters and
+//!   moments, where all in `f32` it is 4 + 4 + 8. It pays once the 12 are sharded and the 2 + 2 are
+//!   not, and on every wire.
+//!
+//! A weight of 1 that moves by 0.001 a step would stay 1 forever in `bf16`, which has 8 bits: that
+//! is why the optimizer works on a *master*, of which layers see a rounded copy (Micikevicius et
+//! al. 2018). Gradients are rounded once a micro-batch, when a unit's backward pass is done, and
+//! summed over ranks as 16-bit numbers.
+
+use crate::model::layout::Layout;
+use crate::model::store::{Bytes, Owned, Store};
+use crate::tensor::precision::{Half, PIECE};
+use maypole::Result;
+
+/// Masters around a store of 16-bit numbers. Not for [local SGD](crate::data_parallel::local_sgd),
+/// which averages weights: averages of rounded ones would forget what masters are for.
+pub struct Mixed<H> {
+    inner: Box<dyn Store<H>>,
+    /// Of what this rank updates, run after run.
+    masters: Vec<f32>,
+    /// The sums of gradients for the same, while there is an update to make.
+    gradients: Vec<f32>,
+    /// The weights of the unit at work.
+    wide: Vec<f32>,
+    /// The unit whose backward pass runs, and its gradients so far.
+    making: Option<(usize, Vec<f32>)>,
+    transient: usize,
+}
+
+impl<H: Half> Mixed<H> {
+    /// Around `inner`, which has the same `weights` rounded.
+    ///
+    /// # Panics
+    /// If there are not as many as the layout says.
+    pub fn new(mut inner: Box<dyn Store<H>>, weights: &[f32]) -> Self {
+        assert_eq!(weights.len(), inner.layout().len(), "weights are as the layout says");
+        let mine = |run: Owned<'_, H>| weights[run.offset..][..run.weights.len()].to_vec();
+        let masters = inner.owned().into_iter().flat_map(mine).collect();
+        Self { inner, masters, gradients: Vec::new(), wide: Vec::new(), making: None, transient: 0 }
+    }
+
+    fn note(&mut self) {
+        let making = self.making.as_ref().map_or(0, |(_, making)| making.len());
+        let wide = self.wide.len() + self.gradients.len() + making;
+        self.transient = self.transient.max(wide * size_of::<f32>());
+    }
+
+    /// The rounded copies of this rank's masters become what masters are now.
+    fn round(&mut self) {
+        let mut masters = &*self.masters;
+        for run in self.inner.owned() {
+            let (here, rest) = masters.split_at(run.weights.len());
+            H::narrow(run.weights, here);
+            masters = rest;
+        }
+    }
+}
+
+impl<H: Half> Store<f32> for Mixed<H> {
+    fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    fn copies(&self) -> usize {
+        self.inner.copies()
+    }
+
+    fn apart(&self) -> bool {
+        self.inner.apart()
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
+        widen(&mut self.wide, self.inner.weights(unit)?);
+        self.note();
+        Ok(&self.wide)
+    }
+
+    fn forward_done(&mut self, unit: usize) -> Result<()> {
+        self.inner.forward_done(unit)
+    }
+
+    fn backward_begins(&mut self, last: bool) {
+        self.inner.backward_begins(last);
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
+        if self.making.as_ref().is_none_or(|(making, _)| *making != unit) {
+            let weights = self.inner.weights_and_gradients(unit)?.0;
+            widen(&mut self.wide, weights);
+            self.making = Some((unit, vec![0.0; self.wide.len()]));
+            self.note();
+        }
+        let (_, making) = self.making.as_mut().expect("it was begun just now");
+        Ok((&self.wide, making))
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        if let Some((unit, making)) = self.making.take() {
+            add(self.inner.gradients(unit)?, &making);
+        }
+        self.inner.backward_done(unit)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.inner.finish()
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+        let runs: Vec<(usize, usize)> =
+            self.inner.owned().iter().map(|run| (run.offset, run.weights.len())).collect();
+        self.gradients.resize(self.masters.len(), 0.0);
+        self.note();
+        let (mut masters, mut gradients) = (&mut *self.masters, &mut *self.gradients);
+        let mut sums = self.inner.owned().into_iter();
+        let wide = |(offset, len): (usize, usize)| {
+            let weights = masters.split_off_mut(..len).expect("there is a master for each weight");
+            let gradients = gradients.split_off_mut(..len).expect("and a gradient");
+            H::widen(gradients, sums.next().expect("as many as before").gradients);
+            Owned { offset, weights, gradients }
+        };
+        runs.into_iter().map(wide).collect()
+    }
+
+    fn share(&mut self) -> Result<()> {
+        self.round();
+        self.inner.share()
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.gradients = Vec::new();
+        self.round();
+        self.inner.publish()
+    }
+
+    fn bytes(&self) -> Bytes {
+        let bytes = self.inner.bytes();
+        Bytes {
+            masters: size_of_val(&*self.masters),
+            transient: bytes.transient + self.transient,
+            ..bytes
+        }
+    }
+}
+
+fn widen<H: Half>(wide: &mut Vec<f32>, narrow: &[H]) {
+    wide.resize(narrow.len(), 0.0);
+    H::widen(wide, narrow);
+}
+
+/// `y += x`, each sum rounded once.
+fn add<H: Half>(y: &mut [H], x: &[f32]) {
+    let mut wide = [0.0; PIECE];
+    for (y, x) in y.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
+        let wide = &mut wide[..y.len()];
+        H::widen(wide, y);
+        crate::tensor::math::add(wide, x);
+        H::narrow(y, wide);
+    }
+}

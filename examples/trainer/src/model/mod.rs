@@ -1,0 +1,23 @@
+//! The GPT: its tensors, its blocks, and the interfaces at which axes of parallelism enter it.
+//!
+//! The model is written once, for one process. An axis of parallelism replaces one of the four
+//! parts in [`axes`] (region, attention, feed-forward part, vocabulary) or the [`store`] that holds
+//! weights and gradients.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`config`], [`layout`] | the tensors; the offset of each, here and in the whole model |
+//! | [`batch`] | rows of tokens with their targets |
+//! | [`axes`] | the interfaces for axes that meet within a layer |
+//! | [`feed_forward`], [`block`], [`gpt`] | the feed-forward part, a block, the whole model |
+//! | [`store`], [`mixed`] | where weights and gradients are; 16 bits with `f32` masters |
+
+pub mod axes;
+pub mod batch;
+pub mod block;
+pub mod config;
+pub mod feed_forward;
+pub mod gpt;
+pub mod layout;
+pub mod mixed;
+pub mod store;

@@ -1,0 +1,205 @@
+//! Where a rank's weights and gradients are: what the model asks for, unit by unit, and what a step
+//! does with them.
+//!
+//! A model of one process has them whole, in two flat buffers ([`Flat`]). Every form of data
+//! parallelism is another [`Store`]: it may gather a unit's weights when they are asked for, drop
+//! them when the unit is done, and send a unit's gradients when nothing more is added to them. The
+//! model cannot tell.
+
+use crate::model::layout::Layout;
+use crate::tensor::math::Number;
+use maypole::Result;
+use std::ops::Range;
+
+/// A run of consecutive parameters that this rank updates.
+#[derive(Debug)]
+pub struct Owned<'a, T> {
+    /// Where it begins in the flat buffer of the rank's [`Layout`].
+    pub offset: usize,
+    /// What is to be updated.
+    pub weights: &'a mut [T],
+    /// The sum of everybody's gradients.
+    pub gradients: &'a mut [T],
+}
+
+/// Bytes that a rank holds from step to step, and the most that it held for a moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Bytes {
+    /// Of weights.
+    pub weights: usize,
+    /// Of gradients.
+    pub gradients: usize,
+    /// Of the 32-bit weights that 16-bit ones are rounded from, if there are any.
+    pub masters: usize,
+    /// Of what was held for a unit and dropped again, weights and gradients: the most at one time.
+    pub transient: usize,
+    /// Of weights of whole units alone, gathered and dropped again: the most at one time.
+    pub gathered: usize,
+}
+
+/// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then
+/// [`finish`](Self::finish), an update of what [`owned`](Self::owned) gives, and
+/// [`publish`](Self::publish).
+pub trait Store<T: Number> {
+    /// Which parameters there are.
+    fn layout(&self) -> &Layout;
+
+    /// How many ranks update the same parameters as this one, itself counted.
+    fn copies(&self) -> usize {
+        1
+    }
+
+    /// True if ranks have weights of their own, of which they make one model now and then: each is
+    /// clipped by itself.
+    fn apart(&self) -> bool {
+        false
+    }
+
+    /// The weights of unit number `unit`, whole, for its forward pass.
+    ///
+    /// # Errors
+    /// As the collective that may bring them.
+    fn weights(&mut self, unit: usize) -> Result<&[T]>;
+
+    /// The forward pass of `unit` is done with its weights.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn forward_done(&mut self, unit: usize) -> Result<()> {
+        let _ = unit;
+        Ok(())
+    }
+
+    /// A backward pass begins. With the `last` of a step, a unit's gradients are final once it is
+    /// done.
+    fn backward_begins(&mut self, last: bool) {
+        let _ = last;
+    }
+
+    /// The weights of unit number `unit`, and where its gradients are to be added.
+    ///
+    /// # Errors
+    /// As the collective that may bring them.
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])>;
+
+    /// The gradients of `unit`, whose backward pass has just run, before it is
+    /// [done](Self::backward_done).
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
+        Ok(self.weights_and_gradients(unit)?.1)
+    }
+
+    /// The backward pass of `unit` is done, for this micro-batch.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        let _ = unit;
+        Ok(())
+    }
+
+    /// All backward passes of the step are done: returns once the gradients that this rank owns are
+    /// sums over all ranks.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What this rank updates. Ranks of a data-parallel group own the same, or each a part.
+    fn owned(&mut self) -> Vec<Owned<'_, T>>;
+
+    /// What this rank owns has changed: the others get to know it.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn share(&mut self) -> Result<()>;
+
+    /// The update is done: weights are made known to whoever needs them, gradients are zero again.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn publish(&mut self) -> Result<()>;
+
+    /// What is held.
+    fn bytes(&self) -> Bytes;
+
+    /// All weights of this rank's layout, gathered if need be. All ranks that share them call it.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn all_weights(&mut self) -> Result<Vec<T>> {
+        let mut all = Vec::with_capacity(self.layout().len());
+        for unit in 0..self.layout().units.len() {
+            all.extend_from_slice(self.weights(unit)?);
+            self.forward_done(unit)?;
+        }
+        Ok(all)
+    }
+}
+
+/// Everything here, nothing sent.
+#[derive(Debug)]
+pub struct Flat<T> {
+    layout: Layout,
+    /// In the order of the layout.
+    pub weights: Vec<T>,
+    /// In the order of the layout.
+    pub gradients: Vec<T>,
+}
+
+impl<T: Number> Flat<T> {
+    /// These weights, and gradients of zero.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn new(layout: Layout, weights: Vec<T>) -> Self {
+        assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
+        let gradients = vec![T::zero(); weights.len()];
+        Self { layout, weights, gradients }
+    }
+
+    /// Where unit number `unit` lies.
+    pub fn range(&self, unit: usize) -> Range<usize> {
+        self.layout.units[unit].range.clone()
+    }
+}
+
+impl<T: Number> Store<T> for Flat<T> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[T]> {
+        Ok(&self.weights[self.range(unit)])
+    }
+
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+        let range = self.range(unit);
+        Ok((&self.weights[range.clone()], &mut self.gradients[range]))
+    }
+
+    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+        vec![Owned { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
+    }
+
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.gradients.fill(T::zero());
+        Ok(())
+    }
+
+    fn bytes(&self) -> Bytes {
+        Bytes {
+            weights: size_of_val(&*self.weights),
+            gradients: size_of_val(&*self.gradients),
+            ..Bytes::default()
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Pictures of a pipeline: a line a rank, time to the right, and the holes are the bubble.
+//!
+//! What it does: draws a [`Trace`], simulated or measured, as text and as SVG. It times nothing and
+//! runs nothing, so the picture is of what was given. What is sharded, which collective runs where,
+//! what it costs: nothing.
+
+use crate::pipeline_parallel::plan::Pass;
+use crate::pipeline_parallel::trace::{Span, Trace};
+use std::fmt::Write;
+
+/// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a
+/// backward the letter in the same place of the alphabet, `.` is waiting; a second stage of the
+/// rank has its line below the first's.
+///
+/// # Panics
+/// If there are no columns.
+///
+/// ```
+/// use maypole_trainer::pipeline_parallel::draw::text;
+/// use maypole_trainer::pipeline_parallel::plan::Schedule;
+/// use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
+/// let plan = Schedule::OneForwardOneBackward.plan(2, 3).unwrap();
+/// let trace = simulate(&plan, equal_stages(&plan)).unwrap();
+/// assert_eq!(text(&trace, 12), "rank 0  01..aa2bb.cc\nrank 1  .0aa1bb2cc..\n");
+/// ```
+pub fn text(trace: &Trace, columns: usize) -> String {
+    assert!(columns > 0, "a picture has columns");
+    let mut out = String::new();
+    for rank in 0..trace.ranks {
+        for chunk in 0..trace.chunks {
+            let mut line = vec!['.'; columns];
+            let mine = |span: &&Span| span.rank == rank && span.op.chunk == chunk;
+            for span in trace.spans.iter().filter(mine) {
+                let column = |time: f64| {
+                    ((time / trace.length() * columns as f64).round() as usize).min(columns)
+                };
+                let (start, end) = (column(span.start), column(span.end));
+                line[start..end].fill(letter(span));
+            }
+            let name = if chunk == 0 { format!("rank {rank}") } else { String::new() };
+            let _ = writeln!(out, "{name:<7} {}", line.into_iter().collect::<String>());
+        }
+    }
+    out
+}
+
+fn letter(span: &Span) -> char {
+    let (first, count) = if span.op.pass == Pass::Forward { (b'0', 10) } else { (b'a', 26) };
+    char::from(first + (span.op.micro % count) as u8)
+}
+
+/// The trace as an SVG picture, with `title` above it.
+pub fn svg(trace: &Trace, title: &str) -> String {
+    let (width, row, left, top) = (960.0, 28.0, 64.0, 34.0);
+    let height = top + row * trace.ranks as f64 + 12.0;
+    let scale = (width - left - 12.0) / trace.length();
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+         <text x=\"{left}\" y=\"20\" font-size=\"13\">{} (idle {:.1} %)</text>\n",
+        escaped(title),
+        100.0 * trace.idle()
+    );
+    for rank in 0..trace.ranks {
+        let y = top + row * rank as f64;
+        let _ = writeln!(
+            out,
+            "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">rank {rank}</text>",
+            y + 17.0
+        );
+        let (line, wide) = (row - 4.0, width - left - 12.0);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{left}\" y=\"{y}\" width=\"{wide}\" height=\"{line}\" fill=\"#eeeeee\"/>"
+        );
+    }
+    for span in &trace.spans {
+        let (x, y) = (left + span.start * scale, top + row * span.rank as f64);
+        let wide = (span.end - span.start) * scale;
+        let (fill, micro) = (fill(span), span.op.micro);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{}\" fill=\"{fill}\" stroke=\"#ffffff\"/>",
+            row - 4.0
+        );
+        if wide > 9.0 {
+            let (x, y) = (x + wide / 2.0, y + 16.0);
+            let _ = writeln!(
+                out,
+                "<text x=\"{x:.2}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"middle\" fill=\"#ffffff\">{micro}</text>"
+            );
+        }
+    }
+    out + "</svg>\n"
+}
+
+/// Blue forward, green backward, darker for each further stage of the rank.
+fn fill(span: &Span) -> &'static str {
+    let shades = match span.op.pass {
+        Pass::Forward => ["#3b6fb6", "#27507f", "#1a3859"],
+        Pass::Backward => ["#3f8f5b", "#2c6741", "#1d482d"],
+    };
+    shades[span.op.chunk.min(2)]
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline_parallel::plan::Schedule;
+    use crate::pipeline_parallel::trace::{equal_stages, simulate};
+
+    fn trace(schedule: Schedule) -> Trace {
+        let plan = schedule.plan(2, 4).unwrap();
+        simulate(&plan, equal_stages(&plan)).unwrap()
+    }
+
+    #[test]
+    fn the_picture_of_gpipe() {
+        let drawn = text(&trace(Schedule::GPipe), 15);
+        assert_eq!(drawn, "rank 0  0123...aabbccdd\nrank 1  .0123aabbccdd..\n");
+    }
+
+    #[test]
+    fn the_picture_of_interleaving_has_a_line_a_stage() {
+        let drawn = text(&trace(Schedule::Interleaved(2)), 27);
+        assert_eq!(drawn.lines().count(), 4);
+        // Half a unit a column and 1 unit idle of each rank's 13.5.
+        let dots = |line: &str| line.matches('.').count();
+        let idle: usize = drawn.lines().map(dots).sum::<usize>() - 2 * 27;
+        assert_eq!(idle, 2 * 3);
+    }
+
+    #[test]
+    fn every_operation_is_a_box_of_the_svg() {
+        let drawn = svg(&trace(Schedule::OneForwardOneBackward), "1F1B <p=2>");
+        assert_eq!(drawn.matches("stroke").count(), 2 * 2 * 4);
+        assert!(drawn.contains("1F1B &lt;p=2&gt; (idle 20.0 %)"));
+    }
+}

@@ -1,0 +1,217 @@
+//! Links between the stages of a pipeline: messages that travel while ranks compute.
+//!
+//! What it does: joins each rank with the next and the previous one. Activations go to the next,
+//! gradients to the previous. Every link has a communicator of two ranks of its own, and during a
+//! step a thread on either side: a rank gives a message away and goes on computing, and takes one
+//! when it needs it. So a rank waits for work that is not done, never for a receiver that is busy.
+//!
+//! What is sharded: nothing. Which collective runs where: none; one send and one receive a message.
+//! Cost: the message, of half the bytes in mixed precision: what layers give are 16-bit numbers
+//! then, so nothing is lost.
+
+use crate::ranks::group::Group;
+use crate::tensor::math::Real;
+use crate::tensor::precision::Half;
+use maypole::{Communicator, Result};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// The links of one rank: none to others in a pipeline of one.
+#[derive(Debug)]
+pub struct Peers<T> {
+    /// To the next rank, and from the previous.
+    forward: [Option<Communicator>; 2],
+    /// To the previous rank, and from the next.
+    backward: [Option<Communicator>; 2],
+    wire: Wire<T>,
+}
+
+/// How numbers travel.
+#[derive(Clone, Copy, Debug)]
+struct Wire<T> {
+    send: fn(&mut Communicator, &[T]) -> Result<()>,
+    receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
+}
+
+/// As they are.
+fn plain<T: Real>() -> Wire<T> {
+    Wire { send: |link, data| link.send(data, 1, 0), receive: |link, data| link.recv(data, 0, 0) }
+}
+
+/// As 16-bit numbers, which they must be.
+fn narrow<H: Half>() -> Wire<f32> {
+    Wire {
+        send: |link, data| {
+            let mut half = vec![H::zero(); data.len()];
+            H::narrow(&mut half, data);
+            link.send(&half, 1, 0)
+        },
+        receive: |link, data| {
+            let mut half = vec![H::zero(); data.len()];
+            link.recv(&mut half, 0, 0)?;
+            H::widen(data, &half);
+            Ok(())
+        },
+    }
+}
+
+impl Peers<f32> {
+    /// From now on numbers travel in 16 bits; those that 16 bits do not hold are rounded.
+    pub fn narrow<H: Half>(&mut self) {
+        self.wire = narrow::<H>();
+    }
+}
+
+impl<T: Real> Peers<T> {
+    /// Joins the neighbours in the ring of `ranks`. Collective.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    pub fn new(ranks: &Group) -> Result<Self> {
+        let (rank, world) = (ranks.rank(), ranks.world());
+        let mut peers = Self { forward: [None, None], backward: [None, None], wire: plain() };
+        if world == 1 {
+            return Ok(peers);
+        }
+        for from in 0..world {
+            // Of the two, rank 0 is the sender.
+            let at = |to: usize| [from, to].iter().position(|member| *member == rank);
+            let ways = [(from + 1) % world, (from + world - 1) % world];
+            for (links, to) in [&mut peers.forward, &mut peers.backward].into_iter().zip(ways) {
+                let color = at(to).map(|_| 0);
+                let pair = ranks.call(|comm| comm.split(color, at(to).unwrap_or(0) as i64))?;
+                if let Some(end) = at(to) {
+                    links[end] = pair;
+                }
+            }
+        }
+        Ok(peers)
+    }
+
+    /// Bytes of payload that this rank has sent so far.
+    pub fn payload(&self) -> u64 {
+        let out = [&self.forward[0], &self.backward[0]];
+        out.into_iter().flatten().map(|link| link.counters().payload()).sum()
+    }
+
+    /// Lets messages travel within `scope`: so many are `sent` in this step, and these `received`,
+    /// forward and backward, each in the order in which their sender makes them. A message has
+    /// `length` numbers.
+    ///
+    /// If this rank gives fewer, because its step failed, the neighbours are told instead of
+    /// waiting in vain, and fail too.
+    pub fn open<'scope, K: Copy + Eq + Hash + Send + 'scope>(
+        &'scope mut self,
+        scope: &'scope Scope<'scope, '_>,
+        (sent, received): ([usize; 2], [Vec<K>; 2]),
+        length: usize,
+    ) -> Mail<'scope, K, T> {
+        let Wire { send, receive } = self.wire;
+        let mut mail = Mail {
+            out: Vec::new(),
+            coming: Vec::new(),
+            arrived: HashMap::new(),
+            threads: Vec::new(),
+        };
+        let links = [&mut self.forward, &mut self.backward].into_iter().zip(sent);
+        for (([out, coming], sent), keys) in links.zip(received) {
+            if let Some(link) = out {
+                let (give, given) = channel::<Vec<T>>();
+                mail.threads.push(scope.spawn(move || send_all(link, send, sent, &given)));
+                mail.out.push(give);
+            }
+            if let Some(link) = coming {
+                let (put, come) = channel();
+                mail.threads
+                    .push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
+                mail.coming.push(come);
+            }
+        }
+        mail
+    }
+}
+
+fn send_all<T>(
+    link: &mut Communicator,
+    send: fn(&mut Communicator, &[T]) -> Result<()>,
+    count: usize,
+    given: &Receiver<Vec<T>>,
+) -> Result<()> {
+    let mut sent = 0;
+    for data in given {
+        send(link, &data)?;
+        sent += 1;
+    }
+    // A message of another length is an error at its receiver.
+    if sent < count { send(link, &[]) } else { Ok(()) }
+}
+
+fn receive_all<K, T: Real>(
+    link: &mut Communicator,
+    receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
+    keys: Vec<K>,
+    length: usize,
+    put: &Sender<(K, Vec<T>)>,
+) -> Result<()> {
+    for key in keys {
+        let mut data = vec![T::zero(); length];
+        receive(link, &mut data)?;
+        // Nobody listens any more if the step has failed.
+        let _ = put.send((key, data));
+    }
+    Ok(())
+}
+
+/// The messages of one step of one rank.
+pub struct Mail<'scope, K, T> {
+    out: Vec<Sender<Vec<T>>>,
+    coming: Vec<Receiver<(K, Vec<T>)>>,
+    arrived: HashMap<K, Vec<T>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<()>>>,
+}
+
+impl<K: Copy + Eq + Hash, T> Mail<'_, K, T> {
+    /// Gives a message away: to the next rank (`way` 0) or the previous (1).
+    ///
+    /// # Errors
+    /// What the link failed with.
+    pub fn give(&mut self, way: usize, data: Vec<T>) -> Result<()> {
+        self.out[way].send(data).or_else(|_| self.failure())
+    }
+
+    /// Takes the message `key`, which comes from the previous rank (`way` 0) or the next (1), when
+    /// it is there.
+    ///
+    /// # Errors
+    /// What the link failed with.
+    pub fn take(&mut self, way: usize, key: K) -> Result<Vec<T>> {
+        loop {
+            if let Some(data) = self.arrived.remove(&key) {
+                return Ok(data);
+            }
+            match self.coming[way].recv() {
+                Ok((key, data)) => drop(self.arrived.insert(key, data)),
+                Err(_) => self.failure()?,
+            }
+        }
+    }
+
+    /// Waits until everything given has been taken.
+    ///
+    /// # Errors
+    /// What a link failed with.
+    pub fn close(mut self) -> Result<()> {
+        self.out.clear();
+        self.failure()
+    }
+
+    /// Why a link ended early.
+    fn failure(&mut self) -> Result<()> {
+        self.out.clear();
+        let ends =
+            self.threads.drain(..).map(|thread| thread.join().expect("a link does not panic"));
+        ends.collect()
+    }
+}

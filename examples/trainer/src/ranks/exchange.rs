@@ -1,0 +1,53 @@
+//! Exchanges between ranks that are no sums: the forms of all-to-all that axes need, over a
+//! [`Group`].
+//!
+//! What it does: calls the library; in a group of one everybody's data is one's own. What is
+//! sharded: nothing. Cost: the data itself.
+
+use crate::ranks::group::Group;
+use maypole::{Element, Result};
+
+/// Block `s` of the result is the block of rank `s`'s `data` that is for this rank; blocks are
+/// equal parts.
+///
+/// # Errors
+/// As the library's.
+pub fn all_to_all<T: Element>(group: &Group, data: &[T]) -> Result<Vec<T>> {
+    let mut got = data.to_vec();
+    if group.world() > 1 {
+        group.call(|comm| comm.all_to_all(data, &mut got))?;
+    }
+    Ok(got)
+}
+
+/// [`all_to_all`] with blocks of these lengths: `to[r]` for rank `r`, `from[s]` of rank `s`.
+///
+/// # Errors
+/// As the library's.
+pub fn all_to_all_v<T: Element + Default>(
+    group: &Group,
+    data: &[T],
+    to: &[usize],
+    from: &[usize],
+) -> Result<Vec<T>> {
+    if group.world() == 1 {
+        return Ok(data.to_vec());
+    }
+    let mut got = vec![T::default(); from.iter().sum()];
+    group.call(|comm| comm.all_to_all_v(data, to, &mut got, from))?;
+    Ok(got)
+}
+
+/// What the rank before this one gave, in a ring of all of the group, while this one's `data` goes
+/// to the next. All give as many.
+///
+/// # Errors
+/// As the library's.
+pub fn shift<T: Element + Default>(group: &Group, data: &[T]) -> Result<Vec<T>> {
+    let (rank, world) = (group.rank(), group.world());
+    let mut got = vec![T::default(); data.len()];
+    group.call(|comm| {
+        comm.exchange(data, (rank + 1) % world, &mut got, (rank + world - 1) % world, 0)
+    })?;
+    Ok(got)
+}

@@ -1,0 +1,317 @@
+//! The ranks that an axis joins: the trainer's one seam to the library's collectives.
+//!
+//! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A
+//! group of one does nothing. Time spent in calls, or waiting for those that were started, is noted
+//! in a [`Timeline`]: it is what communication costs that nothing hides. What runs meanwhile, on a
+//! thread of its own, is noted too, as something else.
+
+use crate::model::layout::Slice;
+use crate::ranks::timeline::{Kind, Timeline};
+use crate::tensor::math::{Number, take};
+use maypole::{Communicator, Element, ReduceOp, Request, Result};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// In which order contributions are added.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Order {
+    /// As is fastest: the same on all ranks, but another for another number of ranks.
+    #[default]
+    Fast,
+    /// Rank 0's and rank 1's, then rank 2's to that, and so on: what one process would get that
+    /// adds them one by one. The library's deterministic mode.
+    Ranks,
+}
+
+/// A handle on the ranks of one axis.
+#[derive(Clone, Debug)]
+pub struct Group {
+    rank: usize,
+    world: usize,
+    order: Order,
+    timeline: Timeline,
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    comm: Option<Communicator>,
+    calls: u64,
+}
+
+impl Group {
+    /// The ranks of `comm`, adding in `order`.
+    pub fn new(comm: Communicator, order: Order) -> Self {
+        Self::noting(comm, order, Timeline::default())
+    }
+
+    fn noting(mut comm: Communicator, order: Order, timeline: Timeline) -> Self {
+        comm.set_deterministic(order == Order::Ranks);
+        let (rank, world) = (comm.rank(), comm.world());
+        let inner = Inner { comm: Some(comm), calls: 0 };
+        Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// This process and nobody else.
+    pub fn alone() -> Self {
+        Self {
+            rank: 0,
+            world: 1,
+            order: Order::Ranks,
+            timeline: Timeline::default(),
+            inner: Rc::default(),
+        }
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> usize {
+        self.world
+    }
+
+    /// In which order it adds.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// This rank's part of what is cut over the group.
+    pub fn slice(&self) -> Slice {
+        Slice { index: self.rank, of: self.world }
+    }
+
+    /// Where calls of this group, and of those that were split off it, are noted.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// How many calls there were so far.
+    pub fn calls(&self) -> u64 {
+        self.inner.borrow().calls
+    }
+
+    /// Payload bytes that left this rank for the others so far, as the library counts them. Waits
+    /// for what is under way.
+    pub fn payload(&self) -> u64 {
+        self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
+    }
+
+    /// Calls the library. The group of one is refused: it has no communicator.
+    ///
+    /// # Errors
+    /// As `call`.
+    ///
+    /// # Panics
+    /// If this is the group of one.
+    pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
+        let mut inner = self.inner.borrow_mut();
+        inner.calls += 1;
+        self.timeline
+            .record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
+    }
+
+    /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
+    ///
+    /// # Errors
+    /// As the library's `split`.
+    pub fn split(&self, color: usize, key: usize) -> Result<Self> {
+        let alone = Self { timeline: self.timeline.clone(), ..Self::alone() };
+        if self.world == 1 {
+            return Ok(alone);
+        }
+        let comm = self.call(|comm| comm.split(Some(color as u64), key as i64))?;
+        let comm = comm.expect("a rank with a color is in a group");
+        Ok(if comm.world() == 1 {
+            alone
+        } else {
+            Self::noting(comm, self.order, self.timeline.clone())
+        })
+    }
+
+    /// Everybody's `data`, summed, in everybody's `data`.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn all_reduce<T: Number>(&self, data: &mut [T]) -> Result<()> {
+        if self.world == 1 {
+            return Ok(());
+        }
+        self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
+    }
+
+    /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its
+    /// place, the rest undefined.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn reduce_scatter<T: Number>(&self, data: &mut [T]) -> Result<()> {
+        if self.world == 1 {
+            return Ok(());
+        }
+        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let mut sum = vec![T::zero(); mine.len()];
+        self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
+        data[mine].copy_from_slice(&sum);
+        Ok(())
+    }
+
+    /// Everybody's part of `data`, each in its place; this rank's is there already.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn all_gather<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        if self.world == 1 {
+            return Ok(());
+        }
+        let (mine, counts) =
+            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        self.call(|comm| comm.all_gather_v(&mine, data, &counts))
+    }
+
+    /// Everybody's `input` (all of one length), by rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn gather<T: Element>(&self, input: &[T]) -> Result<Vec<T>> {
+        if self.world == 1 {
+            return Ok(input.to_vec());
+        }
+        let mut all = input.repeat(self.world);
+        self.call(|comm| comm.all_gather(input, &mut all))?;
+        Ok(all)
+    }
+
+    /// Everybody's `input`, whatever its length, by rank.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn gather_lists<T: Number>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
+        let counts: Vec<usize> =
+            self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
+        if self.world == 1 {
+            return Ok(vec![input.to_vec()]);
+        }
+        let mut all = vec![T::zero(); counts.iter().sum()];
+        self.call(|comm| comm.all_gather_v(input, &mut all, &counts))?;
+        let mut rest = &all[..];
+        Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
+    }
+
+    /// Everybody's numbers, summed in the order of ranks whatever the group's order is.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn sum(&self, mine: f64) -> Result<f64> {
+        Ok(self.gather(&[mine])?.into_iter().sum())
+    }
+
+    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_all_reduce<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let request = self.start(data, |comm, data| comm.all_reduce(data, ReduceOp::Sum));
+        Ok(self.pending(Way::Whole(request)))
+    }
+
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_reduce_scatter<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let sum = vec![T::zero(); mine.len()];
+        let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
+            comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
+        };
+        let request = self.start((data, sum), call);
+        Ok(self.pending(Way::Part(request, mine)))
+    }
+
+    /// Starts [`all_gather`](Self::all_gather); the result is had from [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<Pending<T>> {
+        if self.world == 1 {
+            return Ok(self.pending(Way::Done(data)));
+        }
+        let (mine, counts) =
+            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+        let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
+            comm.all_gather_v(mine, data, &counts)
+        };
+        let request = self.start((mine, data), call);
+        Ok(self.pending(Way::Gathered(request)))
+    }
+
+    fn start<B: Send + 'static>(
+        &self,
+        buffers: B,
+        call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'static,
+    ) -> Request<B> {
+        let (mut inner, timeline) = (self.inner.borrow_mut(), self.timeline.clone());
+        inner.calls += 1;
+        let comm = inner.comm.as_mut().expect("a group of one calls nobody");
+        comm.start(buffers, move |comm, buffers| {
+            timeline.record(Kind::Communication, || call(comm, buffers))
+        })
+    }
+
+    fn pending<T>(&self, way: Way<T>) -> Pending<T> {
+        Pending { way, timeline: self.timeline.clone() }
+    }
+
+    /// How many of `len` elements are in each rank's part.
+    fn counts(&self, len: usize) -> Vec<usize> {
+        (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
+    }
+}
+
+/// A collective under way, while this rank computes.
+#[derive(Debug)]
+#[must_use = "the result is had from `wait`"]
+pub struct Pending<T> {
+    way: Way<T>,
+    timeline: Timeline,
+}
+
+#[derive(Debug)]
+enum Way<T> {
+    Done(Vec<T>),
+    Whole(Request<Vec<T>>),
+    /// What was brought and this rank's part of the sum, which belongs there in it.
+    Part(Request<(Vec<T>, Vec<T>)>, Range<usize>),
+    /// This rank's part and the whole.
+    Gathered(Request<(Vec<T>, Vec<T>)>),
+}
+
+impl<T: Copy> Pending<T> {
+    /// The result, once it is there.
+    ///
+    /// # Errors
+    /// As the library's.
+    pub fn wait(self) -> Result<Vec<T>> {
+        let way = self.way;
+        self.timeline.record(Kind::Wait, || match way {
+            Way::Done(data) => Ok(data),
+            Way::Whole(request) => request.wait(),
+            Way::Part(request, mine) => {
+                let (mut data, sum) = request.wait()?;
+                data[mine].copy_from_slice(&sum);
+                Ok(data)
+            }
+            Way::Gathered(request) => Ok(request.wait()?.1),
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! The mesh: which rank does what, and which ranks talk to each other.
+//!
+//! What it does: gives every rank five coordinates and cuts the world into groups along any of
+//! them. What is sharded: nothing here; each axis below names what it divides.
+//!
+//! ```text
+//! axis  divides                     ranks along it exchange                          when
+//! dp    rows of the batch           sums of gradients                                once a step
+//! pp    layers                      activations and their gradients, pair by pair    once a micro-batch
+//! ep    experts (and rows, as dp)   tokens, to the ranks of their experts and back   four times a layer
+//! cp    positions of a sequence     keys and values, or heads for positions          every layer
+//! tp    columns, rows, heads        sums of partial activations                      four times a layer
+//! ```
+//!
+//! Which collective runs where: [`Groups::new`] splits the communicator once for each group; none
+//! after that. Cost: five splits at the start.
+//!
+//! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
+//! neighbouring ranks, which launchers put on one machine.
+
+use crate::model::layout::Slice;
+use crate::ranks::group::{Group, Order};
+use maypole::{Communicator, Result};
+use std::fmt;
+
+/// A direction of the mesh. The order is that of the ranks: the last one changes fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Axis {
+    /// Data parallel: other rows of the batch, the same parameters.
+    Dp,
+    /// Pipeline parallel: other layers.
+    Pp,
+    /// Expert parallel: other experts, and other rows of the batch.
+    Ep,
+    /// Context parallel: other positions of the same sequences.
+    Cp,
+    /// Tensor parallel: other columns, rows and heads of the same layers.
+    Tp,
+}
+
+impl Axis {
+    /// All of them, slowest first.
+    pub const ALL: [Self; 5] = [Self::Dp, Self::Pp, Self::Ep, Self::Cp, Self::Tp];
+
+    /// What it is called in `dp=2,tp=2`.
+    pub fn name(self) -> &'static str {
+        ["dp", "pp", "ep", "cp", "tp"][self as usize]
+    }
+
+    /// Ranks along these axes have the very same parameters and see other tokens: gradients are
+    /// summed over them. Along `ep` only the dense parameters are the same; theirs are summed over
+    /// it too.
+    pub const COPIES: [Self; 2] = [Self::Dp, Self::Cp];
+}
+
+/// The most ranks that [`Mesh::parse`] takes.
+const MOST: usize = 1 << 20;
+
+/// How many ranks there are along each axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    sizes: [usize; 5],
+}
+
+impl Mesh {
+    /// One rank.
+    pub const ONE: Self = Self { sizes: [1; 5] };
+
+    /// The same mesh with `size` ranks along `axis`.
+    ///
+    /// # Panics
+    /// If `size` is zero.
+    #[must_use]
+    pub fn with(mut self, axis: Axis, size: usize) -> Self {
+        assert!(size > 0, "an axis has at least one rank");
+        self.sizes[axis as usize] = size;
+        self
+    }
+
+    /// Reads `dp=2,tp=2`; an axis that is not named has one rank, and the empty text is
+    /// [`Mesh::ONE`].
+    ///
+    /// # Errors
+    /// A sentence that names the part that is no axis, is named twice or has no positive size, or
+    /// says that there are too many ranks.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (mut mesh, mut named) = (Self::ONE, Vec::new());
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, size) = part
+                .split_once('=')
+                .ok_or_else(|| format!("'{part}' is not of the form axis=ranks"))?;
+            let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name.trim());
+            let axis = axis
+                .ok_or_else(|| format!("'{name}' is no axis; there are dp, pp, ep, cp and tp"))?;
+            let size = size.trim().parse().ok().filter(|size| *size > 0);
+            mesh.sizes[axis as usize] =
+                size.ok_or_else(|| format!("'{part}': ranks are a positive number"))?;
+            if named.contains(&axis) {
+                return Err(format!("'{name}' is named twice"));
+            }
+            named.push(axis);
+        }
+        let world = mesh.sizes.iter().try_fold(1usize, |world, size| world.checked_mul(*size));
+        if world.is_none_or(|world| world > MOST) {
+            return Err(format!("'{text}' has too many ranks: {MOST} is the most"));
+        }
+        Ok(mesh)
+    }
+
+    /// Ranks along `axis`.
+    pub fn size(&self, axis: Axis) -> usize {
+        self.sizes[axis as usize]
+    }
+
+    /// Ranks along all of `axes` together.
+    pub fn sizes(&self, axes: &[Axis]) -> usize {
+        axes.iter().map(|axis| self.size(*axis)).product()
+    }
+
+    /// All ranks.
+    pub fn world(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// Where `rank` is.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn place(&self, rank: usize) -> Place {
+        assert!(rank < self.world(), "rank {rank} of {}", self.world());
+        let (mut at, mut rest) = ([0; 5], rank);
+        for (at, size) in at.iter_mut().zip(self.sizes).rev() {
+            (*at, rest) = (rest % size, rest / size);
+        }
+        Place { at }
+    }
+
+    /// Who is at `place`.
+    pub fn rank(&self, place: Place) -> usize {
+        place.at.iter().zip(self.sizes).fold(0, |rank, (at, size)| rank * size + at)
+    }
+
+    /// The ranks that differ from `rank` along `axes` alone, `rank` among them, in ascending order.
+    pub fn members(&self, rank: usize, axes: &[Axis]) -> Vec<usize> {
+        let color = self.color(rank, axes);
+        (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
+    }
+
+    /// The least rank of the group: what ranks of one group have in common.
+    fn color(&self, rank: usize, axes: &[Axis]) -> usize {
+        self.rank(axes.iter().fold(self.place(rank), |place, axis| place.with(*axis, 0)))
+    }
+
+    /// The map of the groups: one line a group, for each axis of more than one rank.
+    ///
+    /// ```
+    /// use maypole_trainer::ranks::mesh::Mesh;
+    /// assert_eq!(
+    ///     Mesh::parse("dp=2,tp=2").unwrap().map(),
+    ///     "mesh dp=2,tp=2: 4 ranks\n  dp  [0 2] [1 3]\n  tp  [0 1] [2 3]\n"
+    /// );
+    /// ```
+    pub fn map(&self) -> String {
+        let mut text = format!(
+            "mesh {self}: {} rank{}\n",
+            self.world(),
+            if self.world() == 1 { "" } else { "s" }
+        );
+        for axis in Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1) {
+            let leaders = (0..self.world()).filter(|rank| self.color(*rank, &[axis]) == *rank);
+            let group = |rank| {
+                let members: Vec<String> =
+                    self.members(rank, &[axis]).iter().map(usize::to_string).collect();
+                format!(" [{}]", members.join(" "))
+            };
+            text += &format!("  {} {}\n", axis.name(), leaders.map(group).collect::<String>());
+        }
+        text
+    }
+}
+
+/// As [`Mesh::parse`] reads it, without the axes of one rank.
+impl fmt::Display for Mesh {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1);
+        let parts: Vec<String> =
+            named.map(|axis| format!("{}={}", axis.name(), self.size(axis))).collect();
+        out.write_str(if parts.is_empty() { "1" } else { "" })?;
+        out.write_str(&parts.join(","))
+    }
+}
+
+/// A rank's coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    at: [usize; 5],
+}
+
+impl Place {
+    /// The coordinate along `axis`.
+    pub fn at(&self, axis: Axis) -> usize {
+        self.at[axis as usize]
+    }
+
+    /// The same place with another coordinate along `axis`.
+    #[must_use]
+    pub fn with(mut self, axis: Axis, at: usize) -> Self {
+        self.at[axis as usize] = at;
+        self
+    }
+}
+
+/// A rank's groups: one for each axis, and those that gradients are summed over.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// The whole mesh.
+    pub mesh: Mesh,
+    /// Where this rank is.
+    pub place: Place,
+    /// Everybody.
+    pub world: Group,
+    /// The stages of this rank's pipeline.
+    pub pp: Group,
+    /// The owners of the other experts.
+    pub ep: Group,
+    /// The other positions of this rank's sequences.
+    pub cp: Group,
+    /// The other parts of this rank's layers.
+    pub tp: Group,
+    /// [`Axis::COPIES`].
+    pub copies: Group,
+}
+
+impl Groups {
+    /// Splits `world` along the mesh; all groups add in `order`. Collective: all ranks call it.
+    ///
+    /// # Errors
+    /// As [`Communicator::split`].
+    ///
+    /// # Panics
+    /// If the mesh is of another size than the communicator.
+    pub fn new(world: Communicator, mesh: Mesh, order: Order) -> Result<Self> {
+        assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
+        let rank = world.rank();
+        let world = if mesh.world() == 1 { Group::alone() } else { Group::new(world, order) };
+        let along = |axes: &[Axis]| world.split(mesh.color(rank, axes), rank);
+        let [pp, ep, cp] = [along(&[Axis::Pp])?, along(&[Axis::Ep])?, along(&[Axis::Cp])?];
+        let [tp, copies] = [along(&[Axis::Tp])?, along(&Axis::COPIES)?];
+        Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
+    }
+
+    /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
+    /// together.
+    pub fn rows(&self) -> Slice {
+        let (at, mesh) = (self.place, self.mesh);
+        let index = at.at(Axis::Dp) * mesh.size(Axis::Ep) + at.at(Axis::Ep);
+        Slice { index, of: mesh.sizes(&[Axis::Dp, Axis::Ep]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_places_are_each_others_inverse() {
+        let mesh = Mesh::parse("dp=2,pp=3,ep=2,cp=1,tp=4").unwrap();
+        assert_eq!(mesh.world(), 48);
+        for rank in 0..48 {
+            assert_eq!(mesh.rank(mesh.place(rank)), rank);
+        }
+        assert_eq!(mesh.place(1).at(Axis::Tp), 1, "tp changes fastest");
+        assert_eq!(mesh.place(24).at(Axis::Dp), 1, "dp changes slowest");
+    }
+
+    #[test]
+    fn groups_of_an_axis_divide_the_world() {
+        let mesh = Mesh::parse("dp=2,pp=2,cp=3,tp=2").unwrap();
+        for axes in Axis::ALL.iter().map(std::slice::from_ref).chain([&Axis::COPIES[..]]) {
+            let mut seen = vec![0; mesh.world()];
+            for rank in 0..mesh.world() {
+                let members = mesh.members(rank, axes);
+                assert_eq!(members.len(), mesh.sizes(axes));
+                members.iter().for_each(|member| seen[*member] += 1);
+            }
+            assert!(seen.iter().all(|seen| *seen == mesh.sizes(axes)), "{axes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_read_back() {
+        for text in ["dp=2,tp=2", "pp=4", "dp=2,pp=2,ep=2,cp=2,tp=2"] {
+            assert_eq!(Mesh::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Mesh::parse("").unwrap(), Mesh::ONE);
+        for (text, part) in [
+            ("dp", "'dp'"),
+            ("xp=2", "'xp'"),
+            ("dp=0", "'dp=0'"),
+            ("dp=2,dp=2", "twice"),
+            ("dp=4294967296,ep=4294967296", "too many"),
+        ] {
+            assert!(Mesh::parse(text).unwrap_err().contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn communicators_have_the_members_that_the_mesh_says() {
+        let mesh = Mesh::parse("dp=2,pp=2,tp=2").unwrap();
+        Communicator::run_local(8, |comm| {
+            let rank = comm.rank();
+            let groups = Groups::new(comm, mesh, Order::Fast).unwrap();
+            let parts = [(&groups.tp, vec![Axis::Tp]), (&groups.copies, Axis::COPIES.to_vec())];
+            for (group, axes) in parts {
+                let members = group.gather(&[rank as u64]).unwrap();
+                let expected: Vec<u64> =
+                    mesh.members(rank, &axes).into_iter().map(|rank| rank as u64).collect();
+                assert_eq!(members, expected);
+            }
+        });
+    }
+}

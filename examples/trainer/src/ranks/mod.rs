@@ -1,0 +1,14 @@
+//! Ranks: the groups that an axis joins, the mesh of all axes, and what a rank sends and waits for.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`group`], [`exchange`] | the only access to collectives: sums and gathers; exchanges |
+//! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
+//! | [`traffic`] | bytes that a rank sends, by group |
+//! | [`timeline`] | spans of computation and communication of one rank |
+
+pub mod exchange;
+pub mod group;
+pub mod mesh;
+pub mod timeline;
+pub mod traffic;

@@ -1,0 +1,100 @@
+//! What a device must be able to do so that a model can live on it: one method a layer, each way.
+//!
+//! The blocks of the model call a [`Device`] and never a layer's file, so that another device is
+//! one more `impl`. Memory is slices: a device with memory of its own brings memory that both sides
+//! reach. What ranks compute together, part by part, is in the files of the axes, and no device's:
+//! they say where a layer of one process would have its result.
+
+use crate::tensor::attention::{self, Heads};
+use crate::tensor::math::{self, Real};
+use crate::tensor::norm::Before;
+use crate::tensor::{embed, gelu, linear, loss, norm};
+use std::fmt::Debug;
+
+/// Layers, forward and backward. Shapes are those of the functions of the same names in each
+/// layer's file.
+#[allow(missing_docs, reason = "each method is the function of its layer's file")]
+pub trait Device<T: Real>: Send + Sync + Debug {
+    fn linear(&self, y: &mut [T], x: &[T], w: &[T], inputs: usize) {
+        linear::forward(y, x, w, inputs);
+    }
+
+    fn linear_backward(
+        &self,
+        dx: &mut [T],
+        dw: &mut [T],
+        dy: &[T],
+        x: &[T],
+        w: &[T],
+        inputs: usize,
+    ) {
+        linear::backward(dx, dw, dy, x, w, inputs);
+    }
+
+    fn bias(&self, y: &mut [T], b: &[T]) {
+        linear::bias(y, b);
+    }
+
+    fn bias_backward(&self, db: &mut [T], dy: &[T]) {
+        linear::bias_backward(db, dy);
+    }
+
+    fn norm(&self, y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
+        norm::forward(y, stats, x, w, b);
+    }
+
+    fn norm_backward(
+        &self,
+        dx: &mut [T],
+        dw: &mut [T],
+        db: &mut [T],
+        dy: &[T],
+        before: Before<'_, T>,
+    ) {
+        norm::backward(dx, dw, db, dy, before);
+    }
+
+    fn attention(&self, heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
+        attention::forward(heads, qkv)
+    }
+
+    fn attention_backward(&self, heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T]) -> Vec<T> {
+        attention::backward(heads, qkv, probabilities, dy)
+    }
+
+    fn gelu(&self, y: &mut [T], x: &[T]) {
+        gelu::forward(y, x);
+    }
+
+    fn gelu_backward(&self, dx: &mut [T], x: &[T]) {
+        gelu::backward(dx, x);
+    }
+
+    fn embed(&self, x: &mut [T], table: &[T], first: usize, ids: &[u32]) {
+        embed::forward(x, table, first, ids);
+    }
+
+    fn embed_backward(&self, dtable: &mut [T], first: usize, ids: &[u32], dx: &[T]) {
+        embed::backward(dtable, first, ids, dx);
+    }
+
+    fn cross_entropy(&self, logits: &mut [T], targets: &[u32], weight: f64) -> f64 {
+        loss::cross_entropy(logits, targets, weight)
+    }
+
+    fn add(&self, y: &mut [T], x: &[T]) {
+        math::add(y, x);
+    }
+
+    /// Numbers as this device keeps them, from those of a layer that ranks compute together:
+    /// narrower ones, if it computes in fewer bits than they have.
+    fn keep(&self, x: &mut [T]) {
+        let _ = x;
+    }
+}
+
+/// The processor that runs this: every layer as its file has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu;
+
+impl<T: Real> Device<T> for Cpu {}

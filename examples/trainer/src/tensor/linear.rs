@@ -1,0 +1,44 @@
+//! The linear layer: `y = x w^T + b`, with `w` of shape outputs x inputs.
+//!
+//! Rows of `x` are tokens. Two of the three products of a training step are in the backward pass:
+//! the gradient of the input, `dx = dy w`, and that of the weights, `dw += dy^T x`, which is a sum
+//! over tokens. That last sum is why data parallelism works: the tokens of other ranks are further
+//! terms of it.
+//!
+//! Splitting `w` by outputs (column parallel) or by inputs (row parallel) needs nothing here: half
+//! a matrix is a smaller matrix, and who sums what is in the file of tensor parallelism.
+
+use crate::tensor::math::{Real, add, vectorized};
+use crate::tensor::matmul::{Matrix, matmul};
+
+/// `y = x w^T`, rows of `inputs` elements in, rows of `w.len() / inputs` elements out.
+pub fn forward<T: Real>(y: &mut [T], x: &[T], w: &[T], inputs: usize) {
+    matmul(y, w.len() / inputs, Matrix::new(x, inputs), Matrix::new(w, inputs).t(), 1.0, false);
+}
+
+/// `dx = dy w` and `dw += dy^T x`.
+pub fn backward<T: Real>(dx: &mut [T], dw: &mut [T], dy: &[T], x: &[T], w: &[T], inputs: usize) {
+    let outputs = w.len() / inputs;
+    matmul(dx, inputs, Matrix::new(dy, outputs), Matrix::new(w, inputs), 1.0, false);
+    matmul(dw, inputs, Matrix::new(dy, outputs).t(), Matrix::new(x, inputs), 1.0, true);
+}
+
+/// `y += b`, to every row.
+pub fn bias<T: Real>(y: &mut [T], b: &[T]) {
+    vectorized(|| {
+        for row in y.chunks_exact_mut(b.len()) {
+            row.iter_mut().zip(b).for_each(|(y, b)| *y += *b);
+        }
+    });
+}
+
+/// `db +=` the sum of the rows of `dy`.
+pub fn bias_backward<T: Real>(db: &mut [T], dy: &[T]) {
+    let mut sum = vec![T::zero(); db.len()];
+    vectorized(|| {
+        for row in dy.chunks_exact(sum.len()) {
+            sum.iter_mut().zip(row).for_each(|(sum, dy)| *sum += *dy);
+        }
+    });
+    add(db, &sum);
+}

@@ -1,0 +1,23 @@
+//! Numbers, matrix products and layers: the arithmetic of one process, forward and backward.
+//!
+//! Nothing here knows the model or other ranks. Each layer is a file of two functions, `forward`
+//! and `backward`, on slices; [`device`] is the trait through which the model calls them.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`math`], [`matmul`] | number types, loops compiled for this processor, matrix products |
+//! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers |
+//! | [`device`], [`precision`] | what a device computes; the same in 16 bits, with loss scaling |
+//! | [`random`] | random numbers by position, equal on every mesh |
+
+pub mod attention;
+pub mod device;
+pub mod embed;
+pub mod gelu;
+pub mod linear;
+pub mod loss;
+pub mod math;
+pub mod matmul;
+pub mod norm;
+pub mod precision;
+pub mod random;

@@ -1,0 +1,100 @@
+//! Layer normalisation: each token's vector shifted and scaled to mean 0 and variance 1, then
+//! stretched by weights.
+//!
+//! `y = (x - mean) * rstd * w + b`. The mean and `rstd = 1 / sqrt(variance + 1e-5)` of each row are
+//! kept for the backward pass: two numbers a token. Both w and b are as long as a token's vector,
+//! so they are replicated on every axis that splits matrices, and their gradients are sums over
+//! tokens: whoever splits tokens has to sum them.
+
+use crate::tensor::math::{Real, sum_of, vectorized};
+
+/// `y` from `x`, rows of `w.len()` elements; `stats` gets the mean and `rstd` of each row.
+pub fn forward<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
+    let width = w.len();
+    vectorized(|| {
+        for ((y, stats), x) in
+            y.chunks_exact_mut(width).zip(stats.chunks_exact_mut(2)).zip(x.chunks_exact(width))
+        {
+            row(y, stats, x, w, b);
+        }
+    });
+}
+
+#[inline(always)]
+fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
+    let width = T::of(w.len() as f64);
+    let mean = sum_of(x, x, |x, _| x) / width;
+    let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width;
+    let rstd = T::one() / (variance + T::of(1e-5)).sqrt();
+    (stats[0], stats[1]) = (mean, rstd);
+    for ((y, x), (w, b)) in y.iter_mut().zip(x).zip(w.iter().zip(b)) {
+        *y = (*x - mean) * rstd * *w + *b;
+    }
+}
+
+/// What the backward pass needs of the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a, T> {
+    /// The input.
+    pub x: &'a [T],
+    /// Mean and `rstd` of each row.
+    pub stats: &'a [T],
+    /// The weights.
+    pub w: &'a [T],
+}
+
+/// `dx +=`, `dw +=` and `db +=` what `dy` says of them. It adds to `dx`, because a residual
+/// connection goes around every norm of this model.
+pub fn backward<T: Real>(
+    dx: &mut [T],
+    dw: &mut [T],
+    db: &mut [T],
+    dy: &[T],
+    before: Before<'_, T>,
+) {
+    let width = before.w.len();
+    vectorized(|| {
+        let inputs = before.x.chunks_exact(width).zip(before.stats.chunks_exact(2));
+        for ((dx, dy), (x, stats)) in
+            dx.chunks_exact_mut(width).zip(dy.chunks_exact(width)).zip(inputs)
+        {
+            row_backward(dx, dw, db, dy, Before { x, stats, w: before.w });
+        }
+    });
+}
+
+#[inline(always)]
+fn row_backward<T: Real>(
+    dx: &mut [T],
+    dw: &mut [T],
+    db: &mut [T],
+    dy: &[T],
+    before: Before<'_, T>,
+) {
+    let Before { x, stats, w } = before;
+    let (mean, rstd, width) = (stats[0], stats[1], T::of(w.len() as f64));
+    let mut lanes = [[T::zero(); 16]; 2];
+    let ((x16, x1), (w16, w1), (dy16, dy1)) =
+        (x.as_chunks::<16>(), w.as_chunks::<16>(), dy.as_chunks::<16>());
+    for ((x, w), dy) in x16.iter().zip(w16).zip(dy16) {
+        for lane in 0..16 {
+            let slope = dy[lane] * w[lane];
+            lanes[0][lane] += slope;
+            lanes[1][lane] += slope * (x[lane] - mean) * rstd;
+        }
+    }
+    let [mut slopes, mut products] =
+        lanes.map(|lanes| lanes.into_iter().fold(T::zero(), |sum, lane| sum + lane));
+    for ((x, w), dy) in x1.iter().zip(w1).zip(dy1) {
+        slopes += *dy * *w;
+        products += *dy * *w * (*x - mean) * rstd;
+    }
+    (slopes, products) = (slopes / width, products / width);
+    for (((dx, dw), db), ((dy, x), w)) in dx.iter_mut().zip(dw).zip(db).zip(dy.iter().zip(x).zip(w))
+    {
+        let normal = (*x - mean) * rstd;
+        *dw += *dy * normal;
+        *db += *dy;
+        *dx += rstd * (*dy * *w - slopes - normal * products);
+    }
+}

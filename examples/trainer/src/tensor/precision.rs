@@ -1,0 +1,214 @@
+//! Mixed precision: layers compute in 16 bits, weights are updated in 32.
+//!
+//! * **Sharded:** nothing of its own; it goes with every sharding, whose weights and gradients
+//!   become 16-bit ones ([`Mixed`]).
+//! * **Collective:** those of the sharding, and messages of pipelines, of half the bytes; with
+//!   `f16` one number more a rank and step, whether anything overflowed.
+//! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations;
+//!   this processor widens numbers to multiply them, and exchanges activations wide within layers,
+//!   so it shows what 16 bits do to the *training*, to the memory of weights and gradients, and to
+//!   the bytes that data and pipeline parallelism send.
+//!
+//! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where
+//! many gradients lie. So the loss is multiplied by a [`Scale`] before the backward pass and
+//! gradients are divided by it after. The scale grows until something overflows; then that step is
+//! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
+//! their gradients are rounded by [`Rounded`], a device, and at the same places whoever computes
+//! them. There is one difference: the terms of a sum over ranks
+//! ([`crate::tensor_parallel::regions`]) are each rounded before it, as on devices with 16-bit
+//! arithmetic, where one process rounds the sum.
+//!
+//! [`Mixed`]: crate::model::mixed::Mixed
+
+use crate::tensor::attention::Heads;
+use crate::tensor::device::{Cpu, Device};
+use crate::tensor::math::Number;
+use crate::tensor::norm::Before;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+
+/// A 16-bit float.
+pub trait Half: Number {
+    /// Each number becomes the nearest that 16 bits hold; beyond the largest is infinity.
+    ///
+    /// # Panics
+    /// If the slices are not equally long.
+    fn narrow(to: &mut [Self], from: &[f32]);
+
+    /// Nothing is lost.
+    ///
+    /// # Panics
+    /// If the slices are not equally long.
+    fn widen(to: &mut [f32], from: &[Self]);
+
+    /// Every number becomes the nearest that 16 bits hold.
+    fn coarsen(x: &mut [f32]) {
+        let mut half = [Self::zero(); PIECE];
+        for piece in x.chunks_mut(PIECE) {
+            let half = &mut half[..piece.len()];
+            Self::narrow(half, piece);
+            Self::widen(piece, half);
+        }
+    }
+}
+
+/// Numbers that are converted at a time.
+pub(crate) const PIECE: usize = 1024;
+
+impl Half for bf16 {
+    fn narrow(to: &mut [Self], from: &[f32]) {
+        to.convert_from_f32_slice(from);
+    }
+
+    fn widen(to: &mut [f32], from: &[Self]) {
+        from.convert_to_f32_slice(to);
+    }
+}
+
+impl Half for f16 {
+    fn narrow(to: &mut [Self], from: &[f32]) {
+        to.convert_from_f32_slice(from);
+    }
+
+    fn widen(to: &mut [f32], from: &[Self]) {
+        from.convert_to_f32_slice(to);
+    }
+}
+
+/// A processor whose layers give 16-bit numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounded<H>(PhantomData<H>);
+
+impl<H> Default for Rounded<H> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<H: Half> Device<f32> for Rounded<H> {
+    fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
+        Cpu.linear(y, x, w, inputs);
+        H::coarsen(y);
+    }
+
+    fn linear_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        dy: &[f32],
+        x: &[f32],
+        w: &[f32],
+        inputs: usize,
+    ) {
+        Cpu.linear_backward(dx, dw, dy, x, w, inputs);
+        H::coarsen(dx);
+    }
+
+    fn bias(&self, y: &mut [f32], b: &[f32]) {
+        Cpu.bias(y, b);
+        H::coarsen(y);
+    }
+
+    fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
+        Cpu.norm(y, stats, x, w, b);
+        H::coarsen(y);
+    }
+
+    fn norm_backward(
+        &self,
+        dx: &mut [f32],
+        dw: &mut [f32],
+        db: &mut [f32],
+        dy: &[f32],
+        before: Before<'_, f32>,
+    ) {
+        Cpu.norm_backward(dx, dw, db, dy, before);
+        H::coarsen(dx);
+    }
+
+    fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let (mut y, mut probabilities) = Cpu.attention(heads, qkv);
+        H::coarsen(&mut y);
+        H::coarsen(&mut probabilities);
+        (y, probabilities)
+    }
+
+    fn attention_backward(
+        &self,
+        heads: Heads,
+        qkv: &[f32],
+        probabilities: &[f32],
+        dy: &[f32],
+    ) -> Vec<f32> {
+        let mut dqkv = Cpu.attention_backward(heads, qkv, probabilities, dy);
+        H::coarsen(&mut dqkv);
+        dqkv
+    }
+
+    fn gelu(&self, y: &mut [f32], x: &[f32]) {
+        Cpu.gelu(y, x);
+        H::coarsen(y);
+    }
+
+    fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
+        Cpu.gelu_backward(dx, x);
+        H::coarsen(dx);
+    }
+
+    fn add(&self, y: &mut [f32], x: &[f32]) {
+        Cpu.add(y, x);
+        H::coarsen(y);
+    }
+
+    fn keep(&self, x: &mut [f32]) {
+        H::coarsen(x);
+    }
+
+    /// The loss itself is computed in 32 bits; its gradient is rounded like any other.
+    fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
+        let loss = Cpu.cross_entropy(logits, targets, weight);
+        H::coarsen(logits);
+        loss
+    }
+}
+
+/// What the loss is multiplied by before the backward pass, so that gradients are neither too large
+/// nor too small.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Scale {
+    /// The factor: a power of two, so that nothing is rounded by it.
+    pub factor: f64,
+    /// Steps without overflow after which it doubles.
+    pub patience: u64,
+    /// Steps without overflow so far.
+    pub good: u64,
+    /// Steps that were skipped.
+    pub skipped: u64,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at
+        // 65504.
+        Self { factor: 4_096.0, patience: 2_000, good: 0, skipped: 0 }
+    }
+}
+
+impl Scale {
+    /// What follows from a step whose gradient had this norm, which is the same on all ranks: true
+    /// if the step is to be taken.
+    pub fn judge(&mut self, norm: f64) -> bool {
+        if !norm.is_finite() {
+            (self.factor, self.good) = (self.factor / 2.0, 0);
+            self.skipped += 1;
+            return false;
+        }
+        self.good += 1;
+        if self.good == self.patience {
+            (self.factor, self.good) = (self.factor * 2.0, 0);
+        }
+        true
+    }
+}

@@ -1,0 +1,87 @@
+//! Tensor parallel: every layer's matrices are divided, and each rank multiplies by its part.
+//!
+//! What it does: pairs of matrices are cut so that one sum joins them. The first is cut by outputs
+//! (columns of its product: *column parallel*), so each rank has some of the hidden numbers; what
+//! follows works on each of them alone (GELU, or attention on whole heads); the second is cut by
+//! inputs (*row parallel*), so each rank has a term of every output, and the sum over ranks is the
+//! output.
+//!
+//! ```text
+//!               x ----+------------------+          forward    backward
+//!                     | enter            |          nothing    sum of dx
+//!           [ w1 rank 0 | w1 rank 1 ]    |
+//!                gelu   |  gelu          |
+//!           [ w2 rank 0 | w2 rank 1 ]    |
+//!                     | leave            |          sum of y   nothing
+//!               y ----+------ + ---------+
+//! ```
+//!
+//! What is sharded: q, k, v and the first matrix of the feed-forward part by outputs, with their
+//! biases; the second matrices by inputs; norms and the second biases are on every rank. Attention:
+//! whole heads. Vocabulary: [`crate::tensor_parallel::vocab`].
+//!
+//! Which collective runs where: an all-reduce of `tokens * width` where a region is left forward
+//! and one where it is entered backward: two regions a block, so four a block and step.
+//! [`crate::tensor_parallel::sequence`] takes each apart.
+//!
+//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step, none of it behind
+//! computation.
+//!
+//! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
+
+use crate::check::faults::Fault;
+use crate::model::axes::Gates;
+use crate::ranks::group::Group;
+use crate::tensor::math::Real;
+use crate::tensor_parallel::sequence;
+use maypole::Result;
+use std::ops::Range;
+
+/// The gates of regions in which layers are divided over a group.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The ranks that have the other parts.
+    pub group: Group,
+    /// Outside of regions each rank has its part of the tokens alone:
+    /// [`crate::tensor_parallel::sequence`].
+    pub sequence: bool,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+impl Tensor {
+    fn sum<T: Real>(&self, mut terms: Vec<T>, forgotten: Fault) -> Result<Vec<T>> {
+        match (self.sequence, self.fault == Some(forgotten)) {
+            (false, false) => self.group.all_reduce(&mut terms).map(|()| terms),
+            (true, false) => sequence::sum_and_scatter(&self.group, terms),
+            (false, true) => Ok(terms),
+            (true, true) => Ok(sequence::part(&self.group, &terms).to_vec()),
+        }
+    }
+
+    fn spread<T: Real>(&self, x: Vec<T>) -> Result<Vec<T>> {
+        if self.sequence { sequence::gather(&self.group, &x) } else { Ok(x) }
+    }
+}
+
+impl<T: Real> Gates<T> for Tensor {
+    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        self.spread(x)
+    }
+
+    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        self.sum(dx, Fault::NoSumBeforeColumn)
+    }
+
+    fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
+        self.sum(y, Fault::NoSumAfterRow)
+    }
+
+    fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {
+        self.spread(dy)
+    }
+
+    fn tokens(&self, all: usize) -> Range<usize> {
+        if self.sequence { self.group.slice().range(all) } else { 0..all }
+    }
+}

@@ -1,0 +1,53 @@
+//! Sequence parallel: between the regions of tensor parallelism, tokens are divided too.
+//!
+//! What it does: outside of regions every rank of the tensor axis would hold and compute the same
+//! activations (norms, residuals). Instead each has its part of the tokens there. The all-reduce
+//! that leaves a region is a reduce-scatter followed by an all-gather; the reduce-scatter leaves it
+//! now, and the all-gather enters the next. The same bytes move, and what lies between is divided.
+//!
+//! ```text
+//!                     forward                         backward
+//!   enter a region    all-gather of tokens            reduce-scatter of dx
+//!   leave a region    reduce-scatter of the terms     all-gather of dy
+//! ```
+//!
+//! What is sharded: tokens outside of regions, in one part a rank; parameters as in
+//! [`crate::tensor_parallel::regions`].
+//!
+//! Which collective runs where: as above, and one more that is easily forgotten. Norms, the biases
+//! after the sum and the positions are on every rank, but each rank now sees its tokens alone:
+//! their gradients are terms, to be summed over the tensor axis once a step. Without that the loss
+//! still falls.
+//!
+//! Cost: the bytes of the all-reduces it replaces, and one sum of the small parameters a step; in
+//! return activations outside of regions take `1/p` of the memory.
+//!
+//! Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
+//! (2022).
+
+use crate::ranks::group::Group;
+use crate::tensor::math::Real;
+use maypole::Result;
+
+/// Everybody's tokens, in rank order.
+///
+/// # Errors
+/// As the collective.
+pub fn gather<T: Real>(tp: &Group, part: &[T]) -> Result<Vec<T>> {
+    tp.gather(part)
+}
+
+/// This rank's part of the sum of everybody's terms.
+///
+/// # Errors
+/// As the collective.
+pub fn sum_and_scatter<T: Real>(tp: &Group, mut terms: Vec<T>) -> Result<Vec<T>> {
+    tp.reduce_scatter(&mut terms)?;
+    Ok(part(tp, &terms).to_vec())
+}
+
+/// This rank's part of what all of them have: what a region that everybody computes whole is left
+/// by.
+pub fn part<'a, T>(tp: &Group, whole: &'a [T]) -> &'a [T] {
+    &whole[tp.slice().range(whole.len())]
+}

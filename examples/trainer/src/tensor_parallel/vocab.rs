@@ -1,0 +1,168 @@
+//! The vocabulary over the tensor axis: both of the model's greatest matrices, and the softmax over
+//! them.
+//!
+//! What it does: each rank has some lines of the embedding and of the head. A token whose line is
+//! elsewhere embeds as zeros, and the sum over ranks is the embedding, in the very bits of one
+//! process. Logits stay divided: the softmax over all of them needs three numbers a token, not the
+//! logits.
+//!
+//! ```text
+//! greatest   all-reduce (max) of each token's greatest logit
+//! sum        all-reduce (sum) of each token's sum(exp(z - greatest))  and, in the same call,
+//! wanted     of its target's logit, zero on the ranks that do not have it
+//! loss = ln(sum) + greatest - wanted        gradient = exp(z - greatest) / sum - one(target), each rank its columns
+//! ```
+//!
+//! What is sharded: lines of both matrices, in parts that differ by one when ranks do not divide
+//! the vocabulary.
+//!
+//! Which collective runs where: as above; the embedding leaves a region, the head enters one
+//! ([`crate::tensor_parallel::regions`]). Cost: three numbers a token instead of a vocabulary.
+//!
+//! It pays once the vocabulary is large beside the width, as a learnt one is
+//! ([`crate::train::bpe`]). How large that gets is up to the text, so ranks seldom divide it:
+//! [`crate::check::tour`] trains on 301 learnt tokens of a play over two ranks.
+//!
+//! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
+
+use crate::check::faults::Fault;
+use crate::model::axes::Vocabulary;
+use crate::ranks::group::Group;
+use crate::tensor::device::Device;
+use crate::tensor::math::{Real, exponentials, greatest, vectorized};
+use maypole::{ReduceOp, Result};
+use std::ops::Range;
+
+/// The vocabulary, divided over a group.
+#[derive(Clone, Debug)]
+pub struct Divided {
+    /// The ranks that have the other lines.
+    pub group: Group,
+    /// All lines.
+    pub vocabulary: usize,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+impl Divided {
+    /// The lines of this rank.
+    fn lines(&self) -> Range<usize> {
+        self.group.slice().range(self.vocabulary)
+    }
+
+    /// Where `target` is among them, if it is.
+    fn place(&self, target: u32) -> Option<usize> {
+        let lines = match self.fault {
+            Some(Fault::VocabularyRemainder) => self.vocabulary / self.group.world(),
+            _ => self.lines().len(),
+        };
+        (target as usize).checked_sub(self.lines().start).filter(|at| *at < lines)
+    }
+
+    fn maximum<T: Real>(&self, most: &mut [T]) -> Result<()> {
+        match self.fault {
+            Some(Fault::VocabularyMaximum) => Ok(()),
+            _ => self.group.call(|comm| comm.all_reduce(most, ReduceOp::Max)),
+        }
+    }
+}
+
+impl<T: Real> Vocabulary<T> for Divided {
+    fn first(&self) -> usize {
+        self.lines().start
+    }
+
+    fn cross_entropy(
+        &mut self,
+        on: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
+        let tokens = targets.len();
+        let (mut most, mut sums) = (vec![T::min_value(); tokens], vec![T::zero(); 2 * tokens]);
+        // With more ranks than lines some have none; they take part in the sums all the same.
+        let width = self.lines().len().max(1);
+        vectorized(|| {
+            most.iter_mut()
+                .zip(logits.chunks_exact(width))
+                .for_each(|(most, row)| *most = greatest(row))
+        });
+        self.maximum(&mut most)?;
+
+        let (sum, wanted) = sums.split_at_mut(tokens);
+        for ((wanted, row), target) in
+            wanted.iter_mut().zip(logits.chunks_exact(width)).zip(targets)
+        {
+            *wanted = self.place(*target).map_or(T::zero(), |at| row[at]);
+        }
+        vectorized(|| {
+            for ((row, sum), most) in logits.chunks_exact_mut(width).zip(sum).zip(&most) {
+                *sum = exponentials(row, *most);
+            }
+        });
+        self.group.all_reduce(&mut sums)?;
+
+        for ((row, sum), target) in logits.chunks_exact_mut(width).zip(&sums).zip(targets) {
+            let share = T::of(weight) / *sum;
+            row.iter_mut().for_each(|z| *z *= share);
+            if let Some(at) = self.place(*target) {
+                row[at] -= T::of(weight);
+            }
+        }
+        on.keep(logits);
+        Ok(total(&most, &sums) * weight)
+    }
+}
+
+fn total<T: Real>(most: &[T], sums: &[T]) -> f64 {
+    let (sum, wanted) = sums.split_at(most.len());
+    let tokens = most.iter().zip(sum).zip(wanted);
+    tokens.map(|((most, sum), wanted)| sum.wide().ln() + most.wide() - wanted.wide()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranks::group::Order;
+    use crate::tensor::device::Cpu;
+    use crate::tensor::loss;
+    use crate::tensor::random::centred;
+    use maypole::Communicator;
+
+    fn check(vocabulary: usize, ranks: usize, spread: f64, fault: Option<Fault>) -> f64 {
+        let tokens = 41;
+        let all: Vec<f64> =
+            (0..(tokens * vocabulary) as u64).map(|i| spread * centred(1, i)).collect();
+        let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
+        let mut gradient = all.clone();
+        let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
+        let errors = Communicator::run_local(ranks, |comm| {
+            let group = Group::new(comm, Order::Fast);
+            let mine = group.slice().range(vocabulary);
+            let columns = |of: &[f64]| {
+                of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
+            };
+            let (mut logits, wanted): (Vec<f64>, Vec<f64>) = (columns(&all), columns(&gradient));
+            let mut divided = Divided { group, vocabulary, fault };
+            let loss = divided.cross_entropy(&Cpu, &mut logits, &targets, 0.25).unwrap();
+            let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
+            far.fold((loss - expected).abs() / expected, f64::max)
+        });
+        errors.into_iter().fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn loss_and_gradient_are_those_of_all_columns_whatever_the_remainder() {
+        for (vocabulary, ranks) in [(64, 2), (37, 2), (37, 4), (3, 4)] {
+            let error = check(vocabulary, ranks, 4.0, None);
+            assert!(error < 1e-13, "{vocabulary} lines on {ranks} ranks: {error:e}");
+        }
+    }
+
+    #[test]
+    fn mistakes_show() {
+        assert!(check(37, 4, 4.0, Some(Fault::VocabularyRemainder)) > 1e-3);
+        assert!(check(37, 2, 4.0, Some(Fault::VocabularyMaximum)) > 1e-3);
+    }
+}

@@ -1,0 +1,154 @@
+//! Pictures of a run, as SVG: the loss by step, and where the time of each rank went.
+
+use crate::ranks::timeline::{Kind, Span};
+use std::fmt::Write;
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+/// How tall communication is.
+const EDGE: f64 = 7.0;
+
+fn open(height: f64, title: &str) -> String {
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+         <text x=\"{LEFT}\" y=\"20\" font-size=\"13\">{title}</text>\n"
+    )
+}
+
+/// The loss of each step, from `first` on.
+pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
+    let (height, top, bottom) = (360.0, 36.0, 28.0);
+    let mut out = open(height, title);
+    let finite = || losses.iter().copied().filter(|loss| loss.is_finite());
+    let (least, most) =
+        (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    if least > most {
+        return out + "</svg>\n";
+    }
+    let (low, high) = (least.floor(), most.ceil().max(least.floor() + 1.0));
+    let x =
+        |nth: usize| LEFT + (WIDTH - LEFT - RIGHT) * nth as f64 / (losses.len() - 1).max(1) as f64;
+    let y = |loss: f64| top + (height - top - bottom) * (high - loss) / (high - low);
+    for line in low as i64..=high as i64 {
+        let y = y(line as f64);
+        let right = WIDTH - RIGHT;
+        let _ = writeln!(out, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#dddddd\"/>");
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{line}</text>",
+            LEFT - 8.0,
+            y + 4.0
+        );
+    }
+    let points = losses.iter().enumerate().filter(|(_, loss)| loss.is_finite());
+    let points: Vec<String> =
+        points.map(|(nth, loss)| format!("{:.1},{:.1}", x(nth), y(*loss))).collect();
+    let _ = writeln!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"#3b6fb6\" stroke-width=\"1.5\"/>",
+        points.join(" ")
+    );
+    let (y, last) = (height - 8.0, first + losses.len() as u64 - 1);
+    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">step {first}</text>");
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">step {last}</text>",
+        WIDTH - RIGHT
+    );
+    out + "</svg>\n"
+}
+
+/// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass,
+/// are drawn on top; communication runs along the lower edge of what it is beside.
+pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
+    let (row, top) = (28.0, 34.0);
+    let height = top + row * ranks.len() as f64 + 30.0;
+    let mut out = open(height, title);
+    let all = || ranks.iter().flatten();
+    let start = all().map(|span| span.start).min().unwrap_or_default();
+    let length =
+        (all().map(|span| span.end).max().unwrap_or_default() - start).as_secs_f64().max(1e-9);
+    let scale = (WIDTH - LEFT - RIGHT) / length;
+    for (rank, spans) in ranks.iter().enumerate() {
+        let y = top + row * rank as f64;
+        let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\">rank {rank}</text>", y + 16.0);
+        let mut spans: Vec<&Span> = spans.iter().collect();
+        let beside = |span: &Span| span.kind == Kind::Communication;
+        spans.sort_by_key(|span| (beside(span), std::cmp::Reverse(span.end - span.start)));
+        for span in spans {
+            let x = LEFT + (span.start - start).as_secs_f64() * scale;
+            let wide = (span.end - span.start).as_secs_f64() * scale;
+            let (fill, tall) = (colour(span.kind), if beside(span) { EDGE } else { row - 4.0 });
+            let y = y + row - 4.0 - tall;
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{tall}\" fill=\"{fill}\"/>"
+            );
+        }
+    }
+    let (y, mut x) = (height - 10.0, LEFT);
+    for kind in Kind::ALL {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>",
+            y - 9.0,
+            colour(kind)
+        );
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{y:.1}\">{}</text>", x + 14.0, kind.name());
+        x += 36.0 + 6.5 * kind.name().len() as f64;
+    }
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{:.1} ms</text>",
+        WIDTH - RIGHT,
+        length * 1e3
+    );
+    out + "</svg>\n"
+}
+
+fn colour(kind: Kind) -> &'static str {
+    ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9", "#e0a526"][kind as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_step_is_a_point_and_every_span_a_box() {
+        let drawn = curve(&[5.5, 3.25, f64::NAN, 2.0], 10, "loss <now>");
+        let points = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(points.split(' ').count(), 3, "what is no number is no point");
+        assert!(
+            drawn.contains("step 10<")
+                && drawn.contains("step 13<")
+                && drawn.contains("loss &lt;now>")
+        );
+        assert!(curve(&[], 0, "").ends_with("</svg>\n"));
+        let span = |kind, start, end| Span {
+            kind,
+            start: Duration::from_millis(start),
+            end: Duration::from_millis(end),
+        };
+        let spans = vec![
+            span(Kind::Communication, 0, 6),
+            span(Kind::Wait, 1, 2),
+            span(Kind::Forward, 0, 5),
+        ];
+        let drawn = timeline(&[spans, vec![]], "");
+        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + Kind::ALL.len());
+        let place = |kind| drawn.find(&format!("fill=\"{}\"", colour(kind))).unwrap();
+        assert!(
+            place(Kind::Forward) < place(Kind::Wait),
+            "a wait is drawn over the pass that it is in"
+        );
+        assert!(
+            place(Kind::Wait) < place(Kind::Communication),
+            "what runs beside all of it is drawn last"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The norm of the whole model's gradient, however it is sharded, and clipping by it.
+//!
+//! If the norm exceeds a limit, all gradients are multiplied by limit / norm, on every rank alike.
+//! So the norm has to be that of the *whole* gradient: a rank that has a part sums the squares of
+//! its part, and the sums are added over all ranks. A number that several ranks have must be
+//! counted once, which is where sharded trainers go wrong: norms and biases are on every rank of a
+//! tensor group, and everything is on every rank of a data-parallel group.
+//!
+//! * **Collective:** an all-gather of one number a rank, added in rank order, so that all ranks
+//!   clip alike to the last bit.
+
+use crate::model::layout::{Entry, Layout};
+use crate::model::store::Owned;
+use crate::ranks::group::Group;
+use crate::tensor::math::{Real, sum_of_squares};
+use maypole::Result;
+use std::ops::Range;
+
+/// How often each part of a rank's parameters is counted over all ranks.
+#[derive(Clone, Debug)]
+pub struct Norm {
+    group: Group,
+    /// Runs of the flat buffer and how many ranks bring each of their elements.
+    runs: Vec<(Range<usize>, usize)>,
+}
+
+impl Norm {
+    /// The norm over all ranks of `group`, in which each parameter is brought by `copies` ranks.
+    pub fn new(layout: &Layout, group: Group, copies: impl Fn(&Entry) -> usize) -> Self {
+        let runs = layout.entries.iter().map(|entry| (entry.range(), copies(entry))).collect();
+        Self { group, runs }
+    }
+
+    /// The norm. Not a number, or infinite, if any gradient anywhere is.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    pub fn of<T: Real>(&self, owned: &[Owned<'_, T>]) -> Result<f64> {
+        // One by one, so that it does not matter to the bits into how many runs whole tensors are
+        // divided.
+        let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
+        Ok(self.group.sum(mine)?.sqrt())
+    }
+
+    /// The sum of squares of each tensor in a run, or of its part there; this rank's share of it.
+    fn squares<T: Real>(&self, owned: &Owned<'_, T>) -> impl Iterator<Item = f64> {
+        let here = owned.offset..owned.offset + owned.gradients.len();
+        let first = self.runs.partition_point(|(run, _)| run.end <= here.start);
+        let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);
+        touching.map(|(run, copies)| {
+            let here = owned.offset..owned.offset + owned.gradients.len();
+            let (start, end) =
+                (run.start.max(here.start) - here.start, run.end.min(here.end) - here.start);
+            sum_of_squares(&owned.gradients[start..end]) / *copies as f64
+        })
+    }
+}
+
+/// What gradients are multiplied by so that their norm is at most `limit`.
+pub fn factor(norm: f64, limit: Option<f64>) -> f64 {
+    limit.map_or(1.0, |limit| if norm > limit { limit / norm } else { 1.0 })
+}

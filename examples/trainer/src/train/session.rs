@@ -1,0 +1,148 @@
+//! A run on one rank: the model, its weights, its optimizer, and the step.
+
+use crate::model::batch::Batch;
+use crate::model::gpt::Gpt;
+use crate::model::layout::Layout;
+use crate::model::mixed::Mixed;
+use crate::model::store::Store;
+use crate::ranks::group::Group;
+use crate::ranks::timeline::{Kind, Timeline};
+use crate::tensor::math::Real;
+use crate::tensor::precision::{Half, Rounded, Scale};
+use crate::train::accumulation::micro_batches;
+use crate::train::clip::{Norm, factor};
+use crate::train::optim::{Optimizer, Rule};
+use crate::train::schedule::Schedule;
+use crate::train::text::Source;
+use maypole::Result;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What a rank trains with.
+pub struct Session<T> {
+    /// The model.
+    pub gpt: Gpt<T>,
+    /// Weights and gradients.
+    pub store: Box<dyn Store<T>>,
+    /// The rule and its state.
+    pub optimizer: Optimizer<T>,
+    /// The size of each step.
+    pub schedule: Schedule,
+    /// How the gradient's norm is made of everybody's.
+    pub norm: Norm,
+    /// The most that the norm may be.
+    pub clip: Option<f64>,
+    /// What losses are multiplied by before the backward pass, if gradients are 16-bit numbers.
+    pub scale: Option<Scale>,
+    /// The ranks whose losses add up to that of the batch.
+    pub losses: Group,
+    /// What it trains on, if a checkpoint is to say so.
+    pub source: Option<Source>,
+    /// Where the time goes.
+    pub timeline: Timeline,
+    /// Steps done.
+    pub step: u64,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The mean loss over the global batch, before the step.
+    pub loss: f64,
+    /// The norm of the gradient before clipping; not asked for unless something depends on it.
+    pub norm: Option<f64>,
+    /// The rate of the step.
+    pub rate: f64,
+}
+
+impl<T: Real> Session<T> {
+    /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights
+    /// are the store's.
+    pub fn new(
+        gpt: Gpt<T>,
+        store: Box<dyn Store<T>>,
+        rule: Rule,
+        schedule: Schedule,
+        data: &Group,
+    ) -> Self {
+        let (copies, apart) = (store.copies(), store.apart());
+        let norm =
+            Norm::new(store.layout(), if apart { Group::alone() } else { data.clone() }, |_| {
+                copies
+            });
+        let timeline = data.timeline().clone();
+        let (optimizer, losses) = (Optimizer::new(rule), data.clone());
+        Self {
+            gpt,
+            store,
+            optimizer,
+            schedule,
+            norm,
+            clip: None,
+            scale: None,
+            losses,
+            source: None,
+            timeline,
+            step: 0,
+        }
+    }
+
+    /// One step over this rank's rows of the global batch, in as many micro-batches as are given.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn step(&mut self, batches: &[Batch]) -> Result<Report> {
+        let loss = match self.scale {
+            None => micro_batches(&mut self.gpt, &mut *self.store, batches)?,
+            Some(scale) => {
+                micro_batches(&mut self.gpt, &mut *self.store, &scaled(batches, scale.factor))?
+            }
+        };
+        self.update(loss)
+    }
+
+    /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`
+    /// is that of this rank, times the scale if there is one.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn update(&mut self, loss: f64) -> Result<Report> {
+        self.store.finish()?;
+        let (rate, scale) =
+            (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
+        let mut owned = self.store.owned();
+        let wanted = self.clip.is_some() || self.scale.is_some();
+        let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);
+        let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.judge(norm));
+        if good {
+            let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
+            self.timeline.record(Kind::Update, || self.optimizer.step(&mut owned, rate, factor));
+        }
+        self.store.publish()?;
+        self.step += 1;
+        Ok(Report { loss: self.losses.sum(loss / scale)?, norm, rate })
+    }
+}
+
+impl Session<f32> {
+    /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them
+    /// rounded, in the store that `inner` makes, and give rounded results; the optimizer works on
+    /// them as they are.
+    ///
+    /// # Panics
+    /// If there are not as many weights as the layout says.
+    pub fn narrow<H: Half>(
+        &mut self,
+        weights: &[f32],
+        inner: impl FnOnce(Layout, Vec<H>) -> Box<dyn Store<H>>,
+    ) {
+        let mut rounded = vec![H::zero(); weights.len()];
+        H::narrow(&mut rounded, weights);
+        self.store = Box::new(Mixed::new(inner(self.store.layout().clone(), rounded), weights));
+        self.gpt.device = Arc::new(Rounded::<H>::default());
+    }
+}
+
+fn scaled(batches: &[Batch], factor: f64) -> Vec<Batch> {
+    batches.iter().map(|batch| Batch { weight: batch.weight * factor, ..batch.clone() }).collect()
+}

@@ -1,0 +1,252 @@
+//! How a model is spread over a mesh: everything a run says beside the model, the text and the
+//! optimizer.
+//!
+//! What it does: [`Setup`] names the choices; [`Setup::check`] says in a sentence why a choice does
+//! not go with the model or with another one. What is sharded, which collective runs where, what it
+//! costs: in the file of each axis.
+
+use crate::check::faults::Fault;
+use crate::context_parallel::zigzag::Division;
+use crate::data_parallel::sharding::Sharding;
+use crate::expert_parallel::router::Router;
+use crate::model::config::{Config, divisor};
+use crate::model::layout::Slice;
+use crate::pipeline_parallel::plan::Schedule;
+use crate::ranks::group::Order;
+use crate::ranks::mesh::{Axis, Mesh};
+
+/// The most tokens of a step.
+const MOST_TOKENS: f64 = (1u64 << 32) as f64;
+
+/// How queries meet the keys of other ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Keys and values walk around a ring: [`crate::context_parallel::ring`].
+    Ring,
+    /// Positions are exchanged for heads: [`crate::context_parallel::ulysses`].
+    Ulysses,
+}
+
+/// How a model is spread over ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// How many ranks there are along each axis.
+    pub mesh: Mesh,
+    /// Whether tokens are divided over `tp` where layers are not:
+    /// [`crate::tensor_parallel::sequence`].
+    pub sequence: bool,
+    /// How `cp` exchanges.
+    pub exchange: Exchange,
+    /// Which positions of a sequence are whose on `cp`.
+    pub division: Division,
+    /// In which order `pp` works.
+    pub schedule: Schedule,
+    /// Micro-batches of a step.
+    pub micros: usize,
+    /// How tokens choose experts, if the model has some.
+    pub router: Option<Router>,
+    /// What ranks that have the same parameters divide among them: those along `dp` and `cp`.
+    pub sharding: Sharding,
+    /// In which order sums are added.
+    pub order: Order,
+    /// A mistake to make.
+    pub fault: Option<Fault>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            mesh: Mesh::ONE,
+            sequence: false,
+            exchange: Exchange::Ring,
+            division: Division::ZigZag,
+            schedule: Schedule::OneForwardOneBackward,
+            micros: 1,
+            router: None,
+            sharding: Sharding::default(),
+            order: Order::Fast,
+            fault: None,
+        }
+    }
+}
+
+impl Setup {
+    /// This mesh, and for the rest what is usual.
+    pub fn of(mesh: Mesh) -> Self {
+        Self { mesh, ..Self::default() }
+    }
+
+    /// Which layers are at stage `stage` of the pipeline.
+    pub fn layers(&self, config: &Config, stage: usize) -> std::ops::Range<usize> {
+        Slice { index: stage, of: self.mesh.size(Axis::Pp) * self.schedule.chunks() }
+            .range(config.layers)
+    }
+
+    /// Rows of one micro-batch on one rank, of `rows` of the whole batch.
+    pub fn micro_rows(&self, rows: usize) -> usize {
+        rows / (self.mesh.sizes(&[Axis::Dp, Axis::Ep]) * self.micros)
+    }
+
+    /// Whether a model of `config` and batches of `rows` rows can be spread so. Choices are called
+    /// by the options of `train` that make them.
+    ///
+    /// # Errors
+    /// A sentence that says what does not go with what, and what to give instead.
+    pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
+        if matches!(self.sharding, Sharding::Local { .. }) && self.mesh.size(Axis::Cp) > 1 {
+            let why = "local SGD lets weights differ along dp, but positions of one sequence need one model";
+            return Err(why.to_owned());
+        }
+        self.check_heads(config)?;
+        self.check_rows(config, rows)?;
+        self.check_positions(config)?;
+        self.check_sequence(config, rows)?;
+        self.check_experts(config)?;
+        let stages = self.mesh.size(Axis::Pp);
+        let groups = || format!("give --micros {}", self.micros.next_multiple_of(stages));
+        self.schedule
+            .plan(stages, self.micros)
+            .map(drop)
+            .map_err(|why| format!("{why}: {}", groups()))
+    }
+
+    fn check_heads(&self, config: &Config) -> Result<(), String> {
+        let (tp, cp, heads) = (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.heads);
+        if !heads.is_multiple_of(tp) {
+            let give = format!(
+                "give a multiple of {tp} as --heads, or tp={} in --mesh",
+                divisor(heads, tp)
+            );
+            return Err(format!(
+                "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: {give}"
+            ));
+        }
+        let left = heads / tp;
+        if self.exchange == Exchange::Ulysses && !left.is_multiple_of(cp) {
+            let give = format!("give --exchange ring, or cp={} in --mesh", divisor(left, cp));
+            let what = "Ulysses divides the heads that tp leaves over cp";
+            return Err(format!(
+                "{what}, and {left} of {heads} heads are no multiple of cp={cp}: {give}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_rows(&self, config: &Config, rows: usize) -> Result<(), String> {
+        if rows == 0 || self.micros == 0 {
+            return Err(
+                "--rows 0 or --micros 0: a batch has at least one row and one part".to_owned()
+            );
+        }
+        if rows as f64 * config.context as f64 > MOST_TOKENS {
+            return Err(format!(
+                "{rows} rows of {} tokens are too much for a step: give less --rows",
+                config.context
+            ));
+        }
+        let parts = self.mesh.sizes(&[Axis::Dp, Axis::Ep]).saturating_mul(self.micros);
+        if rows.is_multiple_of(parts) {
+            return Ok(());
+        }
+        let fewer = self
+            .fewer_micros(rows)
+            .map_or_else(String::new, |micros| format!(" or --micros {micros}"));
+        let give = format!("give --rows {}{fewer}", rows.next_multiple_of(parts));
+        Err(format!(
+            "rows are divided over {}, and {rows} is no multiple of {parts}: {give}",
+            self.parts_of_rows()
+        ))
+    }
+
+    /// What rows are divided over, in words.
+    fn parts_of_rows(&self) -> String {
+        let axes = [Axis::Dp, Axis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
+        let mut over: Vec<String> =
+            axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
+        let (micros, stages) = (self.micros, self.mesh.size(Axis::Pp));
+        if micros > 1 {
+            let whose = if stages > 1 { format!(" of pp={stages}") } else { String::new() };
+            over.push(format!("{micros} micro-batches{whose}"));
+        }
+        over.join(" and ")
+    }
+
+    /// The most micro-batches below those of the setup that `rows` rows can be cut into.
+    fn fewer_micros(&self, rows: usize) -> Option<usize> {
+        let (ranks, stages) = (self.mesh.sizes(&[Axis::Dp, Axis::Ep]), self.mesh.size(Axis::Pp));
+        let whole = |micros: usize| self.schedule.chunks() == 1 || micros.is_multiple_of(stages);
+        let fits = |micros: &usize| rows.is_multiple_of(ranks * micros) && whole(*micros);
+        (1..self.micros.min(rows + 1)).rev().find(fits)
+    }
+
+    fn check_positions(&self, config: &Config) -> Result<(), String> {
+        let (cp, context) = (self.mesh.size(Axis::Cp), config.context);
+        let pieces = self.division.chunks(cp);
+        let fits = |cp: &usize| context.is_multiple_of(self.division.chunks(*cp));
+        if fits(&cp) {
+            return Ok(());
+        }
+        let fewer = (1..cp).rev().find(fits).unwrap_or(1);
+        let give =
+            format!("give --context {} or cp={fewer} in --mesh", context.next_multiple_of(pieces));
+        let what = format!("positions are divided over cp={cp} in {pieces} pieces");
+        Err(format!("{what}, and a context of {context} is no multiple of {pieces}: {give}"))
+    }
+
+    fn check_sequence(&self, config: &Config, rows: usize) -> Result<(), String> {
+        let (tp, cp, context) =
+            (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.context);
+        let tokens = self.micro_rows(rows) * context / cp;
+        if !self.sequence || tokens.is_multiple_of(tp) {
+            return Ok(());
+        }
+        let give =
+            format!("give --context {}", context.next_multiple_of(self.division.chunks(cp) * tp));
+        let what = "--sequence divides a micro-batch's tokens over tp";
+        Err(format!("{what}, and {tokens} on a rank of cp are no multiple of tp={tp}: {give}"))
+    }
+
+    fn check_experts(&self, config: &Config) -> Result<(), String> {
+        let Some(router) = self.router else {
+            return if config.experts > 0 {
+                Err("a model with experts needs a router".to_owned())
+            } else {
+                Ok(())
+            };
+        };
+        let (experts, ep, top) = (router.experts, self.mesh.size(Axis::Ep), router.top);
+        if experts != config.experts {
+            return Err(format!("the router has {experts} experts, the model {}", config.experts));
+        }
+        if experts < top {
+            return Err(format!(
+                "each token goes to {top} experts, and there is {experts}: give --experts {top} or more"
+            ));
+        }
+        if !experts.is_multiple_of(ep) {
+            let give = format!(
+                "give --experts {} or ep={} in --mesh",
+                experts.next_multiple_of(ep),
+                divisor(experts, ep)
+            );
+            return Err(format!(
+                "experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"
+            ));
+        }
+        let (group, pieces) = (router.group, self.division.chunks(self.mesh.size(Axis::Cp)));
+        let piece = config.context / pieces;
+        if group == 0 || !piece.is_multiple_of(group) {
+            let of =
+                if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
+            let what = format!(
+                "a group of tokens is routed on one rank, and a context of {}{of}",
+                config.context
+            );
+            return Err(format!(
+                "{what} is not cut into groups of {group}: give --group {}",
+                divisor(piece, group.max(1))
+            ));
+        }
+        Ok(())
+    }
+}

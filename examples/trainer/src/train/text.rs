@@ -1,0 +1,191 @@
+//! What is trained on: text as numbers, and which part of it is in which row of which batch.
+//!
+//! Row `j` of a run is a function of the seed and of `j`, never of the rank that asks or of how
+//! many there are. So a batch of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8
+//! micro-batches; and a run that resumes at step `k` needs no more than `k`.
+//!
+//! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from
+//! training.
+
+use crate::model::batch::Batch;
+use crate::tensor::random::{fingerprint, random};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Fingerprints of what a run trains on.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Source {
+    /// Of what tokens stand for: a model is of no use with others.
+    pub vocabulary: u64,
+    /// Of the text and of which rows are drawn: a run may go on with another text, but it does not
+    /// go on as if it had not stopped.
+    pub rows: u64,
+}
+
+/// A text as tokens, and how rows are drawn from it.
+#[derive(Clone, Debug)]
+pub struct Text {
+    tokens: Vec<u32>,
+    context: usize,
+    seed: u64,
+}
+
+impl Text {
+    /// Rows of `context` tokens, drawn by `seed`.
+    ///
+    /// # Panics
+    /// If the text is not longer than a row.
+    pub fn new(tokens: Vec<u32>, context: usize, seed: u64) -> Self {
+        assert!(
+            tokens.len() > context,
+            "a text of {} tokens has no row of {context} and a target",
+            tokens.len()
+        );
+        Self { tokens, context, seed }
+    }
+
+    /// Bytes as tokens.
+    ///
+    /// # Panics
+    /// If the text is not longer than a row.
+    pub fn of_bytes(bytes: &[u8], context: usize, seed: u64) -> Self {
+        Self::new(bytes.iter().map(|byte| u32::from(*byte)).collect(), context, seed)
+    }
+
+    /// A language of one sentence form in endless variation, for tests that need no file: it can be
+    /// learnt, and not at once.
+    pub fn invented(context: usize, seed: u64) -> Self {
+        let mut text = String::new();
+        for nth in 0..400 {
+            let pick = |salt: u64, words: &[&'static str]| {
+                words[(random(seed ^ salt, nth) % words.len() as u64) as usize]
+            };
+            let (who, what) = (
+                pick(1, &["rank", "ring", "tree", "chunk"]),
+                pick(2, &["sends", "sums", "waits for"]),
+            );
+            text += &format!(
+                "the {} {who} {what} the {who} of {}. ",
+                pick(3, &["old", "new"]),
+                pick(4, &["two", "four"])
+            );
+        }
+        Self::of_bytes(text.as_bytes(), context, seed)
+    }
+
+    /// The first nine tenths of the text, to train on, and the last tenth, to judge by: no row of
+    /// the one has a token of the other. Nothing, if the last tenth is not longer than a row.
+    pub fn divided(mut self) -> Option<(Self, Self)> {
+        let held = self.tokens.split_off(self.tokens.len() - self.tokens.len() / 10);
+        (held.len() > self.context).then(|| {
+            let held = Self::new(held, self.context, self.seed);
+            (self, held)
+        })
+    }
+
+    /// A number that stands for all rows of the run.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(
+            self.tokens
+                .iter()
+                .map(|token| u64::from(*token))
+                .chain([self.context as u64, self.seed]),
+        )
+    }
+
+    /// Rows number `rows` of the run; the weight of each token is `weight`.
+    pub fn batch(&self, rows: Range<u64>, weight: f64) -> Batch {
+        let starts: Vec<usize> =
+            rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
+        self.rows_from(&starts, weight)
+    }
+
+    /// `rows` rows that begin at equal distances, in batches of at most `each`: the same whatever
+    /// the seed. Weights are such that the losses of all batches add up to the mean.
+    ///
+    /// # Panics
+    /// If there are no rows, or none in a batch.
+    pub fn spread(&self, rows: usize, each: usize) -> Vec<Batch> {
+        assert!(rows > 0, "the mean of no rows is no number");
+        let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
+        let weight = 1.0 / (rows * self.context) as f64;
+        starts.chunks(each).map(|starts| self.rows_from(starts, weight)).collect()
+    }
+
+    /// Where a row can begin.
+    fn places(&self) -> u64 {
+        (self.tokens.len() - self.context) as u64
+    }
+
+    fn rows_from(&self, starts: &[usize], weight: f64) -> Batch {
+        let empty = || Vec::with_capacity(starts.len() * self.context);
+        let (mut tokens, mut targets, mut positions) = (empty(), empty(), empty());
+        for start in starts {
+            let text = &self.tokens[*start..][..self.context + 1];
+            tokens.extend_from_slice(&text[..self.context]);
+            targets.extend_from_slice(&text[1..]);
+            positions.extend(0..self.context as u32);
+        }
+        Batch { rows: starts.len(), tokens, targets, positions, weight }
+    }
+
+    /// The global batch of `rows` rows of step `step`, cut into `parts` batches of as many rows: by
+    /// data-parallel rank and then by micro-batch.
+    ///
+    /// # Panics
+    /// If the rows cannot be cut so.
+    pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<Batch> {
+        assert!(rows.is_multiple_of(parts), "{rows} rows are no {parts} equal parts");
+        let (first, each) = (step * rows as u64, (rows / parts) as u64);
+        let weight = 1.0 / (rows * self.context) as f64;
+        (0..parts as u64)
+            .map(|part| self.batch(first + part * each..first + (part + 1) * each, weight))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_do_not_depend_on_how_they_are_asked_for() {
+        let text = Text::invented(16, 3);
+        let whole = text.step(5, 8, 1).remove(0);
+        let parts = text.step(5, 8, 4);
+        assert_eq!(
+            whole.tokens,
+            parts.iter().flat_map(|part| part.tokens.clone()).collect::<Vec<_>>()
+        );
+        assert_eq!(whole.tokens[1..16], whole.targets[..15]);
+        assert_ne!(whole.tokens, text.step(6, 8, 1)[0].tokens);
+        let halves: Vec<Batch> = [0, 8]
+            .into_iter()
+            .map(|from| whole.cut(&(from..from + 8).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(halves[1].positions[..9], [8, 9, 10, 11, 12, 13, 14, 15, 8]);
+        assert_eq!(halves[1].tokens[8..], whole.cut(&(8..16).collect::<Vec<_>>()).tokens[8..]);
+        assert_eq!(halves[0].tokens[8], whole.tokens[16]);
+    }
+
+    #[test]
+    fn what_is_held_out_is_in_no_row_that_is_trained_on() {
+        let (context, tokens) = (8, (0..200).collect::<Vec<u32>>());
+        let (train, held) = Text::new(tokens, context, 5).divided().unwrap();
+        let batch = train.batch(0..2_000, 1.0);
+        assert_eq!(batch.targets.iter().max(), Some(&179), "nine tenths, to their end");
+        let judged = held.spread(4, 3);
+        assert_eq!(judged.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(
+            judged.iter().flat_map(|batch| batch.tokens[0..1].to_vec()).collect::<Vec<_>>(),
+            [180, 189]
+        );
+        assert!(
+            judged.iter().all(|batch| batch.targets.iter().all(|token| (180..200).contains(token)))
+        );
+        let weights: f64 =
+            judged.iter().map(|batch| batch.weight * batch.tokens.len() as f64).sum();
+        assert!((weights - 1.0).abs() < 1e-12);
+        assert!(Text::new((0..80).collect(), context, 5).divided().is_none());
+    }
+}

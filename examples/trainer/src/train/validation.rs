@@ -1,0 +1,31 @@
+//! What a model has learnt: its loss on text that it has not seen.
+//!
+//! The loss of training steps falls too when a model learns its text by heart. So the end of the
+//! text is kept from training ([`Text::divided`]), and the model is judged by that. All meshes are
+//! judged alike: one rank has the whole model
+//! ([`whole_weights`](crate::train::sample::whole_weights)) and the same rows, so two losses differ
+//! only if the weights do.
+
+use crate::model::gpt::Gpt;
+use crate::model::store::Store;
+use crate::tensor::math::Real;
+use crate::train::text::Text;
+use maypole::Result;
+
+/// Tokens that a model is judged by: as many as about 500 rows of 64, whatever the length of a row.
+const TOKENS: usize = 1 << 15;
+
+/// Rows at a time: what is kept for a backward pass that never comes is of so many.
+const EACH: usize = 8;
+
+/// The mean loss of a token, in nats, over rows that are spread evenly over `text`.
+///
+/// # Errors
+/// As the collectives of the model, if it has any.
+pub fn judge<T: Real>(gpt: &mut Gpt<T>, store: &mut dyn Store<T>, text: &Text) -> Result<f64> {
+    let mut loss = 0.0;
+    for batch in text.spread(TOKENS.div_ceil(gpt.config.context), EACH) {
+        loss += gpt.forward(0..gpt.units(), store, &batch, Vec::new())?.1.loss;
+    }
+    Ok(loss)
+}
