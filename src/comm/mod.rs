@@ -5,14 +5,14 @@ mod control;
 pub mod element;
 mod engine;
 pub mod error;
-mod pairs;
 mod requests;
 
 use crate::comm::element::{Element, ReduceOp};
 use crate::comm::error::{Error, Result};
+pub use crate::execute::Moved;
 use crate::schedule::collective::Collective;
 use api::counters;
-pub use api::counters::{Counters, Moved, Sent};
+pub use api::counters::{Counters, Sent};
 pub use api::messages::Group;
 pub use api::operation::Operation;
 pub use api::within::Within;

@@ -5,6 +5,8 @@
 //! Nothing here knows a collective or an algorithm.
 
 mod links;
+pub(crate) mod messages;
+mod moved;
 pub mod record;
 mod run;
 mod watch;
@@ -15,6 +17,7 @@ pub use links::{AnyStream, Links};
 use maypole_kernels::{Combine, View, ViewMut};
 use maypole_transports::board::{Board, Out};
 use maypole_transports::{Alarm, Fault, Waiting};
+pub use moved::Moved;
 use run::{Run, wanted};
 use std::sync::Arc;
 pub use watch::{Awaited, Nobody, Watch};

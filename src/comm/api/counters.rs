@@ -5,9 +5,9 @@
 
 use crate::comm::Communicator;
 use crate::comm::engine::{Engine, Ready};
+use crate::execute::Moved;
 use maypole_transports::HEAD;
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
 /// What one rank has called, and what it sent for it, as [`Communicator::counters`] gives it.
 ///
@@ -32,18 +32,6 @@ pub struct Counters {
     pub messages: Moved,
     /// Payload bytes to each rank.
     pub peers: Vec<Sent>,
-}
-
-/// What went by one kind of transport.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Moved {
-    /// Publications, or messages.
-    pub messages: u64,
-    /// Payload bytes, once for each receiver.
-    pub payload: u64,
-    /// Bytes written, heads included: for a publication once, however many read it.
-    pub written: u64,
 }
 
 /// Payload bytes to one rank.
@@ -93,25 +81,6 @@ impl Counters {
             since.peers[peer].messages -= sent.messages;
         }
         since
-    }
-}
-
-impl Moved {
-    fn less(self, other: Self) -> Self {
-        let Self { messages, payload, written } = other;
-        Self {
-            messages: self.messages - messages,
-            payload: self.payload - payload,
-            written: self.written - written,
-        }
-    }
-}
-
-impl AddAssign for Moved {
-    fn add_assign(&mut self, other: Self) {
-        self.messages += other.messages;
-        self.payload += other.payload;
-        self.written += other.written;
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::comm::Communicator;
 use crate::comm::element::Element;
 use crate::comm::error::{Error, Result};
-use crate::comm::pairs::{Batch, Scene};
+use crate::execute::messages::{Batch, Scene};
 use crate::schedule::Schedule;
+use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
@@ -37,7 +38,7 @@ impl Communicator {
             return Err(self.invalid("send", why.to_owned()));
         }
         let mut batch = Batch::default();
-        batch.send(data, to, tag);
+        batch.send(T::DATA_TYPE, View::of(data), to, tag);
         self.run_batch(batch).map(drop)
     }
 
@@ -50,7 +51,7 @@ impl Communicator {
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
         let mut batch = Batch::default();
-        batch.receive(data, Some(from), tag);
+        batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
         self.run_batch(batch).map(drop)
     }
 
@@ -76,7 +77,7 @@ impl Communicator {
     /// [`Error::NoMessage`] if none comes in time; else as every call.
     pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
         let mut batch = Batch::default();
-        batch.receive(data, None, tag);
+        batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
         Ok(self.run_batch(batch)?[0])
     }
 
@@ -96,8 +97,8 @@ impl Communicator {
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
         let mut batch = Batch::default();
-        batch.send(data, to, tag);
-        batch.receive(into, Some(from), tag);
+        batch.send(T::DATA_TYPE, View::of(data), to, tag);
+        batch.receive(T::DATA_TYPE, ViewMut::of(into), Some(from), tag);
         self.run_batch(batch).map(drop)
     }
 
@@ -243,7 +244,7 @@ impl<'a> Group<'a> {
     /// [`Error::Invalid`] if there is no such rank.
     pub fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) -> Result<()> {
         check_peer("send", self.rank, self.world, to)?;
-        self.batch.send(data, to, tag);
+        self.batch.send(T::DATA_TYPE, View::of(data), to, tag);
         Ok(())
     }
 
@@ -253,7 +254,7 @@ impl<'a> Group<'a> {
     /// [`Error::Invalid`] if there is no such rank.
     pub fn recv<T: Element>(&mut self, data: &'a mut [T], from: usize, tag: u32) -> Result<()> {
         check_peer("recv", self.rank, self.world, from)?;
-        self.batch.receive(data, Some(from), tag);
+        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
         Ok(())
     }
 
@@ -262,7 +263,7 @@ impl<'a> Group<'a> {
     /// # Errors
     /// None; as the others of its kind.
     pub fn recv_any<T: Element>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
-        self.batch.receive(data, None, tag);
+        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod summary;
 pub(crate) mod threads;
 
 use crate::execute::AnyStream;
+use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Pulse};
 use maypole_transports::{Alarm, Board};
 use std::fmt::Debug;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// One rank's handle on its group. Ranks are those of the group.
-pub(crate) trait Control: Send + Sync + Debug {
+pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Raised when the group cannot go on.
     fn alarm(&self) -> Arc<Alarm>;
 
@@ -32,13 +33,6 @@ pub(crate) trait Control: Send + Sync + Debug {
     /// A stream to `peer`; both ends call it.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
-    /// A stream on which we send messages to `peer`, made without its help. Each rank makes it at
-    /// most once for each peer.
-    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
-
-    /// The streams that peers made since we last asked, to send messages to us.
-    fn callers(&self) -> Vec<(usize, AnyStream)>;
-
     /// The word by which calls tell where they are.
     fn pulse(&self) -> Arc<Pulse>;
 
@@ -50,9 +44,6 @@ pub(crate) trait Control: Send + Sync + Debug {
 
     /// What holds `peer` up, as far as it can be found out soon.
     fn locate(&self, peer: usize) -> Option<String>;
-
-    /// True if `peer` said goodbye.
-    fn has_left(&self, peer: usize) -> bool;
 
     /// Tells everybody that the group has failed, and why; returns the first cause that is known.
     fn fail(&self, cause: Cause) -> Cause;

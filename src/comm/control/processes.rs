@@ -2,6 +2,7 @@
 
 use crate::comm::control::Control;
 use crate::execute::AnyStream;
+use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Diagnosis, GroupId, Pulse, Service};
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
@@ -34,6 +35,27 @@ fn say(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+impl Connector for Joined {
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
+        let socket =
+            self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let known = |(caller, socket)| {
+            let from = self.members.iter().position(|member| *member == caller)?;
+            // What is no connection any more says so to its receiver by never coming.
+            Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
+        };
+        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        self.service.left(self.members[peer]).is_some()
+    }
+}
+
 impl Control for Joined {
     fn alarm(&self) -> Arc<Alarm> {
         self.service.alarm()
@@ -56,21 +78,6 @@ impl Control for Joined {
             .connect(self.group, self.members[peer], COLLECTIVES, deadline)
             .map_err(say)?;
         Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
-    }
-
-    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket =
-            self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
-        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
-    }
-
-    fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let known = |(caller, socket)| {
-            let from = self.members.iter().position(|member| *member == caller)?;
-            // What is no connection any more says so to its receiver by never coming.
-            Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
-        };
-        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
     }
 
     fn pulse(&self) -> Arc<Pulse> {
@@ -111,10 +118,6 @@ impl Control for Joined {
 
     fn cause(&self) -> Option<Cause> {
         self.service.cause()
-    }
-
-    fn has_left(&self, peer: usize) -> bool {
-        self.service.left(self.members[peer]).is_some()
     }
 
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {

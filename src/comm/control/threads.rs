@@ -2,6 +2,7 @@
 
 use crate::comm::control::Control;
 use crate::execute::AnyStream;
+use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Pulse};
 use maypole_kernels::Region;
 use maypole_transports::mem::{self, Mem};
@@ -103,6 +104,29 @@ struct Member {
     rounds: Mutex<u64>,
 }
 
+impl Connector for Member {
+    fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
+        let (mine, theirs) = mem::pair(self.hub.capacity);
+        self.hub
+            .table()
+            .calls
+            .entry((self.path.clone(), peer))
+            .or_default()
+            .push((self.me, theirs));
+        Ok(AnyStream::Mem(mine))
+    }
+
+    fn callers(&self) -> Vec<(usize, AnyStream)> {
+        let calls =
+            self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
+        calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        self.hub.table().left.contains(&(self.path.clone(), peer))
+    }
+}
+
 impl Control for Member {
     fn alarm(&self) -> Arc<Alarm> {
         Arc::clone(&self.hub.alarm)
@@ -159,23 +183,6 @@ impl Control for Member {
         Ok(AnyStream::Mem(stream))
     }
 
-    fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
-        let (mine, theirs) = mem::pair(self.hub.capacity);
-        self.hub
-            .table()
-            .calls
-            .entry((self.path.clone(), peer))
-            .or_default()
-            .push((self.me, theirs));
-        Ok(AnyStream::Mem(mine))
-    }
-
-    fn callers(&self) -> Vec<(usize, AnyStream)> {
-        let calls =
-            self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
-        calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
-    }
-
     fn pulse(&self) -> Arc<Pulse> {
         Arc::default()
     }
@@ -191,10 +198,6 @@ impl Control for Member {
 
     fn locate(&self, peer: usize) -> Option<String> {
         self.inquire(peer).map(|doing| format!("rank {peer} {doing}"))
-    }
-
-    fn has_left(&self, peer: usize) -> bool {
-        self.hub.table().left.contains(&(self.path.clone(), peer))
     }
 
     fn fail(&self, cause: Cause) -> Cause {

@@ -6,6 +6,7 @@ pub(crate) mod choice;
 pub(crate) mod counts;
 pub(crate) mod failure;
 pub(crate) mod memory;
+pub(crate) mod message_failure;
 pub(crate) mod order;
 pub(crate) mod own_schedules;
 pub(crate) mod surroundings;

@@ -7,8 +7,8 @@
 //! away waits for it, which is what blocking calls after requests must do anyway.
 
 use crate::comm::engine::Engine;
-use crate::comm::pairs::Pairs;
 use crate::comm::requests::progress::Progress;
+use crate::execute::messages::Pairs;
 use maypole_transports::Alarm;
 use std::cell::OnceCell;
 use std::fmt;

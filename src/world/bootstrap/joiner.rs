@@ -4,7 +4,8 @@ use super::addresses::{listen_at, resolve, secret};
 use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
 use crate::world::service::message::{WHILE_JOINING, decode};
-use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart, Timed};
+use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart};
+use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Channel, Purpose, Secret, SecureError, initiate};
 use maypole_transports::sockets::{random, tune};
 use maypole_transports::watch::Watch;
@@ -33,7 +34,7 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
     };
     let mut out = Vec::new();
     channel.seal(&hello.encode(), &mut out);
-    let mut timed = Timed { socket: &mut stream, deadline: deadline + GRACE };
+    let mut timed = DeadlineSocket { socket: &mut stream, deadline: deadline + GRACE };
     timed.write_all(&out).map_err(|error| lost(error.into()))?;
     let reply = answer(&mut timed, &mut channel).map_err(lost)?;
     let waited = config.join_timeout;
@@ -116,7 +117,8 @@ fn attempt(
         return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
     }
     tune(&stream, crate::world::service::SILENCE)?;
-    let channel = initiate(&mut Timed { socket: &mut stream, deadline: until }, secret, binding)?;
+    let channel =
+        initiate(&mut DeadlineSocket { socket: &mut stream, deadline: until }, secret, binding)?;
     Ok((stream, channel))
 }
 
@@ -149,7 +151,10 @@ fn keep_best(best: &mut BestAttempt, config: &JoinConfig, address: SocketAddr, w
 }
 
 /// Waits for the one message that ends joining.
-fn answer(timed: &mut Timed<'_, TcpStream>, channel: &mut Channel) -> Result<Vec<u8>, SecureError> {
+fn answer(
+    timed: &mut DeadlineSocket<'_, TcpStream>,
+    channel: &mut Channel,
+) -> Result<Vec<u8>, SecureError> {
     let mut bytes = [0; 4096];
     loop {
         // A table of a large world is longer than what a joining rank may say.

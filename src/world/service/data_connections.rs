@@ -1,7 +1,8 @@
 //! Data connections between two ranks: the lower one connects, the higher one accepts; or one calls
 //! the other.
 
-use super::{GroupId, Service, ServiceError, Timed};
+use super::{GroupId, Service, ServiceError};
+use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, SecureError, initiate};
 use maypole_transports::sockets::tune;
 use std::net::TcpStream;
@@ -136,7 +137,7 @@ impl Service {
         let mut stream = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
         tune(&stream, self.shared.timeout)?;
         initiate(
-            &mut Timed { socket: &mut stream, deadline: until },
+            &mut DeadlineSocket { socket: &mut stream, deadline: until },
             &self.shared.secret,
             binding,
         )?;

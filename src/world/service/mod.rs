@@ -15,13 +15,11 @@ mod progress;
 mod segments;
 mod state;
 mod thread;
-mod timed;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
 pub use progress::{Diagnosis, ProgressReport, ProgressTable, Pulse};
-pub(crate) use timed::Timed;
 
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;

@@ -1,7 +1,8 @@
 //! ServiceContext memory between the ranks of one host: one makes it, and hands it to the others over a
 //! Unix socket.
 
-use super::{GroupId, Service, ServiceError, Timed};
+use super::{GroupId, Service, ServiceError};
+use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, initiate, respond};
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
 use maypole_transports::sockets::{connect_abstract, listen_unnamed, same_user};
@@ -106,7 +107,7 @@ impl Service {
         if !same_user(&socket).map_err(failed)? {
             return Err(failed("a process of another user"));
         }
-        let mut timed = Timed { socket: &mut socket, deadline };
+        let mut timed = DeadlineSocket { socket: &mut socket, deadline };
         let (binding, _) = respond(&mut timed, &self.shared.secret).map_err(failed)?;
         let receiver = binding.initiator as usize;
         if binding != self.segment_binding(group, receiver, self.rank()) {
@@ -136,7 +137,7 @@ impl Service {
             if !same_user(&socket)? {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            let mut timed = Timed { socket: &mut socket, deadline };
+            let mut timed = DeadlineSocket { socket: &mut socket, deadline };
             let binding = self.segment_binding(group, self.rank(), maker);
             initiate(&mut timed, &self.shared.secret, &binding).map_err(io::Error::other)?;
             let segment = receive_segment(timed.socket, bytes)?;

@@ -35,7 +35,6 @@
 
 mod door;
 mod drive;
-mod failure;
 mod frame;
 mod incoming;
 mod outgoing;
@@ -43,15 +42,12 @@ mod post;
 mod shown;
 mod way;
 
-use super::control::Control;
-use super::counters::Moved;
-use crate::execute::AnyStream;
+use super::{AnyStream, Moved};
 use door::Door;
 use incoming::Incoming;
 use maypole_transports::{Alarm, Fault, Pipe, Waiting, mem};
 use outgoing::Outgoing;
-pub(super) use post::Batch;
-use post::Part;
+pub(crate) use post::{Batch, Part};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -70,7 +66,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// One rank's links for messages, each made at its first use.
 #[derive(Debug)]
-pub(super) struct Pairs {
+pub(crate) struct Pairs {
     rank: usize,
     world: usize,
     /// By rank: the links on which we send.
@@ -85,27 +81,43 @@ pub(super) struct Pairs {
     moved: bool,
 }
 
+/// How messages reach their peers: what the links need of the group's control plane.
+pub(crate) trait Connector {
+    /// Makes a stream on which this rank sends messages to `peer`, without the peer's help. Each
+    /// rank makes it at most once for each peer.
+    ///
+    /// # Errors
+    /// Why there is no stream by `deadline`, as a sentence.
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
+
+    /// Takes the streams that peers made to this rank since the last call, each with its peer.
+    fn callers(&self) -> Vec<(usize, AnyStream)>;
+
+    /// True if `peer` has left the group in order.
+    fn has_left(&self, peer: usize) -> bool;
+}
+
 /// What a batch runs in.
-pub(super) struct Scene<'a> {
-    pub(super) control: &'a dyn Control,
-    pub(super) waiting: Waiting,
-    pub(super) alarm: &'a Alarm,
+pub(crate) struct Scene<'a> {
+    pub(crate) control: &'a dyn Connector,
+    pub(crate) waiting: Waiting,
+    pub(crate) alarm: &'a Alarm,
     /// Ranks with equal numbers can share memory.
-    pub(super) hosts: &'a [usize],
+    pub(crate) hosts: &'a [usize],
     /// How much of that this rank may make for messages.
-    pub(super) memory: usize,
+    pub(crate) memory: usize,
 }
 
 /// Why a batch did not end, and which of its messages shows it.
 #[derive(Debug)]
-pub(super) struct Stop {
-    part: Part,
-    pub(super) peer: Option<usize>,
-    why: Why,
+pub(crate) struct Stop {
+    pub(crate) part: Part,
+    pub(crate) peer: Option<usize>,
+    pub(crate) why: Why,
 }
 
 #[derive(Debug)]
-enum Why {
+pub(crate) enum Why {
     /// The message is not what the receive is for; what it is instead.
     Mismatch(String),
     TimedOut,
@@ -133,12 +145,12 @@ fn broken(why: &str) -> Fault {
 }
 
 impl Pairs {
-    pub(super) fn new(rank: usize, world: usize) -> Self {
+    pub(crate) fn new(rank: usize, world: usize) -> Self {
         Self { rank, world, to: Vec::new(), from: Vec::new(), first: 0, pipes: 0, moved: false }
     }
 
     /// True if a message of `bytes` bytes to `to` leaves without waiting for its receiver.
-    pub(super) fn is_short(&self, bytes: usize, to: usize) -> bool {
+    pub(crate) fn is_short(&self, bytes: usize, to: usize) -> bool {
         match self.to.get(to) {
             Some(Some(link)) => link.has_room(bytes),
             _ => bytes <= SHORT,
@@ -194,13 +206,13 @@ impl Pairs {
     }
 
     /// By rank: how much was sent to it.
-    pub(super) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
+    pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
         let others = self.to.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
         others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.sent)))
     }
 
     /// Lets what was sent arrive, unless the group has `failed`, and closes all links.
-    pub(super) fn leave(&mut self, failed: bool, control: &dyn Control) {
+    pub(crate) fn leave(&mut self, failed: bool, control: &dyn Connector) {
         // Whoever still sends to us learns that nobody will receive it.
         drop(control.callers());
         self.to.iter_mut().flatten().for_each(|link| link.way.finish());

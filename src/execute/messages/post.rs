@@ -1,15 +1,14 @@
 //! What a call wants to send and to receive.
 
 use super::frame::Label;
-use crate::comm::element::{DataType, Element};
 use crate::execute::record::Message;
 use crate::schedule::{Schedule, Step, input, output};
-use maypole_kernels::{View, ViewMut};
+use maypole_kernels::{DataType, View, ViewMut};
 use std::fmt;
 
 /// A message that is to leave.
 #[derive(Debug)]
-pub(in crate::comm) struct Sending<'a> {
+pub(crate) struct Sending<'a> {
     pub(super) to: usize,
     pub(super) tag: u32,
     pub(super) kind: DataType,
@@ -28,7 +27,7 @@ impl Sending<'_> {
 
 /// A message that is to come.
 #[derive(Debug)]
-pub(in crate::comm) struct Receiving<'a> {
+pub(crate) struct Receiving<'a> {
     /// From whom; `None` for whoever comes first.
     pub(super) from: Option<usize>,
     pub(super) tag: u32,
@@ -68,37 +67,33 @@ impl Receiving<'_> {
 
 /// Everything that one call posts before it waits for any of it.
 #[derive(Debug, Default)]
-pub(in crate::comm) struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     pub(super) sends: Vec<Sending<'a>>,
     pub(super) receives: Vec<Receiving<'a>>,
 }
 
 /// One message of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Send(usize),
     Receive(usize),
 }
 
 impl<'a> Batch<'a> {
-    pub(in crate::comm) fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) {
-        self.sends.push(Sending {
-            to,
-            tag,
-            kind: T::DATA_TYPE,
-            data: View::of(data),
-            number: 0,
-            done: false,
-        });
+    /// Adds a send of `data`, elements of `kind`, to rank `to`.
+    pub(crate) fn send(&mut self, kind: DataType, data: View<'a>, to: usize, tag: u32) {
+        self.sends.push(Sending { to, tag, kind, data, number: 0, done: false });
     }
 
-    pub(in crate::comm) fn receive<T: Element>(
+    /// Adds a receive into `into`, elements of `kind`, from rank `from` or from any rank.
+    pub(crate) fn receive(
         &mut self,
-        into: &'a mut [T],
+        kind: DataType,
+        into: ViewMut<'a>,
         from: Option<usize>,
         tag: u32,
     ) {
-        let (kind, into, exact) = (T::DATA_TYPE, ViewMut::of(into), from.is_some());
+        let exact = from.is_some();
         self.receives.push(Receiving {
             from,
             tag,
@@ -111,7 +106,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Of each receive, in order: whose message came, and how many elements it has.
-    pub(in crate::comm) fn arrivals(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn arrivals(&self) -> Vec<(usize, usize)> {
         let arrival = |receive: &Receiving<'_>| match receive.state {
             State::Done(peer, bytes) => (peer, bytes / receive.kind.size()),
             State::Open | State::Granted(..) => unreachable!("a batch ends when all of it is done"),
@@ -128,7 +123,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The first message that is still awaited, and whom it awaits if that is known.
-    pub(super) fn awaited(&self) -> (Part, Option<usize>) {
+    pub(crate) fn awaited(&self) -> (Part, Option<usize>) {
         if let Some(at) = self.receives.iter().position(|receive| !receive.is_done()) {
             let peer = match self.receives[at] {
                 Receiving { state: State::Granted(peer, _), .. } => Some(peer),
@@ -143,7 +138,7 @@ impl<'a> Batch<'a> {
     /// What this rank does, as its part of a schedule: see
     /// [`Group::schedule`](crate::comm::Group::schedule). `None` while it is not known from whom
     /// something comes.
-    pub(in crate::comm) fn schedule(&self) -> Option<Schedule> {
+    pub(crate) fn schedule(&self) -> Option<Schedule> {
         let send = |(at, send): (usize, &Sending<'_>)| Step::Send { from: input(at), to: send.to };
         let receive = |(at, receive): (usize, &Receiving<'_>)| {
             let from = receive.from.or(match receive.state {
@@ -159,18 +154,18 @@ impl<'a> Batch<'a> {
     }
 
     /// Number of messages.
-    pub(in crate::comm) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sends.len() + self.receives.len()
     }
 
     /// Bytes that are to leave, and bytes that there is room for.
-    pub(in crate::comm) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let leaving: usize = self.sends.iter().map(|send| send.data.len()).sum();
         leaving + self.receives.iter().map(|receive| receive.into.len()).sum::<usize>()
     }
 
     /// All of it, in words.
-    pub(in crate::comm) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match self.len() {
             1 => self.describe(self.awaited().0),
             _ => format!("group({} sends, {} receives)", self.sends.len(), self.receives.len()),
@@ -202,7 +197,7 @@ impl<'a> Batch<'a> {
     }
 
     /// What `part` is, in words.
-    pub(super) fn describe(&self, part: Part) -> String {
+    pub(crate) fn describe(&self, part: Part) -> String {
         let one = match part {
             Part::Send(at) => self.sends[at].to_string(),
             Part::Receive(at) => self.receives[at].to_string(),
@@ -214,7 +209,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The step that `part` is in [`schedule`](Self::schedule).
-    pub(super) fn place(&self, part: Part) -> usize {
+    pub(crate) fn place(&self, part: Part) -> usize {
         match part {
             Part::Send(at) => at,
             Part::Receive(at) => self.sends.len() + at,

@@ -5,8 +5,8 @@
 //! goes on; the sender finds it there when it next looks. Who cannot do its part does nothing, and
 //! the link stays what it is.
 
-use crate::world::service::Timed;
 use maypole_transports::Pipe;
+use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
 use maypole_transports::sockets::{knock_abstract, listen_unnamed, random, same_user};
 use std::io::{self, Read, Write};
@@ -60,7 +60,7 @@ impl Door {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let (mut word, deadline) = ([0; WORD], Instant::now() + PATIENCE);
-        Timed { socket: &mut caller, deadline }.read_exact(&mut word)?;
+        DeadlineSocket { socket: &mut caller, deadline }.read_exact(&mut word)?;
         if word != self.word {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

@@ -1,15 +1,14 @@
 //! What a batch that did not end means, and to whom it is told.
 
-use super::post::{Batch, Part};
-use super::{Stop, Why};
 use crate::comm::engine::Engine;
 use crate::comm::error::Error;
+use crate::execute::messages::{Batch, Part, Stop, Why};
 use crate::world::service::CauseKind;
 
 impl Engine {
     /// The communicator has failed because of `stop`: says so to everybody, and to the caller.
     #[cold]
-    pub(in crate::comm) fn explain_stop(&mut self, batch: &Batch<'_>, stop: Stop) -> Error {
+    pub(crate) fn explain_stop(&mut self, batch: &Batch<'_>, stop: Stop) -> Error {
         let Stop { part, peer, why } = stop;
         let (rank, operation, sequence) = (self.rank, batch.describe(part), self.sequence);
         let step = batch.place(part);
@@ -54,7 +53,7 @@ impl Engine {
 
     /// Notes, for others that ask, what this rank waits for.
     #[cold]
-    pub(in crate::comm) fn note_batch(&self, batch: &Batch<'_>) {
+    pub(crate) fn note_batch(&self, batch: &Batch<'_>) {
         let (part, _): (Part, _) = batch.awaited();
         self.control.record(self.sequence, batch.describe(part));
         self.pulse.enter(self.sequence);
@@ -62,7 +61,7 @@ impl Engine {
 
     /// Takes that note back.
     #[cold]
-    pub(in crate::comm) fn note_outside(&mut self) {
+    pub(crate) fn note_outside(&mut self) {
         self.pulse.back(self.sequence);
         // The next call says anew what it is.
         self.forget_current();

@@ -1,6 +1,6 @@
 //! What precedes every message between two ranks, and the words that go back.
 
-use crate::comm::element::DataType;
+use maypole_kernels::DataType;
 use maypole_transports::HEAD;
 
 /// What a message says of itself.

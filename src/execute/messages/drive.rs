@@ -28,7 +28,7 @@ impl Pairs {
     /// long.
     ///
     /// After an error these links are good for nothing but being left.
-    pub(in crate::comm) fn run(
+    pub(crate) fn run(
         &mut self,
         batch: &mut Batch<'_>,
         scene: &Scene<'_>,

@@ -306,7 +306,7 @@ impl Incoming {
 mod tests {
     use super::super::post::Batch;
     use super::*;
-    use crate::comm::element::DataType;
+    use maypole_kernels::DataType;
     use maypole_transports::{Mem, Stream, mem};
 
     fn link() -> (Mem, Incoming) {
@@ -373,7 +373,7 @@ mod tests {
         let [a, b, c] = &mut came;
         let mut batch = Batch::default();
         for (into, tag) in [(a, 2), (b, 1), (c, 1)] {
-            batch.receive(std::slice::from_mut(into), Some(0), tag);
+            batch.receive(DataType::U8, ViewMut::of(std::slice::from_mut(into)), Some(0), tag);
         }
         (0..3).for_each(|at| assert!(link.serve(at, &mut batch.receives).unwrap()));
         assert!(batch.is_done() && link.held == 0);

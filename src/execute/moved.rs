@@ -1,0 +1,35 @@
+//! The unit in which traffic is counted.
+
+use std::ops::AddAssign;
+
+/// What went by one kind of transport.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Publications, or messages.
+    pub messages: u64,
+    /// Payload bytes, once for each receiver.
+    pub payload: u64,
+    /// Bytes written, heads included: for a publication once, however many read it.
+    pub written: u64,
+}
+
+impl Moved {
+    /// What came after `other` counters of the same traffic.
+    pub(crate) fn less(self, other: Self) -> Self {
+        let Self { messages, payload, written } = other;
+        Self {
+            messages: self.messages - messages,
+            payload: self.payload - payload,
+            written: self.written - written,
+        }
+    }
+}
+
+impl AddAssign for Moved {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.payload += other.payload;
+        self.written += other.written;
+    }
+}
