@@ -11,7 +11,6 @@ use crate::comm::element::{Element, ReduceOp};
 use crate::comm::error::{Error, Result};
 pub use crate::execute::Moved;
 use crate::schedule::collective::Collective;
-use api::counters;
 pub use api::counters::{Counters, Sent};
 pub use api::messages::Group;
 pub use api::operation::Operation;
