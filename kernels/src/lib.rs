@@ -6,6 +6,6 @@ pub mod cpu;
 pub mod memory;
 mod types;
 
-pub use cpu::{Combine, Custom, Fold, divide, scale};
+pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
 pub use memory::{Region, View, ViewMut};
 pub use types::{BinaryOp, DataType, Scalar};

@@ -14,8 +14,8 @@ mod watch;
 use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
 pub use links::{AnyStream, Links};
-use maypole_kernels::{Combine, View, ViewMut};
-use maypole_transports::board::{Board, Out};
+use maypole_kernels::{Reducer, View, ViewMut};
+use maypole_transports::board::{Board, Publication};
 use maypole_transports::{Alarm, Fault, Waiting};
 pub use moved::Moved;
 use run::{Run, wanted};
@@ -160,7 +160,7 @@ impl Executor {
     pub fn run(
         &mut self,
         program: &Program,
-        fold: &Combine,
+        fold: &Reducer,
         buffers: &Buffers<'_>,
     ) -> Result<(), Box<Failure>> {
         self.run_watched(program, fold, buffers, Nobody)
@@ -177,7 +177,7 @@ impl Executor {
     pub fn run_watched<W: Watch>(
         &mut self,
         program: &Program,
-        fold: &Combine,
+        fold: &Reducer,
         buffers: &Buffers<'_>,
         watch: W,
     ) -> Result<(), Box<Failure>> {
@@ -205,7 +205,7 @@ impl Executor {
     fn run_windows<W: Watch>(
         &mut self,
         program: &Program,
-        fold: &Combine,
+        fold: &Reducer,
         buffers: &Buffers<'_>,
         watch: W,
     ) -> Result<(), Box<Failure>> {
@@ -252,7 +252,7 @@ impl Executor {
 
     /// A slot that is known to be free.
     #[inline(always)]
-    fn slot(&self, out: Out) -> Option<ViewMut<'_>> {
+    fn slot(&self, out: Publication) -> Option<ViewMut<'_>> {
         Some(self.board().slot(out))
     }
 }

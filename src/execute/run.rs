@@ -5,8 +5,8 @@ use super::watch::{Awaited, Watch};
 use super::{Buffers, Executor, Failure, What};
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use arrayvec::ArrayVec;
-use maypole_kernels::{Combine, View};
-use maypole_transports::board::{Board, In, Out};
+use maypole_kernels::{Reducer, View};
+use maypole_transports::board::{Board, ExpectedPublication, Publication};
 use maypole_transports::{Interrupted, Nap};
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub(super) struct Run<'a, 'b, W> {
     pub(super) executor: &'a mut Executor,
     pub(super) program: &'a Program,
-    pub(super) fold: &'a Combine,
+    pub(super) fold: &'a Reducer,
     pub(super) buffers: &'a Buffers<'b>,
     pub(super) watch: W,
     /// Publications of ours so far in this run.
@@ -82,7 +82,7 @@ impl<W: Watch> Run<'_, '_, W> {
                 SourceLocation::Stream => unreachable!("the program has no streams"),
             }
         }
-        let out = Out {
+        let out = Publication {
             class: self.program.class,
             mask: self.program.mask,
             position: self.executor.positions[self.executor.me] + self.made,
@@ -163,7 +163,7 @@ impl<W: Watch> Run<'_, '_, W> {
     }
 
     #[inline(always)]
-    fn await_room(&mut self, at: usize, out: Out) -> Result<(), Box<Failure>> {
+    fn await_room(&mut self, at: usize, out: Publication) -> Result<(), Box<Failure>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
         let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
@@ -295,8 +295,14 @@ const SELDOM: u32 = 1024;
 /// Why `wanted` will never come, if that shows: its writer is in another call, whose publications
 /// may be fewer than the one we await, or it has left.
 #[cold]
-fn hopeless(board: &Board, wanted: In, base: u64, has_left: impl Fn() -> bool) -> Option<What> {
-    let other = board.glance(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
+fn hopeless(
+    board: &Board,
+    wanted: ExpectedPublication,
+    base: u64,
+    has_left: impl Fn() -> bool,
+) -> Option<What> {
+    let other =
+        board.peek_fingerprint(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
     let why = match other {
         Some(theirs) => What::Mismatch(theirs),
         None if has_left() => What::Left,
@@ -314,14 +320,14 @@ pub(super) fn wanted<const SIMPLE: bool>(
     source: &FoldSource,
     k: u32,
     len: usize,
-) -> In {
+) -> ExpectedPublication {
     let peer = source.peer as usize;
     let nth = if SIMPLE {
         u64::from(source.publication)
     } else {
         program.numberings[peer].position(source.publication, source.stage, k)
     };
-    In {
+    ExpectedPublication {
         class: program.class,
         mask: program.mask,
         peer,

@@ -24,7 +24,7 @@ use crate::schedule::collective::{Collective, Held};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
 use fuse::{FusedFold, Origin, fuse, linear};
-use maypole_transports::board::{CHUNK, Class};
+use maypole_transports::board::{CHUNK, SlotClass};
 use order::{Matching, Trial, flushes, stages};
 pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, SourceLocation, StreamLink,
@@ -97,7 +97,7 @@ struct Strategy {
     all: Vec<Vec<FusedFold>>,
     matching: Matching,
     stages: Vec<Vec<u32>>,
-    class: Class,
+    class: SlotClass,
     depth: usize,
     /// It completes also when every rank's input is part of its output.
     in_place: bool,
@@ -133,14 +133,15 @@ fn attempt(
 ) -> Option<Strategy> {
     let ranks = ranks_of_a_host(request.hosts);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
-    let smallest = Class::holding(bytes).unwrap_or(Class::Chunk);
-    let completes = |class: Class, placement| {
+    let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
+    let completes = |class: SlotClass, placement| {
         let depth = class.slots(ranks) as u64;
         Trial { all, matching, stages: &stages, hosts: request.hosts, placement, windows, depth }
             .completes()
     };
-    let class =
-        [smallest, Class::Chunk].into_iter().find(|class| completes(*class, Placement::Apart))?;
+    let class = [smallest, SlotClass::Chunk]
+        .into_iter()
+        .find(|class| completes(*class, Placement::Apart))?;
     let in_place = completes(class, Placement::InPlace);
     let depth = class.slots(ranks);
     Some(Strategy {

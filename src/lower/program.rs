@@ -1,7 +1,7 @@
 //! What lowering makes of a schedule: folds over windows, plain data, no pointers.
 
 use crate::schedule::{Buffer, part};
-use maypole_transports::board::Class;
+use maypole_transports::board::SlotClass;
 
 /// Most sources of one fold; longer reductions go on in a second fold.
 pub const MAX_SOURCES: usize = 16;
@@ -197,7 +197,7 @@ pub struct Program {
     /// How many publications each local rank makes in one run.
     pub totals: Vec<u64>,
     /// Where publications lie on boards.
-    pub class: Class,
+    pub class: SlotClass,
     /// Data slots in use, less one.
     pub mask: u64,
     /// Repeated, this program never has to be told what readers have consumed: what they publish

@@ -1,7 +1,7 @@
 //! What messages and bytes cost on a machine, in integers, and the text that it is kept in.
 
 use crate::schedule::simulate::Link;
-use maypole_transports::board::Class;
+use maypole_transports::board::SlotClass;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -67,10 +67,10 @@ impl CostTable {
     /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a
     /// core: a message waits for the turn of its receiver.
     pub fn board(&self, bytes: usize, crowding: usize) -> Link {
-        let costs = match Class::holding(bytes) {
-            Some(Class::Tiny) => self.tiny,
-            Some(Class::Small) => self.small,
-            Some(Class::Chunk) | None => self.chunk,
+        let costs = match SlotClass::holding(bytes) {
+            Some(SlotClass::Tiny) => self.tiny,
+            Some(SlotClass::Small) => self.small,
+            Some(SlotClass::Chunk) | None => self.chunk,
         };
         let mut link = costs.shared(&BOARD);
         link.latency += self.switch * (crowding.max(1) - 1) as u64;

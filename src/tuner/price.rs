@@ -13,7 +13,7 @@ use super::candidates::{has_boards, longest_chunk};
 use super::{Candidate, CostTable, Plan, Question, Verdict};
 use crate::algorithms::Algorithm;
 use crate::schedule::simulate::{Machine, Rehearsal};
-use maypole_transports::board::{CHUNK, Class};
+use maypole_transports::board::{CHUNK, SlotClass};
 
 /// What is run: at most so many things that happen, and so many windows.
 const EVENTS: usize = 1024;
@@ -90,7 +90,7 @@ impl<'a> Pricer<'a> {
             stream: self.table.stream(self.question.crowding),
             crowding: self.question.crowding,
             switch: self.table.switch,
-            slots: Class::holding(bytes).unwrap_or(Class::Chunk).slots(*world),
+            slots: SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk).slots(*world),
         };
         let most = (EVENTS / rehearsal.events().max(1)).clamp(2, WINDOWS);
         if windows <= most {

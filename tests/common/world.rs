@@ -6,9 +6,9 @@ use maypole::execute::{AnyStream, Buffers, Executor, Failure};
 use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, Held};
 use maypole::schedule::{Layout, Placement, Schedule};
-use maypole_kernels::{BinaryOp, Fold, Region, View, ViewMut};
+use maypole_kernels::{BinaryOp, BuiltInReducer, Region, View, ViewMut};
 use maypole_transports::board::Board;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use maypole_transports::{Alarm, Waiting, mem};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,8 +33,11 @@ impl World {
         for (rank, host) in self.hosts.iter().enumerate() {
             let locals: Vec<usize> =
                 (0..self.hosts.len()).filter(|peer| self.hosts[*peer] == *host).collect();
-            let waiting =
-                Waiting::new(self.hosts.len(), Share::together([&Share::mine()]), TIMEOUT);
+            let waiting = Waiting::new(
+                self.hosts.len(),
+                UsableCores::count([&UsableCores::of_this_thread()]),
+                TIMEOUT,
+            );
             let mut executor = Executor::new(rank, waiting, Arc::clone(alarm), Box::new(|_| false));
             if locals.len() > 1 {
                 let region = boards
@@ -177,7 +180,7 @@ impl Operation {
             output: ViewMut::of(output),
             scratch: scratch.view(),
         };
-        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
+        executor.run(program, &BuiltInReducer::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
     }
 
     /// Runs `program`, which is this operation lowered for `me` in place, in the whole vector.
@@ -203,6 +206,6 @@ impl Operation {
             aside.view().copy_from(buffers.input);
             buffers.input = aside.view().as_view();
         }
-        executor.run(program, &Fold::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
+        executor.run(program, &BuiltInReducer::new(T::DATA_TYPE, BinaryOp::Sum).into(), &buffers)
     }
 }

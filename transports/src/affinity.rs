@@ -27,8 +27,8 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// afterwards: what `work` starts stays bound.
 ///
 /// ```
-/// use maypole_transports::affinity::bound;
-/// let output = bound(0, || std::process::Command::new("nproc").output())?;
+/// use maypole_transports::affinity::run_bound;
+/// let output = run_bound(0, || std::process::Command::new("nproc").output())?;
 /// # if let Ok(output) = output {
 /// assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
 /// # }
@@ -37,7 +37,7 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 ///
 /// # Errors
 /// As [`bind`]; `work` has not run then.
-pub fn bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
+pub fn run_bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
     let before = sched_getaffinity(None)?;
     sched_setaffinity(None, &choose(nth)?.1)?;
     let done = work();

@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use protocol::line;
-pub use protocol::{Protocol, Word, Words};
+pub use protocol::{BoardProtocol, BoardWords, SharedWord};
 
 /// Most ranks that share one board: an audience is a set of bits.
 pub const MAX_RANKS: usize = 64;
@@ -46,7 +46,7 @@ const PAGE: usize = 4096;
 
 /// Where a payload lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Class {
+pub enum SlotClass {
     /// In the line itself: at most [`TINY`] bytes.
     Tiny,
     /// In a small slot: at most [`SMALL`] bytes.
@@ -55,7 +55,7 @@ pub enum Class {
     Chunk,
 }
 
-impl Class {
+impl SlotClass {
     /// The smallest class that holds `bytes`; `None` if there is none.
     pub const fn holding(bytes: usize) -> Option<Self> {
         if bytes <= TINY {
@@ -95,9 +95,9 @@ const fn chunk_slots(ranks: usize) -> usize {
 
 /// A publication of ours.
 #[derive(Clone, Copy, Debug)]
-pub struct Out {
+pub struct Publication {
     /// Its class.
-    pub class: Class,
+    pub class: SlotClass,
     /// Slots of the class in use, less one: a power of two less one.
     pub mask: u64,
     /// Its place among our publications.
@@ -112,9 +112,9 @@ pub struct Out {
 
 /// A publication of a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct In {
+pub struct ExpectedPublication {
     /// Its class.
-    pub class: Class,
+    pub class: SlotClass,
     /// Slots of the class in use, less one.
     pub mask: u64,
     /// Whose it is, as a local rank.
@@ -163,12 +163,12 @@ impl Geometry {
 
 /// The words of a board in real shared memory.
 #[derive(Debug)]
-struct Shared {
+struct MappedWords {
     start: NonNull<u8>,
     geometry: Geometry,
 }
 
-impl Shared {
+impl MappedWords {
     #[inline(always)]
     fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
         debug_assert!(rank < self.geometry.ranks && line < LINES);
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-impl Words for Shared {
+impl BoardWords for MappedWords {
     type Word = AtomicU64;
     #[inline(always)]
     fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
@@ -236,7 +236,7 @@ unsafe impl BoardMemory for crate::shm::Segment {
 /// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the
 /// kernel.
 pub struct Board {
-    protocol: Protocol<Shared>,
+    protocol: BoardProtocol<MappedWords>,
     _memory: Box<dyn BoardMemory>,
 }
 
@@ -281,8 +281,8 @@ impl Board {
             (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
             "a board starts at a multiple of {LINE_STRIDE}"
         );
-        let shared = Shared { start, geometry: Geometry::new(ranks) };
-        let board = Self { protocol: Protocol::new(shared, me), _memory: Box::new(memory) };
+        let shared = MappedWords { start, geometry: Geometry::new(ranks) };
+        let board = Self { protocol: BoardProtocol::new(shared, me), _memory: Box::new(memory) };
         board.touch();
         board
     }
@@ -317,7 +317,7 @@ impl Board {
     fn payload(
         &self,
         rank: usize,
-        class: Class,
+        class: SlotClass,
         position: u64,
         mask: u64,
         len: usize,
@@ -328,11 +328,11 @@ impl Board {
         debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
         let slot = (position & mask) as usize;
         let at = match class {
-            Class::Tiny => {
+            SlotClass::Tiny => {
                 geometry.lines + (line(position) * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
             }
-            Class::Small => geometry.data + rank * geometry.stride + slot % SMALL_SLOTS * SMALL,
-            Class::Chunk => {
+            SlotClass::Small => geometry.data + rank * geometry.stride + slot % SMALL_SLOTS * SMALL,
+            SlotClass::Chunk => {
                 let slot = slot % chunk_slots(geometry.ranks);
                 geometry.data + rank * geometry.stride + SMALL_SLOTS * SMALL + slot * CHUNK
             }
@@ -342,7 +342,7 @@ impl Board {
 
     /// True once every reader of what the slots of `out` held has consumed it.
     #[inline(always)]
-    pub fn writable(&self, out: Out) -> bool {
+    pub fn writable(&self, out: Publication) -> bool {
         self.protocol.writable(out)
     }
 
@@ -351,13 +351,13 @@ impl Board {
     /// # Panics
     /// If the payload does not fit its class.
     #[inline(always)]
-    pub fn slot(&self, out: Out) -> ViewMut<'_> {
+    pub fn slot(&self, out: Publication) -> ViewMut<'_> {
         self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
     }
 
     /// Makes it readable.
     #[inline(always)]
-    pub fn commit(&self, out: Out) {
+    pub fn commit(&self, out: Publication) {
         self.protocol.commit(out);
     }
 
@@ -369,7 +369,7 @@ impl Board {
     /// # Panics
     /// If `from.peer` is not on the board.
     #[inline(always)]
-    pub fn readable(&self, from: In) -> Result<bool, Mismatch> {
+    pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
         assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
         self.protocol.readable(from)
     }
@@ -380,15 +380,15 @@ impl Board {
     /// # Panics
     /// If `from.peer` is not on the board, or the payload does not fit its class.
     #[inline(always)]
-    pub fn lent(&self, from: In) -> View<'_> {
+    pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
         assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
     /// The fingerprint of what `peer` published at `position` or later in its line, if it did.
-    pub fn glance(&self, peer: usize, position: u64) -> Option<u64> {
+    pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
         assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
-        self.protocol.glance(peer, position)
+        self.protocol.peek_fingerprint(peer, position)
     }
 
     /// We have used all of the peer's publications below `position`.

@@ -13,24 +13,24 @@ use std::path::{Component, Path, PathBuf};
 /// one.
 ///
 /// ```
-/// use maypole_transports::cores::Share;
-/// let mine = Share::mine();
-/// let again = Share::from_bytes(&mine.to_bytes());
-/// assert!(Share::together([&mine, &again]) >= 1);
+/// use maypole_transports::cores::UsableCores;
+/// let mine = UsableCores::of_this_thread();
+/// let again = UsableCores::from_bytes(&mine.to_bytes());
+/// assert!(UsableCores::count([&mine, &again]) >= 1);
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Share {
+pub struct UsableCores {
     /// What the quotas of the control groups are worth, rounded up.
     quota: Option<u32>,
     /// Numbers of the cores in the affinity mask.
     allowed: BTreeSet<u32>,
 }
 
-impl Share {
+impl UsableCores {
     /// What the calling thread may use: its affinity mask, and the quotas of its control groups
     /// (version 2 or 1, its own and all enclosing ones). Reads a few files under `/proc` and
     /// `/sys`, so ask once. What cannot be read sets no limit.
-    pub fn mine() -> Self {
+    pub fn of_this_thread() -> Self {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
         let quota = quota(&groups, read).map(|quota| u32::try_from(quota).unwrap_or(u32::MAX));
@@ -38,7 +38,7 @@ impl Share {
     }
 
     /// How many cores processes of one host have together; at least 1.
-    pub fn together<'a>(shares: impl IntoIterator<Item = &'a Self>) -> usize {
+    pub fn count<'a>(shares: impl IntoIterator<Item = &'a Self>) -> usize {
         let mut union = BTreeSet::<u32>::new();
         let mut quota = u32::MAX;
         for share in shares {
@@ -200,23 +200,25 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_core_and_not_more_than_it_has() {
-        assert!((1..=allowed().len()).contains(&Share::together([&Share::mine()])));
+        assert!(
+            (1..=allowed().len()).contains(&UsableCores::count([&UsableCores::of_this_thread()]))
+        );
     }
 
     #[test]
     fn bound_processes_have_their_cores_together_and_no_more_than_their_quota() {
-        let bound = |core, quota| Share { quota, allowed: BTreeSet::from([core]) };
-        assert_eq!(Share::together([&bound(0, None), &bound(5, None), &bound(5, None)]), 2);
-        assert_eq!(Share::together([&bound(0, Some(1)), &bound(5, None)]), 1);
-        assert_eq!(Share::together([]), 1);
+        let bound = |core, quota| UsableCores { quota, allowed: BTreeSet::from([core]) };
+        assert_eq!(UsableCores::count([&bound(0, None), &bound(5, None), &bound(5, None)]), 2);
+        assert_eq!(UsableCores::count([&bound(0, Some(1)), &bound(5, None)]), 1);
+        assert_eq!(UsableCores::count([]), 1);
     }
 
     proptest! {
         #[test]
         fn shares_survive_the_journey(quota in prop::option::of(1..u32::MAX), allowed: BTreeSet<u32>, bytes: Vec<u8>) {
-            let share = Share { quota, allowed };
-            prop_assert_eq!(Share::from_bytes(&share.to_bytes()), share);
-            let _ = Share::from_bytes(&bytes);
+            let share = UsableCores { quota, allowed };
+            prop_assert_eq!(UsableCores::from_bytes(&share.to_bytes()), share);
+            let _ = UsableCores::from_bytes(&bytes);
         }
 
         #[test]

@@ -1,8 +1,8 @@
 //! Descriptors that cross `exec`: made here for a child, or found here because a launcher left them
 //! open.
 //!
-//! An inherited descriptor is only a number in a variable. [`take`] turns that number into an owned
-//! descriptor, once; [`hand_down`] makes one that children inherit. Files that hold a secret are
+//! An inherited descriptor is only a number in a variable. [`take_inherited`] turns that number into an owned
+//! descriptor, once; [`inheritable_segment`] makes one that children inherit. Files that hold a secret are
 //! opened with [`open_private`].
 
 use std::collections::BTreeSet;
@@ -39,10 +39,10 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// # Examples
 ///
 /// ```
-/// let no_such = maypole_transports::descriptor::take(987_654).unwrap_err();
+/// let no_such = maypole_transports::descriptor::take_inherited(987_654).unwrap_err();
 /// assert_eq!(no_such.raw_os_error(), Some(9)); // EBADF
 /// ```
-pub fn take(number: RawFd) -> io::Result<OwnedFd> {
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -81,10 +81,10 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// Those of [`take`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a
+/// Those of [`take_inherited`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a
 /// pipe stays silent and open for ten seconds; and those of reading.
 pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
-    let file = File::from(take(number)?);
+    let file = File::from(take_inherited(number)?);
     let mut bytes = vec![0; limit + 1];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -140,12 +140,12 @@ fn wait_readable(file: &File) -> io::Result<()> {
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
-/// let segment = maypole_transports::descriptor::hand_down("greeting", b"hello")?;
+/// let segment = maypole_transports::descriptor::inheritable_segment("greeting", b"hello")?;
 /// let child = std::process::Command::new("cat").arg(format!("/proc/self/fd/{}", segment.as_raw_fd())).output()?;
 /// assert_eq!(child.stdout, b"hello");
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn hand_down(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
+pub fn inheritable_segment(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     // Deliberately without CLOEXEC: surviving exec is its purpose.
     let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?);
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).insert(file.as_raw_fd());
@@ -250,7 +250,7 @@ mod tests {
     fn an_inherited_pipe_is_read_once_and_closed() {
         let number = inherited(b"secret");
         assert_eq!(read_inherited(number, 64).unwrap(), b"secret");
-        assert_eq!(take(number).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(take_inherited(number).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]
@@ -265,17 +265,23 @@ mod tests {
     fn what_was_not_inherited_is_refused() {
         // High, so that no other test has claimed its number.
         let mine = rustix::io::fcntl_dupfd_cloexec(File::open("/dev/null").unwrap(), 900).unwrap();
-        assert_eq!(take(mine.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            take_inherited(mine.as_raw_fd()).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
         for standard in -1..3 {
-            assert_eq!(take(standard).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(take_inherited(standard).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
-        let segment = hand_down("test", b"for children").unwrap();
-        assert_eq!(take(segment.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let segment = inheritable_segment("test", b"for children").unwrap();
+        assert_eq!(
+            take_inherited(segment.as_raw_fd()).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
     }
 
     #[test]
     fn a_segment_for_children_cannot_be_changed() {
-        let segment = File::from(hand_down("test", b"sealed").unwrap());
+        let segment = File::from(inheritable_segment("test", b"sealed").unwrap());
         assert!(segment.write_at(b"x", 0).is_err());
         assert!(segment.set_len(0).is_err());
     }

@@ -71,7 +71,7 @@ pub fn group_is_empty(leader: &Child) -> bool {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "there is no third way")]
-pub enum End {
+pub enum ProcessEnd {
     /// It exited with this code.
     Exited(i32),
     /// This signal killed it.
@@ -87,17 +87,17 @@ pub enum End {
 /// # Errors
 ///
 /// `ECHILD` where it is no child of this process or was collected already.
-pub fn await_end(child: u32) -> io::Result<End> {
+pub fn await_end(child: u32) -> io::Result<ProcessEnd> {
     let child = pid(child)?;
     loop {
         match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Err(Errno::INTR) | Ok(None) => {}
             Err(error) => return Err(error.into()),
             Ok(Some(status)) => {
-                let killed = status.terminating_signal().map(End::Killed);
-                return Ok(
-                    killed.unwrap_or_else(|| End::Exited(status.exit_status().unwrap_or_default()))
-                );
+                let killed = status.terminating_signal().map(ProcessEnd::Killed);
+                return Ok(killed.unwrap_or_else(|| {
+                    ProcessEnd::Exited(status.exit_status().unwrap_or_default())
+                }));
             }
         }
     }
@@ -121,7 +121,7 @@ mod tests {
             in_own_group(Command::new("sh").args(["-c", "sleep 1000 & wait"])).spawn().unwrap();
         assert!(!group_is_empty(&child));
         signal_group(&child, 9).unwrap();
-        assert_eq!(await_end(child.id()).unwrap(), End::Killed(9));
+        assert_eq!(await_end(child.id()).unwrap(), ProcessEnd::Killed(9));
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         assert!(await_end(child.id()).is_err());
     }
@@ -130,7 +130,7 @@ mod tests {
     fn no_signal_is_an_error() {
         let mut child = in_own_group(&mut Command::new("true")).spawn().unwrap();
         assert_eq!(signal_group(&child, 12345).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(await_end(child.id()).unwrap(), End::Exited(0));
+        assert_eq!(await_end(child.id()).unwrap(), ProcessEnd::Exited(0));
         child.wait().unwrap();
     }
 }

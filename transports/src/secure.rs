@@ -30,7 +30,7 @@ mod channel;
 mod handshake;
 
 pub use channel::Channel;
-pub use handshake::{Initiator, Progress, Responder, initiate, refuse, respond};
+pub use handshake::{HandshakeProgress, Initiator, Responder, initiate, refuse, respond};
 
 use std::io;
 
@@ -79,7 +79,7 @@ pub struct Binding {
 /// What the members of a job know and nobody else does, with the names that keep jobs and sessions
 /// apart.
 #[derive(Clone)]
-pub struct Secret {
+pub struct JobSecret {
     /// The job's key.
     pub key: [u8; 32],
     /// The job's name.
@@ -88,10 +88,10 @@ pub struct Secret {
     pub session: [u8; 16],
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for JobSecret {
     // A key is never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secret").field("job", &self.job).finish_non_exhaustive()
+        f.debug_struct("JobSecret").field("job", &self.job).finish_non_exhaustive()
     }
 }
 
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Secret {
 pub enum SecureError {
     /// The bytes are not of this protocol, or of another version of it.
     #[error("the other end does not speak this version of maypole's protocol")]
-    Stranger,
+    UnknownProtocol,
     /// The other end says that it belongs to another job.
     #[error("the other end belongs to another job")]
     OtherJob,
@@ -149,7 +149,7 @@ impl Binding {
     fn decode(bytes: &[u8; PREAMBLE], job: &str) -> Result<Self, SecureError> {
         let mut rest = &bytes[..];
         if take::<8>(&mut rest) != MAGIC {
-            return Err(SecureError::Stranger);
+            return Err(SecureError::UnknownProtocol);
         }
         if take::<8>(&mut rest) != tag(job) {
             return Err(SecureError::OtherJob);
@@ -158,7 +158,7 @@ impl Binding {
             [1] => Purpose::Join,
             [2] => Purpose::Data,
             [3] => Purpose::Segment,
-            _ => return Err(SecureError::Stranger),
+            _ => return Err(SecureError::UnknownProtocol),
         };
         let group = [u64::from_le_bytes(take(&mut rest)), u64::from_le_bytes(take(&mut rest))];
         let [lane, initiator, responder] =

@@ -20,7 +20,7 @@ const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// What the kernel reports.
-pub fn tune(socket: &TcpStream, patience: Duration) -> io::Result<()> {
+pub fn set_tcp_options(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
     socket.set_tcp_keepalive(
@@ -34,7 +34,7 @@ pub fn tune(socket: &TcpStream, patience: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// If the process has no descriptor left.
-pub fn listen_unnamed(backlog: usize) -> io::Result<(UnixListener, Vec<u8>)> {
+pub fn listen_abstract(backlog: usize) -> io::Result<(UnixListener, Vec<u8>)> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -63,7 +63,7 @@ pub fn connect_abstract(name: &[u8]) -> io::Result<UnixStream> {
 ///
 /// # Errors
 /// If nobody listens there, or not in our network namespace, or too many others wait already.
-pub fn knock_abstract(name: &[u8]) -> io::Result<UnixStream> {
+pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_kernel_chosen_name_can_be_connected_to() {
-        let (listener, name) = listen_unnamed(4).unwrap();
+        let (listener, name) = listen_abstract(4).unwrap();
         let mut here = connect_abstract(&name).unwrap();
         let (mut there, _) = listener.accept().unwrap();
         assert!(same_user(&there).unwrap() && same_user(&here).unwrap());
@@ -130,11 +130,12 @@ mod tests {
 
     #[test]
     fn a_door_with_too_many_before_it_is_not_waited_at() {
-        let (listener, name) = listen_unnamed(1).unwrap();
-        let callers: Vec<_> = (0..10).map_while(|_| knock_abstract(&name).ok()).collect();
+        let (listener, name) = listen_abstract(1).unwrap();
+        let callers: Vec<_> =
+            (0..10).map_while(|_| connect_abstract_nonblocking(&name).ok()).collect();
         assert!((1..10).contains(&callers.len()), "{} got in", callers.len());
         drop(listener);
-        knock_abstract(&name).unwrap_err();
+        connect_abstract_nonblocking(&name).unwrap_err();
     }
 
     #[test]

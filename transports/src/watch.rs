@@ -84,9 +84,9 @@ fn flags(writable: bool) -> epoll::EventFlags {
 
 /// Wakes a sleeper from another thread.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     /// A bell that has not been rung.
     ///
     /// # Errors
@@ -96,18 +96,18 @@ impl Bell {
     }
 
     /// Makes the bell readable until it is silenced.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // Fails only if it has been rung 2^64 times, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable again.
-    pub fn silence(&self) {
+    pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -117,7 +117,7 @@ impl AsFd for Bell {
 ///
 /// # Errors
 /// If there is no such process, or the kernel does not offer this.
-pub fn process_end(pid: u32) -> io::Result<OwnedFd> {
+pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
@@ -130,17 +130,17 @@ mod tests {
 
     #[test]
     fn a_bell_wakes_until_it_is_silenced() {
-        let (watch, bell) = (Watch::new().unwrap(), Bell::new().unwrap());
+        let (watch, bell) = (Watch::new().unwrap(), Waker::new().unwrap());
         watch.add(&bell, 7, false).unwrap();
         let mut numbers = Vec::new();
         watch.wait(&mut numbers, Duration::ZERO).unwrap();
         assert!(numbers.is_empty());
         std::thread::scope(|threads| {
-            threads.spawn(|| bell.ring());
+            threads.spawn(|| bell.wake());
             watch.wait(&mut numbers, LONG).unwrap();
         });
         assert_eq!(numbers, [7]);
-        bell.silence();
+        bell.clear();
         watch.wait(&mut numbers, Duration::ZERO).unwrap();
         assert_eq!(numbers, [7]);
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_end_of_a_process_is_noticed() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let end = process_end(child.id()).unwrap();
+        let end = pidfd(child.id()).unwrap();
         let watch = Watch::new().unwrap();
         watch.add(&end, 1, false).unwrap();
         let mut numbers = Vec::new();
@@ -158,6 +158,6 @@ mod tests {
         watch.wait(&mut numbers, LONG).unwrap();
         assert_eq!(numbers, [1]);
         child.wait().unwrap();
-        process_end(0).unwrap_err();
+        pidfd(0).unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
 //! The board's protocol under every order of events that the memory model allows, within a bound on
 //! preemptions.
 //!
-//! The models run the very code of [`Protocol`] on loom's atomics. Payloads are cells whose every
+//! The models run the very code of [`BoardProtocol`] on loom's atomics. Payloads are cells whose every
 //! access loom watches, so a payload that is read while it may be written is found even where the
 //! numbers come out right. Then the protocol, or its use, is broken on purpose, one place at a
 //! time, and each mutant must be caught.
@@ -10,7 +10,9 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use maypole_transports::board::{Class, In, LINES, Out, Protocol, Word, Words};
+use maypole_transports::board::{
+    BoardProtocol, BoardWords, ExpectedPublication, LINES, Publication, SharedWord, SlotClass,
+};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -73,7 +75,7 @@ impl Watched {
     }
 }
 
-impl Word for Watched {
+impl SharedWord for Watched {
     fn acquire(&self) -> u64 {
         if self.blind { u64::MAX } else { self.atomic.load(self.acquire) }
     }
@@ -114,8 +116,8 @@ impl Shared {
         }))
     }
 
-    fn payload(&self, rank: usize, class: Class, position: u64, mask: u64) -> &UnsafeCell<u64> {
-        let slot = if class == Class::Tiny {
+    fn payload(&self, rank: usize, class: SlotClass, position: u64, mask: u64) -> &UnsafeCell<u64> {
+        let slot = if class == SlotClass::Tiny {
             position as usize % LINES
         } else {
             (position & mask) as usize
@@ -125,7 +127,7 @@ impl Shared {
     }
 }
 
-impl Words for Shared {
+impl BoardWords for Shared {
     type Word = Watched;
     fn sequence(&self, rank: usize, line: usize) -> &Watched {
         assert!(line < USED);
@@ -142,10 +144,10 @@ impl Words for Shared {
 
 /// One rank, using the protocol as an executor does.
 struct Rank {
-    protocol: Protocol<Shared>,
+    protocol: BoardProtocol<Shared>,
     shared: Shared,
     me: usize,
-    class: Class,
+    class: SlotClass,
     mask: u64,
     mutant: Mutant,
     /// Looks before a rank gives up what it waits for. Three ranks that may wait for ever are more
@@ -163,9 +165,9 @@ fn fingerprint(position: u64) -> u64 {
 }
 
 impl Rank {
-    fn new(shared: &Shared, me: usize, class: Class, mask: u64, mutant: Mutant) -> Self {
+    fn new(shared: &Shared, me: usize, class: SlotClass, mask: u64, mutant: Mutant) -> Self {
         Self {
-            protocol: Protocol::new(shared.clone(), me),
+            protocol: BoardProtocol::new(shared.clone(), me),
             shared: shared.clone(),
             me,
             class,
@@ -175,8 +177,8 @@ impl Rank {
         }
     }
 
-    fn out(&self, position: u64, audience: u64) -> Out {
-        Out {
+    fn out(&self, position: u64, audience: u64) -> Publication {
+        Publication {
             class: self.class,
             mask: self.mask,
             position,
@@ -186,10 +188,12 @@ impl Rank {
         }
     }
 
-    fn has_room(&self, out: Out) -> bool {
+    fn has_room(&self, out: Publication) -> bool {
         match self.mutant {
             Mutant::Unchecked => true,
-            Mutant::LinesAlone => self.protocol.writable(Out { class: Class::Tiny, ..out }),
+            Mutant::LinesAlone => {
+                self.protocol.writable(Publication { class: SlotClass::Tiny, ..out })
+            }
             _ => self.protocol.writable(out),
         }
     }
@@ -214,7 +218,7 @@ impl Rank {
         room
     }
 
-    fn put(&self, out: Out) {
+    fn put(&self, out: Publication) {
         if self.mutant == Mutant::CommittedEarly {
             self.protocol.commit(out);
         }
@@ -242,7 +246,14 @@ impl Rank {
 
     fn await_line(&self, peer: usize, position: u64) -> bool {
         let fingerprint = fingerprint(position);
-        let from = In { class: self.class, mask: self.mask, peer, position, fingerprint, len: 8 };
+        let from = ExpectedPublication {
+            class: self.class,
+            mask: self.mask,
+            peer,
+            position,
+            fingerprint,
+            len: 8,
+        };
         self.until(|| {
             self.protocol.readable(from).expect("a slot is not used again before it was read")
         })
@@ -258,7 +269,7 @@ impl Rank {
 
 /// A writer and a reader over a ring that goes round. Positions are `stride` apart: 64, and all
 /// share a line.
-fn ring(class: Class, mask: u64, stride: u64, publications: u64, mutant: Mutant) {
+fn ring(class: SlotClass, mask: u64, stride: u64, publications: u64, mutant: Mutant) {
     let shared = Shared::new(2, mutant);
     let reader = Rank::new(&shared, 1, class, mask, mutant);
     let thread =
@@ -269,15 +280,15 @@ fn ring(class: Class, mask: u64, stride: u64, publications: u64, mutant: Mutant)
 }
 
 fn small_ring(mutant: Mutant) {
-    ring(Class::Small, 0, 1, 3, mutant);
+    ring(SlotClass::Small, 0, 1, 3, mutant);
 }
 
 fn chunk_ring(mutant: Mutant) {
-    ring(Class::Chunk, 1, 1, 4, mutant);
+    ring(SlotClass::Chunk, 1, 1, 4, mutant);
 }
 
 fn line_ring(mutant: Mutant) {
-    ring(Class::Tiny, 0, LINES as u64, 3, mutant);
+    ring(SlotClass::Tiny, 0, LINES as u64, 3, mutant);
 }
 
 /// Two ranks that publish to each other in every call and tell nobody what they consumed: seeing
@@ -296,9 +307,9 @@ fn exchange(mutant: Mutant) {
             rank.read(peer, call);
         }
     };
-    let other = Rank::new(&shared, 1, Class::Small, mask, mutant);
+    let other = Rank::new(&shared, 1, SlotClass::Small, mask, mutant);
     let thread = thread::spawn(move || calls(other));
-    calls(Rank::new(&shared, 0, Class::Small, mask, mutant));
+    calls(Rank::new(&shared, 0, SlotClass::Small, mask, mutant));
     thread.join().expect("the peer ends");
 }
 
@@ -306,7 +317,7 @@ fn exchange(mutant: Mutant) {
 fn audiences(mutant: Mutant) {
     let audiences = [0b110, 0b010, 0b110];
     let shared = Shared::new(3, mutant);
-    let rank = |me| Rank { looks: 3, ..Rank::new(&shared, me, Class::Small, 0, mutant) };
+    let rank = |me| Rank { looks: 3, ..Rank::new(&shared, me, SlotClass::Small, 0, mutant) };
     let readers = [1, 2].map(|me| {
         let reader = rank(me);
         let theirs = move |position: &u64| audiences[*position as usize] >> me & 1 == 1;

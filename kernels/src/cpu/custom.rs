@@ -3,7 +3,7 @@
 //! The function wants slices, and what views cover may be written by others meanwhile. So it never
 //! sees that memory: a block of elements is copied out, combined in buffers of our own, and stored.
 
-use super::{Fold, check};
+use super::{BuiltInReducer, check};
 use crate::{View, ViewMut};
 use bytemuck::Pod;
 use std::fmt;
@@ -24,10 +24,10 @@ type Apply = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send + Sync
 /// panic passes through [`apply`](Self::apply) and the destinations hold unspecified elements.
 ///
 /// ```
-/// use maypole_kernels::{Custom, View, ViewMut};
+/// use maypole_kernels::{CustomReducer, View, ViewMut};
 ///
 /// // Decimal digits, one behind the other: the order shows.
-/// let append = Custom::new(|left: &[u32], right: &mut [u32]| {
+/// let append = CustomReducer::new(|left: &[u32], right: &mut [u32]| {
 ///     left.iter().zip(right).for_each(|(left, right)| *right += 10 * left);
 /// });
 /// let (mut mine, b, c) = ([1u32], [2u32], [3u32]);
@@ -36,11 +36,11 @@ type Apply = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send + Sync
 /// assert_eq!(mine, [12]);
 /// ```
 #[derive(Clone)]
-pub struct Custom {
+pub struct CustomReducer {
     apply: Arc<Apply>,
 }
 
-impl Custom {
+impl CustomReducer {
     /// A fold by `combine`, which makes `right = left op right` element by element.
     pub fn new<T: Pod>(combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static) -> Self {
         Self {
@@ -51,18 +51,18 @@ impl Custom {
     }
 
     /// `into = (((s0 op s1) op s2) ...)`, element by element; the same to `also`. Places and
-    /// lengths are as for [`Fold::apply`].
+    /// lengths are as for [`BuiltInReducer::apply`].
     ///
     /// # Panics
-    /// As [`Fold::apply`], and if the function does.
+    /// As [`BuiltInReducer::apply`], and if the function does.
     pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
         (self.apply)(into, also, sources);
     }
 }
 
-impl fmt::Debug for Custom {
+impl fmt::Debug for CustomReducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Custom").finish_non_exhaustive()
+        f.debug_struct("CustomReducer").finish_non_exhaustive()
     }
 }
 
@@ -116,29 +116,29 @@ fn read<T: Pod>(from: View<'_>, into: &mut [T]) {
 
 /// How sources combine: by a fold of this crate, or by a function of the user's.
 #[derive(Clone, Debug)]
-pub enum Combine {
+pub enum Reducer {
     /// By vector instructions.
-    Fold(Fold),
+    BuiltIn(BuiltInReducer),
     /// By a function.
-    Custom(Custom),
+    Custom(CustomReducer),
 }
 
-impl Combine {
-    /// As [`Fold::apply`] and [`Custom::apply`].
+impl Reducer {
+    /// As [`BuiltInReducer::apply`] and [`CustomReducer::apply`].
     ///
     /// # Panics
     /// As these.
     #[inline(always)]
     pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
         match self {
-            Self::Fold(fold) => fold.apply(into, also, sources),
+            Self::BuiltIn(fold) => fold.apply(into, also, sources),
             Self::Custom(custom) => custom.apply(into, also, sources),
         }
     }
 }
 
-impl From<Fold> for Combine {
-    fn from(fold: Fold) -> Self {
-        Self::Fold(fold)
+impl From<BuiltInReducer> for Reducer {
+    fn from(fold: BuiltInReducer) -> Self {
+        Self::BuiltIn(fold)
     }
 }

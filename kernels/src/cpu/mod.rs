@@ -32,33 +32,33 @@ mod words;
 mod x86;
 
 use crate::{BinaryOp, DataType, Scalar, View, ViewMut};
-pub use custom::{Combine, Custom};
+pub use custom::{CustomReducer, Reducer};
 use level::{LONG, Level, Passes};
 use passes::Lanes;
 use std::ptr::null_mut;
 
 /// Combines k sources, in order, into one or two destinations.
 ///
-/// A `Fold` is two function pointers, chosen once for the machine: keep it, copy it, and apply it
+/// A `BuiltInReducer` is two function pointers, chosen once for the machine: keep it, copy it, and apply it
 /// as often as needed.
 ///
 /// ```
-/// use maypole_kernels::{BinaryOp, DataType, Fold, View, ViewMut};
+/// use maypole_kernels::{BinaryOp, DataType, BuiltInReducer, View, ViewMut};
 ///
 /// let (mut mine, yours) = ([1.0f32, 2.0], [10.0f32, 20.0]);
 /// let into = ViewMut::of(&mut mine);
 /// // A destination may be a source: this is `mine += yours`.
-/// Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(), View::of(&yours)]);
+/// BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(), View::of(&yours)]);
 /// assert_eq!(mine, [11.0, 22.0]);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Fold {
+pub struct BuiltInReducer {
     passes: Passes,
     /// The element size less one: the bits that a length must not have.
     partial: usize,
 }
 
-impl Fold {
+impl BuiltInReducer {
     /// The fastest fold this machine has for elements of `kind`, combined by `op`.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use maypole::schedule::collective::Collective;
 use maypole::tuner::{CostTable, Explanation, Question, Wanted, choose};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
 
 /// Say which algorithm a call would run by, and why: every candidate with its predicted time, and
@@ -103,7 +103,7 @@ impl Args {
             Over::Shm => machines.clone(),
             Over::Tcp => (0..self.ranks).collect(),
         };
-        let crowding = self.ranks.div_ceil(Share::together([&Share::mine()]));
+        let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let bytes = self.whole(collective, self.ranks);
         let question = Question { collective, hosts: &hosts, bytes, crowding };
         let wanted = self.algorithm.map(Wanted::from);

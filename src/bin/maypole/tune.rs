@@ -11,7 +11,7 @@ use maypole::tuner::saved::Place;
 use maypole::tuner::{CostTable, Costs, Line, Plan, line};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, ReduceOp, Transport};
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     if launched.launcher == Launcher::Alone {
         ensure!(
-            Share::together([&Share::mine()]) >= 2,
+            UsableCores::count([&UsableCores::of_this_thread()]) >= 2,
             "two ranks need two cores, and this process may use one only"
         );
         return start(2);

@@ -7,7 +7,7 @@ use crate::comm::engine::call::{Call, Reduction};
 use crate::comm::engine::counts::Count;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
-use maypole_kernels::{Combine, Custom, View, ViewMut};
+use maypole_kernels::{CustomReducer, Reducer, View, ViewMut};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -40,7 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub struct Operation<T> {
     name: &'static str,
     commutative: bool,
-    custom: Custom,
+    custom: CustomReducer,
     elements: PhantomData<fn(T)>,
 }
 
@@ -52,7 +52,7 @@ impl<T: Element> Operation<T> {
         commutative: bool,
         combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static,
     ) -> Self {
-        Self { name, commutative, custom: Custom::new(combine), elements: PhantomData }
+        Self { name, commutative, custom: CustomReducer::new(combine), elements: PhantomData }
     }
 
     /// What all ranks call it.
@@ -191,14 +191,14 @@ impl Engine {
     fn call_own(
         &mut self,
         call: Call,
-        custom: &Custom,
+        custom: &CustomReducer,
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
         self.make_current(call)?;
         let at = self.current;
         let before =
-            std::mem::replace(&mut self.ready[at].combine, Combine::Custom(custom.clone()));
+            std::mem::replace(&mut self.ready[at].combine, Reducer::Custom(custom.clone()));
         // What a panic leaves half done is not used again: the communicator has failed.
         let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
         // The program outlives the call, the user's function need not.

@@ -14,7 +14,7 @@ use crate::world::bootstrap::{JoinConfig, join};
 use crate::world::launch::{self, Launch, VARIABLES};
 use crate::world::service::Service;
 use maypole_transports::Waiting;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -141,7 +141,7 @@ impl Communicator {
         let hosts = transport.hosts(&machines).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
         let costs = (rank == 0).then(CostTable::tuned);
-        let mine = Offer { share: Share::mine(), costs }.to_bytes();
+        let mine = Offer { share: UsableCores::of_this_thread(), costs }.to_bytes();
         let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
         let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
         let crowds = Crowds::new(&machines, &offers);

@@ -7,7 +7,7 @@ use crate::comm::engine::Engine;
 use crate::comm::engine::surroundings::Surroundings;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use std::time::Duration;
 
 /// Makes communicators for threads of this process, with options.
@@ -81,7 +81,7 @@ impl Local {
     /// The communicators, by rank; each goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
-        let cores = Share::together([&Share::mine()]);
+        let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         let waiting = Waiting::new(world, cores, self.timeout);
         let surroundings =
             Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };

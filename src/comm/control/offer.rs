@@ -2,13 +2,13 @@
 //! table of costs.
 
 use crate::tuner::CostTable;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use std::collections::BTreeMap;
 
 /// What one rank says.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Offer {
-    pub(crate) share: Share,
+    pub(crate) share: UsableCores,
     pub(crate) costs: Option<CostTable>,
 }
 
@@ -26,7 +26,7 @@ impl Offer {
         let (len, rest) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
         let (share, costs) = rest.split_at((u32::from_le_bytes(*len) as usize).min(rest.len()));
         let costs = std::str::from_utf8(costs).ok().and_then(|text| text.parse().ok());
-        Self { share: Share::from_bytes(share), costs }
+        Self { share: UsableCores::from_bytes(share), costs }
     }
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Crowds(BTreeMap<usize, (usize, usize)>);
 
 impl Crowds {
     pub(crate) fn new(machines: &[usize], offers: &[Offer]) -> Self {
-        let mut shares: BTreeMap<usize, Vec<&Share>> = BTreeMap::new();
+        let mut shares: BTreeMap<usize, Vec<&UsableCores>> = BTreeMap::new();
         for (machine, offer) in machines.iter().zip(offers) {
             shares.entry(*machine).or_default().push(&offer.share);
         }
-        let crowd = |(machine, shares): (usize, Vec<&Share>)| {
-            (machine, (shares.len(), Share::together(shares)))
+        let crowd = |(machine, shares): (usize, Vec<&UsableCores>)| {
+            (machine, (shares.len(), UsableCores::count(shares)))
         };
         Self(shares.into_iter().map(crowd).collect())
     }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn offers_are_read_back() {
         for costs in [None, Some(CostTable::BUILT_IN)] {
-            let offer = Offer { share: Share::mine(), costs };
+            let offer = Offer { share: UsableCores::of_this_thread(), costs };
             assert_eq!(Offer::from_bytes(&offer.to_bytes()), offer);
         }
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_fullest_machine_counts() {
-        let offer = Offer { share: Share::default(), costs: None };
+        let offer = Offer { share: UsableCores::default(), costs: None };
         let crowds = Crowds::new(&[0, 0, 0, 1], &vec![offer; 4]);
         assert_eq!((crowds.of(0), crowds.of(1), crowds.worst()), ((3, 1), (1, 1), 3));
     }

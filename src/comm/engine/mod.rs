@@ -30,7 +30,9 @@ use crate::schedule::collective::{Collective, Held};
 use crate::schedule::{Placement, Schedule};
 use crate::tuner::{Measured, Wanted};
 use crate::world::service::Pulse;
-use maypole_kernels::{BinaryOp, Combine, Fold, Region, Scalar, View, ViewMut, divide, scale};
+use maypole_kernels::{
+    BinaryOp, BuiltInReducer, Reducer, Region, Scalar, View, ViewMut, divide, scale,
+};
 use maypole_transports::Board;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -104,7 +106,7 @@ pub(crate) struct Ready {
     pub(crate) program: Program,
     /// What the recorder wants to know.
     pub(crate) notes: Option<Arc<Notes>>,
-    pub(crate) combine: Combine,
+    pub(crate) combine: Reducer,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
     aside: Region,
@@ -384,7 +386,8 @@ impl Engine {
             measured: Measured::default(),
             runs: 0,
             // A function of the user's comes with each call.
-            combine: Fold::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum)).into(),
+            combine: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
+                .into(),
             scratch: Region::new(program.scratch),
             aside: Region::new(input),
             divisor: self.divisor(call),

@@ -8,7 +8,9 @@
 use maypole_transports::Pipe;
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
-use maypole_transports::sockets::{knock_abstract, listen_unnamed, random, same_user};
+use maypole_transports::sockets::{
+    connect_abstract_nonblocking, listen_abstract, random, same_user,
+};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -32,7 +34,7 @@ pub(super) struct Door {
 
 impl Door {
     pub(super) fn new() -> io::Result<Self> {
-        let (listener, name) = listen_unnamed(BACKLOG)?;
+        let (listener, name) = listen_abstract(BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, word: random()?, name })
     }
@@ -71,7 +73,7 @@ impl Door {
 /// Makes a segment and brings it to where `door` says.
 pub(super) fn bring(door: &[u8]) -> io::Result<Segment> {
     let (word, name) = door.split_at_checked(WORD).ok_or(io::ErrorKind::InvalidData)?;
-    let mut caller = knock_abstract(name)?;
+    let mut caller = connect_abstract_nonblocking(name)?;
     if !same_user(&caller)? {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -102,7 +104,7 @@ mod tests {
         let mut wrong = door.to_bytes();
         wrong[0] ^= 1;
         bring(&wrong).unwrap();
-        drop(knock_abstract(&door.name).unwrap());
+        drop(connect_abstract_nonblocking(&door.name).unwrap());
         assert!(door.collect().is_none());
         bring(&door.to_bytes()).unwrap();
         assert!(door.collect().is_some());

@@ -1,7 +1,7 @@
 //! Where to listen, and where to knock.
 
 use super::{JoinConfig, JoinError};
-use maypole_transports::secure::Secret;
+use maypole_transports::secure::JobSecret;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
@@ -69,6 +69,6 @@ fn first(places: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
 }
 
 /// What the handshakes of this job are made with. Without a key it is one that everybody knows.
-pub(super) fn secret(config: &JoinConfig, session: [u8; 16]) -> Secret {
-    Secret { key: config.key.unwrap_or([0; 32]), job: config.job.clone(), session }
+pub(super) fn secret(config: &JoinConfig, session: [u8; 16]) -> JobSecret {
+    JobSecret { key: config.key.unwrap_or([0; 32]), job: config.job.clone(), session }
 }

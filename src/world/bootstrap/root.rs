@@ -7,8 +7,8 @@ use crate::world::service::message::WHILE_JOINING;
 use crate::world::service::{
     ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
 };
-use maypole_transports::secure::{Purpose, Secret};
-use maypole_transports::sockets::{random, tune};
+use maypole_transports::secure::{JobSecret, Purpose};
+use maypole_transports::sockets::{random, set_tcp_options};
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ impl RankAdmission<'_> {
         }
         let (number, rank) = (self.next, admitted.binding.initiator as usize);
         self.next += 1;
-        let tuned = tune(&admitted.stream, crate::world::service::SILENCE);
+        let tuned = set_tcp_options(&admitted.stream, crate::world::service::SILENCE);
         let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
         let Ok(control) =
             watched.and_then(|()| ControlConnection::new(admitted.stream, admitted.channel))
@@ -233,7 +233,7 @@ impl RankAdmission<'_> {
         JoinError::refused(refusal, self.config.join_timeout)
     }
 
-    fn welcome(mut self, secret: Secret) -> Result<Service, JoinError> {
+    fn welcome(mut self, secret: JobSecret) -> Result<Service, JoinError> {
         let (mut peers, mut controls) = (vec![self.mine.peer], BTreeMap::new());
         // Somebody who proved the key but did not join in time is nobody.
         self.comers.retain(|_, comer| {

@@ -1,7 +1,7 @@
 //! The one listening port of a process: who connects is a stranger until its handshake is over.
 
 use maypole_transports::secure::{
-    Binding, Channel, Progress, Responder, Secret, SecureError, refuse,
+    Binding, Channel, HandshakeProgress, JobSecret, Responder, SecureError, refuse,
 };
 use maypole_transports::watch::Watch;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub(crate) const ACCEPTOR: u64 = 3 << 40;
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
-    secret: Secret,
+    secret: JobSecret,
     half_open: VecDeque<PendingConnection>,
     next: u64,
     /// Nobody is let in until then, because there is no descriptor for them.
@@ -53,7 +53,7 @@ pub(crate) struct Authenticated {
 }
 
 impl Acceptor {
-    pub(crate) fn new(listener: TcpListener, secret: Secret, watch: &Watch) -> io::Result<Self> {
+    pub(crate) fn new(listener: TcpListener, secret: JobSecret, watch: &Watch) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         watch.add(&listener, ACCEPTOR, false)?;
         Ok(Self {
@@ -187,10 +187,10 @@ impl PendingConnection {
                 Err(error) => return Err(error.into()),
             };
             match self.responder.feed(&bytes[..read])? {
-                Progress::More => {}
+                HandshakeProgress::More => {}
                 // A handshake's few bytes always fit into a fresh socket's buffer.
-                Progress::Send(answer) => self.stream.write_all(&answer)?,
-                Progress::Done { binding, channel, accepted } => {
+                HandshakeProgress::Send(answer) => self.stream.write_all(&answer)?,
+                HandshakeProgress::Done { binding, channel, accepted } => {
                     self.stream.write_all(&accepted)?;
                     return Ok(Some((binding, *channel)));
                 }

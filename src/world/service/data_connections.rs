@@ -4,7 +4,7 @@
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, SecureError, initiate};
-use maypole_transports::sockets::tune;
+use maypole_transports::sockets::set_tcp_options;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,7 @@ impl Service {
     ) -> Result<TcpStream, SecureError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut stream = TcpStream::connect_timeout(&self.shared.peers[peer].listen, left)?;
-        tune(&stream, self.shared.timeout)?;
+        set_tcp_options(&stream, self.shared.timeout)?;
         initiate(
             &mut DeadlineSocket { socket: &mut stream, deadline: until },
             &self.shared.secret,

@@ -23,7 +23,7 @@ pub use progress::{Diagnosis, ProgressReport, ProgressTable, Pulse};
 
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
-use maypole_transports::secure::Secret;
+use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
 use message::{ControlRequest, ExchangeRound, MAXIMUM};
 use state::ServiceContext;
@@ -114,7 +114,7 @@ pub struct Service {
 /// What a service begins with.
 pub(crate) struct ServiceStart {
     pub(crate) rank: usize,
-    pub(crate) secret: Secret,
+    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
@@ -136,7 +136,7 @@ impl Service {
 
     /// A world of one.
     pub(crate) fn alone(timeout: Duration) -> io::Result<Self> {
-        let secret = Secret { key: [0; 32], job: String::new(), session: [0; 16] };
+        let secret = JobSecret { key: [0; 32], job: String::new(), session: [0; 16] };
         Ok(Self {
             shared: ServiceContext::new(0, secret, Vec::new(), timeout)?,
             hosts: vec![0],
@@ -366,7 +366,7 @@ impl Service {
         };
         let heard = self.shared.wait(Instant::now() + GOODBYE, over);
         self.shared.update(|state| state.stop = true);
-        self.shared.bell.ring();
+        self.shared.waker.wake();
         // It looks at `stop` after every event, and does nothing that lasts.
         let _ = thread.join();
         heard.ok_or_else(|| ServiceError::TimedOut {

@@ -5,7 +5,7 @@ use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Purpose, initiate, respond};
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
-use maypole_transports::sockets::{connect_abstract, listen_unnamed, same_user};
+use maypole_transports::sockets::{connect_abstract, listen_abstract, same_user};
 use maypole_transports::watch::Watch;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -56,7 +56,7 @@ impl Service {
         }
         // Whatever cannot be made is said with an empty name, so that nobody waits for it.
         let made = Segment::create(bytes)
-            .and_then(|segment| Ok((segment, listen_unnamed(local_members.len())?)));
+            .and_then(|segment| Ok((segment, listen_abstract(local_members.len())?)));
         let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
         self.exchange(group, local_members, name, deadline)?;
         let (segment, (listener, _)) = made.map_err(failed)?;

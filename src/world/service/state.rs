@@ -1,12 +1,12 @@
-//! What a rank's callers and its service thread share: a state behind a lock, a bell one way, a
+//! What a rank's callers and its service thread share: a state behind a lock, a waker one way, a
 //! condition the other.
 
 use super::message::{ControlRequest, ExchangeRound};
 use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
-use maypole_transports::secure::Secret;
-use maypole_transports::watch::Bell;
+use maypole_transports::secure::JobSecret;
+use maypole_transports::watch::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::TcpStream;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
-    pub(crate) secret: Secret,
+    pub(crate) secret: JobSecret,
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
-    pub(crate) bell: Bell,
+    pub(crate) waker: Waker,
     /// The process that has the service thread.
     process: u32,
     state: Mutex<ServiceState>,
@@ -75,7 +75,7 @@ impl ServiceState {
 impl ServiceContext {
     pub(crate) fn new(
         rank: usize,
-        secret: Secret,
+        secret: JobSecret,
         peers: Vec<Peer>,
         timeout: Duration,
     ) -> io::Result<Arc<Self>> {
@@ -86,7 +86,7 @@ impl ServiceContext {
             timeout,
             alarm: Arc::default(),
             progress: Arc::default(),
-            bell: Bell::new()?,
+            waker: Waker::new()?,
             process: std::process::id(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -115,7 +115,7 @@ impl ServiceContext {
     /// Has the service thread say something to rank 0.
     pub(crate) fn request(&self, request: ControlRequest) {
         self.state().requests.push(request);
-        self.bell.ring();
+        self.waker.wake();
     }
 
     /// Learns of a failure: every wait ends soon.

@@ -7,15 +7,15 @@ use super::{
     ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId, SILENCE,
 };
 use maypole_transports::secure::{Binding, Purpose};
-use maypole_transports::sockets::tune;
-use maypole_transports::watch::{Watch, process_end};
+use maypole_transports::sockets::set_tcp_options;
+use maypole_transports::watch::{Watch, pidfd};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const BELL: u64 = 0;
+const WAKER: u64 = 0;
 const CONTROL: u64 = 1 << 40;
 const PROCESS: u64 = 2 << 40;
 
@@ -42,7 +42,7 @@ impl ServiceThread {
         door: Acceptor,
         controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Self> {
-        watch.add(&shared.bell, BELL, false)?;
+        watch.add(&shared.waker, WAKER, false)?;
         for (rank, control) in &controls {
             watch.add(&control.stream, CONTROL | *rank as u64, false)?;
         }
@@ -84,7 +84,7 @@ impl ServiceThread {
     fn dispatch(&mut self, number: u64) {
         let rank = (number & (CONTROL - 1)) as usize;
         match number {
-            BELL => self.obey(),
+            WAKER => self.obey(),
             ACCEPTOR.. => {
                 let admitted = self.door.ready(number, &self.watch);
                 self.shared.update(|state| {
@@ -102,7 +102,7 @@ impl ServiceThread {
 
     /// Does what callers asked for.
     fn obey(&mut self) {
-        self.shared.bell.silence();
+        self.shared.waker.clear();
         let requests = std::mem::take(&mut self.shared.state().requests);
         for request in requests {
             self.ask(request);
@@ -238,7 +238,9 @@ impl ServiceThread {
             (self.shared.rank, self.shared.peers.len(), initiator as usize);
         let fits = responder as usize == rank && initiator < world && initiator != rank;
         // A rank that joins twice finds the table full; it ends by its own timeout.
-        if purpose != Purpose::Data || !fits || tune(&admitted.stream, self.shared.timeout).is_err()
+        if purpose != Purpose::Data
+            || !fits
+            || set_tcp_options(&admitted.stream, self.shared.timeout).is_err()
         {
             return;
         }
@@ -301,7 +303,7 @@ fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd
             continue;
         }
         // One that cannot be watched is still noticed by its connection.
-        if let Ok(end) = process_end(peer.pid)
+        if let Ok(end) = pidfd(peer.pid)
             && watch.add(&end, PROCESS | rank as u64, false).is_ok()
         {
             processes.insert(rank, end);

@@ -1,13 +1,13 @@
 //! Who may write and who may read which slot when: the protocol of boards, apart from payloads and
 //! from memory.
 
-use super::{Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL_SLOTS};
+use super::{ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL_SLOTS, SlotClass};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One word that several ranks share. A trait, so that a model checker can stand in for the
 /// hardware.
-pub trait Word {
+pub trait SharedWord {
     /// Reads; what the writer did before its release is visible after.
     fn acquire(&self) -> u64;
     /// Writes; what we did before is visible to whoever acquires this value.
@@ -18,7 +18,7 @@ pub trait Word {
     fn store(&self, value: u64);
 }
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     #[inline(always)]
     fn acquire(&self) -> u64 {
         self.load(Ordering::Acquire)
@@ -38,9 +38,9 @@ impl Word for AtomicU64 {
 }
 
 /// The words of a board.
-pub trait Words {
+pub trait BoardWords {
     /// A shared word.
-    type Word: Word;
+    type Word: SharedWord;
     /// One more than the position of what line `line` of `rank` holds.
     fn sequence(&self, rank: usize, line: usize) -> &Self::Word;
     /// The fingerprint in line `line` of `rank`.
@@ -51,7 +51,7 @@ pub trait Words {
 
 /// What a slot of ours holds: who has to read it, and one more than its position.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct SlotState {
     audience: u64,
     upto: u64,
 }
@@ -61,16 +61,16 @@ struct Held {
 ///
 /// `loom` runs this very code on its own atomics (`tests/loom.rs`).
 #[derive(Debug)]
-pub struct Protocol<W> {
+pub struct BoardProtocol<W> {
     pub(super) words: W,
     pub(super) me: usize,
     credits: [Cell<u64>; MAX_RANKS],
-    lines: [Cell<Held>; LINES],
-    small: [Cell<Held>; SMALL_SLOTS],
-    chunk: [Cell<Held>; LINES],
+    lines: [Cell<SlotState>; LINES],
+    small: [Cell<SlotState>; SMALL_SLOTS],
+    chunk: [Cell<SlotState>; LINES],
 }
 
-impl<W: Words> Protocol<W> {
+impl<W: BoardWords> BoardProtocol<W> {
     /// The view of local rank `me`.
     pub fn new(words: W, me: usize) -> Self {
         Self {
@@ -85,15 +85,15 @@ impl<W: Words> Protocol<W> {
 
     /// True if the slots of `out` are free: everybody has consumed what they held.
     #[inline(always)]
-    pub fn writable(&self, out: Out) -> bool {
+    pub fn writable(&self, out: Publication) -> bool {
         self.free(&self.lines[line(out.position)])
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
     /// Makes `out` readable; its payload must be in place.
     #[inline(always)]
-    pub fn commit(&self, out: Out) {
-        let held = Held { audience: out.audience, upto: out.position + 1 };
+    pub fn commit(&self, out: Publication) {
+        let held = SlotState { audience: out.audience, upto: out.position + 1 };
         self.words.fingerprint(self.me, line(out.position)).store(out.fingerprint);
         self.words.sequence(self.me, line(out.position)).release(out.position + 1);
         self.lines[line(out.position)].set(held);
@@ -107,7 +107,7 @@ impl<W: Words> Protocol<W> {
     /// # Errors
     /// [`Mismatch`] if something else lies where it should.
     #[inline(always)]
-    pub fn readable(&self, from: In) -> Result<bool, Mismatch> {
+    pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
         let sequence = self.words.sequence(from.peer, line(from.position)).acquire();
         if sequence <= from.position {
             return Ok(false);
@@ -122,7 +122,7 @@ impl<W: Words> Protocol<W> {
 
     /// The fingerprint of the peer's publication at `position`, if it lies there now. For waits
     /// that have become slow: it tells what a peer does that never publishes what we await.
-    pub fn glance(&self, peer: usize, position: u64) -> Option<u64> {
+    pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
         let sequence = self.words.sequence(peer, line(position)).acquire();
         (sequence > position).then(|| self.words.fingerprint(peer, line(position)).relaxed())
     }
@@ -142,25 +142,25 @@ impl<W: Words> Protocol<W> {
     }
 
     #[inline(always)]
-    fn data_slot(&self, out: Out) -> Option<&Cell<Held>> {
+    fn data_slot(&self, out: Publication) -> Option<&Cell<SlotState>> {
         let slot = (out.position & out.mask) as usize;
         match out.class {
-            Class::Tiny => None,
-            Class::Small => Some(&self.small[slot % SMALL_SLOTS]),
-            Class::Chunk => Some(&self.chunk[slot % LINES]),
+            SlotClass::Tiny => None,
+            SlotClass::Small => Some(&self.small[slot % SMALL_SLOTS]),
+            SlotClass::Chunk => Some(&self.chunk[slot % LINES]),
         }
     }
 
     #[inline(always)]
-    fn free(&self, slot: &Cell<Held>) -> bool {
-        let Held { mut audience, upto } = slot.get();
+    fn free(&self, slot: &Cell<SlotState>) -> bool {
+        let SlotState { mut audience, upto } = slot.get();
         while audience != 0 {
             let reader = audience.trailing_zeros() as usize;
             if self.credits[reader].get() < upto {
                 // The counter may lag behind what is known already, never the other way round.
                 self.credit(reader, self.words.consumed(reader, self.me).acquire());
                 if self.credits[reader].get() < upto {
-                    slot.set(Held { audience, upto });
+                    slot.set(SlotState { audience, upto });
                     return false;
                 }
             }

@@ -1,7 +1,8 @@
 //! Both ends of the handshake, as machines that take and give bytes, and on sockets.
 
 use super::{
-    Binding, Channel, HANDSHAKE_FRAME, PREAMBLE, Purpose, REFUSAL, Secret, SecureError, TAG, frame,
+    Binding, Channel, HANDSHAKE_FRAME, JobSecret, PREAMBLE, Purpose, REFUSAL, SecureError, TAG,
+    frame,
 };
 use snow::{Builder, HandshakeState};
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ pub struct Initiator(HandshakeState);
 
 impl Initiator {
     /// Begins, and gives what to send first.
-    pub fn start(secret: &Secret, binding: &Binding) -> (Self, Vec<u8>) {
+    pub fn start(secret: &JobSecret, binding: &Binding) -> (Self, Vec<u8>) {
         let preamble = binding.encode(&secret.job);
         let mut noise = noise(secret, &preamble, binding, true);
         let mut out = preamble.to_vec();
@@ -57,7 +58,7 @@ fn refusal(code: u8) -> SecureError {
         1 => SecureError::OtherJob,
         2 => SecureError::WrongKey,
         3 => SecureError::Refused,
-        _ => SecureError::Stranger,
+        _ => SecureError::UnknownProtocol,
     }
 }
 
@@ -65,7 +66,7 @@ fn refusal(code: u8) -> SecureError {
 /// follows the handshake is swallowed.
 #[derive(Debug)]
 pub struct Responder {
-    secret: Secret,
+    secret: JobSecret,
     buffer: Vec<u8>,
     stage: Stage,
 }
@@ -82,7 +83,7 @@ enum Stage {
 
 /// What a responder makes of the bytes it was fed.
 #[derive(Debug)]
-pub enum Progress {
+pub enum HandshakeProgress {
     /// Nothing yet.
     More,
     /// This is to be sent; then more is awaited.
@@ -100,7 +101,7 @@ pub enum Progress {
 
 impl Responder {
     /// Waits for an initiator of this job.
-    pub fn new(secret: &Secret) -> Self {
+    pub fn new(secret: &JobSecret) -> Self {
         Self { secret: secret.clone(), buffer: Vec::new(), stage: Stage::Preamble }
     }
 
@@ -125,35 +126,35 @@ impl Responder {
     ///
     /// # Panics
     /// If there are more bytes than wanted.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Progress, SecureError> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
         assert!(bytes.len() <= self.wants(), "a responder was fed more than it asked for");
         self.buffer.extend(bytes);
         if !matches!(self.stage, Stage::Preamble) && self.buffer.len() >= 2 {
             let len = self.frame_len();
             if !(TAG..=HANDSHAKE_FRAME).contains(&len) {
-                return Err(SecureError::Stranger);
+                return Err(SecureError::UnknownProtocol);
             }
         }
         if self.wants() > 0 {
-            return Ok(Progress::More);
+            return Ok(HandshakeProgress::More);
         }
         let buffer = std::mem::take(&mut self.buffer);
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Preamble => self.preamble(&buffer),
             Stage::First(binding, preamble) => self.first(binding?, &preamble, &buffer[2..]),
             Stage::Third(binding, channel) => third(binding, channel, &buffer),
-            Stage::Over => Err(SecureError::Stranger),
+            Stage::Over => Err(SecureError::UnknownProtocol),
         }
     }
 
-    fn preamble(&mut self, bytes: &[u8]) -> Result<Progress, SecureError> {
+    fn preamble(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
         let preamble = bytes.try_into().expect("as many as were asked for");
         let binding = Binding::decode(&preamble, &self.secret.job);
-        if let Err(stranger @ SecureError::Stranger) = binding {
+        if let Err(stranger @ SecureError::UnknownProtocol) = binding {
             return Err(stranger);
         }
         self.stage = Stage::First(binding, preamble);
-        Ok(Progress::More)
+        Ok(HandshakeProgress::More)
     }
 
     fn first(
@@ -161,13 +162,13 @@ impl Responder {
         binding: Binding,
         preamble: &[u8; PREAMBLE],
         body: &[u8],
-    ) -> Result<Progress, SecureError> {
+    ) -> Result<HandshakeProgress, SecureError> {
         let mut noise = noise(&self.secret, preamble, &binding, false);
         noise.read_message(body, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
         let mut out = Vec::new();
         write(&mut noise, &mut out);
         self.stage = Stage::Third(binding, Box::new(Channel::new(noise)?));
-        Ok(Progress::Send(out))
+        Ok(HandshakeProgress::Send(out))
     }
 }
 
@@ -175,15 +176,15 @@ fn third(
     binding: Binding,
     mut channel: Box<Channel>,
     buffer: &[u8],
-) -> Result<Progress, SecureError> {
+) -> Result<HandshakeProgress, SecureError> {
     channel.receive(buffer);
     match channel.open(0)? {
         Some(_) => {
             let mut accepted = Vec::new();
             channel.seal(&[], &mut accepted);
-            Ok(Progress::Done { binding, channel, accepted })
+            Ok(HandshakeProgress::Done { binding, channel, accepted })
         }
-        None => Err(SecureError::Stranger),
+        None => Err(SecureError::UnknownProtocol),
     }
 }
 
@@ -194,7 +195,7 @@ fn third(
 /// As [`Initiator::finish`], and what the socket reports.
 pub fn initiate(
     socket: &mut (impl Read + Write),
-    secret: &Secret,
+    secret: &JobSecret,
     binding: &Binding,
 ) -> Result<Channel, SecureError> {
     let (initiator, hello) = Initiator::start(secret, binding);
@@ -208,7 +209,7 @@ pub fn initiate(
     let mut framed = Vec::new();
     frame(&accepted, &mut framed);
     channel.receive(&framed);
-    channel.open(0)?.ok_or(SecureError::Stranger)?;
+    channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
     Ok(channel)
 }
 
@@ -218,7 +219,7 @@ pub fn initiate(
 /// As [`Responder::feed`], and what the socket reports.
 pub fn respond(
     socket: &mut (impl Read + Write),
-    secret: &Secret,
+    secret: &JobSecret,
 ) -> Result<(Binding, Channel), SecureError> {
     let mut responder = Responder::new(secret);
     let mut bytes = [0; HANDSHAKE_FRAME];
@@ -226,9 +227,9 @@ pub fn respond(
         let wants = responder.wants().min(bytes.len());
         socket.read_exact(&mut bytes[..wants])?;
         match responder.feed(&bytes[..wants])? {
-            Progress::More => {}
-            Progress::Send(answer) => socket.write_all(&answer)?,
-            Progress::Done { binding, channel, accepted } => {
+            HandshakeProgress::More => {}
+            HandshakeProgress::Send(answer) => socket.write_all(&answer)?,
+            HandshakeProgress::Done { binding, channel, accepted } => {
                 socket.write_all(&accepted)?;
                 return Ok((binding, *channel));
             }
@@ -241,24 +242,24 @@ fn read_frame(socket: &mut impl Read) -> Result<Vec<u8>, SecureError> {
     socket.read_exact(&mut len)?;
     let len = usize::from(u16::from_le_bytes(len));
     if len > HANDSHAKE_FRAME {
-        return Err(SecureError::Stranger);
+        return Err(SecureError::UnknownProtocol);
     }
     let mut body = vec![0; len];
     socket.read_exact(&mut body)?;
     Ok(body)
 }
 
-fn prologue(preamble: &[u8; PREAMBLE], secret: &Secret, session: [u8; 16]) -> Vec<u8> {
+fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) -> Vec<u8> {
     [&preamble[..], &session, secret.job.as_bytes()].concat()
 }
 
 /// A joining rank cannot know the session yet.
-fn session(secret: &Secret, binding: &Binding) -> [u8; 16] {
+fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }
 
 fn noise(
-    secret: &Secret,
+    secret: &JobSecret,
     preamble: &[u8; PREAMBLE],
     binding: &Binding,
     initiates: bool,

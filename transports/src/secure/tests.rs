@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 
-fn secret(key: u8, job: &str) -> Secret {
-    Secret { key: [key; 32], job: job.to_owned(), session: [7; 16] }
+fn secret(key: u8, job: &str) -> JobSecret {
+    JobSecret { key: [key; 32], job: job.to_owned(), session: [7; 16] }
 }
 
 fn binding(purpose: Purpose) -> Binding {
@@ -11,30 +11,33 @@ fn binding(purpose: Purpose) -> Binding {
 }
 
 /// Feeds `bytes` as a socket would.
-fn feed(responder: &mut Responder, mut bytes: &[u8]) -> Result<Progress, SecureError> {
+fn feed(responder: &mut Responder, mut bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
     let mut sent = Vec::new();
     while !bytes.is_empty() {
         let (now, later) = bytes.split_at(responder.wants().min(bytes.len()));
         bytes = later;
         match responder.feed(now)? {
-            Progress::More => {}
-            Progress::Send(answer) => sent.extend(answer),
-            done @ Progress::Done { .. } => return Ok(done),
+            HandshakeProgress::More => {}
+            HandshakeProgress::Send(answer) => sent.extend(answer),
+            done @ HandshakeProgress::Done { .. } => return Ok(done),
         }
     }
-    Ok(if sent.is_empty() { Progress::More } else { Progress::Send(sent) })
+    Ok(if sent.is_empty() { HandshakeProgress::More } else { HandshakeProgress::Send(sent) })
 }
 
 fn handshake(
-    mine: &Secret,
-    theirs: &Secret,
+    mine: &JobSecret,
+    theirs: &JobSecret,
     purpose: Purpose,
 ) -> Result<(Channel, Channel), SecureError> {
     let (initiator, hello) = Initiator::start(mine, &binding(purpose));
     let mut responder = Responder::new(theirs);
-    let Progress::Send(answer) = feed(&mut responder, &hello)? else { panic!("no answer") };
+    let HandshakeProgress::Send(answer) = feed(&mut responder, &hello)? else {
+        panic!("no answer")
+    };
     let (mut channel, third) = initiator.finish(&answer[2..])?;
-    let Progress::Done { binding: seen, channel: other, accepted } = feed(&mut responder, &third)?
+    let HandshakeProgress::Done { binding: seen, channel: other, accepted } =
+        feed(&mut responder, &third)?
     else {
         panic!("not done")
     };
@@ -65,7 +68,7 @@ fn another_key_job_or_session_is_refused() {
     let mut other_session = secret(1, "j");
     other_session.session = [8; 16];
     let refused =
-        |theirs: &Secret, purpose| handshake(&secret(1, "j"), theirs, purpose).unwrap_err();
+        |theirs: &JobSecret, purpose| handshake(&secret(1, "j"), theirs, purpose).unwrap_err();
     assert!(matches!(refused(&secret(2, "j"), Purpose::Join), SecureError::WrongKey));
     assert!(matches!(refused(&secret(1, "k"), Purpose::Join), SecureError::OtherJob));
     assert!(matches!(refused(&other_session, Purpose::Data), SecureError::WrongKey));
@@ -88,7 +91,9 @@ fn a_replayed_first_message_gets_nobody_in() {
     let secret = secret(1, "j");
     let (initiator, hello) = Initiator::start(&secret, &binding(Purpose::Data));
     let mut first = Responder::new(&secret);
-    let Progress::Send(answer) = feed(&mut first, &hello).unwrap() else { panic!("no answer") };
+    let HandshakeProgress::Send(answer) = feed(&mut first, &hello).unwrap() else {
+        panic!("no answer")
+    };
     let (_, third) = initiator.finish(&answer[2..]).unwrap();
     let mut second = Responder::new(&secret);
     feed(&mut second, &hello).unwrap();
@@ -104,9 +109,12 @@ fn a_reflected_message_gets_nobody_in() {
 
 #[test]
 fn refusals_say_why() {
-    for why in
-        [SecureError::OtherJob, SecureError::WrongKey, SecureError::Refused, SecureError::Stranger]
-    {
+    for why in [
+        SecureError::OtherJob,
+        SecureError::WrongKey,
+        SecureError::Refused,
+        SecureError::UnknownProtocol,
+    ] {
         let (initiator, _) = Initiator::start(&secret(1, "j"), &binding(Purpose::Join));
         let heard = initiator.finish(&refuse(&why)[2..]).unwrap_err();
         assert_eq!(heard.to_string(), why.to_string());
@@ -133,8 +141,8 @@ fn an_altered_frame_is_noticed() {
     assert!(matches!(b.open(100), Err(SecureError::Damaged)));
 }
 
-fn lets_in(outcome: &Result<Progress, SecureError>) -> bool {
-    matches!(outcome, Ok(Progress::Done { .. }))
+fn lets_in(outcome: &Result<HandshakeProgress, SecureError>) -> bool {
+    matches!(outcome, Ok(HandshakeProgress::Done { .. }))
 }
 
 proptest! {

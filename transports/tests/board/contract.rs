@@ -4,13 +4,14 @@ use super::boards;
 use maypole_kernels::Region;
 use maypole_transports::Board;
 use maypole_transports::board::{
-    CHUNK, Class, In, LINES, MAX_RANKS, Mismatch, Out, SMALL, SMALL_SLOTS, TINY,
+    CHUNK, ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL, SMALL_SLOTS,
+    SlotClass, TINY,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const CLASSES: [Class; 3] = [Class::Tiny, Class::Small, Class::Chunk];
+const CLASSES: [SlotClass; 3] = [SlotClass::Tiny, SlotClass::Small, SlotClass::Chunk];
 
 /// Polls until `ready`; fails rather than wait for ever.
 fn until(what: impl Fn() -> String, mut ready: impl FnMut() -> bool) {
@@ -40,15 +41,15 @@ impl Lot {
 
 /// Who publishes what: all ranks know it.
 #[derive(Clone, Copy, Debug)]
-struct Publication {
+struct Published {
     writer: usize,
-    out: Out,
+    out: Publication,
 }
 
-impl Publication {
-    fn wanted(&self) -> In {
-        let Out { class, mask, position, fingerprint, len, .. } = self.out;
-        In { class, mask, peer: self.writer, position, fingerprint, len }
+impl Published {
+    fn wanted(&self) -> ExpectedPublication {
+        let Publication { class, mask, position, fingerprint, len, .. } = self.out;
+        ExpectedPublication { class, mask, peer: self.writer, position, fingerprint, len }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -65,7 +66,7 @@ impl Publication {
 }
 
 /// Lengths at both ends of what a class holds, and in between.
-fn length(class: Class, lot: &mut Lot) -> usize {
+fn length(class: SlotClass, lot: &mut Lot) -> usize {
     match lot.below(6) {
         0 => 0,
         1 => 1,
@@ -74,7 +75,7 @@ fn length(class: Class, lot: &mut Lot) -> usize {
     }
 }
 
-fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Publication> {
+fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Published> {
     let mut positions = vec![0; ranks];
     let mut draw = |_| {
         let writer = lot.below(ranks);
@@ -86,16 +87,16 @@ fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Publication> {
         let position = positions[writer];
         positions[writer] += 1;
         let (mask, len) = (slots.max(1) as u64 - 1, length(class, lot));
-        Publication {
+        Published {
             writer,
-            out: Out { class, mask, position, audience, fingerprint: lot.draw(), len },
+            out: Publication { class, mask, position, audience, fingerprint: lot.draw(), len },
         }
     };
     (0..count).map(&mut draw).collect()
 }
 
 /// One rank's part. All ranks take the list in one order, so whoever is least far can always go on.
-fn take_part(board: &Board, me: usize, list: &[Publication], mut lot: Lot, slow: bool) {
+fn take_part(board: &Board, me: usize, list: &[Published], mut lot: Lot, slow: bool) {
     for it in list {
         if it.writer == me {
             until(|| format!("no room for {it:?}"), || board.writable(it.out));
@@ -144,17 +145,17 @@ fn a_slow_reader_loses_nothing() {
     check_random(3, 1000, 5, 0b100);
 }
 
-fn out(class: Class, position: u64, audience: u64) -> Out {
+fn out(class: SlotClass, position: u64, audience: u64) -> Publication {
     let mask = class.slots(2) as u64 - 1;
-    Out { class, mask, position, audience, fingerprint: 7, len: 8 }
+    Publication { class, mask, position, audience, fingerprint: 7, len: 8 }
 }
 
-fn wanted(out: Out, peer: usize) -> In {
-    let Out { class, mask, position, fingerprint, len, .. } = out;
-    In { class, mask, peer, position, fingerprint, len }
+fn wanted(out: Publication, peer: usize) -> ExpectedPublication {
+    let Publication { class, mask, position, fingerprint, len, .. } = out;
+    ExpectedPublication { class, mask, peer, position, fingerprint, len }
 }
 
-fn publish(board: &Board, out: Out) {
+fn publish(board: &Board, out: Publication) {
     assert!(board.writable(out), "{out:?}");
     board.slot(out).fill_from(&vec![out.position as u8; out.len]);
     board.commit(out);
@@ -200,43 +201,43 @@ fn a_credit_does_what_a_counter_does() {
 fn classes_share_lines_alone() {
     let boards = boards(2);
     (0..SMALL_SLOTS as u64)
-        .for_each(|position| publish(&boards[0], out(Class::Small, position, 0b10)));
-    assert!(!boards[0].writable(out(Class::Small, SMALL_SLOTS as u64, 0b10)));
+        .for_each(|position| publish(&boards[0], out(SlotClass::Small, position, 0b10)));
+    assert!(!boards[0].writable(out(SlotClass::Small, SMALL_SLOTS as u64, 0b10)));
     (SMALL_SLOTS..LINES)
-        .for_each(|position| publish(&boards[0], out(Class::Tiny, position as u64, 0b10)));
-    assert!(!boards[0].writable(out(Class::Chunk, LINES as u64, 0b10)));
+        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position as u64, 0b10)));
+    assert!(!boards[0].writable(out(SlotClass::Chunk, LINES as u64, 0b10)));
     boards[1].consume(0, 1);
-    publish(&boards[0], out(Class::Chunk, LINES as u64, 0b10));
+    publish(&boards[0], out(SlotClass::Chunk, LINES as u64, 0b10));
 }
 
 #[test]
 fn nothing_is_readable_before_it_is_published() {
     let boards = boards(2);
-    let first = out(Class::Small, 0, 0b10);
+    let first = out(SlotClass::Small, 0, 0b10);
     assert_eq!(boards[1].readable(wanted(first, 0)), Ok(false));
     assert!(boards[0].writable(first));
     boards[0].slot(first).fill_from(&[1; 8]);
     assert_eq!(boards[1].readable(wanted(first, 0)), Ok(false));
     boards[0].commit(first);
     assert_eq!(boards[1].readable(wanted(first, 0)), Ok(true));
-    assert_eq!(boards[1].readable(wanted(out(Class::Small, 1, 0), 0)), Ok(false));
+    assert_eq!(boards[1].readable(wanted(out(SlotClass::Small, 1, 0), 0)), Ok(false));
 }
 
 #[test]
 fn another_call_is_told_by_its_fingerprint() {
     let boards = boards(2);
-    let theirs = Out { fingerprint: 99, ..out(Class::Tiny, 0, 0b10) };
+    let theirs = Publication { fingerprint: 99, ..out(SlotClass::Tiny, 0, 0b10) };
     publish(&boards[0], theirs);
-    let expected = wanted(out(Class::Tiny, 0, 0b10), 0);
+    let expected = wanted(out(SlotClass::Tiny, 0, 0b10), 0);
     assert_eq!(boards[1].readable(expected), Err(Mismatch { peer: 0, theirs: 99 }));
 }
 
 #[test]
 fn a_publication_that_did_not_count_on_us_is_told_by_its_position() {
     let boards = boards(2);
-    (0..=LINES as u64).for_each(|position| publish(&boards[0], out(Class::Tiny, position, 0)));
+    (0..=LINES as u64).for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0)));
     assert_eq!(
-        boards[1].readable(wanted(out(Class::Tiny, 0, 0b10), 0)),
+        boards[1].readable(wanted(out(SlotClass::Tiny, 0, 0b10), 0)),
         Err(Mismatch { peer: 0, theirs: 7 }),
         "the line holds a later publication"
     );
@@ -245,37 +246,47 @@ fn a_publication_that_did_not_count_on_us_is_told_by_its_position() {
 #[test]
 fn a_glance_sees_what_lies_there() {
     let boards = boards(3);
-    assert_eq!(boards[1].glance(0, 0), None);
-    publish(&boards[0], Out { fingerprint: 99, ..out(Class::Tiny, 0, 0b100) });
-    assert_eq!(boards[1].glance(0, 0), Some(99));
-    assert_eq!(boards[1].glance(0, 1), None);
+    assert_eq!(boards[1].peek_fingerprint(0, 0), None);
+    publish(&boards[0], Publication { fingerprint: 99, ..out(SlotClass::Tiny, 0, 0b100) });
+    assert_eq!(boards[1].peek_fingerprint(0, 0), Some(99));
+    assert_eq!(boards[1].peek_fingerprint(0, 1), None);
 }
 
-/// A peer may be many calls ahead of a reader for whom it has published all the same: a glance
+/// A peer may be many calls ahead of a reader for whom it has published all the same: a peek_fingerprint
 /// alone proves nothing.
 #[test]
 fn a_glance_may_see_later_calls() {
     let boards = boards(3);
-    publish(&boards[0], out(Class::Tiny, 0, 0b100));
+    publish(&boards[0], out(SlotClass::Tiny, 0, 0b100));
     boards[2].consume(0, 1);
-    (1..LINES as u64).for_each(|position| publish(&boards[0], out(Class::Tiny, position, 0b010)));
-    publish(&boards[0], Out { fingerprint: 99, ..out(Class::Tiny, LINES as u64, 0b100) });
-    assert_eq!(boards[1].glance(0, 0), Some(99));
-    assert_eq!(boards[1].readable(wanted(out(Class::Tiny, 1, 0b010), 0)), Ok(true));
+    (1..LINES as u64)
+        .for_each(|position| publish(&boards[0], out(SlotClass::Tiny, position, 0b010)));
+    publish(
+        &boards[0],
+        Publication { fingerprint: 99, ..out(SlotClass::Tiny, LINES as u64, 0b100) },
+    );
+    assert_eq!(boards[1].peek_fingerprint(0, 0), Some(99));
+    assert_eq!(boards[1].readable(wanted(out(SlotClass::Tiny, 1, 0b010), 0)), Ok(true));
 }
 
 #[test]
 fn classes_hold_what_they_say() {
-    let limits =
-        [(0, Some(Class::Tiny)), (TINY, Some(Class::Tiny)), (TINY + 1, Some(Class::Small))];
-    let more =
-        [(SMALL, Some(Class::Small)), (SMALL + 1, Some(Class::Chunk)), (CHUNK, Some(Class::Chunk))];
+    let limits = [
+        (0, Some(SlotClass::Tiny)),
+        (TINY, Some(SlotClass::Tiny)),
+        (TINY + 1, Some(SlotClass::Small)),
+    ];
+    let more = [
+        (SMALL, Some(SlotClass::Small)),
+        (SMALL + 1, Some(SlotClass::Chunk)),
+        (CHUNK, Some(SlotClass::Chunk)),
+    ];
     for (bytes, class) in limits.into_iter().chain(more).chain([(CHUNK + 1, None)]) {
-        assert_eq!(Class::holding(bytes), class, "{bytes} bytes");
+        assert_eq!(SlotClass::holding(bytes), class, "{bytes} bytes");
     }
     for ranks in 1..=MAX_RANKS {
         let fits =
-            |class: Class| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
+            |class: SlotClass| class.slots(ranks).is_power_of_two() && class.slots(ranks) <= LINES;
         assert!(CLASSES.into_iter().all(fits), "{ranks} ranks");
     }
 }
@@ -287,14 +298,14 @@ fn slots_do_not_overlap() {
         let boards = boards(3);
         let outs = |rank: usize| {
             let mask = class.slots(3) as u64 - 1;
-            let full = move |position| Out {
+            let full = move |position| Publication {
                 mask,
                 len: class.bytes(),
                 ..out(class, position, 0b111 & !(1 << rank))
             };
             (0..class.slots(3) as u64).map(full)
         };
-        let byte = |rank: usize, out: Out| (rank * 80) as u8 + out.position as u8;
+        let byte = |rank: usize, out: Publication| (rank * 80) as u8 + out.position as u8;
         for (rank, board) in boards.iter().enumerate() {
             outs(rank).for_each(|out| board.slot(out).fill_from(&vec![byte(rank, out); out.len]));
             outs(rank).for_each(|out| board.commit(out));
@@ -317,7 +328,8 @@ fn the_last_of_64_ranks_reads_and_is_waited_for() {
     let region = Arc::new(Region::new(Board::bytes(MAX_RANKS)));
     let first = Board::new(Arc::clone(&region), MAX_RANKS, 0);
     let last = Board::new(region, MAX_RANKS, MAX_RANKS - 1);
-    let full = |position| Out { mask: 63, len: CHUNK, ..out(Class::Chunk, position, 1 << 63) };
+    let full =
+        |position| Publication { mask: 63, len: CHUNK, ..out(SlotClass::Chunk, position, 1 << 63) };
     (0..64).for_each(|position| publish(&first, full(position)));
     assert!(!first.writable(full(64)));
     assert_eq!(last.readable(wanted(full(63), 0)), Ok(true));
@@ -331,7 +343,7 @@ fn the_last_of_64_ranks_reads_and_is_waited_for() {
 fn a_rank_alone_has_a_board_too() {
     let board = boards(1).remove(0);
     assert_eq!(board.ranks(), 1);
-    (0..200).for_each(|position| publish(&board, out(Class::Small, position, 0)));
+    (0..200).for_each(|position| publish(&board, out(SlotClass::Small, position, 0)));
 }
 
 #[test]
@@ -361,23 +373,24 @@ fn a_rank_that_is_not_on_the_board() {
 #[test]
 #[should_panic(expected = "a payload of 49 bytes in a slot of 48")]
 fn a_payload_that_does_not_fit() {
-    boards(2)[0].slot(Out { len: TINY + 1, ..out(Class::Tiny, 0, 0b10) });
+    boards(2)[0].slot(Publication { len: TINY + 1, ..out(SlotClass::Tiny, 0, 0b10) });
 }
 
 #[test]
 #[should_panic(expected = "a payload of 16385 bytes in a slot of 16384")]
 fn a_wanted_payload_that_does_not_fit() {
-    boards(2)[1].lent(In { len: SMALL + 1, ..wanted(out(Class::Small, 0, 0b10), 0) });
+    boards(2)[1]
+        .lent(ExpectedPublication { len: SMALL + 1, ..wanted(out(SlotClass::Small, 0, 0b10), 0) });
 }
 
 #[test]
 fn peers_must_be_on_the_board() {
     let boards = boards(2);
-    let stranger = wanted(out(Class::Tiny, 0, 0b10), 2);
+    let stranger = wanted(out(SlotClass::Tiny, 0, 0b10), 2);
     let calls: [&dyn Fn(); 4] = [
         &|| assert!(boards[0].readable(stranger).is_ok()),
         &|| assert!(boards[0].lent(stranger).is_empty()),
-        &|| assert!(boards[0].glance(2, 0).is_none()),
+        &|| assert!(boards[0].peek_fingerprint(2, 0).is_none()),
         &|| boards[0].consume(2, 1),
     ];
     for call in calls {

@@ -1,6 +1,6 @@
 //! Folds by functions: the order of arguments, blocks, aliases, panics.
 
-use crate::{BinaryOp, Combine, Custom, DataType, Fold, View, ViewMut};
+use crate::{BinaryOp, BuiltInReducer, CustomReducer, DataType, Reducer, View, ViewMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Maps x -> a x + b, after one another: neither side may be exchanged.
@@ -10,8 +10,8 @@ fn compose(left: u64, right: u64) -> u64 {
     u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
 }
 
-fn composing() -> Custom {
-    Custom::new(|left: &[u64], right: &mut [u64]| {
+fn composing() -> CustomReducer {
+    CustomReducer::new(|left: &[u64], right: &mut [u64]| {
         left.iter().zip(right).for_each(|(left, right)| *right = compose(*left, *right));
     })
 }
@@ -40,20 +40,21 @@ fn sources_combine_from_left_to_right_in_every_length_and_place() {
 
 #[test]
 fn either_way_to_combine_sums() {
-    let sum = Custom::new(|left: &[i16], right: &mut [i16]| {
+    let sum = CustomReducer::new(|left: &[i16], right: &mut [i16]| {
         left.iter().zip(right).for_each(|(left, right)| *right += left);
     });
-    for combine in [Combine::Custom(sum), Fold::new(DataType::I16, BinaryOp::Sum).into()] {
+    for reducer in [Reducer::Custom(sum), BuiltInReducer::new(DataType::I16, BinaryOp::Sum).into()]
+    {
         let (mut into, other) = ([1i16, 2, 3], [10i16, 20, 30]);
         let view = ViewMut::of(&mut into);
-        combine.apply(view, None, &[view.as_view(), View::of(&other)]);
+        reducer.apply(view, None, &[view.as_view(), View::of(&other)]);
         assert_eq!(into, [11, 22, 33]);
     }
 }
 
 #[test]
 fn a_panic_of_the_function_passes_through() {
-    let broken = Custom::new(|_: &[u8], _: &mut [u8]| panic!("no such sum"));
+    let broken = CustomReducer::new(|_: &[u8], _: &mut [u8]| panic!("no such sum"));
     let mut into = [0u8; 4];
     let view = ViewMut::of(&mut into);
     let caught = catch_unwind(AssertUnwindSafe(|| broken.apply(view, None, &[view.as_view(); 2])));

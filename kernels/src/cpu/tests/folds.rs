@@ -2,7 +2,7 @@
 
 use super::{Buffer, Random, assert_same, reference};
 use crate::cpu::level::Level;
-use crate::{BinaryOp, DataType, Fold, View, ViewMut};
+use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
 use proptest::prelude::*;
 
 /// Where a destination lies.
@@ -16,7 +16,7 @@ enum Place {
 /// Folds once and compares with the reference, guards included.
 fn check(
     random: &mut Random,
-    fold: Fold,
+    fold: BuiltInReducer,
     kind: DataType,
     op: BinaryOp,
     sources: &[&[u8]],
@@ -71,7 +71,7 @@ fn check_kind(kind: DataType) {
     let pool = random.elements(kind, 4096);
     for level in Level::available() {
         for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-            let fold = Fold::at(level, kind, op);
+            let fold = BuiltInReducer::at(level, kind, op);
             for k in [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] {
                 for count in counts() {
                     let len = count * kind.size();
@@ -117,7 +117,7 @@ fn a_destination_may_be_any_source() {
     let mut random = Random(7);
     let pool = random.elements(DataType::F32, 4000);
     for level in Level::available() {
-        let fold = Fold::at(level, DataType::F32, BinaryOp::Sum);
+        let fold = BuiltInReducer::at(level, DataType::F32, BinaryOp::Sum);
         for k in 1..=9 {
             let sources: Vec<_> = (0..k).map(|index| &pool[index * 1600..][..1500]).collect();
             for (into, also) in (0..k).flat_map(|into| (0..k).map(move |also| (into, also))) {
@@ -137,7 +137,7 @@ fn every_half_rounds_as_the_reference_does() {
         let mut random = Random(11);
         for level in Level::available() {
             for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-                let fold = Fold::at(level, kind, op);
+                let fold = BuiltInReducer::at(level, kind, op);
                 let other = random.elements(kind, 65_536);
                 let mut result = vec![0u8; all.len()];
                 fold.apply(ViewMut::of(&mut result), None, &[View::of(&all), View::of(&other)]);
@@ -156,7 +156,7 @@ fn partial_overlap_writes_nothing_outside() {
             let mut bytes = vec![1u8; 2048];
             let all = ViewMut::of(&mut bytes);
             let sources = [all.as_view().slice(500, len), all.as_view().slice(504, len)];
-            Fold::at(level, DataType::F32, BinaryOp::Max).apply(
+            BuiltInReducer::at(level, DataType::F32, BinaryOp::Max).apply(
                 all.slice(508, len),
                 None,
                 &sources,
@@ -181,14 +181,14 @@ proptest! {
         let contents: Vec<_> = (0..k).map(|_| random.elements(kind, count)).collect();
         let sources: Vec<_> = contents.iter().map(Vec::as_slice).collect();
         let places = [(); 2].map(|()| (random.below(3) > 0).then(|| any_place(&mut random, k)));
-        check(&mut random, Fold::new(kind, op), kind, op, &sources, places);
+        check(&mut random, BuiltInReducer::new(kind, op), kind, op, &sources, places);
     }
 }
 
 #[test]
 #[should_panic(expected = "at least one source")]
 fn no_source_is_refused() {
-    Fold::new(DataType::F32, BinaryOp::Sum).apply(ViewMut::EMPTY, None, &[]);
+    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(ViewMut::EMPTY, None, &[]);
 }
 
 #[test]
@@ -196,7 +196,11 @@ fn no_source_is_refused() {
 fn a_short_source_is_refused() {
     let (mut into, short) = ([0f32; 4], [0f32; 3]);
     let into = ViewMut::of(&mut into);
-    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(), View::of(&short)]);
+    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
+        into,
+        None,
+        &[into.as_view(), View::of(&short)],
+    );
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn a_short_source_is_refused() {
 fn a_short_second_destination_is_refused() {
     let (mut into, mut also) = ([0f32; 4], [0f32; 3]);
     let into = ViewMut::of(&mut into);
-    Fold::new(DataType::F32, BinaryOp::Sum).apply(
+    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
         into,
         Some(ViewMut::of(&mut also)),
         &[into.as_view(); 2],
@@ -216,11 +220,11 @@ fn a_short_second_destination_is_refused() {
 fn half_an_element_is_refused() {
     let mut bytes = [0u8; 6];
     let into = ViewMut::of(&mut bytes);
-    Fold::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(); 2]);
+    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(); 2]);
 }
 
 #[test]
 #[should_panic(expected = "Xor works on the bits of integers, not on bf16")]
 fn bits_of_floats_are_refused() {
-    Fold::new(DataType::BF16, BinaryOp::Xor);
+    BuiltInReducer::new(DataType::BF16, BinaryOp::Xor);
 }

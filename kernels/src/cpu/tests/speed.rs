@@ -1,7 +1,7 @@
 //! A fold that silently lost its vectors is still right, so only a clock can tell.
 
 use crate::cpu::level::Level;
-use crate::{BinaryOp, Combine, DataType, Fold, Region, View, ViewMut};
+use crate::{BinaryOp, BuiltInReducer, DataType, Reducer, Region, View, ViewMut};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn time(work: impl FnOnce()) -> Duration {
 #[test]
 fn vectors_are_at_least_twice_as_fast() {
     for level in Level::available().filter(|level| *level != Level::Portable) {
-        let fold = Fold::at(level, DataType::F32, BinaryOp::Sum);
+        let fold = BuiltInReducer::at(level, DataType::F32, BinaryOp::Sum);
         for k in [2, 3] {
             let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
             let into = regions[k].view();
@@ -68,7 +68,7 @@ fn figures() {
             (DataType::I64, BinaryOp::Product),
             (DataType::U8, BinaryOp::Product),
         ] {
-            let fold = Fold::at(level, kind, op);
+            let fold = BuiltInReducer::at(level, kind, op);
             for k in [2, 3, 4, 5, 8, 16] {
                 let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
                 let into = regions[k].view();
@@ -93,12 +93,12 @@ fn figures() {
 #[ignore = "prints figures and asserts nothing"]
 fn copy_figures() {
     let (from, to) = (Region::new(64), Region::new(64));
-    let fold = Fold::new(DataType::F32, BinaryOp::Sum);
+    let fold = BuiltInReducer::new(DataType::F32, BinaryOp::Sum);
     for len in [4, 8, 16, 24, 48, 64] {
         let (from, to) = (from.view().as_view().slice(0, len), to.view().slice(0, len));
         let view = nanoseconds(|| black_box(to).copy_from(black_box(from)));
         let folded = nanoseconds(|| black_box(fold).apply(black_box(to), None, black_box(&[from])));
-        let combine = Combine::from(fold);
+        let combine = Reducer::from(fold);
         let combined =
             nanoseconds(|| black_box(&combine).apply(black_box(to), None, black_box(&[from])));
         // SAFETY: both views are `len` bytes of live regions.
@@ -120,7 +120,12 @@ fn nanoseconds(mut work: impl FnMut()) -> f64 {
     (0..200).map(|_| round()).min().expect("some rounds").as_secs_f64() * 1e6
 }
 
-fn line_nanoseconds(fold: Fold, into: ViewMut<'_>, sources: &[View<'_>], len: usize) -> f64 {
+fn line_nanoseconds(
+    fold: BuiltInReducer,
+    into: ViewMut<'_>,
+    sources: &[View<'_>],
+    len: usize,
+) -> f64 {
     let sources: Vec<_> = sources.iter().map(|source| source.slice(0, len)).collect();
     let round = || {
         time(|| {

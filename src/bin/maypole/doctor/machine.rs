@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use maypole_transports::shm::Segment;
 
 use super::{Finding, kernel_text};
@@ -18,7 +18,7 @@ pub(super) fn look(ranks: usize) -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let limits = read("/proc/self/limits");
     vec![
-        cores(Share::together([&Share::mine()]), ranks),
+        cores(UsableCores::count([&UsableCores::of_this_thread()]), ranks),
         descriptors(kernel_text::soft_limit(&limits, "Max open files"), ranks as u64),
         locked(kernel_text::soft_limit(&limits, "Max locked memory")),
         shared_memory(),

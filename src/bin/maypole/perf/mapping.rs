@@ -4,7 +4,7 @@ use crate::perf::check::values::hash;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole_transports::affinity;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 
 /// The same on all ranks.
 #[derive(Debug)]
@@ -70,9 +70,9 @@ fn numbered(marks: &[[u64; 1]]) -> Vec<usize> {
     marks.iter().map(number).collect()
 }
 
-fn cores(hosts: &[usize], shares: &[Share]) -> Vec<usize> {
+fn cores(hosts: &[usize], shares: &[UsableCores]) -> Vec<usize> {
     let of = |host| {
-        Share::together(
+        UsableCores::count(
             hosts.iter().zip(shares).filter(|(other, _)| **other == host).map(|(_, share)| share),
         )
     };
@@ -80,15 +80,15 @@ fn cores(hosts: &[usize], shares: &[Share]) -> Vec<usize> {
 }
 
 /// What cores each rank may use. Their lists differ in length.
-fn shares(comm: &mut Communicator) -> Result<Vec<Share>> {
-    let mut mine = Share::mine().to_bytes();
+fn shares(comm: &mut Communicator) -> Result<Vec<UsableCores>> {
+    let mut mine = UsableCores::of_this_thread().to_bytes();
     let lengths = gather(comm, [mine.len() as u64])?;
     let longest = lengths.iter().map(|[length]| *length as usize).max().unwrap_or(0);
     mine.resize(longest, 0);
     let mut all = vec![0; longest * comm.world()];
     comm.all_gather(&mine, &mut all)?;
     let share =
-        |(bytes, [length]): (&[u8], &[u64; 1])| Share::from_bytes(&bytes[..*length as usize]);
+        |(bytes, [length]): (&[u8], &[u64; 1])| UsableCores::from_bytes(&bytes[..*length as usize]);
     Ok(all.chunks_exact(longest.max(1)).zip(&lengths).map(share).collect())
 }
 

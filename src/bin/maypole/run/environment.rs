@@ -32,7 +32,7 @@ impl Job {
         };
         let store = free_port()?;
         let key = JobKey::generate().context("cannot make a job key")?;
-        let key = descriptor::hand_down("maypole-job-key", key.to_digits().as_bytes());
+        let key = descriptor::inheritable_segment("maypole-job-key", key.to_digits().as_bytes());
         Ok(Job {
             world,
             port: listener.local_addr()?.port(),

@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use environment::Job;
-use maypole_transports::cores::Share;
+use maypole_transports::cores::UsableCores;
 use ranks::{Ranks, StartError};
 pub(crate) use supervise::Outcome;
 
@@ -115,7 +115,7 @@ pub(crate) enum Bind {
 impl Bind {
     fn is_for(self, world: usize) -> bool {
         match self {
-            Self::Auto => world > Share::together([&Share::mine()]),
+            Self::Auto => world > UsableCores::count([&UsableCores::of_this_thread()]),
             Self::Core => true,
             Self::None => false,
         }

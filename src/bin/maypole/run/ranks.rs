@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use maypole_transports::affinity;
-use maypole_transports::process::{self, End};
+use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ use super::lines::{self, Stream};
 /// What a launcher waits for.
 pub(super) enum Event {
     /// A rank ended.
-    Ended(usize, End),
+    Ended(usize, ProcessEnd),
     /// The launcher got a signal.
     Signal(i32),
 }
@@ -76,7 +76,7 @@ impl Ranks {
         }
         let spawn = process::in_own_group(&mut command);
         // A sandbox that forbids to bind is no reason not to run.
-        let child = match self.bound.then(|| affinity::bound(rank, || spawn.spawn())) {
+        let child = match self.bound.then(|| affinity::run_bound(rank, || spawn.spawn())) {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
         };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use maypole_transports::process::End;
+use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::lines::say;
@@ -25,17 +25,21 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) rank: usize,
-    pub(crate) end: End,
+    pub(crate) end: ProcessEnd,
 }
 
 impl Outcome {
     /// The exit code that says it: that of the failure, 128 + N for a signal N, else 0.
     pub(crate) fn code(&self) -> u8 {
-        let end = self.failure.as_ref().map(|failure| failure.end).or(self.signal.map(End::Killed));
+        let end = self
+            .failure
+            .as_ref()
+            .map(|failure| failure.end)
+            .or(self.signal.map(ProcessEnd::Killed));
         match end {
             None => 0,
-            Some(End::Exited(code)) => code as u8,
-            Some(End::Killed(signal)) => (128 + signal) as u8,
+            Some(ProcessEnd::Exited(code)) => code as u8,
+            Some(ProcessEnd::Killed(signal)) => (128 + signal) as u8,
         }
     }
 }
@@ -44,12 +48,12 @@ impl Failure {
     /// What happened, in words.
     pub(crate) fn how(&self) -> String {
         match self.end {
-            End::Exited(code) => format!("exited with code {code}"),
-            End::Killed(SIGKILL) => {
+            ProcessEnd::Exited(code) => format!("exited with code {code}"),
+            ProcessEnd::Killed(SIGKILL) => {
                 "was killed by SIGKILL, by hand or because memory ran out (`dmesg` tells)"
                     .to_owned()
             }
-            End::Killed(signal) => format!("was killed by {}", signals::name(signal)),
+            ProcessEnd::Killed(signal) => format!("was killed by {}", signals::name(signal)),
         }
     }
 }
@@ -87,7 +91,7 @@ pub(super) fn until_all_ended(ranks: &Ranks, events: &Receiver<Event>, grace: Du
 /// Orders what happened while nobody looked: a death by signal explains the errors of the others,
 /// who missed the dead one; never the other way round.
 fn in_causal_order(mut together: Vec<Event>) -> Vec<Event> {
-    together.sort_by_key(|event| !matches!(event, Event::Ended(_, End::Killed(_))));
+    together.sort_by_key(|event| !matches!(event, Event::Ended(_, ProcessEnd::Killed(_))));
     together
 }
 
@@ -132,9 +136,9 @@ impl Watch<'_> {
         }
     }
 
-    fn ended(&mut self, rank: usize, end: End) {
+    fn ended(&mut self, rank: usize, end: ProcessEnd) {
         self.running[rank] = false;
-        if end == End::Exited(0) || !matches!(self.stopping, Stopping::No) {
+        if end == ProcessEnd::Exited(0) || !matches!(self.stopping, Stopping::No) {
             return;
         }
         let failure = Failure { rank, end };
@@ -199,10 +203,10 @@ mod tests {
     #[test]
     fn a_death_comes_before_the_errors_that_it_caused() {
         let together = vec![
-            Event::Ended(0, End::Exited(1)),
-            Event::Ended(2, End::Killed(11)),
+            Event::Ended(0, ProcessEnd::Exited(1)),
+            Event::Ended(2, ProcessEnd::Killed(11)),
             Event::Signal(15),
-            Event::Ended(1, End::Exited(1)),
+            Event::Ended(1, ProcessEnd::Exited(1)),
         ];
         let ordered = in_causal_order(together);
         assert!(matches!(
@@ -216,8 +220,8 @@ mod tests {
         let failure = |end| Some(Failure { rank: 1, end });
         let check = |failure, signal, code| assert_eq!(Outcome { failure, signal }.code(), code);
         check(None, None, 0);
-        check(failure(End::Exited(3)), None, 3);
-        check(failure(End::Killed(9)), Some(15), 137);
+        check(failure(ProcessEnd::Exited(3)), None, 3);
+        check(failure(ProcessEnd::Killed(9)), Some(15), 137);
         check(None, Some(2), 130);
     }
 }
