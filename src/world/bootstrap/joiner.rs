@@ -6,8 +6,8 @@ use super::{JoinConfig, JoinError};
 use crate::world::service::message::{WHILE_JOINING, decode};
 use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Binding, Channel, Purpose, Secret, SecureError, initiate};
-use maypole_transports::sockets::{random, tune};
+use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
+use maypole_transports::sockets::{random, set_tcp_options};
 use maypole_transports::watch::Watch;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -50,14 +50,14 @@ pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, Jo
             )));
         }
         Some(JoinReply::Refused(refusal)) => return Err(JoinError::refused(refusal, waited)),
-        _ => return Err(lost(SecureError::Stranger)),
+        _ => return Err(lost(SecureError::UnknownProtocol)),
     };
     // Whatever rank 0 believes its address to be, this one works from here.
     peers[0].listen = root;
     let watch = Watch::new()?;
-    let door = Acceptor::new(listener, Secret { session, ..secret.clone() }, &watch)?;
+    let door = Acceptor::new(listener, JobSecret { session, ..secret.clone() }, &watch)?;
     let controls = [(0, ControlConnection::new(stream, channel)?)].into();
-    let secret = Secret { session, ..secret };
+    let secret = JobSecret { session, ..secret };
     Ok(Service::start(ServiceStart {
         rank: config.rank,
         secret,
@@ -74,7 +74,7 @@ type BestAttempt = Option<(u8, JoinError)>;
 
 fn knock(
     config: &JoinConfig,
-    secret: &Secret,
+    secret: &JobSecret,
     deadline: Instant,
 ) -> Result<(TcpStream, Channel, SocketAddr), JoinError> {
     let addresses = resolve(config)?;
@@ -106,7 +106,7 @@ fn knock(
 
 fn attempt(
     place: SocketAddr,
-    secret: &Secret,
+    secret: &JobSecret,
     binding: &Binding,
     until: Instant,
 ) -> Result<(TcpStream, Channel), SecureError> {
@@ -116,7 +116,7 @@ fn attempt(
         // Nobody listens, and the kernel happened to connect us to ourselves.
         return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
     }
-    tune(&stream, crate::world::service::SILENCE)?;
+    set_tcp_options(&stream, crate::world::service::SILENCE)?;
     let channel =
         initiate(&mut DeadlineSocket { socket: &mut stream, deadline: until }, secret, binding)?;
     Ok((stream, channel))
