@@ -3,7 +3,8 @@
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::tuner::{
-    CostTable, Explanation, Plan, Question, Refusal, Verdict, Wanted, choose, plan, rows,
+    CandidateVerdict, CostTable, Explanation, Plan, PlanOverride, Question, UnsupportedAlgorithm,
+    choose, plan, rows,
 };
 use std::time::{Duration, Instant};
 
@@ -187,17 +188,17 @@ fn who_is_asked_for_is_taken_or_refused() {
     let hosts = one_host(4);
     let question =
         Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 8, crowding: 1 };
-    let ring = Some(Wanted::from(Algorithm::Ring));
+    let ring = Some(PlanOverride::from(Algorithm::Ring));
     let choice = choose(&question, ring, &TABLE).unwrap();
     assert_eq!(choice.plan.algorithm, Algorithm::Ring);
-    assert!(choice.candidates.iter().any(|one| one.verdict == Verdict::NotAsked));
+    assert!(choice.candidates.iter().any(|one| one.verdict == CandidateVerdict::NotAsked));
     let odd = Plan { algorithm: Algorithm::Ring, window: 1000 };
     assert_eq!(plan(&question, Some(odd.into()), &TABLE), Ok(odd));
     assert_eq!(choose(&question, Some(odd.into()), &TABLE).unwrap().plan, odd);
     let refusal = choose(&question, Some(Algorithm::Pairwise.into()), &TABLE).unwrap_err();
     assert_eq!(
         refusal,
-        Refusal { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce }
+        UnsupportedAlgorithm { algorithm: Algorithm::Pairwise, collective: Collective::AllReduce }
     );
     assert!(
         refusal
@@ -255,7 +256,7 @@ fn absurd_costs_and_sizes_are_priced_too() {
     }
 }
 
-fn explanation(question: &Question<'_>, wanted: Option<Wanted>) -> Explanation {
+fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explanation {
     Explanation::new(question, question.hosts, wanted, choose(question, wanted, &TABLE), None)
 }
 

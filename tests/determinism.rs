@@ -10,7 +10,7 @@ mod spawn;
 use common::Lot;
 use common::world::{self, Operation as Lowered, TIMEOUT};
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Layout, Placement};
 use maypole::{Communicator, DataType, Error, Local, Operation, ReduceOp, Transport};
@@ -297,7 +297,7 @@ fn reduced(comm: &mut Communicator, collective: Collective, count: usize) -> Vec
     let whole = if collective.is_blocked() { count * comm.world() } else { count };
     let (mine, op) = (all_of::<f32>(comm.rank(), 0..whole), ReduceOp::Sum);
     let mut out =
-        vec![0.0; if collective.output(comm.rank()) == Held::Nothing { 0 } else { count }];
+        vec![0.0; if collective.output(comm.rank()) == HeldChunks::Nothing { 0 } else { count }];
     match collective {
         Collective::AllReduce => comm.all_reduce_into(&mine, &mut out, op).unwrap(),
         Collective::Reduce { root } => comm.reduce_into(&mine, &mut out, op, root).unwrap(),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Executor, Lot, Memory, home};
 use maypole::algorithms::Algorithm;
-use maypole::schedule::simulate::{Cost, Order, Ports, simulate_in};
+use maypole::schedule::simulate::{Cost, Ports, StepOrder, simulate_in};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, input};
 use proptest::prelude::*;
@@ -84,7 +84,7 @@ fn price(schedules: &[Schedule], lot: &mut Lot) {
         ports,
     };
     let layout = Layout::even(12 * schedules[0].chunks, schedules[0].chunks);
-    for order in [Order::Conflict, Order::List] {
+    for order in [StepOrder::Conflict, StepOrder::List] {
         for windows in [1, 3] {
             let estimate =
                 simulate_in(order, schedules, &layout, 1, windows, cost).expect("it completes");

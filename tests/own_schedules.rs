@@ -7,7 +7,7 @@ mod spawn;
 
 use common::Lot;
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::{Communicator, Error, Factor, Local, ReduceOp, Transport};
 use spawn::{World, as_each_rank, role};
@@ -88,9 +88,9 @@ fn every_collective(comm: &mut Communicator) {
             Algorithm::ALL.into_iter().rev().find(|it| it.supports(collective)).unwrap();
         let schedule = |rank| algorithm.schedule(collective, world, rank).unwrap();
         let len = |held| match held {
-            Held::Nothing => 0,
-            Held::All if collective.is_blocked() => count * world,
-            Held::All | Held::One(_) => count,
+            HeldChunks::Nothing => 0,
+            HeldChunks::All if collective.is_blocked() => count * world,
+            HeldChunks::All | HeldChunks::One(_) => count,
         };
         let brings = numbers(rank, len(collective.input(rank)));
         let mut keeps = vec![-1; len(collective.output(rank))];
@@ -134,10 +134,10 @@ fn in_place(
     keeps: &[i64],
 ) {
     let (rank, all) = (comm.rank(), brings.len().max(keeps.len()));
-    let part = |held: Held| match held {
-        Held::One(chunk) if all > 1001 => chunk * 1001..(chunk + 1) * 1001,
-        Held::Nothing => 0..0,
-        Held::All | Held::One(_) => 0..all,
+    let part = |held: HeldChunks| match held {
+        HeldChunks::One(chunk) if all > 1001 => chunk * 1001..(chunk + 1) * 1001,
+        HeldChunks::Nothing => 0..0,
+        HeldChunks::All | HeldChunks::One(_) => 0..all,
     };
     let mut data = vec![-2; all];
     data[part(collective.input(rank))].copy_from_slice(brings);

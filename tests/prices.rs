@@ -2,7 +2,7 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Order, Ports, simulate, simulate_in};
+use maypole::schedule::simulate::{Cost, Ports, StepOrder, simulate, simulate_in};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn schedules(algorithm: Algorithm, collective: Collective, world: usize) -> Vec<
 }
 
 fn seconds(
-    order: Order,
+    order: StepOrder,
     algorithm: Algorithm,
     collective: Collective,
     world: usize,
@@ -36,7 +36,7 @@ fn seconds(
 
 fn check(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64) -> f64) {
     for world in [2, 3, 4, 5, 6, 7, 8, 16] {
-        let found = seconds(Order::Conflict, algorithm, collective, world, 1, cost);
+        let found = seconds(StepOrder::Conflict, algorithm, collective, world, 1, cost);
         assert_eq!(found, formula(world as f64), "{algorithm} {collective:?}, world {world}");
     }
 }
@@ -49,7 +49,7 @@ fn check_powers(
 ) {
     for levels in 1..7 {
         let world = 1 << levels;
-        let found = seconds(Order::Conflict, algorithm, collective, world, 1, cost);
+        let found = seconds(StepOrder::Conflict, algorithm, collective, world, 1, cost);
         assert_eq!(
             found,
             formula(world as f64, f64::from(levels)),
@@ -82,7 +82,8 @@ fn chain_in_windows() {
     for collective in [BROADCAST, REDUCE] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
-            let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
+            let found =
+                seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
             assert_eq!(
                 found,
                 (n - 2.0 + k) * (ALPHA + S / k * BETA),
@@ -138,7 +139,7 @@ fn recursive_doubling() {
         let (n, floor) = (world as f64, f64::from(world.ilog2()));
         let price = |collective, cost| {
             let cost = Cost { ports: Ports::PerLink, ..cost };
-            seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
+            seconds(StepOrder::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
         };
         let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
         let found = price(Collective::AllReduce, REDUCING);
@@ -171,7 +172,7 @@ fn halving_and_doubling() {
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let cost = Cost { ports: Ports::PerLink, ..COST };
         let found = seconds(
-            Order::Conflict,
+            StepOrder::Conflict,
             Algorithm::HalvingDoubling,
             Collective::AllReduce,
             world,
@@ -192,11 +193,11 @@ fn bruck() {
         let price = |order| simulate_in(order, &schedules, &layout, 4, 1, COST).unwrap().seconds;
         let rounds = f64::from(world.next_power_of_two().ilog2());
         assert_eq!(
-            price(Order::List),
+            price(StepOrder::List),
             rounds * ALPHA + (world as f64 - 1.0) * 64.0 * BETA,
             "world {world}"
         );
-        assert!(price(Order::Conflict) <= price(Order::List), "world {world}");
+        assert!(price(StepOrder::Conflict) <= price(StepOrder::List), "world {world}");
     }
     check_powers(Algorithm::Bruck, Collective::AllToAll, COST, |_, lg| {
         lg * (ALPHA + S / 2.0 * BETA)
@@ -215,7 +216,8 @@ fn scans() {
     for collective in [Collective::Scan, Collective::ExclusiveScan] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
-            let found = seconds(Order::Conflict, Algorithm::Ring, collective, world, windows, COST);
+            let found =
+                seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
             assert_eq!(
                 found,
                 (n - 2.0 + k) * (ALPHA + S / k * BETA),
@@ -227,7 +229,7 @@ fn scans() {
         let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
         let cost = Cost { ports: Ports::PerLink, ..REDUCING };
         let price = |collective| {
-            seconds(Order::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
+            seconds(StepOrder::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
         };
         let unit = ALPHA + S * (BETA + GAMMA);
         let inclusive = rounds(world) * unit;
@@ -251,12 +253,12 @@ fn pairwise_round_by_round_and_overlapped() {
         let price = |order| {
             seconds(order, Algorithm::Pairwise, Collective::ReduceScatter, world, 1, REDUCING)
         };
-        assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
-        assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
+        assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
+        assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
         let price =
             |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
-        assert_eq!(price(Order::List), (n - 1.0) * (ALPHA + S / n * BETA));
-        assert_eq!(price(Order::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
+        assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * BETA));
+        assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
     }
 }
 
@@ -282,8 +284,8 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
             Cost { beta: windows as f64 / S, ..cost },
         )
     };
-    assert_eq!((units(Order::Conflict, 64), units(Order::List, 64)), (67.0, 256.0));
-    assert_eq!((units(Order::Conflict, 1), units(Order::List, 1)), (4.0, 4.0));
+    assert_eq!((units(StepOrder::Conflict, 64), units(StepOrder::List, 64)), (67.0, 256.0));
+    assert_eq!((units(StepOrder::Conflict, 1), units(StepOrder::List, 1)), (4.0, 4.0));
 }
 
 #[test]
@@ -292,7 +294,7 @@ fn trees_take_their_height_and_one_unit_a_window() {
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
         let (h, k) = (f64::from(world.ilog2()), 16.0);
         let price =
-            |collective| seconds(Order::Conflict, Algorithm::Tree, collective, world, 16, cost);
+            |collective| seconds(StepOrder::Conflict, Algorithm::Tree, collective, world, 16, cost);
         let unit = ALPHA + S / k * BETA;
         assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
@@ -314,7 +316,7 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
         let (h, k) = (height(world), 16.0);
         let price = |collective| {
-            seconds(Order::Conflict, Algorithm::DoubleTree, collective, world, 16, cost)
+            seconds(StepOrder::Conflict, Algorithm::DoubleTree, collective, world, 16, cost)
         };
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
@@ -334,7 +336,7 @@ fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
         let price = |algorithm, collective| {
             let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
-            seconds(Order::Conflict, algorithm, collective, world, 64, cost)
+            seconds(StepOrder::Conflict, algorithm, collective, world, 64, cost)
         };
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
             let (one, two) =
@@ -373,7 +375,7 @@ fn pricing_is_fast() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             let one = Instant::now();
-            seconds(Order::Conflict, algorithm, collective, 64, 64, REDUCING);
+            seconds(StepOrder::Conflict, algorithm, collective, 64, 64, REDUCING);
             println!("{algorithm} {}: {:?}", collective.name(), one.elapsed());
         }
     }

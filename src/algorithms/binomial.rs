@@ -48,7 +48,7 @@ use crate::schedule::{Schedule, Step, input, output, scratch};
 use std::ops::Range;
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    let node = |root| Node { world, root, place: (rank + world - root) % world };
+    let node = |root| BinomialNode { world, root, place: (rank + world - root) % world };
     match collective {
         Collective::Broadcast { root } => Some(Schedule::new(1, node(root).broadcast())),
         Collective::Reduce { root } => Some(Schedule::new(1, node(root).reduce())),
@@ -64,14 +64,14 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     }
 }
 
-struct Node {
+struct BinomialNode {
     world: usize,
     root: usize,
     /// Our rank, counted from the root.
     place: usize,
 }
 
-impl Node {
+impl BinomialNode {
     /// The rank, and so the chunk, at `place`.
     fn rank(&self, place: usize) -> usize {
         (place + self.root) % self.world

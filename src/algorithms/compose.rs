@@ -1,8 +1,8 @@
 //! Schedules made of schedules: one after the other, between some of the ranks, about some of the
 //! chunks.
 //!
-//! A [`Part`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its
-//! chunk `c` is all of `chunks[c]`, and its input and output lie in a [`Room`] of the whole. What
+//! A [`SubSchedule`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its
+//! chunk `c` is all of `chunks[c]`, and its input and output lie in a [`WholeBuffer`] of the whole. What
 //! is proved of a part stays true in a whole that runs its parts one after the other: sends do not
 //! wait, links keep their order, and so everybody's first part completes, then everybody's second.
 
@@ -10,7 +10,7 @@ use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
 
 /// Where the input or the output of a part lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Room {
+pub(super) enum WholeBuffer {
     Input,
     Output,
     /// A row of scratch: as many chunks as the whole has.
@@ -18,12 +18,12 @@ pub(super) enum Room {
 }
 
 /// A schedule of a smaller world, and what its numbers mean.
-pub(super) struct Part<'a> {
+pub(super) struct SubSchedule<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) ranks: &'a [usize],
     pub(super) chunks: &'a [Vec<usize>],
-    pub(super) input: Room,
-    pub(super) output: Room,
+    pub(super) input: WholeBuffer,
+    pub(super) output: WholeBuffer,
 }
 
 /// Builds the whole.
@@ -40,13 +40,13 @@ impl Composer {
     }
 
     /// A row of scratch that nothing else uses.
-    pub(super) const fn row(&mut self) -> Room {
+    pub(super) const fn row(&mut self) -> WholeBuffer {
         self.rows += 1;
-        Room::Row(self.rows - 1)
+        WholeBuffer::Row(self.rows - 1)
     }
 
     /// Goes on with `part`. Copies from a place to itself, where rooms are the same, vanish.
-    pub(super) fn then(&mut self, part: &Part<'_>) {
+    pub(super) fn then(&mut self, part: &SubSchedule<'_>) {
         let rows = part.schedule.scratch.div_ceil(part.schedule.chunks);
         for &step in &part.schedule.steps {
             let spans = step.reads().chain(step.writes());
@@ -63,7 +63,7 @@ impl Composer {
     }
 
     /// `step`, about the `nth` of the chunks that its chunk is.
-    fn translate(&self, part: &Part<'_>, step: Step, nth: usize) -> Step {
+    fn translate(&self, part: &SubSchedule<'_>, step: Step, nth: usize) -> Step {
         let place = |span| self.place(part, span, nth);
         let rank = |peer: usize| part.ranks[peer];
         match step {
@@ -77,17 +77,17 @@ impl Composer {
         }
     }
 
-    fn place(&self, part: &Part<'_>, span: Span, nth: usize) -> Span {
+    fn place(&self, part: &SubSchedule<'_>, span: Span, nth: usize) -> Span {
         let chunk = part.chunks[span.chunk % part.schedule.chunks][nth];
         let room = match span.buffer {
             Buffer::Input => part.input,
             Buffer::Output => part.output,
-            Buffer::Scratch => Room::Row(self.rows + span.chunk / part.schedule.chunks),
+            Buffer::Scratch => WholeBuffer::Row(self.rows + span.chunk / part.schedule.chunks),
         };
         match room {
-            Room::Input => input(chunk),
-            Room::Output => output(chunk),
-            Room::Row(row) => scratch(row * self.chunks + chunk),
+            WholeBuffer::Input => input(chunk),
+            WholeBuffer::Output => output(chunk),
+            WholeBuffer::Row(row) => scratch(row * self.chunks + chunk),
         }
     }
 

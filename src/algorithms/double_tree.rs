@@ -57,16 +57,18 @@ use super::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    let nodes = |root| [0, 1].map(|chunk| Node::new(chunk, world, rank, root));
+    let nodes = |root| [0, 1].map(|chunk| DoubleTreeNode::new(chunk, world, rank, root));
     let steps: Vec<Step> = match collective {
-        Collective::Broadcast { root } => nodes(root).iter().flat_map(Node::down).collect(),
-        Collective::Reduce { root } => nodes(root).iter().flat_map(Node::up).collect(),
+        Collective::Broadcast { root } => {
+            nodes(root).iter().flat_map(DoubleTreeNode::down).collect()
+        }
+        Collective::Reduce { root } => nodes(root).iter().flat_map(DoubleTreeNode::up).collect(),
         Collective::AllReduce => {
             let nodes = nodes(0);
             let down = nodes
                 .iter()
                 .flat_map(|node| node.down().into_iter().skip(usize::from(node.parent.is_none())));
-            nodes.iter().flat_map(Node::up).chain(down).collect()
+            nodes.iter().flat_map(DoubleTreeNode::up).chain(down).collect()
         }
         Collective::Gather { .. }
         | Collective::AllGather
@@ -81,7 +83,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 }
 
 /// A rank's place in one of the trees.
-struct Node {
+struct DoubleTreeNode {
     chunk: usize,
     parent: Option<usize>,
     /// Before us in the order of the tree, and after us.
@@ -89,7 +91,7 @@ struct Node {
     right: Vec<usize>,
 }
 
-impl Node {
+impl DoubleTreeNode {
     /// Trees count places from the root.
     fn new(chunk: usize, world: usize, rank: usize, root: usize) -> Self {
         let place = (rank + world - root) % world;

@@ -50,7 +50,7 @@ mod vectors;
 
 use super::{Algorithm, Collective};
 use crate::schedule::Schedule;
-use group::Group;
+use group::HostGroup;
 
 /// Which algorithms a hierarchical one is made of.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -132,7 +132,7 @@ pub fn schedule(
         collective.root().is_none_or(|root| root < world),
         "{collective:?} in a world of {world}"
     );
-    let group = Group::new(hosts, rank, levels);
+    let group = HostGroup::new(hosts, rank, levels);
     match collective {
         Collective::AllReduce => group.all_reduce(),
         Collective::Broadcast { root } => group.broadcast(root),

@@ -44,7 +44,7 @@ pub mod scatter_gather;
 pub mod surplus;
 pub mod tree;
 
-use crate::schedule::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::{Schedule, Span, Step, input, output};
 use hierarchical::Levels;
 use std::fmt;
@@ -249,7 +249,7 @@ impl Algorithm {
             return None;
         }
         if world == 1 {
-            let copies = collective.output(0) != Held::Nothing;
+            let copies = collective.output(0) != HeldChunks::Nothing;
             let copy = Step::Copy { from: input(0), into: output(0) };
             return Some(Schedule::new(1, copies.then_some(copy).into_iter().collect()));
         }

@@ -13,7 +13,7 @@
 //! **Why**: what a ring crosses twice it need not cross at every step.
 
 use super::Collective;
-use super::compose::{Composer, Part, Room};
+use super::compose::{Composer, SubSchedule, WholeBuffer};
 use crate::schedule::{Schedule, Span, Step};
 
 /// What `rank` does if ranks stand in `order`, and `make` says what is done at a place: the
@@ -105,12 +105,12 @@ pub fn lanes(
     for (lane, (schedule, ranks)) in parts.iter().zip(orders).enumerate() {
         let chunks: Vec<_> =
             (lane * pieces..(lane + 1) * pieces).map(|chunk| vec![chunk]).collect();
-        whole.then(&Part {
+        whole.then(&SubSchedule {
             schedule,
             ranks,
             chunks: &chunks,
-            input: Room::Input,
-            output: Room::Output,
+            input: WholeBuffer::Input,
+            output: WholeBuffer::Output,
         });
     }
     Some(whole.end())

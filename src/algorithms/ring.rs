@@ -50,7 +50,7 @@ use super::{Collective, scan};
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    let ring = Ring { world, rank };
+    let ring = RingPosition { world, rank };
     match collective {
         Collective::Broadcast { root } => Some(ring.broadcast(root)),
         Collective::Reduce { root } => Some(ring.reduce(root)),
@@ -66,12 +66,12 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     }
 }
 
-struct Ring {
+struct RingPosition {
     world: usize,
     rank: usize,
 }
 
-impl Ring {
+impl RingPosition {
     fn right(&self) -> usize {
         (self.rank + 1) % self.world
     }

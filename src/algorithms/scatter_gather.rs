@@ -55,14 +55,19 @@
 //! "Interprocessor collective communication library (InterCom)", SHPCC 1994; R. Rabenseifner,
 //! "Optimization of collective reduction operations", ICCS 2004.
 
-use super::compose::{Composer, Part, Room};
+use super::compose::{Composer, SubSchedule, WholeBuffer};
 use super::{Algorithm, Collective};
 use crate::schedule::Schedule;
 
 pub(super) fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
     let mut parts = Parts::new(world, rank);
-    parts.then(Algorithm::Binomial, Collective::Scatter { root }, Room::Input, Room::Output);
-    parts.then(Algorithm::Bruck, Collective::AllGather, Room::Output, Room::Output);
+    parts.then(
+        Algorithm::Binomial,
+        Collective::Scatter { root },
+        WholeBuffer::Input,
+        WholeBuffer::Output,
+    );
+    parts.then(Algorithm::Bruck, Collective::AllGather, WholeBuffer::Output, WholeBuffer::Output);
     parts.whole.end()
 }
 
@@ -70,9 +75,9 @@ pub(super) fn reduce(world: usize, rank: usize, root: usize) -> Schedule {
     let mut parts = Parts::new(world, rank);
     let first =
         if world.is_power_of_two() { Algorithm::HalvingDoubling } else { Algorithm::Pairwise };
-    let part = if rank == root { Room::Output } else { parts.whole.row() };
-    parts.then(first, Collective::ReduceScatter, Room::Input, part);
-    parts.then(Algorithm::Binomial, Collective::Gather { root }, part, Room::Output);
+    let part = if rank == root { WholeBuffer::Output } else { parts.whole.row() };
+    parts.then(first, Collective::ReduceScatter, WholeBuffer::Input, part);
+    parts.then(Algorithm::Binomial, Collective::Gather { root }, part, WholeBuffer::Output);
     parts.whole.end()
 }
 
@@ -90,11 +95,17 @@ impl Parts {
         Self { whole: Composer::new(world), rank, ranks: (0..world).collect(), chunks }
     }
 
-    fn then(&mut self, algorithm: Algorithm, collective: Collective, input: Room, output: Room) {
+    fn then(
+        &mut self,
+        algorithm: Algorithm,
+        collective: Collective,
+        input: WholeBuffer,
+        output: WholeBuffer,
+    ) {
         let schedule = algorithm
             .schedule(collective, self.ranks.len(), self.rank)
             .expect("it is in the table");
         let (ranks, chunks) = (&self.ranks, &self.chunks);
-        self.whole.then(&Part { schedule: &schedule, ranks, chunks, input, output });
+        self.whole.then(&SubSchedule { schedule: &schedule, ranks, chunks, input, output });
     }
 }

@@ -42,9 +42,9 @@ use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     let steps = match collective {
-        Collective::Broadcast { root } => broadcast(&Node::new(world, rank, root)),
-        Collective::Reduce { root } => reduce(&Node::new(world, rank, root)),
-        Collective::AllReduce => all_reduce(&Node::new(world, rank, 0)),
+        Collective::Broadcast { root } => broadcast(&TreeNode::new(world, rank, root)),
+        Collective::Reduce { root } => reduce(&TreeNode::new(world, rank, root)),
+        Collective::AllReduce => all_reduce(&TreeNode::new(world, rank, 0)),
         Collective::Gather { .. }
         | Collective::AllGather
         | Collective::Scatter { .. }
@@ -58,12 +58,12 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 }
 
 /// A rank's place in the tree.
-struct Node {
+struct TreeNode {
     parent: Option<usize>,
     children: Vec<usize>,
 }
 
-impl Node {
+impl TreeNode {
     /// Walks down from `root`; at each node the rest of its range is halved, the left half being
     /// the longer one.
     fn new(world: usize, rank: usize, root: usize) -> Self {
@@ -107,16 +107,16 @@ impl Node {
     }
 }
 
-fn broadcast(node: &Node) -> Vec<Step> {
+fn broadcast(node: &TreeNode) -> Vec<Step> {
     let mine = node.parent.is_none().then_some(Step::Copy { from: input(0), into: output(0) });
     mine.into_iter().chain(node.down()).collect()
 }
 
-fn reduce(node: &Node) -> Vec<Step> {
+fn reduce(node: &TreeNode) -> Vec<Step> {
     node.up(if node.parent.is_none() { output(0) } else { scratch(0) })
 }
 
-fn all_reduce(node: &Node) -> Vec<Step> {
+fn all_reduce(node: &TreeNode) -> Vec<Step> {
     let mut steps = node.up(output(0));
     steps.extend(node.down());
     steps
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_tree_of_seven_is_the_one_drawn_above() {
-        let children = |rank| Node::new(7, rank, 0).children;
+        let children = |rank| TreeNode::new(7, rank, 0).children;
         assert_eq!([0, 1, 4].map(children), [[1, 4], [2, 3], [5, 6]]);
         assert!([2, 3, 5, 6].map(children).iter().all(Vec::is_empty));
     }
@@ -138,7 +138,7 @@ mod tests {
         for world in 2..200_usize {
             let depth = |mut rank| {
                 let mut hops = 0;
-                while let Some(parent) = Node::new(world, rank, 3 % world).parent {
+                while let Some(parent) = TreeNode::new(world, rank, 3 % world).parent {
                     (rank, hops) = (parent, hops + 1);
                 }
                 hops

@@ -20,7 +20,7 @@ mod order;
 mod program;
 mod traffic;
 
-use crate::schedule::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
 use fuse::{FusedFold, Origin, fuse, linear};
@@ -444,9 +444,9 @@ impl<'a> Emitter<'a> {
 }
 
 /// Where in the whole a buffer that holds these chunks begins.
-fn held_from(held: Held, layout: &Layout) -> usize {
+fn held_from(held: HeldChunks, layout: &Layout) -> usize {
     match held {
-        Held::One(chunk) => layout.range(chunk).start,
-        Held::All | Held::Nothing => 0,
+        HeldChunks::One(chunk) => layout.range(chunk).start,
+        HeldChunks::All | HeldChunks::Nothing => 0,
     }
 }

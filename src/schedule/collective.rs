@@ -1,6 +1,6 @@
 //! What a collective promises: who holds what before, and who must hold what after.
 //!
-//! Every collective is described over one *whole*: a vector cut into chunks. [`Held`] says which
+//! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] says which
 //! chunks a rank's input and output buffers hold. In place, a rank's input and output are parts of
 //! one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves every
 //! collective:
@@ -66,7 +66,7 @@ pub enum Collective {
 
 /// Which chunks of the whole a buffer holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Held {
+pub enum HeldChunks {
     /// None: the rank needs no such buffer.
     Nothing,
     /// This chunk alone.
@@ -75,7 +75,7 @@ pub enum Held {
     All,
 }
 
-impl Held {
+impl HeldChunks {
     /// True if chunk `chunk` is among them.
     pub fn contains(self, chunk: usize) -> bool {
         match self {
@@ -212,45 +212,45 @@ impl Collective {
     }
 
     /// What `rank`'s input holds before.
-    pub const fn input(self, rank: usize) -> Held {
+    pub const fn input(self, rank: usize) -> HeldChunks {
         match self {
             Self::Broadcast { root } | Self::Scatter { root } => {
                 if rank == root {
-                    Held::All
+                    HeldChunks::All
                 } else {
-                    Held::Nothing
+                    HeldChunks::Nothing
                 }
             }
-            Self::Gather { .. } | Self::AllGather => Held::One(rank),
+            Self::Gather { .. } | Self::AllGather => HeldChunks::One(rank),
             Self::Reduce { .. }
             | Self::AllReduce
             | Self::ReduceScatter
             | Self::AllToAll
             | Self::Scan
             | Self::ExclusiveScan
-            | Self::Barrier => Held::All,
+            | Self::Barrier => HeldChunks::All,
         }
     }
 
     /// What `rank`'s output must hold after.
-    pub const fn output(self, rank: usize) -> Held {
+    pub const fn output(self, rank: usize) -> HeldChunks {
         match self {
             Self::Reduce { root } | Self::Gather { root } => {
                 if rank == root {
-                    Held::All
+                    HeldChunks::All
                 } else {
-                    Held::Nothing
+                    HeldChunks::Nothing
                 }
             }
-            Self::Scatter { .. } | Self::ReduceScatter => Held::One(rank),
-            Self::ExclusiveScan if rank == 0 => Held::Nothing,
+            Self::Scatter { .. } | Self::ReduceScatter => HeldChunks::One(rank),
+            Self::ExclusiveScan if rank == 0 => HeldChunks::Nothing,
             Self::Broadcast { .. }
             | Self::AllReduce
             | Self::AllGather
             | Self::AllToAll
             | Self::Scan
             | Self::ExclusiveScan
-            | Self::Barrier => Held::All,
+            | Self::Barrier => HeldChunks::All,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Every legal row of the table: an algorithm that has an answer, with a length of windows.
 
 use super::price::Pricer;
-use super::{CostTable, Plan, Question, Wanted};
+use super::{CostTable, Plan, PlanOverride, Question};
 use crate::algorithms::Algorithm;
 
 /// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache;
@@ -23,13 +23,13 @@ pub struct Candidate {
     /// What it would take, in nanoseconds.
     pub predicted_ns: u64,
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: CandidateVerdict,
 }
 
 /// What became of a candidate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum CandidateVerdict {
     /// Cheapest, or asked for.
     Chosen,
     /// Another one is cheaper, or about as cheap and earlier in the table.
@@ -40,8 +40,8 @@ pub enum Verdict {
     OtherOrder,
 }
 
-impl Verdict {
-    pub(super) fn of(candidate: &Candidate, plan: Plan, wanted: Option<Wanted>) -> Self {
+impl CandidateVerdict {
+    pub(super) fn of(candidate: &Candidate, plan: Plan, wanted: Option<PlanOverride>) -> Self {
         match wanted {
             _ if candidate.plan == plan => Self::Chosen,
             Some(wanted) if wanted.algorithm != candidate.plan.algorithm => Self::NotAsked,

@@ -1,6 +1,6 @@
 //! What messages and bytes cost on a machine, in integers, and the text that it is kept in.
 
-use crate::schedule::simulate::Link;
+use crate::schedule::simulate::LinkCost;
 use maypole_transports::board::SlotClass;
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -66,7 +66,7 @@ impl CostTable {
 
     /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a
     /// core: a message waits for the turn of its receiver.
-    pub fn board(&self, bytes: usize, crowding: usize) -> Link {
+    pub fn board(&self, bytes: usize, crowding: usize) -> LinkCost {
         let costs = match SlotClass::holding(bytes) {
             Some(SlotClass::Tiny) => self.tiny,
             Some(SlotClass::Small) => self.small,
@@ -79,7 +79,7 @@ impl CostTable {
 
     /// What joins hosts, where `crowding` ranks share a core: then every system call finds its
     /// caches cold, and waiting ranks keep calling.
-    pub fn stream(&self, crowding: usize) -> Link {
+    pub fn stream(&self, crowding: usize) -> LinkCost {
         let mut link = self.tcp.shared(&TCP);
         if crowding > 1 {
             link.latency += self.wake;
@@ -108,11 +108,11 @@ impl CostTable {
 }
 
 impl Costs {
-    fn shared(self, shares: &Shares) -> Link {
+    fn shared(self, shares: &Shares) -> LinkCost {
         let of = |whole: u64, hundredths: u64| whole * hundredths / 100;
         let (post, take) = (of(self.alpha, shares.post), of(self.alpha, shares.take));
         let post_kib = of(self.beta, shares.post_kib);
-        Link {
+        LinkCost {
             post,
             latency: self.alpha - post - take,
             take,

@@ -1,7 +1,7 @@
 //! A choice in words and numbers.
 
-use super::edges::{Edges, edges};
-use super::{Candidate, Choice, Question, Refusal, Verdict, Wanted};
+use super::pairs::{PairGroup, pair_groups};
+use super::{Candidate, CandidateVerdict, Choice, PlanOverride, Question, UnsupportedAlgorithm};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use std::fmt;
@@ -24,26 +24,26 @@ pub struct Explanation {
     /// Whether there are several hosts, and one of them has several ranks.
     pub levels: bool,
     /// What joins the ranks, how many pairs of them, and why nothing better does.
-    pub edges: Vec<Edges>,
+    pub pair_groups: Vec<PairGroup>,
     /// What was asked for instead of the tuner's choice.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<PlanOverride>,
     /// The choice, or why there is none.
-    pub choice: Result<Choice, Refusal>,
+    pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// How long the call took, once it has run while it was watched.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredTime>,
 }
 
 /// What a call really took.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Measured {
+pub struct MeasuredTime {
     /// How often it ran while it was watched.
     pub runs: u64,
     /// The least that it took on this rank, in nanoseconds.
     pub least_ns: u64,
 }
 
-impl Measured {
+impl MeasuredTime {
     /// One more run.
     pub(crate) fn note(&mut self, nanoseconds: u64) {
         let least = if self.runs == 0 { u64::MAX } else { self.least_ns };
@@ -66,9 +66,9 @@ impl Explanation {
     pub fn new(
         question: &Question<'_>,
         machines: &[usize],
-        wanted: Option<Wanted>,
-        choice: Result<Choice, Refusal>,
-        measured: Option<Measured>,
+        wanted: Option<PlanOverride>,
+        choice: Result<Choice, UnsupportedAlgorithm>,
+        measured: Option<MeasuredTime>,
     ) -> Self {
         Self {
             collective: question.collective,
@@ -76,7 +76,7 @@ impl Explanation {
             world: question.world(),
             crowding: question.crowding,
             levels: question.has_levels(),
-            edges: edges(question.hosts, machines),
+            pair_groups: pair_groups(question.hosts, machines),
             wanted,
             choice,
             measured,
@@ -90,7 +90,7 @@ impl Explanation {
             .ok()?
             .candidates
             .iter()
-            .find(|candidate| candidate.verdict == Verdict::Chosen)
+            .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)
     }
 
     /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much
@@ -125,7 +125,7 @@ impl fmt::Display for Explanation {
             write!(f, " at root {root}")?;
         }
         writeln!(f, " of {bytes} bytes on {world} ranks, {}", Crowding(*crowding))?;
-        self.edges.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
+        self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
         match &self.choice {
             Ok(choice) => self.table(f, choice)?,
             Err(refusal) => writeln!(f, "refused: {refusal}")?,
@@ -146,26 +146,26 @@ impl Explanation {
         )?;
         for candidate in &choice.candidates {
             let Candidate { plan, windows, predicted_ns, verdict } = candidate;
-            let mark = if *verdict == Verdict::Chosen { '*' } else { ' ' };
+            let mark = if *verdict == CandidateVerdict::Chosen { '*' } else { ' ' };
             write!(
                 f,
                 "{mark} {:<21} {:>8} {windows:>8} {:>14}",
                 plan.algorithm,
                 plan.window,
-                Micros(*predicted_ns)
+                Microseconds(*predicted_ns)
             )?;
             writeln!(f, "{}", self.remark(*verdict))?;
         }
         Ok(())
     }
 
-    fn remark(&self, verdict: Verdict) -> &'static str {
+    fn remark(&self, verdict: CandidateVerdict) -> &'static str {
         match (verdict, self.wanted) {
-            (Verdict::Chosen, None) => "  chosen",
-            (Verdict::Chosen, Some(_)) => "  asked for",
-            (Verdict::Slower, _) => "",
-            (Verdict::NotAsked, _) => "  another was asked for",
-            (Verdict::OtherOrder, _) => "  combines in another order than was asked for",
+            (CandidateVerdict::Chosen, None) => "  chosen",
+            (CandidateVerdict::Chosen, Some(_)) => "  asked for",
+            (CandidateVerdict::Slower, _) => "",
+            (CandidateVerdict::NotAsked, _) => "  another was asked for",
+            (CandidateVerdict::OtherOrder, _) => "  combines in another order than was asked for",
         }
     }
 
@@ -178,7 +178,7 @@ impl Explanation {
         writeln!(
             f,
             "measured: {} us at best of {runs}; predicted {percent} % too {way}",
-            Micros(measured.least_ns)
+            Microseconds(measured.least_ns)
         )
     }
 }
@@ -195,9 +195,9 @@ impl fmt::Display for Crowding {
 }
 
 /// Nanoseconds, as microseconds with three digits behind the point.
-struct Micros(u64);
+struct Microseconds(u64);
 
-impl fmt::Display for Micros {
+impl fmt::Display for Microseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}.{:03}", self.0 / 1000, self.0 % 1000))
     }

@@ -2,14 +2,14 @@
 
 /// `time = start + slope * size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct LinearFit {
     /// The time of size zero.
     pub start: f64,
     /// The time of one more.
     pub slope: f64,
 }
 
-impl Line {
+impl LinearFit {
     /// The time of `size`.
     pub fn at(&self, size: f64) -> f64 {
         self.start + self.slope * size
@@ -20,10 +20,10 @@ impl Line {
 /// matters more at 2 than at 200. Neither part is less than zero.
 ///
 /// ```
-/// let line = maypole::tuner::line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);
+/// let line = maypole::tuner::fit_line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);
 /// assert!((line.start - 3.0).abs() < 1e-9 && (line.slope - 0.2).abs() < 1e-9);
 /// ```
-pub fn line(points: &[(f64, f64)]) -> Line {
+pub fn fit_line(points: &[(f64, f64)]) -> LinearFit {
     let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for &(x, y) in points {
         let weight = 1.0 / (y * y).max(1e-12);
@@ -37,10 +37,10 @@ pub fn line(points: &[(f64, f64)]) -> Line {
     let slope = if spread > 0.0 { ((w * wxy - wx * wy) / spread).max(0.0) } else { 0.0 };
     let start = if w > 0.0 { (wy - slope * wx) / w } else { 0.0 };
     if start >= 0.0 {
-        return Line { start, slope };
+        return LinearFit { start, slope };
     }
     // Through the origin, then.
-    Line { start: 0.0, slope: if wxx > 0.0 { (wxy / wxx).max(0.0) } else { 0.0 } }
+    LinearFit { start: 0.0, slope: if wxx > 0.0 { (wxy / wxx).max(0.0) } else { 0.0 } }
 }
 
 #[cfg(test)]
@@ -52,20 +52,20 @@ mod tests {
         #[test]
         fn planted_costs_are_recovered(start in 0.01..100.0f64, slope in 0.0..10.0f64) {
             let points = [8.0f64, 64.0, 1024.0, 16384.0].map(|x| (x, start + slope * x));
-            let found = line(&points);
+            let found = fit_line(&points);
             prop_assert!((found.start - start).abs() <= 1e-6 * (start + slope), "{found:?}");
             prop_assert!((found.slope - slope).abs() <= 1e-6 * (start + slope), "{found:?}");
         }
 
         #[test]
         fn no_points_are_too_strange(points in proptest::collection::vec((0.0..1e9f64, 0.0..1e9f64), 0..6)) {
-            let found = line(&points);
+            let found = fit_line(&points);
             prop_assert!(found.start >= 0.0 && found.slope >= 0.0, "{found:?}");
         }
     }
 
     #[test]
     fn nothing_costs_less_than_nothing() {
-        assert_eq!(line(&[(1.0, 1.0), (2.0, 4.0), (3.0, 9.0)]).start, 0.0);
+        assert_eq!(fit_line(&[(1.0, 1.0), (2.0, 4.0), (3.0, 9.0)]).start, 0.0);
     }
 }

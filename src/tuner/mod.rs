@@ -12,9 +12,9 @@
 
 mod candidates;
 mod costs;
-mod edges;
 mod explanation;
 mod fit;
+mod pairs;
 mod price;
 pub mod saved;
 
@@ -23,11 +23,11 @@ use crate::algorithms::hierarchical::nodes;
 use crate::schedule::collective::Collective;
 use std::fmt;
 
-pub use candidates::{Candidate, Verdict, rows};
+pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
-pub use edges::{Edges, edges};
-pub use explanation::{Explanation, Measured};
-pub use fit::{Line, line};
+pub use explanation::{Explanation, MeasuredTime};
+pub use fit::{LinearFit, fit_line};
+pub use pairs::{PairGroup, pair_groups};
 
 /// How a call is done; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -40,20 +40,20 @@ pub struct Plan {
 
 /// What is asked for instead of the tuner's choice.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Wanted {
+pub struct PlanOverride {
     /// This algorithm.
     pub algorithm: Algorithm,
     /// These windows; `None` for the tuner's choice of them.
     pub window: Option<usize>,
 }
 
-impl From<Algorithm> for Wanted {
+impl From<Algorithm> for PlanOverride {
     fn from(algorithm: Algorithm) -> Self {
         Self { algorithm, window: None }
     }
 }
 
-impl From<Plan> for Wanted {
+impl From<Plan> for PlanOverride {
     fn from(plan: Plan) -> Self {
         Self { algorithm: plan.algorithm, window: Some(plan.window) }
     }
@@ -101,20 +101,20 @@ impl Choice {
     pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
         let (fit, unfit): (Vec<_>, Vec<_>) =
             self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
-        unfit.into_iter().for_each(|one| one.verdict = Verdict::OtherOrder);
+        unfit.into_iter().for_each(|one| one.verdict = CandidateVerdict::OtherOrder);
         let stays = fit.iter().any(|one| one.plan == self.plan);
         let fit: Vec<Candidate> = fit.into_iter().map(|one| *one).collect();
         let Some(best) = best(&fit).filter(|_| !stays) else { return };
         self.plan = best.plan;
         let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
-        chosen.expect("it is one of them").verdict = Verdict::Chosen;
+        chosen.expect("it is one of them").verdict = CandidateVerdict::Chosen;
     }
 }
 
 /// An algorithm was wanted that has no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Answers(*collective))]
-pub struct Refusal {
+#[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Implementers(*collective))]
+pub struct UnsupportedAlgorithm {
     /// What was wanted.
     pub algorithm: Algorithm,
     /// For what.
@@ -122,9 +122,9 @@ pub struct Refusal {
 }
 
 /// Names of the algorithms that have an answer.
-struct Answers(Collective);
+struct Implementers(Collective);
 
-impl fmt::Display for Answers {
+impl fmt::Display for Implementers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let answers = Algorithm::named().filter(|algorithm| algorithm.supports(self.0));
         f.write_str(&answers.map(Algorithm::name).collect::<Vec<_>>().join(", "))
@@ -142,12 +142,12 @@ impl fmt::Display for Answers {
 /// ```
 ///
 /// # Errors
-/// [`Refusal`] if the wanted algorithm has no answer to the collective.
+/// [`UnsupportedAlgorithm`] if the wanted algorithm has no answer to the collective.
 pub fn choose(
     question: &Question<'_>,
-    wanted: Option<Wanted>,
+    wanted: Option<PlanOverride>,
     table: &CostTable,
-) -> Result<Choice, Refusal> {
+) -> Result<Choice, UnsupportedAlgorithm> {
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
     let mut candidates = candidates::priced(question, None, table);
     let plan = settle(&candidates, wanted);
@@ -156,7 +156,7 @@ pub fn choose(
         candidates.push(candidates::price_of(question, plan, table));
     }
     for candidate in &mut candidates {
-        candidate.verdict = Verdict::of(candidate, plan, wanted);
+        candidate.verdict = CandidateVerdict::of(candidate, plan, wanted);
     }
     Ok(Choice { plan, candidates })
 }
@@ -167,11 +167,11 @@ pub fn choose(
 /// As [`choose`].
 pub fn plan(
     question: &Question<'_>,
-    wanted: Option<Wanted>,
+    wanted: Option<PlanOverride>,
     table: &CostTable,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, UnsupportedAlgorithm> {
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
-    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+    if let Some(PlanOverride { algorithm, window: Some(window) }) = wanted {
         return Ok(Plan { algorithm, window });
     }
     let algorithm = wanted.map(|wanted| wanted.algorithm);
@@ -204,16 +204,19 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
 /// Prices that differ by less than this part of them are the same.
 const CLOSE: u64 = 5;
 
-fn answerable(collective: Collective, wanted: Wanted) -> Result<Wanted, Refusal> {
+fn answerable(
+    collective: Collective,
+    wanted: PlanOverride,
+) -> Result<PlanOverride, UnsupportedAlgorithm> {
     match wanted.algorithm.supports(collective) {
         true => Ok(wanted),
-        false => Err(Refusal { algorithm: wanted.algorithm, collective }),
+        false => Err(UnsupportedAlgorithm { algorithm: wanted.algorithm, collective }),
     }
 }
 
 /// The cheapest of what is wanted, or of all.
-fn settle(candidates: &[Candidate], wanted: Option<Wanted>) -> Plan {
-    if let Some(Wanted { algorithm, window: Some(window) }) = wanted {
+fn settle(candidates: &[Candidate], wanted: Option<PlanOverride>) -> Plan {
+    if let Some(PlanOverride { algorithm, window: Some(window) }) = wanted {
         return Plan { algorithm, window };
     }
     let asked = candidates

@@ -10,9 +10,9 @@
 //! alone is what is run.
 
 use super::candidates::{has_boards, longest_chunk};
-use super::{Candidate, CostTable, Plan, Question, Verdict};
+use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
-use crate::schedule::simulate::{Machine, Rehearsal};
+use crate::schedule::simulate::{MachineModel, Simulation};
 use maypole_transports::board::{CHUNK, SlotClass};
 
 /// What is run: at most so many things that happen, and so many windows.
@@ -31,7 +31,7 @@ pub(super) struct Pricer<'a> {
     table: &'a CostTable,
     longest: usize,
     /// The world itself, or smaller ones, each half the next.
-    rehearsals: Vec<(usize, Rehearsal)>,
+    rehearsals: Vec<(usize, Simulation)>,
 }
 
 impl<'a> Pricer<'a> {
@@ -51,7 +51,7 @@ impl<'a> Pricer<'a> {
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             (
                 world,
-                Rehearsal::new(&schedules)
+                Simulation::new(&schedules)
                     .expect("the algorithms of the table are proved to complete"),
             )
         };
@@ -78,13 +78,13 @@ impl<'a> Pricer<'a> {
             plan,
             windows,
             predicted_ns: picoseconds.div_ceil(1000),
-            verdict: Verdict::Slower,
+            verdict: CandidateVerdict::Slower,
         }
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
-    fn long(&self, (world, rehearsal): &(usize, Rehearsal), windows: usize, bytes: usize) -> u64 {
-        let machine = Machine {
+    fn long(&self, (world, rehearsal): &(usize, Simulation), windows: usize, bytes: usize) -> u64 {
+        let machine = MachineModel {
             hosts: &self.question.hosts[..*world],
             board: self.table.board(bytes, self.question.crowding),
             stream: self.table.stream(self.question.crowding),
@@ -107,7 +107,12 @@ impl<'a> Pricer<'a> {
 }
 
 /// What one more call adds to those before it.
-fn one_more(rehearsal: &Rehearsal, machine: &Machine<'_>, windows: usize, bytes: usize) -> u64 {
+fn one_more(
+    rehearsal: &Simulation,
+    machine: &MachineModel<'_>,
+    windows: usize,
+    bytes: usize,
+) -> u64 {
     let alone = rehearsal.run(machine, 1, windows, bytes);
     if machine.hosts.len() > ROW {
         return alone.end;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Why a table could not be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TableFileError {
     /// No place is known for it.
     #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
     Nowhere,
@@ -33,7 +33,7 @@ pub enum Error {
 
 /// Which table `MAYPOLE_TUNE` asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum TableLocation {
     /// The one that is built in.
     BuiltIn,
     /// This file; it must be there.
@@ -42,7 +42,7 @@ pub enum Place {
     Cache(Option<PathBuf>),
 }
 
-impl Place {
+impl TableLocation {
     /// What the environment says.
     pub fn from_env() -> Self {
         Self::from_vars(|name| std::env::var_os(name))
@@ -51,9 +51,9 @@ impl Place {
     /// What `vars` say. Empty counts as not set, and so does a relative path of a cache directory.
     ///
     /// ```
-    /// use maypole::tuner::saved::Place;
-    /// let place = Place::from_vars(|name| (name == "HOME").then(|| "/home/ada".into()));
-    /// assert_eq!(place, Place::Cache(Some("/home/ada/.cache/maypole/costs".into())));
+    /// use maypole::tuner::saved::TableLocation;
+    /// let place = TableLocation::from_vars(|name| (name == "HOME").then(|| "/home/ada".into()));
+    /// assert_eq!(place, TableLocation::Cache(Some("/home/ada/.cache/maypole/costs".into())));
     /// ```
     pub fn from_vars(vars: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name| vars(name).filter(|value| !value.is_empty());
@@ -70,14 +70,16 @@ impl Place {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`Error`] if a file that was named is not there, or any file cannot be read or is damaged. A
+    /// [`TableFileError`] if a file that was named is not there, or any file cannot be read or is damaged. A
     /// cache that is empty is none.
-    pub fn load(&self) -> Result<CostTable, Error> {
+    pub fn load(&self) -> Result<CostTable, TableFileError> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
             Self::File(path) => read(path),
             Self::Cache(Some(path)) => match read(path) {
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(TableFileError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
                     Ok(CostTable::BUILT_IN)
                 }
                 read => read,
@@ -88,11 +90,13 @@ impl Place {
     /// Writes the table, all or nothing, and says where.
     ///
     /// # Errors
-    /// [`Error`] if there is no place for it or it cannot be written.
-    pub fn store(&self, table: &CostTable) -> Result<&Path, Error> {
-        let (Self::File(path) | Self::Cache(Some(path))) = self else { return Err(Error::Nowhere) };
+    /// [`TableFileError`] if there is no place for it or it cannot be written.
+    pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
+        let (Self::File(path) | Self::Cache(Some(path))) = self else {
+            return Err(TableFileError::Nowhere);
+        };
         write(path, &table.to_string())
-            .map_err(|source| Error::Io { path: path.clone(), source })?;
+            .map_err(|source| TableFileError::Io { path: path.clone(), source })?;
         Ok(path)
     }
 }
@@ -101,20 +105,20 @@ impl CostTable {
     /// The table that the environment asks for: measured if there is one, else built in. A table
     /// that cannot be had is complained of, and done without.
     pub fn tuned() -> Self {
-        Place::from_env().load().unwrap_or_else(|error| {
+        TableLocation::from_env().load().unwrap_or_else(|error| {
             eprintln!("maypole: {error}; using the costs that are built in");
             Self::BUILT_IN
         })
     }
 }
 
-fn read(path: &Path) -> Result<CostTable, Error> {
+fn read(path: &Path) -> Result<CostTable, TableFileError> {
     let path = path.to_owned();
     match fs::read(&path) {
-        Err(source) => Err(Error::Io { path, source }),
+        Err(source) => Err(TableFileError::Io { path, source }),
         Ok(bytes) => String::from_utf8_lossy(&bytes)
             .parse()
-            .map_err(|source| Error::Damaged { path, source }),
+            .map_err(|source| TableFileError::Damaged { path, source }),
     }
 }
 
@@ -140,29 +144,29 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn place(vars: &[(&str, &str)]) -> Place {
+    fn place(vars: &[(&str, &str)]) -> TableLocation {
         let vars: Vec<_> =
             vars.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
-        Place::from_vars(|name| {
+        TableLocation::from_vars(|name| {
             vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         })
     }
 
     #[test]
     fn the_environment_names_the_place() {
-        assert_eq!(place(&[]), Place::Cache(None));
-        assert_eq!(place(&[("MAYPOLE_TUNE", "off"), ("HOME", "/h")]), Place::BuiltIn);
-        assert_eq!(place(&[("MAYPOLE_TUNE", "x/y")]), Place::File("x/y".into()));
-        let cache = Place::Cache(Some("/c/maypole/costs".into()));
+        assert_eq!(place(&[]), TableLocation::Cache(None));
+        assert_eq!(place(&[("MAYPOLE_TUNE", "off"), ("HOME", "/h")]), TableLocation::BuiltIn);
+        assert_eq!(place(&[("MAYPOLE_TUNE", "x/y")]), TableLocation::File("x/y".into()));
+        let cache = TableLocation::Cache(Some("/c/maypole/costs".into()));
         assert_eq!(place(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), cache);
-        assert_eq!(place(&[("XDG_CACHE_HOME", "c"), ("HOME", "")]), Place::Cache(None));
+        assert_eq!(place(&[("XDG_CACHE_HOME", "c"), ("HOME", "")]), TableLocation::Cache(None));
     }
 
     #[test]
     fn tables_are_stored_and_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/costs");
-        let place = Place::Cache(Some(path.clone()));
+        let place = TableLocation::Cache(Some(path.clone()));
         assert_eq!(place.load().unwrap(), CostTable::BUILT_IN, "an empty cache is none");
         let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
         assert_eq!(place.store(&table).unwrap(), path);
@@ -178,7 +182,7 @@ mod tests {
     fn damaged_and_missing_files_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("costs");
-        let place = Place::File(path.clone());
+        let place = TableLocation::File(path.clone());
         assert!(place.load().unwrap_err().to_string().contains(path.to_str().unwrap()));
         fs::write(&path, b"maypole costs 1\n\xff\xfe").unwrap();
         let error = place.load().unwrap_err().to_string();
@@ -187,6 +191,9 @@ mod tests {
 
     #[test]
     fn the_table_that_is_built_in_cannot_be_overwritten() {
-        assert!(matches!(Place::BuiltIn.store(&CostTable::BUILT_IN), Err(Error::Nowhere)));
+        assert!(matches!(
+            TableLocation::BuiltIn.store(&CostTable::BUILT_IN),
+            Err(TableFileError::Nowhere)
+        ));
     }
 }

@@ -6,7 +6,7 @@ use super::lengths::{Lengths, Side, elements};
 use super::number::Number;
 use super::oracle::Order;
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{Communicator, Factor, ReduceOp};
 use maypole::{DataType, bf16, f16};
 use std::ops::Range;
@@ -153,7 +153,7 @@ impl Place<'_> {
         self.case.lengths.starts(self.case.collective, self.world, rank, side)
     }
 
-    fn elements(&self, held: Held, side: Side) -> Range<usize> {
+    fn elements(&self, held: HeldChunks, side: Side) -> Range<usize> {
         elements(held, &self.starts(self.rank, side))
     }
 
@@ -242,7 +242,7 @@ impl<'a, T: Number> Round<'a, T> {
         let in_place = place.case.in_place();
         let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut lot);
         // What nobody fills may have any length.
-        let nobodys = place.case.collective.output(place.rank) == Held::Nothing && !in_place;
+        let nobodys = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
         let spare = if nobodys { lot.below(2) * 3 } else { 0 };
         let foreign =
             |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
@@ -256,7 +256,7 @@ impl<'a, T: Number> Round<'a, T> {
         let collective = place.case.collective;
         let (input, output) = (collective.input(place.rank), collective.output(place.rank));
         let both = match (input, output) {
-            (Held::All, _) | (_, Held::Nothing) => input,
+            (HeldChunks::All, _) | (_, HeldChunks::Nothing) => input,
             _ => output,
         };
         let output = if place.case.in_place() { both } else { output };

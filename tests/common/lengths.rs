@@ -1,7 +1,7 @@
 //! How many elements each rank has, drawn by lot.
 
 use super::common::Lot;
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 use std::ops::Range;
 
 /// The counts of one call.
@@ -74,11 +74,11 @@ impl Lengths {
 }
 
 /// The elements of the whole that `held` holds, whose blocks begin at `starts`.
-pub(crate) fn elements(held: Held, starts: &[usize]) -> Range<usize> {
+pub(crate) fn elements(held: HeldChunks, starts: &[usize]) -> Range<usize> {
     match held {
-        Held::Nothing => 0..0,
-        Held::One(rank) => starts[rank]..starts[rank + 1],
-        Held::All => 0..starts[starts.len() - 1],
+        HeldChunks::Nothing => 0..0,
+        HeldChunks::One(rank) => starts[rank]..starts[rank + 1],
+        HeldChunks::All => 0..starts[starts.len() - 1],
     }
 }
 

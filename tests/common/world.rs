@@ -4,7 +4,7 @@
 use maypole::Element;
 use maypole::execute::{AnyStream, Buffers, Executor, Failure};
 use maypole::lower::{LoweringInput, Program, lower};
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_kernels::{BinaryOp, BuiltInReducer, Region, View, ViewMut};
 use maypole_transports::board::Board;
@@ -157,11 +157,11 @@ impl Operation {
         self.held(self.collective.output(me))
     }
 
-    fn held(&self, held: Held) -> Range<usize> {
+    fn held(&self, held: HeldChunks) -> Range<usize> {
         match held {
-            Held::All => 0..self.layout.count(),
-            Held::One(chunk) => self.layout.range(chunk),
-            Held::Nothing => 0..0,
+            HeldChunks::All => 0..self.layout.count(),
+            HeldChunks::One(chunk) => self.layout.range(chunk),
+            HeldChunks::Nothing => 0..0,
         }
     }
 

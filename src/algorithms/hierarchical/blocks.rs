@@ -1,31 +1,37 @@
 //! Collectives of one block a rank. Across hosts, the blocks of a host travel together.
 
-use super::group::{Cut, Group};
+use super::group::{ChunkMap, HostGroup};
 use crate::algorithms::Collective;
-use crate::algorithms::compose::{Composer, Room};
+use crate::algorithms::compose::{Composer, WholeBuffer};
 use crate::schedule::Schedule;
 
-impl Group {
+impl HostGroup {
     pub(super) fn gather(&self, root: usize) -> Option<Schedule> {
         let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
-        let room = if self.rank == root { Room::Output } else { whole.row() };
+        let room = if self.rank == root { WholeBuffer::Output } else { whole.row() };
         let local = Collective::Gather { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &self.own_blocks(), (Room::Input, room))?;
+        self.within(&mut whole, local, &self.own_blocks(), (WholeBuffer::Input, room))?;
         let across = Collective::Gather { root: self.node_of(root) };
-        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (room, Room::Output))?;
+        self.across(
+            &mut whole,
+            across,
+            &leaders,
+            &self.blocks_of_hosts(),
+            (room, WholeBuffer::Output),
+        )?;
         Some(whole.end())
     }
 
     pub(super) fn all_gather(&self) -> Option<Schedule> {
         let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
-        let all = Cut::Vector((0..self.world()).collect());
+        let all = ChunkMap::Vector((0..self.world()).collect());
         self.within(
             &mut whole,
             Collective::Gather { root: 0 },
             &self.own_blocks(),
-            (Room::Input, Room::Output),
+            (WholeBuffer::Input, WholeBuffer::Output),
         )?;
-        let rooms = (Room::Output, Room::Output);
+        let rooms = (WholeBuffer::Output, WholeBuffer::Output);
         self.across(&mut whole, Collective::AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
         self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, rooms)?;
         Some(whole.end())
@@ -34,19 +40,25 @@ impl Group {
     pub(super) fn scatter(&self, root: usize) -> Option<Schedule> {
         let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
         // The root keeps the blocks of its host where they are.
-        let room = if self.rank == root { Room::Input } else { whole.row() };
+        let room = if self.rank == root { WholeBuffer::Input } else { whole.row() };
         let across = Collective::Scatter { root: self.node_of(root) };
-        self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (Room::Input, room))?;
+        self.across(
+            &mut whole,
+            across,
+            &leaders,
+            &self.blocks_of_hosts(),
+            (WholeBuffer::Input, room),
+        )?;
         let local = Collective::Scatter { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &self.own_blocks(), (room, Room::Output))?;
+        self.within(&mut whole, local, &self.own_blocks(), (room, WholeBuffer::Output))?;
         Some(whole.end())
     }
 
     pub(super) fn reduce_scatter(&self) -> Option<Schedule> {
         let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
-        let all = Cut::Vector((0..self.world()).collect());
+        let all = ChunkMap::Vector((0..self.world()).collect());
         let (sums, results) = (whole.row(), whole.row());
-        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, sums))?;
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, sums))?;
         self.across(
             &mut whole,
             Collective::ReduceScatter,
@@ -58,7 +70,7 @@ impl Group {
             &mut whole,
             Collective::Scatter { root: 0 },
             &self.own_blocks(),
-            (results, Room::Output),
+            (results, WholeBuffer::Output),
         )?;
         Some(whole.end())
     }
@@ -68,12 +80,12 @@ impl Group {
     }
 
     /// Between ranks of our host: one block each.
-    fn own_blocks(&self) -> Cut {
-        Cut::Blocks(self.locals().iter().map(|&rank| vec![rank]).collect())
+    fn own_blocks(&self) -> ChunkMap {
+        ChunkMap::Blocks(self.locals().iter().map(|&rank| vec![rank]).collect())
     }
 
     /// Between hosts: all blocks of one.
-    fn blocks_of_hosts(&self) -> Cut {
-        Cut::Blocks(self.nodes.clone())
+    fn blocks_of_hosts(&self) -> ChunkMap {
+        ChunkMap::Blocks(self.nodes.clone())
     }
 }

@@ -1,12 +1,12 @@
 //! Who is whose neighbour and leader, and how a part is added.
 
 use super::Levels;
-use crate::algorithms::compose::{Composer, Part, Room};
+use crate::algorithms::compose::{Composer, SubSchedule, WholeBuffer};
 use crate::algorithms::{Algorithm, Collective};
 use crate::schedule::part;
 
 /// The ranks by host, as one of them sees them.
-pub(super) struct Group {
+pub(super) struct HostGroup {
     pub(super) levels: Levels,
     pub(super) rank: usize,
     /// The ranks of each host, ascending; hosts by their lowest rank.
@@ -15,7 +15,7 @@ pub(super) struct Group {
     pub(super) node: usize,
 }
 
-impl Group {
+impl HostGroup {
     pub(super) fn new(hosts: &[usize], rank: usize, levels: Levels) -> Self {
         let mut nodes: Vec<Vec<usize>> = Vec::new();
         for (other, host) in hosts.iter().enumerate() {
@@ -58,8 +58,8 @@ impl Group {
         &self,
         whole: &mut Composer,
         collective: Collective,
-        cut: &Cut,
-        rooms: (Room, Room),
+        cut: &ChunkMap,
+        rooms: (WholeBuffer, WholeBuffer),
     ) -> Option<()> {
         add(whole, self.levels.local, collective, self.locals(), self.rank, cut, rooms)
     }
@@ -70,22 +70,22 @@ impl Group {
         whole: &mut Composer,
         collective: Collective,
         leaders: &[usize],
-        cut: &Cut,
-        rooms: (Room, Room),
+        cut: &ChunkMap,
+        rooms: (WholeBuffer, WholeBuffer),
     ) -> Option<()> {
         add(whole, self.levels.across, collective, leaders, self.rank, cut, rooms)
     }
 }
 
 /// What the chunks of a part are in the whole.
-pub(super) enum Cut {
+pub(super) enum ChunkMap {
     /// These, shared out among however many there are.
     Vector(Vec<usize>),
     /// One list for each.
     Blocks(Vec<Vec<usize>>),
 }
 
-impl Cut {
+impl ChunkMap {
     fn chunks(&self, parts: usize) -> Vec<Vec<usize>> {
         match self {
             Self::Vector(chunks) => {
@@ -104,8 +104,8 @@ fn add(
     collective: Collective,
     ranks: &[usize],
     rank: usize,
-    cut: &Cut,
-    (input, output): (Room, Room),
+    cut: &ChunkMap,
+    (input, output): (WholeBuffer, WholeBuffer),
 ) -> Option<()> {
     if !algorithm.supports(collective) {
         return None;
@@ -113,6 +113,6 @@ fn add(
     let Some(place) = ranks.iter().position(|&member| member == rank) else { return Some(()) };
     let schedule = algorithm.schedule(collective, ranks.len(), place)?;
     let chunks = cut.chunks(schedule.chunks);
-    whole.then(&Part { schedule: &schedule, ranks, chunks: &chunks, input, output });
+    whole.then(&SubSchedule { schedule: &schedule, ranks, chunks: &chunks, input, output });
     Some(())
 }

@@ -1,23 +1,23 @@
 //! Collectives of whole vectors, which may be cut wherever the parts like.
 
-use super::group::{Cut, Group};
+use super::group::{ChunkMap, HostGroup};
 use crate::algorithms::Collective;
-use crate::algorithms::compose::{Composer, Room};
+use crate::algorithms::compose::{Composer, WholeBuffer};
 use crate::schedule::Schedule;
 
-impl Group {
+impl HostGroup {
     pub(super) fn all_reduce(&self) -> Option<Schedule> {
         let leaders = self.nodes.iter().map(Vec::len).min().expect("there is a host");
         let pieces = self.chunks(Collective::AllReduce)?;
         let mut whole = Composer::new(leaders * pieces);
         let sums = whole.row();
-        let slice = |leader| Cut::Vector((leader * pieces..(leader + 1) * pieces).collect());
+        let slice = |leader| ChunkMap::Vector((leader * pieces..(leader + 1) * pieces).collect());
         for root in 0..leaders {
             self.within(
                 &mut whole,
                 Collective::Reduce { root },
                 &slice(root),
-                (Room::Input, sums),
+                (WholeBuffer::Input, sums),
             )?;
         }
         for leader in 0..leaders {
@@ -27,7 +27,7 @@ impl Group {
                 Collective::AllReduce,
                 &ranks,
                 &slice(leader),
-                (sums, Room::Output),
+                (sums, WholeBuffer::Output),
             )?;
         }
         for root in 0..leaders {
@@ -35,7 +35,7 @@ impl Group {
                 &mut whole,
                 Collective::Broadcast { root },
                 &slice(root),
-                (Room::Output, Room::Output),
+                (WholeBuffer::Output, WholeBuffer::Output),
             )?;
         }
         Some(whole.end())
@@ -44,22 +44,22 @@ impl Group {
     pub(super) fn broadcast(&self, root: usize) -> Option<Schedule> {
         let across = Collective::Broadcast { root: self.node_of(root) };
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
         let leaders = self.leaders(root);
-        self.across(&mut whole, across, &leaders, &all, (Room::Input, Room::Output))?;
+        self.across(&mut whole, across, &leaders, &all, (WholeBuffer::Input, WholeBuffer::Output))?;
         let local = Collective::Broadcast { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &all, (Room::Output, Room::Output))?;
+        self.within(&mut whole, local, &all, (WholeBuffer::Output, WholeBuffer::Output))?;
         Some(whole.end())
     }
 
     pub(super) fn reduce(&self, root: usize) -> Option<Schedule> {
         let across = Collective::Reduce { root: self.node_of(root) };
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
         let (leaders, sums) = (self.leaders(root), whole.row());
         let local = Collective::Reduce { root: self.place(leaders[self.node]) };
-        self.within(&mut whole, local, &all, (Room::Input, sums))?;
-        self.across(&mut whole, across, &leaders, &all, (sums, Room::Output))?;
+        self.within(&mut whole, local, &all, (WholeBuffer::Input, sums))?;
+        self.across(&mut whole, across, &leaders, &all, (sums, WholeBuffer::Output))?;
         Some(whole.end())
     }
 
@@ -69,15 +69,15 @@ impl Group {
         let across =
             collectives.into_iter().find(|&collective| self.levels.across.supports(collective))?;
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), Cut::Vector((0..pieces).collect()));
+        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
         let (leaders, heard) = (self.leaders(0), whole.row());
-        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Room::Input, heard))?;
-        self.across(&mut whole, across, &leaders, &all, (heard, Room::Output))?;
+        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, heard))?;
+        self.across(&mut whole, across, &leaders, &all, (heard, WholeBuffer::Output))?;
         self.within(
             &mut whole,
             Collective::Broadcast { root: 0 },
             &all,
-            (Room::Output, Room::Output),
+            (WholeBuffer::Output, WholeBuffer::Output),
         )?;
         Some(whole.end())
     }

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::tuner::{CostTable, Explanation, Question, Wanted, choose};
+use maypole::tuner::{CostTable, Explanation, PlanOverride, Question, choose};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
@@ -106,7 +106,7 @@ impl Args {
         let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let bytes = self.whole(collective, self.ranks);
         let question = Question { collective, hosts: &hosts, bytes, crowding };
-        let wanted = self.algorithm.map(Wanted::from);
+        let wanted = self.algorithm.map(PlanOverride::from);
         Explanation::new(
             &question,
             &machines,

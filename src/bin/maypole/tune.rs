@@ -7,8 +7,8 @@
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
-use maypole::tuner::saved::Place;
-use maypole::tuner::{CostTable, Costs, Line, Plan, line};
+use maypole::tuner::saved::TableLocation;
+use maypole::tuner::{CostTable, Costs, LinearFit, Plan, fit_line};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
@@ -75,7 +75,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
             error <= TOLERANCE || args.force,
             "the lines are off by up to {percent} %, so nothing is kept; try when the host is quiet, or use --force"
         );
-        let place = args.output.map_or_else(Place::from_env, Place::File);
+        let place = args.output.map_or_else(TableLocation::from_env, TableLocation::File);
         let path = place.store(&table).context("cannot keep the table")?;
         println!("kept in {}", path.display());
     }
@@ -201,7 +201,7 @@ impl Report {
     /// The costs that fit best, shown beside what was measured.
     fn fit(&mut self, name: &str, points: &[Point]) -> Costs {
         let of = |time: fn(&Point) -> f64| {
-            line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
+            fit_line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
         };
         let (ping, fold) = (of(|it| it.ping), of(|it| it.fold));
         for point in points {
@@ -225,7 +225,7 @@ impl Report {
     }
 }
 
-fn costs(ping: Line, fold: Line) -> Costs {
+fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
     let kib = |slope: f64| (slope * 1024.0).round() as u64;
     // To and fro are two calls that take turns, and turning costs something that is no message's.
     let alpha = ping.start.min(fold.start).round() as u64;
@@ -241,7 +241,7 @@ mod tests {
         let points = |start: f64, slope: f64| {
             SMALL.map(|bytes| (bytes as f64, start + slope * bytes as f64))
         };
-        let found = costs(line(&points(140_000.0, 164.0)), line(&points(150_000.0, 180.0)));
+        let found = costs(fit_line(&points(140_000.0, 164.0)), fit_line(&points(150_000.0, 180.0)));
         assert_eq!(found, Costs { alpha: 140_000, beta: 164 * 1024, gamma: 16 * 1024 });
     }
 }

@@ -1,7 +1,7 @@
 //! What the ranks agreed on when they joined, in words.
 
 use crate::comm::Communicator;
-use crate::tuner::edges;
+use crate::tuner::pair_groups;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ impl Communicator {
             "maypole: {ranks} ranks on {hosts} {some}, at most {} to a core",
             self.crowding()
         );
-        for edges in edges(self.hosts(), &self.machines) {
-            write!(text, "\nmaypole: {edges}").expect("a string takes all");
+        for group in pair_groups(self.hosts(), &self.machines) {
+            write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
         text
     }

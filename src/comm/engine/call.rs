@@ -3,7 +3,7 @@
 use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::comm::engine::counts::{Count, Interned};
 use crate::schedule::Layout;
-use crate::schedule::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
 use maypole_kernels::BinaryOp;
 use std::fmt;
@@ -169,10 +169,10 @@ impl fmt::Display for Call {
 }
 
 /// Elements of a buffer that holds these chunks.
-pub(crate) fn held(held: Held, layout: &Layout) -> usize {
+pub(crate) fn held(held: HeldChunks, layout: &Layout) -> usize {
     match held {
-        Held::All => layout.count(),
-        Held::One(chunk) => layout.range(chunk).len(),
-        Held::Nothing => 0,
+        HeldChunks::All => layout.count(),
+        HeldChunks::One(chunk) => layout.range(chunk).len(),
+        HeldChunks::Nothing => 0,
     }
 }

@@ -9,7 +9,7 @@ use crate::comm::engine::counts::Count;
 use crate::comm::engine::{Engine, Ready};
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
-use crate::tuner::{self, CostTable, Explanation, Measured, Plan, Question, Wanted};
+use crate::tuner::{self, CostTable, Explanation, MeasuredTime, Plan, PlanOverride, Question};
 
 /// What a call runs by, besides schedules.
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +24,14 @@ impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
     /// ranks must name the same: the plan is part of what calls are compared by.
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
-        let wanted = algorithm.map(Wanted::from);
+        let wanted = algorithm.map(PlanOverride::from);
         self.engine.change(move |engine| engine.wanted = wanted);
     }
 
     /// Names algorithm and windows of the calls that follow, as
     /// [`set_algorithm`](Self::set_algorithm) names the algorithm alone: for those who measure.
     pub fn set_plan(&mut self, plan: Option<Plan>) {
-        let wanted = plan.map(Wanted::from);
+        let wanted = plan.map(PlanOverride::from);
         self.engine.change(move |engine| engine.wanted = wanted);
     }
 
@@ -101,7 +101,7 @@ impl Engine {
                 }
             })?;
         let Some(lack) = self.lack(call, plan.algorithm) else { return Ok(plan) };
-        if let Some(Wanted { algorithm, .. }) = self.wanted {
+        if let Some(PlanOverride { algorithm, .. }) = self.wanted {
             let why = format!("algorithm '{algorithm}' {lack}; leave the choice to 'auto'");
             return Err(self.invalid(call, why));
         }
@@ -153,7 +153,7 @@ impl Engine {
             .iter()
             .filter(alike)
             .map(|ready| ready.measured)
-            .fold(Measured::default(), Measured::and);
+            .fold(MeasuredTime::default(), MeasuredTime::and);
         Explanation::new(
             &question,
             machines,
@@ -168,9 +168,9 @@ impl Engine {
     }
 
     /// What is asked for by name, or preferred where it fits.
-    fn asked(&self, collective: Collective) -> Option<Wanted> {
+    fn asked(&self, collective: Collective) -> Option<PlanOverride> {
         let fitting = self.preferred.filter(|algorithm| algorithm.supports(collective));
-        self.wanted.or(fitting.map(Wanted::from))
+        self.wanted.or(fitting.map(PlanOverride::from))
     }
 
     fn bytes(&self, call: Call) -> usize {

@@ -26,9 +26,9 @@ use crate::comm::error::{Error, Result};
 use crate::execute::record::Notes;
 use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{LoweringInput, Program, lower};
-use crate::schedule::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::{Placement, Schedule};
-use crate::tuner::{Measured, Wanted};
+use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::service::Pulse;
 use maypole_kernels::{
     BinaryOp, BuiltInReducer, Reducer, Region, Scalar, View, ViewMut, divide, scale,
@@ -53,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) control: Arc<dyn Control>,
     pub(crate) timeout: Duration,
     /// What the user asked for by name.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) wanted: Option<PlanOverride>,
     /// The algorithm to use wherever it fits.
     pub(crate) preferred: Option<Algorithm>,
     /// Whether reductions must be the plain loop over the ranks.
@@ -67,7 +67,7 @@ pub(crate) struct Engine {
     pub(crate) executor: Executor,
     connected: bool,
     pub(crate) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<Wanted>), usize>,
+    known: HashMap<(Call, Option<PlanOverride>), usize>,
     pub(crate) given: Interned,
     /// Schedules of the user's own.
     pub(crate) own: Own,
@@ -96,11 +96,11 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) call: Call,
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) wanted: Option<PlanOverride>,
     /// What schedules of the user's it runs by; zero for those of the table.
     pub(crate) own: u64,
     /// What it took, while calls were timed.
-    pub(crate) measured: Measured,
+    pub(crate) measured: MeasuredTime,
     /// How often it ran to its end.
     pub(crate) runs: u64,
     pub(crate) program: Program,
@@ -383,7 +383,7 @@ impl Engine {
             call,
             wanted: self.wanted,
             own: 0,
-            measured: Measured::default(),
+            measured: MeasuredTime::default(),
             runs: 0,
             // A function of the user's comes with each call.
             combine: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
@@ -407,7 +407,7 @@ impl Engine {
     /// Averages divide where the result is.
     fn divisor(&self, call: Call) -> Option<u64> {
         let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
-        let holds = call.collective.output(self.rank) != Held::Nothing;
+        let holds = call.collective.output(self.rank) != HeldChunks::Nothing;
         (averages && holds).then_some(self.world as u64)
     }
 

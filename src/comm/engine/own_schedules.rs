@@ -8,7 +8,7 @@ use crate::comm::engine::choice::Means;
 use crate::comm::engine::counts::Count;
 use crate::comm::engine::order::lack_of_order_in;
 use crate::comm::error::Result;
-use crate::schedule::collective::{Collective, Held};
+use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::verify::{Proof, verify};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 use maypole_kernels::{View, ViewMut};
@@ -61,7 +61,8 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<()> {
         let (brings, keeps) = self.holds(collective);
-        let has_blocks = collective.is_blocked() && (brings == Held::All || keeps == Held::All);
+        let has_blocks =
+            collective.is_blocked() && (brings == HeldChunks::All || keeps == HeldChunks::All);
         let (count, whole, block) = if has_blocks {
             self.blocks("run", data)?
         } else {
@@ -69,11 +70,11 @@ impl Communicator {
             (count, whole, whole)
         };
         let part = |held| match held {
-            Held::All => whole,
-            Held::One(_) => block,
-            Held::Nothing => ViewMut::EMPTY,
+            HeldChunks::All => whole,
+            HeldChunks::One(_) => block,
+            HeldChunks::Nothing => ViewMut::EMPTY,
         };
-        let in_place = brings != Held::Nothing && keeps != Held::Nothing;
+        let in_place = brings != HeldChunks::Nothing && keeps != HeldChunks::Nothing;
         self.run_own::<T>(
             &schedule,
             collective,
@@ -99,24 +100,29 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<()> {
         let (brings, keeps) = self.holds(collective);
-        let (held, len) =
-            if keeps == Held::Nothing { (brings, input.len()) } else { (keeps, output.len()) };
-        let blocks =
-            |held| if collective.is_blocked() && held == Held::All { self.world() } else { 1 };
+        let (held, len) = if keeps == HeldChunks::Nothing {
+            (brings, input.len())
+        } else {
+            (keeps, output.len())
+        };
+        let blocks = |held| {
+            if collective.is_blocked() && held == HeldChunks::All { self.world() } else { 1 }
+        };
         let count = len / blocks(held);
-        if brings != Held::Nothing {
+        if brings != HeldChunks::Nothing {
             self.check_len("run", "input", input.len(), count * blocks(brings))?;
         }
-        if keeps != Held::Nothing {
+        if keeps != HeldChunks::Nothing {
             self.check_len("run", "output", output.len(), count * blocks(keeps))?;
         }
-        let input = if brings == Held::Nothing { View::EMPTY } else { View::of(input) };
-        let output = if keeps == Held::Nothing { ViewMut::EMPTY } else { ViewMut::of(output) };
+        let input = if brings == HeldChunks::Nothing { View::EMPTY } else { View::of(input) };
+        let output =
+            if keeps == HeldChunks::Nothing { ViewMut::EMPTY } else { ViewMut::of(output) };
         self.run_own::<T>(&schedule, collective, op, (count, false), input, output)
     }
 
     /// What this rank brings and what it keeps.
-    fn holds(&self, collective: Collective) -> (Held, Held) {
+    fn holds(&self, collective: Collective) -> (HeldChunks, HeldChunks) {
         (collective.input(self.rank()), collective.output(self.rank()))
     }
 

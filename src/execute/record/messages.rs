@@ -3,7 +3,7 @@
 use super::notes::{message, numbers, slice};
 use super::{Event, Recorder, What};
 use crate::execute::Awaited;
-use crate::schedule::trace::{End, Fact, Kind, Slice, Trace, digit};
+use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, digit};
 
 /// A message that has left, or that is here.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub(super) fn group(event: &Event, group: &Group) -> Slice {
         ("bytes", Fact::Number(group.bytes as u64)),
         ("messages", Fact::Number(group.messages as u64)),
     ];
-    slice(event, Kind::Call, group.operation.clone(), facts)
+    slice(event, SliceKind::Call, group.operation.clone(), facts)
 }
 
 /// Adds one message. Its arrow leaves before its last byte can have come, and arrives when that is
@@ -91,9 +91,9 @@ pub(super) fn add(
 ) {
     let Message { from, to, comes, bytes, tag, number, step } = it;
     let (kind, peer, name, ranks) = if comes {
-        (Kind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))
+        (SliceKind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))
     } else {
-        (Kind::Send, to, format!("send to {to}"), ("to", numbers(&[to])))
+        (SliceKind::Send, to, format!("send to {to}"), ("to", numbers(&[to])))
     };
     let facts = vec![
         ("bytes", Fact::Number(bytes as u64)),
@@ -105,6 +105,6 @@ pub(super) fn add(
     if whole && from != to {
         let at = if comes { event.end.saturating_sub(1).max(event.start) } else { since };
         let message = message(super::operation(group, UNNUMBERED), from, to, number);
-        trace.ends.push(End { message, lane: 0, at, points_here: comes });
+        trace.ends.push(ArrowEnd { message, lane: 0, at, points_here: comes });
     }
 }

@@ -25,7 +25,7 @@ mod messages;
 mod notes;
 
 use crate::execute::{Awaited, Failure, Watch};
-use crate::schedule::trace::{Lane, events};
+use crate::schedule::trace::{TraceLane, events};
 pub use file::TraceFile;
 use maypole_transports::clock::monotonic_ns;
 pub use messages::Message;
@@ -88,7 +88,7 @@ pub struct Recorder {
     rank: usize,
     /// The same on all members of the group, another for other groups.
     group: u64,
-    lane: Lane,
+    lane: TraceLane,
     events: Vec<Event>,
     /// How many more may come.
     left: usize,
@@ -119,7 +119,7 @@ impl Recorder {
         file: Arc<TraceFile>,
         lanes: Arc<AtomicU64>,
     ) -> Self {
-        let lane = Lane {
+        let lane = TraceLane {
             process: file.process() as u64 + 1,
             process_name: file.process_name().to_owned(),
             // Viewers want numbers that no other thread of any process has, and not 0.

@@ -3,7 +3,7 @@
 use super::{Event, What, messages, mix, operation};
 use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
-use crate::schedule::trace::{End, Fact, Kind, Lane, Slice, Trace, digit};
+use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
 
 /// What is known of a call before it runs.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Notes {
 }
 
 /// Everything in `events`, which are those of whole calls.
-pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
+pub(super) fn trace(lane: TraceLane, group: u64, events: &[Event]) -> Trace {
     let mut trace = Trace { lanes: vec![lane], ..Trace::default() };
     let mut within = 0;
     for (at, event) in events.iter().enumerate() {
@@ -95,7 +95,7 @@ pub(super) fn trace(lane: Lane, group: u64, events: &[Event]) -> Trace {
             }
             What::Writing => trace.slices.push(slice(
                 event,
-                Kind::Call,
+                SliceKind::Call,
                 "write the trace".to_owned(),
                 Vec::new(),
             )),
@@ -118,7 +118,7 @@ struct Call<'a> {
     /// Messages so far, by stream.
     posted: Vec<u64>,
     taken: Vec<u64>,
-    ends: Vec<End>,
+    ends: Vec<ArrowEnd>,
 }
 
 impl<'a> Call<'a> {
@@ -135,7 +135,7 @@ impl<'a> Call<'a> {
             ("bytes", Fact::Number(*bytes as u64)),
             ("windows", Fact::Number(program.windows.into())),
         ];
-        slice(event, Kind::Call, operation.clone(), facts)
+        slice(event, SliceKind::Call, operation.clone(), facts)
     }
 
     fn add(&mut self, trace: &mut Trace, event: &Event) {
@@ -152,9 +152,9 @@ impl<'a> Call<'a> {
         let fold = &self.notes.program.folds[step];
         let (from, to) = (self.notes.from(fold), self.notes.to(fold));
         let kind = match (&from[..], &to[..], fold.count) {
-            ([], [_, ..], 1) => Kind::Send,
-            ([_], _, 1) => Kind::Receive,
-            _ => Kind::Combine,
+            ([], [_, ..], 1) => SliceKind::Send,
+            ([_], _, 1) => SliceKind::Receive,
+            _ => SliceKind::Combine,
         };
         let facts = vec![
             ("bytes", Fact::Number(fold.extent.window(window).1 as u64)),
@@ -193,7 +193,12 @@ impl<'a> Call<'a> {
     }
 
     fn end(&mut self, (from, to, nth): (usize, usize, u64), at: u64, points_here: bool) {
-        self.ends.push(End { message: message(self.id, from, to, nth), lane: 0, at, points_here });
+        self.ends.push(ArrowEnd {
+            message: message(self.id, from, to, nth),
+            lane: 0,
+            at,
+            points_here,
+        });
     }
 }
 
@@ -214,7 +219,7 @@ pub(super) fn numbers(ranks: &[usize]) -> Fact {
 
 pub(super) fn slice(
     event: &Event,
-    kind: Kind,
+    kind: SliceKind,
     name: String,
     facts: Vec<(&'static str, Fact)>,
 ) -> Slice {
@@ -232,7 +237,7 @@ fn waiting(event: &Event) -> Option<Slice> {
         _ => return None,
     };
     let facts = peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect();
-    Some(slice(event, Kind::Wait, name, facts))
+    Some(slice(event, SliceKind::Wait, name, facts))
 }
 
 /// `combine own, 2, 3, send to 1`.

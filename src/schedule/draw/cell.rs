@@ -18,12 +18,12 @@ pub(super) struct Cell {
 /// What happens to the chunk of a cell, and who or what else has a part in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Verb {
-    sign: Sign,
-    with: With,
+    sign: Action,
+    with: Operand,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Sign {
+enum Action {
     Sends,
     Takes,
     Adds,
@@ -32,7 +32,7 @@ enum Sign {
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum With {
+enum Operand {
     Ranks(Vec<usize>),
     /// For each chunk of the cell, the rank that has its number.
     Owners,
@@ -53,14 +53,14 @@ pub(super) fn cells(steps: &[Step], rounds: &[Option<usize>]) -> (Vec<Cell>, Vec
 /// Puts a step into the last cell if it goes on with it, else into a new one.
 fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
     let (span, sign, with) = match step {
-        Step::Send { from, to } => (from, Sign::Sends, With::Ranks(vec![to])),
-        Step::Recv { into, from } => (into, Sign::Takes, With::Ranks(vec![from])),
-        Step::RecvReduce { into, from } => (into, Sign::Adds, With::Ranks(vec![from])),
+        Step::Send { from, to } => (from, Action::Sends, Operand::Ranks(vec![to])),
+        Step::Recv { into, from } => (into, Action::Takes, Operand::Ranks(vec![from])),
+        Step::RecvReduce { into, from } => (into, Action::Adds, Operand::Ranks(vec![from])),
         Step::Copy { from, into } => {
-            (into, Sign::Copies, With::Chunks(from.buffer, vec![from.chunk]))
+            (into, Action::Copies, Operand::Chunks(from.buffer, vec![from.chunk]))
         }
         Step::Reduce { from, into } => {
-            (into, Sign::AddsOwn, With::Chunks(from.buffer, vec![from.chunk]))
+            (into, Action::AddsOwn, Operand::Chunks(from.buffer, vec![from.chunk]))
         }
     };
     let verb = Verb { sign, with };
@@ -91,7 +91,7 @@ fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
 impl Cell {
     /// Takes in one more step if the cell goes on with it.
     fn joins(&mut self, chunk: usize, verb: &Verb) -> bool {
-        let travels = matches!(verb.sign, Sign::Sends | Sign::Takes);
+        let travels = matches!(verb.sign, Action::Sends | Action::Takes);
         if self.chunks == [chunk] && self.goes_on_with(verb.sign) {
             self.push(verb.clone());
             true
@@ -104,20 +104,20 @@ impl Cell {
     }
 
     /// A chunk is filled, then combined, then sent.
-    fn goes_on_with(&self, sign: Sign) -> bool {
-        let sends = self.verbs.last().is_some_and(|verb| verb.sign == Sign::Sends);
+    fn goes_on_with(&self, sign: Action) -> bool {
+        let sends = self.verbs.last().is_some_and(|verb| verb.sign == Action::Sends);
         match sign {
-            Sign::Sends => true,
-            Sign::Adds | Sign::AddsOwn => !sends,
-            Sign::Takes | Sign::Copies => false,
+            Action::Sends => true,
+            Action::Adds | Action::AddsOwn => !sends,
+            Action::Takes | Action::Copies => false,
         }
     }
 
     fn push(&mut self, verb: Verb) {
         match (self.verbs.last_mut(), verb) {
             (
-                Some(Verb { sign: Sign::Sends, with: With::Ranks(peers) }),
-                Verb { sign: Sign::Sends, with: With::Ranks(more) },
+                Some(Verb { sign: Action::Sends, with: Operand::Ranks(peers) }),
+                Verb { sign: Action::Sends, with: Operand::Ranks(more) },
             ) => {
                 peers.extend(more);
             }
@@ -145,14 +145,14 @@ impl Cell {
     }
 
     pub(super) fn reduces(&self) -> bool {
-        self.verbs.iter().any(|verb| matches!(verb.sign, Sign::Adds | Sign::AddsOwn))
+        self.verbs.iter().any(|verb| matches!(verb.sign, Action::Adds | Action::AddsOwn))
     }
 
     /// The cell in words, in lines of at most `limit` characters where words and lists allow it.
     pub(super) fn lines(&self, world: usize, limit: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         put(&mut lines, &format!("{}{}", name(self.buffer), Ranges(&self.chunks)), limit);
-        for verbs in self.verbs.chunk_by(|a, b| a.sign == Sign::Adds && b.sign == Sign::Adds) {
+        for verbs in self.verbs.chunk_by(|a, b| a.sign == Action::Adds && b.sign == Action::Adds) {
             let one = Verb::one_after_another(verbs);
             one.as_ref()
                 .map_or(verbs, std::slice::from_ref)
@@ -188,7 +188,7 @@ impl Verb {
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
         if each.iter().all(|(_, verb)| verb.sign == first.sign) {
-            let with = With::of_all(
+            let with = Operand::of_all(
                 &each.iter().map(|(chunk, verb)| (*chunk, &verb.with)).collect::<Vec<_>>(),
             )?;
             return Some(Self { sign: first.sign, with });
@@ -199,33 +199,34 @@ impl Verb {
     /// Many that are combined one after another are one list.
     fn one_after_another(verbs: &[Self]) -> Option<Self> {
         let ranks = |verb: &Self| {
-            if let With::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None }
+            if let Operand::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None }
         };
         let all = verbs.iter().map(ranks).collect::<Option<Vec<_>>>()?;
-        (verbs.len() >= MANY).then(|| Self { sign: verbs[0].sign, with: With::Ranks(all.concat()) })
+        (verbs.len() >= MANY)
+            .then(|| Self { sign: verbs[0].sign, with: Operand::Ranks(all.concat()) })
     }
 
     fn word(&self, world: usize) -> String {
         let sign = match self.sign {
-            Sign::Sends => "->",
-            Sign::Takes => "<-",
-            Sign::Adds | Sign::AddsOwn => "+=",
-            Sign::Copies => "=",
+            Action::Sends => "->",
+            Action::Takes => "<-",
+            Action::Adds | Action::AddsOwn => "+=",
+            Action::Copies => "=",
         };
         match &self.with {
-            With::Ranks(peers)
-                if self.sign == Sign::Sends && world > 2 && peers.len() == world - 1 =>
+            Operand::Ranks(peers)
+                if self.sign == Action::Sends && world > 2 && peers.len() == world - 1 =>
             {
                 "->all".to_owned()
             }
-            With::Ranks(peers) => format!("{sign}{}", Ranges(peers)),
-            With::Owners => format!("{sign}own"),
-            With::Chunks(buffer, chunks) => format!("{sign}{}{}", name(*buffer), Ranges(chunks)),
+            Operand::Ranks(peers) => format!("{sign}{}", Ranges(peers)),
+            Operand::Owners => format!("{sign}own"),
+            Operand::Chunks(buffer, chunks) => format!("{sign}{}{}", name(*buffer), Ranges(chunks)),
         }
     }
 }
 
-impl With {
+impl Operand {
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
         let chunks = |with: &Self| match (with, first) {

@@ -86,7 +86,7 @@ fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
 /// All cells of all ranks, and the messages between them.
 struct Picture {
     cells: Vec<Vec<Cell>>,
-    messages: Vec<Message>,
+    messages: Vec<DrawnMessage>,
     rounds: usize,
     /// Into how many chunks the whole is cut.
     chunks: usize,
@@ -94,7 +94,7 @@ struct Picture {
 
 /// An arrow, from a cell of a rank to a cell of another.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Message {
+struct DrawnMessage {
     from: (usize, usize),
     to: (usize, usize),
     chunks: Vec<usize>,
@@ -130,7 +130,7 @@ impl Picture {
     fn arrow(&mut self, from: (usize, usize), to: (usize, usize), chunk: usize) {
         match self.messages.iter_mut().find(|message| message.from == from && message.to == to) {
             Some(message) => message.chunks.push(chunk),
-            None => self.messages.push(Message { from, to, chunks: vec![chunk] }),
+            None => self.messages.push(DrawnMessage { from, to, chunks: vec![chunk] }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Schedules as SVG: a lifeline a rank, time downward, boxes for chunks, arrows for messages.
 
-use super::{Cell, Message, Picture, Ranges};
+use super::{Cell, DrawnMessage, Picture, Ranges};
 use crate::schedule::{Buffer, Schedule};
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ const CROWD: usize = 4;
 /// If a step names a rank outside the world.
 pub fn svg(schedules: &[Schedule]) -> String {
     let picture = Picture::new(schedules);
-    let page = Page::new(&picture);
+    let page = SvgPage::new(&picture);
     let body =
         [page.bands(), page.lifelines(), page.arrows(), page.boxes(), page.legend()].concat();
     let (width, height) = (page.width(), page.height());
@@ -64,7 +64,7 @@ fn heads() -> String {
     COLOURS.iter().enumerate().map(head).collect()
 }
 
-struct Page<'a> {
+struct SvgPage<'a> {
     picture: &'a Picture,
     world: usize,
     column: usize,
@@ -76,7 +76,7 @@ struct Page<'a> {
     slots: Vec<Vec<usize>>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> SvgPage<'a> {
     fn new(picture: &'a Picture) -> Self {
         let world = picture.cells.len();
         let rows = picture.rounds + usize::from(picture.is_stuck());
@@ -93,7 +93,7 @@ impl<'a> Page<'a> {
             heights.iter_mut().zip(&used).for_each(|(height, used)| *height = (*height).max(*used));
         }
         let mut sent = vec![0; rows];
-        for Message { from, .. } in &picture.messages {
+        for DrawnMessage { from, .. } in &picture.messages {
             sent[picture.cells[from.0][from.1].round.unwrap_or(picture.rounds)] += 1;
         }
         let crowded: Vec<bool> = sent.into_iter().map(|sent| sent > CROWD * world).collect();
@@ -178,7 +178,7 @@ impl<'a> Page<'a> {
         let (faint, full): (Vec<_>, Vec<_>) =
             self.picture.messages.iter().partition(|message| self.is_faint(message));
         let mut of_cell = std::collections::HashMap::new();
-        let mut nth = |message: &Message| {
+        let mut nth = |message: &DrawnMessage| {
             let nth = of_cell.entry(message.from).or_insert(0_usize);
             *nth += 1;
             *nth - 1
@@ -188,11 +188,11 @@ impl<'a> Page<'a> {
         lines + &labels.map(|message| self.label(message, nth(message))).collect::<String>()
     }
 
-    fn is_faint(&self, message: &Message) -> bool {
+    fn is_faint(&self, message: &DrawnMessage) -> bool {
         self.crowded[self.round(message.from)] && message.from.0 != 0
     }
 
-    fn has_label(&self, message: &Message) -> bool {
+    fn has_label(&self, message: &DrawnMessage) -> bool {
         let told = [message.from, message.to]
             .iter()
             .any(|place| self.cell(*place).chunks == message.chunks);
@@ -202,7 +202,7 @@ impl<'a> Page<'a> {
     }
 
     /// From the side of the sender's box to the side of the receiver's.
-    fn ends(&self, Message { from, to, .. }: &Message) -> [f64; 4] {
+    fn ends(&self, DrawnMessage { from, to, .. }: &DrawnMessage) -> [f64; 4] {
         let rightward = from.0 < to.0;
         let side = |place: &(usize, usize), right: bool| {
             let half = self.half_width(self.cell(*place)) as f64;
@@ -211,7 +211,7 @@ impl<'a> Page<'a> {
         [side(from, rightward), self.y(*from) as f64, side(to, !rightward), self.y(*to) as f64]
     }
 
-    fn line(&self, message: &Message) -> String {
+    fn line(&self, message: &DrawnMessage) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
         let (hue, neighbours) =
             (self.hue(message.chunks[0]), message.from.0.abs_diff(message.to.0) == 1);
@@ -227,7 +227,7 @@ impl<'a> Page<'a> {
 
     /// Near the sender, where arrows that meet are still apart; those of one box one behind the
     /// other. Where two cross on a short way, one label is higher and the other lower.
-    fn label(&self, message: &Message, nth: usize) -> String {
+    fn label(&self, message: &DrawnMessage, nth: usize) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
         let most = if message.from.0 < message.to.0 { 0.35 } else { 0.6 };
         let along = ((26 + 26 * nth) as f64 / (x2 - x1).abs()).min(most);

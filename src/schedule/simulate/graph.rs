@@ -1,13 +1,13 @@
 //! What waits for what, within one window and from one window to the next.
 
-use super::Order;
+use super::StepOrder;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 
 /// A step, or several sends that are one message.
-pub(super) struct Node {
+pub(super) struct GraphNode {
     pub(super) rank: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     /// The step of its rank's schedule, or the first of them.
     pub(super) step: usize,
     /// The chunks it moves, for their lengths.
@@ -26,7 +26,7 @@ pub(super) struct Node {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// Done when it has arrived.
     Message {
         to: usize,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
     },
 }
 
-impl Kind {
+impl NodeKind {
     /// True for what touches the bytes of its chunks, rather than being a name for bytes that are
     /// there.
     fn works(self) -> bool {
@@ -51,13 +51,13 @@ impl Kind {
 }
 
 /// For each node, those that wait for it.
-pub(super) struct Edges {
+pub(super) struct Successors {
     /// `to[starts[n]..starts[n + 1]]` wait for node `n`.
     starts: Vec<usize>,
     to: Vec<usize>,
 }
 
-impl Edges {
+impl Successors {
     fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
         let mut starts = vec![0; nodes + 1];
         for (from, _) in edges {
@@ -81,27 +81,27 @@ impl Edges {
 }
 
 pub(super) struct Graph {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<GraphNode>,
     /// Of one window.
-    pub(super) within: Edges,
+    pub(super) within: Successors,
     /// From a node to nodes of the next window.
-    pub(super) across: Edges,
+    pub(super) across: Successors,
 }
 
 impl Graph {
-    pub(super) fn new(order: Order, schedules: &[Schedule]) -> Result<Self, Stuck> {
+    pub(super) fn new(order: StepOrder, schedules: &[Schedule]) -> Result<Self, Stuck> {
         let mut matches =
             Matches { takes: schedules.iter().map(|s| vec![None; s.steps.len()]).collect() };
         walk(schedules, Placement::Apart, &mut matches)?;
-        let mut builder = Builder::new(schedules);
+        let mut builder = GraphBuilder::new(schedules);
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut tracks = Tracks::new(schedule, schedules.len());
             for (nth, &step) in schedule.steps.iter().enumerate() {
                 builder.conflicts(&mut tracks, (rank, nth), step, &matches);
             }
             match order {
-                Order::Conflict => {}
-                Order::List => builder.list(rank, schedule),
+                StepOrder::Conflict => {}
+                StepOrder::List => builder.list(rank, schedule),
             }
         }
         Ok(builder.end())
@@ -159,15 +159,15 @@ impl Tracks {
     }
 }
 
-struct Builder {
-    nodes: Vec<Node>,
+struct GraphBuilder {
+    nodes: Vec<GraphNode>,
     /// The node of each rank's each step.
     of: Vec<Vec<usize>>,
     within: Vec<(usize, usize)>,
     across: Vec<(usize, usize)>,
 }
 
-impl Builder {
+impl GraphBuilder {
     /// The nodes, without what they wait for.
     fn new(schedules: &[Schedule]) -> Self {
         let mut builder =
@@ -192,14 +192,14 @@ impl Builder {
         before: Option<Step>,
     ) {
         let (kind, span) = match step {
-            Step::Send { from, to } => (Kind::Message { to }, from),
-            Step::Recv { into, from } => (Kind::Receive { from, reduces: false }, into),
-            Step::RecvReduce { into, from } => (Kind::Receive { from, reduces: true }, into),
+            Step::Send { from, to } => (NodeKind::Message { to }, from),
+            Step::Recv { into, from } => (NodeKind::Receive { from, reduces: false }, into),
+            Step::RecvReduce { into, from } => (NodeKind::Receive { from, reduces: true }, into),
             Step::Copy { from, into } => {
-                (Kind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
+                (NodeKind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
             }
             Step::Reduce { from, into } => {
-                (Kind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+                (NodeKind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
             }
         };
         let chunk = span.chunk % chunks;
@@ -212,7 +212,7 @@ impl Builder {
             _ => {
                 let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
                 let (step, chunks) = (nth, vec![chunk]);
-                self.nodes.push(Node {
+                self.nodes.push(GraphNode {
                     rank,
                     kind,
                     step,
@@ -255,7 +255,7 @@ impl Builder {
         for span in step.reads() {
             let span = tracks.index(span);
             let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
-            let works = writer.is_some_and(Kind::works);
+            let works = writer.is_some_and(NodeKind::works);
             self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
             self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, node)));
@@ -291,7 +291,7 @@ impl Builder {
     }
 
     fn end(mut self) -> Graph {
-        let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, Kind::Local { .. });
+        let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, NodeKind::Local { .. });
         self.across.extend((0..self.nodes.len()).filter(on_a_link).map(|node| (node, node)));
         for &(_, node) in &self.within {
             self.nodes[node].waits += 1;
@@ -301,8 +301,8 @@ impl Builder {
         }
         let count = self.nodes.len();
         Graph {
-            within: Edges::new(count, &self.within),
-            across: Edges::new(count, &self.across),
+            within: Successors::new(count, &self.within),
+            across: Successors::new(count, &self.across),
             nodes: self.nodes,
         }
     }

@@ -2,12 +2,12 @@
 //! share.
 //!
 //! * Publishing takes the sender's core, taking takes the receiver's; in between a message is under
-//!   way for [`Link::latency`], which costs nobody anything.
+//!   way for [`LinkCost::latency`], which costs nobody anything.
 //! * The same span for several ranks that share memory is published once.
 //! * A core that has read a publication reads it again, for another of its ranks, from its own
 //!   cache.
 //! * A core runs one rank until that rank has to wait, then the next of its ranks, in turn; every
-//!   turn is a [`Machine::switch`], whether or not there was something to do.
+//!   turn is a [`MachineModel::switch`], whether or not there was something to do.
 //! * A board holds so many messages of a rank; the next one waits until all have read one of them.
 //! * A rank begins a call when it is done with the one before, so ranks that only send run ahead.
 //! * A rank with more than a few streams looks at all of them while it waits for one.
@@ -15,15 +15,15 @@
 //! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the
 //! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
 
-use super::Order;
+use super::StepOrder;
 use super::graph::Graph;
-use super::turns::{Length, Turns};
+use super::turns::{RunLength, Turns};
 use crate::schedule::Schedule;
 use crate::schedule::walk::Stuck;
 
 /// What a message costs, in picoseconds; what a byte costs, in picoseconds a KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Link {
+pub struct LinkCost {
     /// To publish a message, however short.
     pub post: u64,
     /// From its publication until it can be seen.
@@ -42,13 +42,13 @@ pub struct Link {
 
 /// Where ranks run and what lies between them.
 #[derive(Clone, Debug)]
-pub struct Machine<'a> {
+pub struct MachineModel<'a> {
     /// For each rank the number of its board: ranks with equal numbers are joined by it.
     pub hosts: &'a [usize],
     /// Between ranks of one board.
-    pub board: Link,
+    pub board: LinkCost,
     /// Between all others.
-    pub stream: Link,
+    pub stream: LinkCost,
     /// How many ranks share a core.
     pub crowding: usize,
     /// For a core to turn to another rank.
@@ -58,18 +58,18 @@ pub struct Machine<'a> {
 }
 
 /// Schedules, ready to be priced for several sizes.
-pub struct Rehearsal {
+pub struct Simulation {
     graph: Graph,
     world: usize,
 }
 
-impl Rehearsal {
+impl Simulation {
     /// Finds out what waits for what.
     ///
     /// # Errors
     /// [`Stuck`] if the steps cannot all be taken.
     pub fn new(schedules: &[Schedule]) -> Result<Self, Stuck> {
-        Ok(Self { graph: Graph::new(Order::Conflict, schedules)?, world: schedules.len() })
+        Ok(Self { graph: Graph::new(StepOrder::Conflict, schedules)?, world: schedules.len() })
     }
 
     /// How many things happen in a window: what a window costs to price.
@@ -83,20 +83,26 @@ impl Rehearsal {
     ///
     /// # Panics
     /// If there is not one host for each rank.
-    pub fn run(&self, machine: &Machine<'_>, calls: usize, windows: usize, bytes: usize) -> Took {
+    pub fn run(
+        &self,
+        machine: &MachineModel<'_>,
+        calls: usize,
+        windows: usize,
+        bytes: usize,
+    ) -> RunTime {
         assert_eq!(machine.hosts.len(), self.world, "one host for each rank");
         Turns::new(
             &self.graph,
             machine,
-            Length { world: self.world, calls, windows, bytes: bytes as u64 },
+            RunLength { world: self.world, calls, windows, bytes: bytes as u64 },
         )
         .run()
     }
 }
 
-impl std::fmt::Debug for Rehearsal {
+impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rehearsal")
+        f.debug_struct("Simulation")
             .field("world", &self.world)
             .field("events", &self.events())
             .finish()
@@ -106,19 +112,19 @@ impl std::fmt::Debug for Rehearsal {
 /// What a run took, in picoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Took {
+pub struct RunTime {
     /// Until the last rank is done.
     pub end: u64,
     /// Of that, what the busiest core was at work.
     pub busiest: u64,
 }
 
-impl Machine<'_> {
+impl MachineModel<'_> {
     pub(super) fn near(&self, a: usize, b: usize) -> bool {
         self.hosts[a] == self.hosts[b]
     }
 
-    pub(super) fn link(&self, a: usize, b: usize) -> Link {
+    pub(super) fn link(&self, a: usize, b: usize) -> LinkCost {
         if self.near(a, b) { self.board } else { self.stream }
     }
 }
@@ -129,7 +135,7 @@ mod tests {
     use crate::algorithms::Algorithm;
     use crate::schedule::collective::Collective;
 
-    const LINK: Link = Link {
+    const LINK: LinkCost = LinkCost {
         post: 10,
         latency: 100,
         take: 5,
@@ -148,8 +154,8 @@ mod tests {
     ) -> u64 {
         let schedules = algorithm.schedules(collective, hosts.len()).unwrap();
         let machine =
-            Machine { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
-        Rehearsal::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
+            MachineModel { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
+        Simulation::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! # Windows
 //!
 //! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In
-//! [`Order::Conflict`] a step waits only for earlier steps of its window that use the same link in
+//! [`StepOrder::Conflict`] a step waits only for earlier steps of its window that use the same link in
 //! the same direction or touch the same span, one of them writing; and, on a link, for the same
 //! step of the window before. So windows overlap, which pipelines chains and trees. There is no
 //! bound on windows in flight.
@@ -27,7 +27,7 @@
 //! # Machines
 //!
 //! Where links are memory, or sockets that the calling threads drive themselves, what runs out is
-//! not links but cores: a [`Machine`] is the model of ranks that do all the work with cores that
+//! not links but cores: a [`MachineModel`] is the model of ranks that do all the work with cores that
 //! they may have to share. It counts whole picoseconds, so that hosts which must choose alike do.
 
 mod graph;
@@ -35,15 +35,15 @@ mod machine;
 mod timeline;
 mod turns;
 
-pub use machine::{Link, Machine, Rehearsal, Took};
+pub use machine::{LinkCost, MachineModel, RunTime, Simulation};
 pub use timeline::timeline;
 
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule, part};
-use graph::{Graph, Kind};
+use graph::{Graph, NodeKind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use timeline::{Moment, Part};
+use timeline::{Activity, TimedActivity};
 
 /// What links and ranks cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +71,7 @@ pub enum Ports {
 /// What a step waits for. What completes in one order completes in the other.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Order {
+pub enum StepOrder {
     /// Only for what it conflicts with: how executors run.
     Conflict,
     /// For all steps before it in the list, window after window: how a proof is read.
@@ -124,18 +124,18 @@ pub fn simulate(
     windows: usize,
     cost: Cost,
 ) -> Result<Estimate, Stuck> {
-    simulate_in(Order::Conflict, schedules, layout, element_bytes, windows, cost)
+    simulate_in(StepOrder::Conflict, schedules, layout, element_bytes, windows, cost)
 }
 
 /// [`simulate`] in another order, to see what the order is worth.
 ///
 /// ```
 /// # use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
-/// use maypole::schedule::simulate::{Cost, Order, Ports, simulate_in};
+/// use maypole::schedule::simulate::{Cost, StepOrder, Ports, simulate_in};
 /// let tree = Algorithm::Tree.schedules(Collective::AllReduce, 7).unwrap();
 /// let cost = Cost { alpha: 0.0, beta: 1.0, gamma: 0.0, ports: Ports::PerLink };
 /// let units = |order| simulate_in(order, &tree, &Layout::even(64, 1), 1, 64, cost).unwrap().seconds;
-/// assert_eq!((units(Order::Conflict), units(Order::List)), (67.0, 256.0));
+/// assert_eq!((units(StepOrder::Conflict), units(StepOrder::List)), (67.0, 256.0));
 /// ```
 ///
 /// # Errors
@@ -144,7 +144,7 @@ pub fn simulate(
 /// # Panics
 /// As [`simulate`].
 pub fn simulate_in(
-    order: Order,
+    order: StepOrder,
     schedules: &[Schedule],
     layout: &Layout,
     element_bytes: usize,
@@ -182,14 +182,14 @@ impl Sizes<'_> {
 
 /// A point in time; for times that are not negative, the order of the bits is the order of the
 /// numbers.
-type Instant = u64;
+type TimeBits = u64;
 
 /// What happens at a point in time, to which node of which window. Ties: the earlier window, then
 /// the earlier step.
-type Event = Reverse<(Instant, usize, Happens)>;
+type QueuedEvent = Reverse<(TimeBits, usize, NodeEvent)>;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Happens {
+enum NodeEvent {
     /// All it waited for is done: it wants its port or its arithmetic.
     Ready,
     /// The first byte of a message reaches the receiver's port.
@@ -203,7 +203,7 @@ struct Clocks<'a> {
     /// By window and node: for how many others it waits, and the time of the last one that is done.
     waits: Vec<u32>,
     ready: Vec<f64>,
-    events: BinaryHeap<Event>,
+    events: BinaryHeap<QueuedEvent>,
     /// Nodes that have become done, and when, whose successors do not know it yet.
     news: Vec<(usize, f64)>,
     /// Until when each rank's ways out and in and its arithmetic are busy.
@@ -214,7 +214,7 @@ struct Clocks<'a> {
     reducing: Vec<f64>,
     estimate: Estimate,
     /// What happened when, if anybody wants to know.
-    moments: Option<Vec<Moment>>,
+    moments: Option<Vec<TimedActivity>>,
 }
 
 impl<'a> Clocks<'a> {
@@ -247,7 +247,7 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    fn run(mut self) -> (Estimate, Vec<Moment>) {
+    fn run(mut self) -> (Estimate, Vec<TimedActivity>) {
         for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
             self.start(id);
         }
@@ -255,8 +255,8 @@ impl<'a> Clocks<'a> {
         while let Some(Reverse((time, id, what))) = self.events.pop() {
             let time = f64::from_bits(time);
             match what {
-                Happens::Ready => self.serve(id, time),
-                Happens::Head => self.arrive(id, time),
+                NodeEvent::Ready => self.serve(id, time),
+                NodeEvent::Head => self.arrive(id, time),
             }
             self.spread();
         }
@@ -272,13 +272,13 @@ impl<'a> Clocks<'a> {
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            Kind::Receive { reduces: false, .. } | Kind::Local { reduces: false, .. } => {
+            NodeKind::Receive { reduces: false, .. } | NodeKind::Local { reduces: false, .. } => {
                 self.done(id, time)
             }
-            Kind::Message { .. }
-            | Kind::Receive { reduces: true, .. }
-            | Kind::Local { reduces: true, .. } => {
-                self.events.push(Reverse((time.to_bits(), id, Happens::Ready)));
+            NodeKind::Message { .. }
+            | NodeKind::Receive { reduces: true, .. }
+            | NodeKind::Local { reduces: true, .. } => {
+                self.events.push(Reverse((time.to_bits(), id, NodeEvent::Ready)));
             }
         }
     }
@@ -286,13 +286,13 @@ impl<'a> Clocks<'a> {
     fn serve(&mut self, id: usize, time: f64) {
         let (rank, bytes) = (self.node(id).rank, self.bytes(id));
         match self.node(id).kind {
-            Kind::Message { to } => self.leave(id, to, time),
-            Kind::Receive { .. } | Kind::Local { .. } => {
+            NodeKind::Message { to } => self.leave(id, to, time),
+            NodeKind::Receive { .. } | NodeKind::Local { .. } => {
                 let start = time.max(self.reducing[rank]);
                 let end = start + bytes as f64 * self.cost.gamma;
                 self.reducing[rank] = end;
                 self.estimate.bytes_reduced[rank] += bytes;
-                self.note(Part::Combines, id, (start, end));
+                self.note(Activity::Combines, id, (start, end));
                 self.done(id, end);
             }
         }
@@ -310,26 +310,32 @@ impl<'a> Clocks<'a> {
                 let (end, there) = (start + takes, start + self.cost.alpha);
                 *link = end;
                 self.finish(rank, end);
-                self.note(Part::Sends, id, (start, end));
-                self.note(Part::Receives, id, (there, there + takes));
+                self.note(Activity::Sends, id, (start, end));
+                self.note(Activity::Receives, id, (there, there + takes));
                 self.news.push((id, there + takes));
             }
             Ports::Single => {
                 let start = time.max(self.out[rank]);
                 self.out[rank] = start + takes;
                 self.finish(rank, start + takes);
-                self.note(Part::Sends, id, (start, start + takes));
-                self.events.push(Reverse(((start + self.cost.alpha).to_bits(), id, Happens::Head)));
+                self.note(Activity::Sends, id, (start, start + takes));
+                self.events.push(Reverse((
+                    (start + self.cost.alpha).to_bits(),
+                    id,
+                    NodeEvent::Head,
+                )));
             }
         }
     }
 
     fn arrive(&mut self, id: usize, time: f64) {
-        let Kind::Message { to } = self.node(id).kind else { unreachable!("only messages arrive") };
+        let NodeKind::Message { to } = self.node(id).kind else {
+            unreachable!("only messages arrive")
+        };
         let start = time.max(self.arriving[to]);
         let end = start + self.bytes(id) as f64 * self.cost.beta;
         self.arriving[to] = end;
-        self.note(Part::Receives, id, (start, end));
+        self.note(Activity::Receives, id, (start, end));
         self.news.push((id, end));
     }
 
@@ -366,7 +372,7 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    fn node(&self, id: usize) -> &'a graph::Node {
+    fn node(&self, id: usize) -> &'a graph::GraphNode {
         &self.graph.nodes[id % self.graph.nodes.len()]
     }
 

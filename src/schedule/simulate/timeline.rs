@@ -1,16 +1,16 @@
 //! What the clocks showed, as a trace.
 
-use super::graph::Kind;
-use super::{Clocks, Cost, Estimate, Graph, Order, Sizes};
-use crate::schedule::trace::{self, End, Fact, Lane, Slice, Trace, digit};
+use super::graph::NodeKind;
+use super::{Clocks, Cost, Estimate, Graph, Sizes, StepOrder};
+use crate::schedule::trace::{self, ArrowEnd, Fact, Slice, Trace, TraceLane, digit};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule};
 use std::collections::BTreeMap;
 
 /// Something that took time, in seconds.
 #[derive(Debug)]
-pub(super) struct Moment {
-    pub(super) part: Part,
+pub(super) struct TimedActivity {
+    pub(super) part: Activity,
     pub(super) rank: usize,
     /// The other end of the message; the rank itself if there is none.
     pub(super) peer: usize,
@@ -25,13 +25,13 @@ pub(super) struct Moment {
 
 /// What of a rank it took.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Part {
+pub(super) enum Activity {
     Sends,
     Receives,
     Combines,
 }
 
-impl Part {
+impl Activity {
     fn name(self) -> &'static str {
         match self {
             Self::Sends => "sends",
@@ -40,11 +40,11 @@ impl Part {
         }
     }
 
-    fn kind(self) -> trace::Kind {
+    fn kind(self) -> trace::SliceKind {
         match self {
-            Self::Sends => trace::Kind::Send,
-            Self::Receives => trace::Kind::Receive,
-            Self::Combines => trace::Kind::Combine,
+            Self::Sends => trace::SliceKind::Send,
+            Self::Receives => trace::SliceKind::Receive,
+            Self::Combines => trace::SliceKind::Combine,
         }
     }
 }
@@ -82,7 +82,7 @@ pub fn timeline(
     cost: Cost,
 ) -> Result<(Estimate, Trace), Stuck> {
     super::check(schedules, layout, windows);
-    let graph = Graph::new(Order::Conflict, schedules)?;
+    let graph = Graph::new(StepOrder::Conflict, schedules)?;
     let sizes = Sizes { layout, element_bytes, windows };
     let mut clocks = Clocks::new(&graph, sizes, cost, schedules.len());
     clocks.moments = Some(Vec::new());
@@ -92,26 +92,36 @@ pub fn timeline(
 
 impl Clocks<'_> {
     /// Notes, if anybody wants to know, what `id` took of a rank.
-    pub(super) fn note(&mut self, part: Part, id: usize, (start, end): (f64, f64)) {
+    pub(super) fn note(&mut self, part: Activity, id: usize, (start, end): (f64, f64)) {
         let Some(moments) = &mut self.moments else { return };
         let node = &self.graph.nodes[id % self.graph.nodes.len()];
         let window = id / self.graph.nodes.len();
         let (rank, peer) = match (part, node.kind) {
-            (Part::Receives, Kind::Message { to }) => (to, node.rank),
-            (_, Kind::Message { to }) => (node.rank, to),
-            (_, Kind::Receive { from, .. }) => (node.rank, from),
-            (_, Kind::Local { .. }) => (node.rank, node.rank),
+            (Activity::Receives, NodeKind::Message { to }) => (to, node.rank),
+            (_, NodeKind::Message { to }) => (node.rank, to),
+            (_, NodeKind::Receive { from, .. }) => (node.rank, from),
+            (_, NodeKind::Local { .. }) => (node.rank, node.rank),
         };
         let bytes = self.sizes.bytes(&node.chunks, window);
-        moments.push(Moment { part, rank, peer, step: node.step, window, bytes, start, end, id });
+        moments.push(TimedActivity {
+            part,
+            rank,
+            peer,
+            step: node.step,
+            window,
+            bytes,
+            start,
+            end,
+            id,
+        });
     }
 }
 
-fn traced(mut moments: Vec<Moment>) -> Trace {
-    moments.retain(|moment| moment.part != Part::Combines || moment.end > moment.start);
+fn traced(mut moments: Vec<TimedActivity>) -> Trace {
+    moments.retain(|moment| moment.part != Activity::Combines || moment.end > moment.start);
     moments.sort_by(|a, b| a.start.total_cmp(&b.start));
     // By rank, part and level: until when the lane is taken, and what lies in it.
-    let mut lanes: BTreeMap<(usize, Part, usize), (u64, Vec<Moment>)> = BTreeMap::new();
+    let mut lanes: BTreeMap<(usize, Activity, usize), (u64, Vec<TimedActivity>)> = BTreeMap::new();
     for moment in moments {
         let (start, end) = (nanoseconds(moment.start), nanoseconds(moment.end));
         let level = |level: &usize| {
@@ -126,7 +136,7 @@ fn traced(mut moments: Vec<Moment>) -> Trace {
     let mut trace = Trace::default();
     for ((rank, part, level), (_, moments)) in lanes {
         let lane = trace.lanes.len();
-        trace.lanes.push(Lane {
+        trace.lanes.push(TraceLane {
             process: 1,
             process_name: "simulated".to_owned(),
             thread: lane as u64 + 1,
@@ -143,13 +153,13 @@ fn traced(mut moments: Vec<Moment>) -> Trace {
     trace
 }
 
-impl Moment {
+impl TimedActivity {
     fn slice(&self, lane: usize) -> Slice {
         let Self { part, peer, step, window, bytes, .. } = *self;
         let (name, mark) = match part {
-            Part::Sends => (format!("send to {peer}"), digit(peer)),
-            Part::Receives => (format!("receive from {peer}"), digit(peer)),
-            Part::Combines => ("combine".to_owned(), '+'),
+            Activity::Sends => (format!("send to {peer}"), digit(peer)),
+            Activity::Receives => (format!("receive from {peer}"), digit(peer)),
+            Activity::Combines => ("combine".to_owned(), '+'),
         };
         let number = |number: usize| Fact::Number(number as u64);
         let facts = vec![
@@ -162,10 +172,10 @@ impl Moment {
         Slice { lane, kind: part.kind(), name, start, end, mark, facts }
     }
 
-    fn arrow(&self, lane: usize) -> Option<End> {
-        let points_here = self.part == Part::Receives;
+    fn arrow(&self, lane: usize) -> Option<ArrowEnd> {
+        let points_here = self.part == Activity::Receives;
         let at = nanoseconds(self.start);
-        (self.part != Part::Combines).then_some(End {
+        (self.part != Activity::Combines).then_some(ArrowEnd {
             message: self.id as u64,
             lane,
             at,

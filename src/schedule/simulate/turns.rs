@@ -1,7 +1,7 @@
-//! Cores that take turns: the run of a [`Machine`], event by event.
+//! Cores that take turns: the run of a [`MachineModel`], event by event.
 
-use super::graph::{Graph, Kind, Node};
-use super::machine::{Machine, Took};
+use super::graph::{Graph, GraphNode, NodeKind};
+use super::machine::{MachineModel, RunTime};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -15,7 +15,7 @@ const JOINED: (u64, u64) = (2, 3);
 const FEW: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Happens {
+enum CoreEvent {
     /// A node of a window has all that it waited for.
     Ready(usize),
     /// A core has done what it was at.
@@ -33,7 +33,7 @@ struct Core {
 
 /// How much is run.
 #[derive(Clone, Copy)]
-pub(super) struct Length {
+pub(super) struct RunLength {
     pub(super) world: usize,
     pub(super) calls: usize,
     pub(super) windows: usize,
@@ -42,8 +42,8 @@ pub(super) struct Length {
 
 pub(super) struct Turns<'a> {
     graph: &'a Graph,
-    machine: &'a Machine<'a>,
-    length: Length,
+    machine: &'a MachineModel<'a>,
+    length: RunLength,
     /// By node: the message that first carried what it carries.
     carrier: Vec<usize>,
     waits: Vec<u32>,
@@ -66,13 +66,13 @@ pub(super) struct Turns<'a> {
     full: Vec<Vec<usize>>,
     /// By rank: of how many windows the board holds the messages.
     room: Vec<usize>,
-    events: BinaryHeap<Reverse<(u64, Happens)>>,
+    events: BinaryHeap<Reverse<(u64, CoreEvent)>>,
     end: u64,
 }
 
 impl<'a> Turns<'a> {
-    pub(super) fn new(graph: &'a Graph, machine: &'a Machine<'a>, length: Length) -> Self {
-        let Length { world, calls, windows, .. } = length;
+    pub(super) fn new(graph: &'a Graph, machine: &'a MachineModel<'a>, length: RunLength) -> Self {
+        let RunLength { world, calls, windows, .. } = length;
         let first = graph.nodes.iter().map(|node| node.waits);
         let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
         let call = first.chain((1..windows).flat_map(|_| later.clone()));
@@ -107,7 +107,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Took {
+    pub(super) fn run(mut self) -> RunTime {
         for id in (0..self.waits.len()).filter(|&id| self.waits[id] == 0).collect::<Vec<_>>() {
             self.offer(id);
         }
@@ -115,12 +115,12 @@ impl<'a> Turns<'a> {
             match what {
                 // What is done with input and output alone is free, because executors fuse it with
                 // what comes or goes.
-                Happens::Ready(id)
-                    if matches!(self.node(id).kind, Kind::Local { scratch: false, .. }) =>
+                CoreEvent::Ready(id)
+                    if matches!(self.node(id).kind, NodeKind::Local { scratch: false, .. }) =>
                 {
                     self.done(id, now)
                 }
-                Happens::Ready(id) => {
+                CoreEvent::Ready(id) => {
                     let rank = self.node(id).rank;
                     self.could[rank].push(Reverse(id));
                     let core = rank % self.cores.len();
@@ -128,10 +128,10 @@ impl<'a> Turns<'a> {
                         self.turn(core, now);
                     }
                 }
-                Happens::Free(core) => self.turn(core, now),
+                CoreEvent::Free(core) => self.turn(core, now),
             }
         }
-        Took {
+        RunTime {
             end: self.end,
             busiest: self.cores.iter().map(|core| core.worked).max().unwrap_or(0),
         }
@@ -150,7 +150,7 @@ impl<'a> Turns<'a> {
         let Reverse(id) = self.could[core.ranks[core.current]].pop().expect("it could");
         let end = now + turn as u64 * self.machine.switch + self.takes(id, at);
         self.cores[at].worked += end - now;
-        self.events.push(Reverse((end, Happens::Free(at))));
+        self.events.push(Reverse((end, CoreEvent::Free(at))));
         self.done(id, end);
     }
 
@@ -159,7 +159,7 @@ impl<'a> Turns<'a> {
         let node = self.node(id);
         let bytes = node.chunks.len() as u64 * self.length.bytes;
         match node.kind {
-            Kind::Message { to } => {
+            NodeKind::Message { to } => {
                 let publication = self.publication(id);
                 if self.machine.near(node.rank, to)
                     && std::mem::replace(&mut self.published[publication], true)
@@ -176,7 +176,7 @@ impl<'a> Turns<'a> {
                         if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib },
                     )
             }
-            Kind::Receive { from, reduces } => {
+            NodeKind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
                 let rate = match reduces {
                     // One more source for a fold that is written once.
@@ -189,7 +189,7 @@ impl<'a> Turns<'a> {
                 link.take + looks + kib(bytes, if near { self.rate(id, core, rate) } else { rate })
             }
             // What came before was just read or written.
-            Kind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
+            NodeKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
         }
     }
 
@@ -215,16 +215,16 @@ impl<'a> Turns<'a> {
         let (window, at) = (id / nodes, id % nodes);
         let node = self.node(id);
         let seen = match node.kind {
-            Kind::Message { to } => time + self.machine.link(node.rank, to).latency,
-            Kind::Receive { .. } | Kind::Local { .. } => time,
+            NodeKind::Message { to } => time + self.machine.link(node.rank, to).latency,
+            NodeKind::Receive { .. } | NodeKind::Local { .. } => time,
         };
         let graph = self.graph;
         for &next in graph.within.of(at) {
             let taken = graph.nodes[next].takes == at
-                && matches!(graph.nodes[next].kind, Kind::Receive { .. });
+                && matches!(graph.nodes[next].kind, NodeKind::Receive { .. });
             self.tell(window * nodes + next, if taken { seen } else { time });
         }
-        if let Kind::Receive { from, .. } = node.kind
+        if let NodeKind::Receive { from, .. } = node.kind
             && self.machine.near(from, node.rank)
         {
             self.one_less_unread(window, from, time);
@@ -247,7 +247,7 @@ impl<'a> Turns<'a> {
 
     /// What `id` waited for is there; its rank may yet be at the call before.
     fn offer(&mut self, id: usize) {
-        let Length { world, windows, .. } = self.length;
+        let RunLength { world, windows, .. } = self.length;
         let call = id / (windows * self.graph.nodes.len());
         let before = call.checked_sub(1).map(|call| call * world + self.node(id).rank);
         match before.filter(|&before| self.left[before] > 0) {
@@ -258,15 +258,15 @@ impl<'a> Turns<'a> {
 
     /// A message needs a slot, which those of some windows before may yet have.
     fn offer_slot(&mut self, id: usize) {
-        let Node { rank, kind, .. } = *self.node(id);
-        let near = matches!(kind, Kind::Message { to } if self.machine.near(rank, to));
+        let GraphNode { rank, kind, .. } = *self.node(id);
+        let near = matches!(kind, NodeKind::Message { to } if self.machine.near(rank, to));
         let before = (id / self.graph.nodes.len()).checked_sub(self.room[rank]).filter(|_| near);
         match before
             .map(|window| window * self.length.world + rank)
             .filter(|&before| self.unread[before] > 0)
         {
             Some(before) => self.full[before].push(id),
-            None => self.events.push(Reverse((self.since[id], Happens::Ready(id)))),
+            None => self.events.push(Reverse((self.since[id], CoreEvent::Ready(id)))),
         }
     }
 
@@ -293,7 +293,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    fn node(&self, id: usize) -> &'a Node {
+    fn node(&self, id: usize) -> &'a GraphNode {
         &self.graph.nodes[id % self.graph.nodes.len()]
     }
 }
@@ -321,11 +321,11 @@ fn carriers(graph: &Graph) -> Vec<usize> {
 }
 
 /// For each rank, how many receives read what it publishes in a window.
-fn unread(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
+fn unread(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut unread = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
-            Kind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
+            NodeKind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
             _ => {}
         }
     }
@@ -334,11 +334,11 @@ fn unread(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
 
 /// For each rank, of how many windows the board holds all messages; at least one, as lowering sees
 /// to.
-fn room(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
+fn room(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut messages = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
-            Kind::Message { to } if !node.again && machine.near(node.rank, to) => {
+            NodeKind::Message { to } if !node.again && machine.near(node.rank, to) => {
                 messages[node.rank] += node.chunks.len()
             }
             _ => {}
@@ -348,9 +348,9 @@ fn room(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<usize> {
 }
 
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
-fn looks(graph: &Graph, machine: &Machine<'_>, world: usize) -> Vec<u64> {
+fn looks(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
     let streams = graph.nodes.iter().filter_map(|node| match node.kind {
-        Kind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
+        NodeKind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
         _ => None,
     });
     let mut looks = vec![0u64; world];

@@ -1,7 +1,7 @@
 //! The trace-event format, written by hand: objects of numbers and escaped strings are all there is
 //! to it.
 
-use super::{End, Fact, Kind, Lane, Slice, Trace};
+use super::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane};
 use std::fmt::{self, Display, Write};
 
 /// What a file begins with. At least one event follows.
@@ -50,21 +50,21 @@ fn line(text: &mut String, event: fmt::Arguments<'_>) {
     text.write_fmt(event).expect("a String takes all");
 }
 
-struct ProcessName<'a>(&'a Lane);
+struct ProcessName<'a>(&'a TraceLane);
 
 impl Display for ProcessName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lane { process, process_name, .. } = self.0;
+        let TraceLane { process, process_name, .. } = self.0;
         let name = Quoted(process_name);
         write!(f, r#"{{"ph":"M","name":"process_name","pid":{process},"args":{{"name":{name}}}}}"#)
     }
 }
 
-struct ThreadName<'a>(&'a Lane);
+struct ThreadName<'a>(&'a TraceLane);
 
 impl Display for ThreadName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lane { process, thread, owner, part, .. } = self.0;
+        let TraceLane { process, thread, owner, part, .. } = self.0;
         let name = if part.is_empty() { owner.clone() } else { format!("{owner} {part}") };
         let name = Quoted(&name);
         write!(
@@ -74,11 +74,11 @@ impl Display for ThreadName<'_> {
     }
 }
 
-struct ThreadOrder<'a>(&'a Lane);
+struct ThreadOrder<'a>(&'a TraceLane);
 
 impl Display for ThreadOrder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lane { process, thread, .. } = self.0;
+        let TraceLane { process, thread, .. } = self.0;
         write!(
             f,
             r#"{{"ph":"M","name":"thread_sort_index","pid":{process},"tid":{thread},"args":{{"sort_index":{thread}}}}}"#
@@ -86,15 +86,15 @@ impl Display for ThreadOrder<'_> {
     }
 }
 
-struct Complete<'a>(&'a Lane, &'a Slice);
+struct Complete<'a>(&'a TraceLane, &'a Slice);
 
 impl Display for Complete<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Lane { process, thread, .. }, Slice { kind, name, start, end, facts, .. }) =
+        let (TraceLane { process, thread, .. }, Slice { kind, name, start, end, facts, .. }) =
             (self.0, self.1);
         // Viewers work ends out in floating point. Without a nanosecond between it and the next
         // one, or the end of the call, a slice could seem to reach into what it only touches.
-        let gap = u64::from(*kind != Kind::Call);
+        let gap = u64::from(*kind != SliceKind::Call);
         let (name, start, took) =
             (Quoted(name), Micros(*start), Micros((end - start).saturating_sub(gap)));
         write!(
@@ -110,11 +110,12 @@ impl Display for Complete<'_> {
     }
 }
 
-struct Flow<'a>(&'a Lane, &'a End);
+struct Flow<'a>(&'a TraceLane, &'a ArrowEnd);
 
 impl Display for Flow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Lane { process, thread, .. }, End { message, at, points_here, .. }) = (self.0, self.1);
+        let (TraceLane { process, thread, .. }, ArrowEnd { message, at, points_here, .. }) =
+            (self.0, self.1);
         let phase = if *points_here { r#""f","bp":"e""# } else { r#""s""# };
         let at = Micros(*at);
         // Numbers of 64 bits do not survive every reader; hexadecimal strings do.
@@ -165,7 +166,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn trace(name: &str) -> Trace {
-        let lane = Lane {
+        let lane = TraceLane {
             process: 1,
             process_name: "here".to_owned(),
             thread: 7,
@@ -179,14 +180,14 @@ mod tests {
         ];
         let slice = Slice {
             lane: 0,
-            kind: Kind::Send,
+            kind: SliceKind::Send,
             name: name.to_owned(),
             start: 1_000_001,
             end: 1_002_500,
             mark: 'x',
             facts,
         };
-        let end = End { message: u64::MAX, lane: 0, at: 1_002_499, points_here: true };
+        let end = ArrowEnd { message: u64::MAX, lane: 0, at: 1_002_499, points_here: true };
         Trace { lanes: vec![lane], slices: vec![slice], ends: vec![end] }
     }
 
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn times_are_exact_microseconds() {
-        for (kind, took) in [(Kind::Call, 2.499), (Kind::Send, 2.498)] {
+        for (kind, took) in [(SliceKind::Call, 2.499), (SliceKind::Send, 2.498)] {
             let mut trace = trace("all");
             trace.slices[0].kind = kind;
             let read: Value = serde_json::from_str(&document(&trace)).unwrap();

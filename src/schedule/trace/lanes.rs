@@ -1,6 +1,6 @@
 //! Lanes for a terminal: one line each, time from left to right.
 
-use super::{Kind, Slice, Trace};
+use super::{Slice, SliceKind, Trace};
 use std::fmt::Write;
 
 /// Columns that a slice must have before its beginning is told from that of its neighbour.
@@ -18,7 +18,7 @@ pub fn text(trace: &Trace, columns: usize) -> String {
     assert!(columns > 0, "time needs room");
     let start = trace.slices.iter().map(|slice| slice.start).min().unwrap_or(0);
     let end = trace.slices.iter().map(|slice| slice.end).max().unwrap_or(0);
-    let scale = Scale { start, length: (end - start).max(1), columns: columns as u64 };
+    let scale = TimeAxis { start, length: (end - start).max(1), columns: columns as u64 };
     let owners = trace.lanes.iter().map(|lane| lane.owner.chars().count()).max().unwrap_or(0);
     let parts = trace.lanes.iter().map(|lane| lane.part.chars().count()).max().unwrap_or(0);
     let mut text = format!("{:owners$} {:parts$}  {}\n", "", "", scale.axis());
@@ -27,19 +27,19 @@ pub fn text(trace: &Trace, columns: usize) -> String {
         let owner = if lane.owner == before { "" } else { &lane.owner };
         before = &lane.owner;
         let slices =
-            trace.slices.iter().filter(|slice| slice.lane == at && slice.kind != Kind::Call);
+            trace.slices.iter().filter(|slice| slice.lane == at && slice.kind != SliceKind::Call);
         let _ = writeln!(text, "{owner:owners$} {:parts$}  {}", lane.part, scale.row(slices));
     }
     text
 }
 
-struct Scale {
+struct TimeAxis {
     start: u64,
     length: u64,
     columns: u64,
 }
 
-impl Scale {
+impl TimeAxis {
     fn row<'a>(&self, slices: impl Iterator<Item = &'a Slice>) -> String {
         // By column: what fills it, and how much of it.
         let mut row = vec![('.', 0); self.columns as usize];
@@ -104,11 +104,11 @@ fn length(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lane;
+    use super::super::TraceLane;
     use super::*;
 
     fn trace(slices: &[(usize, u64, u64, char)]) -> Trace {
-        let lane = |thread| Lane {
+        let lane = |thread| TraceLane {
             process: 0,
             process_name: "test".to_owned(),
             thread,
@@ -117,7 +117,7 @@ mod tests {
         };
         let slice = |&(lane, start, end, mark): &(usize, u64, u64, char)| Slice {
             lane,
-            kind: Kind::Send,
+            kind: SliceKind::Send,
             name: String::new(),
             start,
             end,

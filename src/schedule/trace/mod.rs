@@ -21,16 +21,16 @@ pub use lanes::text;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// In the order in which they are shown.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TraceLane>,
     /// In any order.
     pub slices: Vec<Slice>,
     /// In any order.
-    pub ends: Vec<End>,
+    pub ends: Vec<ArrowEnd>,
 }
 
 /// One row: somebody who does one thing at a time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Lane {
+pub struct TraceLane {
     /// Lanes of one process are shown together: its number.
     pub process: u64,
     /// What the process is called.
@@ -49,7 +49,7 @@ pub struct Slice {
     /// A place in [`Trace::lanes`].
     pub lane: usize,
     /// What sort of thing.
-    pub kind: Kind,
+    pub kind: SliceKind,
     /// What it is called.
     pub name: String,
     /// When it began.
@@ -65,7 +65,7 @@ pub struct Slice {
 /// What sort of thing a slice is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SliceKind {
     /// A call of a collective, around all that it does.
     Call,
     /// Bytes leave.
@@ -78,7 +78,7 @@ pub enum Kind {
     Wait,
 }
 
-impl Kind {
+impl SliceKind {
     /// Its name in files.
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ pub enum Fact {
 /// One end of an arrow, in the slice that covers this time. The other end may be in another trace:
 /// whoever sends knows when, and whoever receives knows when, and both know the message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct End {
+pub struct ArrowEnd {
     /// The message: equal at both ends, and at no others.
     pub message: u64,
     /// A place in [`Trace::lanes`].

@@ -154,7 +154,7 @@ pub enum Flaw {
         chunk: usize,
     },
     /// A chunk of the output ends with the wrong contributions.
-    #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = Difference(.missing, .surplus))]
+    #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = SymbolDifference(.missing, .surplus))]
     Wrong {
         /// Whose output.
         rank: usize,
@@ -168,9 +168,9 @@ pub enum Flaw {
 }
 
 /// Says what is missing and what is too much.
-struct Difference<'a>(&'a [Symbol], &'a [Symbol]);
+struct SymbolDifference<'a>(&'a [Symbol], &'a [Symbol]);
 
-impl fmt::Display for Difference<'_> {
+impl fmt::Display for SymbolDifference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (verb, symbols) in [("it lacks", self.0), ("it should not have", self.1)] {
             for (nth, symbol) in symbols.iter().enumerate() {

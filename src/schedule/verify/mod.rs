@@ -78,21 +78,21 @@ fn form(collective: Collective, schedules: &[Schedule]) -> Result<(), Flaw> {
         if chunks != expected {
             return Err(Flaw::Chunks { rank, chunks, expected });
         }
-        let place = Place { collective, schedule, world, rank };
+        let place = StepCheck { collective, schedule, world, rank };
         schedule.steps.iter().enumerate().try_for_each(|(nth, step)| place.step(nth, *step))?;
     }
     Ok(())
 }
 
 /// Where a step is, to say so.
-struct Place<'a> {
+struct StepCheck<'a> {
     collective: Collective,
     schedule: &'a Schedule,
     world: usize,
     rank: usize,
 }
 
-impl Place<'_> {
+impl StepCheck<'_> {
     fn step(&self, nth: usize, step: Step) -> Result<(), Flaw> {
         match step {
             Step::Send { to: peer, .. }

@@ -1,7 +1,7 @@
 //! What is measured, one after the other.
 
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::{Collective, Held};
+use maypole::schedule::collective::{Collective, HeldChunks};
 pub(crate) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
 use std::ops::Range;
@@ -87,11 +87,11 @@ impl Point {
     }
 
     /// The part of the whole that `held` says, in elements.
-    pub(crate) fn part(&self, held: Held, world: usize) -> Range<usize> {
+    pub(crate) fn part(&self, held: HeldChunks, world: usize) -> Range<usize> {
         match held {
-            Held::All => 0..self.whole(world),
-            Held::One(rank) => rank * self.count..(rank + 1) * self.count,
-            Held::Nothing => 0..0,
+            HeldChunks::All => 0..self.whole(world),
+            HeldChunks::One(rank) => rank * self.count..(rank + 1) * self.count,
+            HeldChunks::Nothing => 0..0,
         }
     }
 

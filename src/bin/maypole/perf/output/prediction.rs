@@ -3,7 +3,7 @@
 use maypole::Communicator;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::tuner::{Question, Verdict, Wanted, choose};
+use maypole::tuner::{CandidateVerdict, PlanOverride, Question, choose};
 
 /// The tuner's words on one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,9 +25,11 @@ impl Prediction {
     ) -> Option<Self> {
         let question =
             Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
-        let asked = choose(&question, Some(Wanted::from(algorithm)), comm.costs()).ok()?;
-        let chosen =
-            asked.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)?;
+        let asked = choose(&question, Some(PlanOverride::from(algorithm)), comm.costs()).ok()?;
+        let chosen = asked
+            .candidates
+            .iter()
+            .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)?;
         // Ties go to the first.
         let cheapest = asked.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
         Some(Self { us: chosen.predicted_ns as f64 / 1e3, choice: cheapest.plan.algorithm })

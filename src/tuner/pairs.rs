@@ -6,7 +6,7 @@ use std::fmt;
 /// Pairs of ranks that are joined alike.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Edges {
+pub struct PairGroup {
     /// How many pairs.
     pub pairs: usize,
     /// The first of them.
@@ -22,16 +22,16 @@ pub struct Edges {
 ///
 /// ```
 /// use maypole::topology::transport::Way;
-/// let edges = maypole::tuner::edges(&[0, 0, 1], &[0, 0, 0]);
+/// let edges = maypole::tuner::pair_groups(&[0, 0, 1], &[0, 0, 0]);
 /// assert_eq!((edges[0].pairs, edges[0].way), (1, Way::SharedMemory));
 /// assert_eq!((edges[1].pairs, edges[1].way), (2, Way::Tcp));
 /// ```
 ///
 /// # Panics
 /// If the two do not speak of equally many ranks.
-pub fn edges(boards: &[usize], machines: &[usize]) -> Vec<Edges> {
+pub fn pair_groups(boards: &[usize], machines: &[usize]) -> Vec<PairGroup> {
     assert_eq!(boards.len(), machines.len(), "one board and one host for each rank");
-    let mut kinds: Vec<Edges> = Vec::new();
+    let mut kinds: Vec<PairGroup> = Vec::new();
     for a in 0..boards.len() {
         for b in a + 1..boards.len() {
             let joined = join(machines[a], machines[b], boards[a] == boards[b]);
@@ -40,7 +40,7 @@ pub fn edges(boards: &[usize], machines: &[usize]) -> Vec<Edges> {
                 .find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused))
             {
                 Some(kind) => kind.pairs += 1,
-                None => kinds.push(Edges {
+                None => kinds.push(PairGroup {
                     pairs: 1,
                     first: (a, b),
                     way: joined.way,
@@ -62,7 +62,7 @@ fn join(here: usize, there: usize, share_a_board: bool) -> transport::Choice {
     transport::choose(&mine, &theirs).expect("TCP joins any two ranks")
 }
 
-impl fmt::Display for Edges {
+impl fmt::Display for PairGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pairs, first: (a, b), way, refused } = self;
         write!(f, "{pairs} pairs by {way}, first {a}-{b}")?;
