@@ -9,7 +9,7 @@ use crate::lower::Program;
 use crate::schedule::Buffer;
 use maypole_kernels::{Region, View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Head, Nap, Stream};
+use maypole_transports::{Fault, HEAD, Head, Sleep, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -312,10 +312,10 @@ impl Links {
 
     /// Sleeps, and wakes up early if a stream can go on and no work is beside; not at all while
     /// bytes are on the move, because two ends that sleep in turn would move one buffer a nap.
-    pub(super) fn nap(&mut self, nap: Nap<'_>) {
+    pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         if !std::mem::take(&mut self.moved) {
             let links = self.active.iter().filter_map(|rank| self.links[*rank].as_ref());
-            nap.sleep(links.filter_map(Link::interest));
+            sleep.take(links.filter_map(Link::interest));
         }
     }
 }

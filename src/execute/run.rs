@@ -7,7 +7,7 @@ use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View};
 use maypole_transports::board::{Board, ExpectedPublication, Publication};
-use maypole_transports::{Interrupted, Nap};
+use maypole_transports::{Interrupted, Sleep};
 use std::cell::RefCell;
 
 /// One run of one program.
@@ -150,8 +150,8 @@ impl<W: Watch> Run<'_, '_, W> {
             }
             Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
         };
-        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
-        match executor.waiting.until(&executor.alarm, nap, ready) {
+        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
                 self.watch.awaited(|| Awaited::Arrival { from: rank });
@@ -188,8 +188,8 @@ impl<W: Watch> Run<'_, '_, W> {
                 room.then_some(Ok(()))
             }
         };
-        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
-        match executor.waiting.until(&executor.alarm, nap, ready) {
+        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
                 self.watch.awaited(|| Awaited::Room);
                 Ok(())
@@ -263,8 +263,8 @@ impl<W: Watch> Run<'_, '_, W> {
             let done = done(&mut links).map(|done| done.map_err(|what| (peer, what)));
             done.or_else(|| links.fault().map(|(peer, fault)| Err((peer, What::Lost(fault)))))
         };
-        let nap = |nap: Nap<'_>| links.borrow_mut().nap(nap);
-        match executor.waiting.until(&executor.alarm, nap, ready) {
+        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(done) => done.map_err(|(peer, what)| fail(at, peer, what)),
             Err(interrupted) => Err(interrupt(at, peer, interrupted)),
         }

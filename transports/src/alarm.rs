@@ -1,12 +1,16 @@
-//! What reaches threads that wait, from others of their process.
+//! What other threads of a process tell a thread that waits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Raised once, by whoever learns that a communicator cannot go on; looked at by waits that have
-/// become slow. And a count of those who can do nothing before such waits end, which makes these
-/// waits less patient. Both wake who [sleeps](Self::sleep) here.
+/// A flag and a count that threads of one process share with the waits of a communicator.
+///
+/// The flag is raised once, by the thread that learns that the communicator cannot go on; a wait
+/// that has become slow reads it and gives up. The count is the number of foreground threads that
+/// do nothing but wait for the background thread; while it is above zero, the background thread
+/// waits as eagerly as a foreground thread. A change of either wakes every thread that
+/// [sleeps](Self::sleep) on the alarm.
 ///
 /// ```
 /// let alarm = maypole_transports::Alarm::default();
@@ -17,9 +21,10 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Alarm {
     raised: AtomicBool,
-    hurried: AtomicUsize,
-    /// Held while a sleeper looks at the others and lies down.
-    bed: Mutex<()>,
+    /// Foreground threads that wait for the background thread.
+    foreground_waits: AtomicUsize,
+    /// Orders a sleeper's check of the two fields above before the next notification.
+    check: Mutex<()>,
     wake: Condvar,
 }
 
@@ -35,33 +40,34 @@ impl Alarm {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Says, until what it gives is dropped, that a thread does nothing but wait for what other
-    /// threads of its process wait for.
+    /// Says that a foreground thread does nothing but wait for the background thread, until the
+    /// returned guard is dropped.
     ///
     /// ```
     /// let alarm = maypole_transports::Alarm::default();
-    /// let hurry = alarm.hurry();
-    /// assert!(alarm.is_hurried());
-    /// drop(hurry);
-    /// assert!(!alarm.is_hurried());
+    /// let wait = alarm.begin_foreground_wait();
+    /// assert!(alarm.has_foreground_wait());
+    /// drop(wait);
+    /// assert!(!alarm.has_foreground_wait());
     /// ```
-    pub fn hurry(&self) -> Hurry<'_> {
-        self.hurried.fetch_add(1, Ordering::Relaxed);
+    pub fn begin_foreground_wait(&self) -> ForegroundWait<'_> {
+        self.foreground_waits.fetch_add(1, Ordering::Relaxed);
         self.wake();
-        Hurry(self)
+        ForegroundWait(self)
     }
 
-    /// True while somebody [hurries](Self::hurry).
-    pub fn is_hurried(&self) -> bool {
-        self.hurried.load(Ordering::Relaxed) > 0
+    /// True while a [foreground wait](Self::begin_foreground_wait) lasts.
+    pub fn has_foreground_wait(&self) -> bool {
+        self.foreground_waits.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps for `length`, or until it is raised or somebody hurries; not at all if either is so
-    /// already.
+    /// Sleeps for `length`, or until the alarm is raised or a foreground wait begins. Returns at
+    /// once if either has happened.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
-    /// let (alarm, start) = (maypole_transports::Alarm::default(), Instant::now());
+    /// let alarm = maypole_transports::Alarm::default();
+    /// let start = Instant::now();
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| alarm.sleep(Duration::from_secs(600)));
     ///     alarm.raise();
@@ -69,27 +75,28 @@ impl Alarm {
     /// assert!(start.elapsed() < Duration::from_secs(600));
     /// ```
     pub fn sleep(&self, length: Duration) {
-        let bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whether the time was over matters to nobody.
-        let _ =
-            self.wake.wait_timeout_while(bed, length, |()| !self.raised() && !self.is_hurried());
+        let guard = self.check.lock().unwrap_or_else(PoisonError::into_inner);
+        let sleeps = |(): &mut ()| !self.raised() && !self.has_foreground_wait();
+        // The caller polls again in any case, so it need not know why the sleep ended.
+        let _ = self.wake.wait_timeout_while(guard, length, sleeps);
     }
 
     fn wake(&self) {
-        // Who has looked already lies down before this, and hears what follows; who has not will
-        // see what was written.
-        drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
+        // A sleeper holds the lock from its check until it waits on the condition variable. After
+        // this line each sleeper either waits, and hears the notification, or has yet to check, and
+        // sees the change.
+        drop(self.check.lock().unwrap_or_else(PoisonError::into_inner));
         self.wake.notify_all();
     }
 }
 
-/// Somebody is in a hurry; see [`Alarm::hurry`].
+/// A foreground thread waits for the background thread; see [`Alarm::begin_foreground_wait`].
 #[derive(Debug)]
-pub struct Hurry<'a>(&'a Alarm);
+pub struct ForegroundWait<'a>(&'a Alarm);
 
-impl Drop for Hurry<'_> {
+impl Drop for ForegroundWait<'_> {
     fn drop(&mut self) {
-        self.0.hurried.fetch_sub(1, Ordering::Relaxed);
+        self.0.foreground_waits.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -101,14 +108,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn who_hurries_wakes_all_who_sleep_and_nobody_lies_down_meanwhile() {
-        let (alarm, start) = (Alarm::default(), Instant::now());
+    fn a_foreground_wait_wakes_all_sleepers_and_keeps_others_awake() {
+        let alarm = Alarm::default();
+        let start = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| alarm.sleep(LONG));
             }
-            // Those who lie down after it ended would sleep on: it never does.
-            std::mem::forget(alarm.hurry());
+            // A thread that began to sleep after the wait ended would sleep on, so it never ends.
+            std::mem::forget(alarm.begin_foreground_wait());
             alarm.sleep(LONG);
         });
         assert!(start.elapsed() < LONG);
@@ -116,8 +124,10 @@ mod tests {
 
     #[test]
     fn without_a_reason_to_wake_a_sleep_has_its_length() {
-        let (alarm, start, length) = (Alarm::default(), Instant::now(), Duration::from_millis(20));
-        drop(alarm.hurry());
+        let alarm = Alarm::default();
+        let length = Duration::from_millis(20);
+        drop(alarm.begin_foreground_wait());
+        let start = Instant::now();
         alarm.sleep(length);
         assert!(start.elapsed() >= length);
     }

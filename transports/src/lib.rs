@@ -37,7 +37,7 @@ pub mod wait;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
-pub use alarm::{Alarm, Hurry};
+pub use alarm::{Alarm, ForegroundWait};
 pub use board::Board;
 pub use mem::Mem;
 #[cfg(target_os = "linux")]
@@ -45,4 +45,4 @@ pub use pipe::Pipe;
 pub use stream::{Fault, HEAD, Head, Stream};
 #[cfg(target_os = "linux")]
 pub use tcp::Tcp;
-pub use wait::{Interrupted, Nap, Waiting};
+pub use wait::{Interrupted, Sleep, Waiting};

@@ -1,10 +1,10 @@
 //! A stream between threads of one process.
 //!
-//! Each direction is a ring of bytes with one writer and one reader, as narrow as a single byte:
-//! what completes over it completes over anything.
+//! Each direction is a ring of bytes with one writer and one reader. A ring may hold as little as
+//! one byte: an exchange that completes over such a stream completes over any stream.
 
 use crate::parts::{unfilled, unsent};
-use crate::ring::{Ring, Words};
+use crate::ring::{ByteRing, RingCounters};
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{Region, View, ViewMut};
 use std::os::fd::BorrowedFd;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 /// One end of a stream within a process; see [`pair`].
 ///
-/// Dropping it is as [`Mem::vanish`].
+/// Dropping it does what [`Mem::vanish`] does.
 #[derive(Debug)]
 pub struct Mem {
-    outgoing: Arc<Lane>,
-    incoming: Arc<Lane>,
+    outgoing: Arc<MemDirection>,
+    incoming: Arc<MemDirection>,
 }
 
 /// Two ends of a stream that holds `capacity` bytes in each direction.
@@ -41,13 +41,16 @@ pub struct Mem {
 /// # Ok::<(), maypole_transports::Fault>(())
 /// ```
 pub fn pair(capacity: usize) -> (Mem, Mem) {
-    let (one, other) = (Arc::new(Lane::new(capacity)), Arc::new(Lane::new(capacity)));
-    (Mem { outgoing: one.clone(), incoming: other.clone() }, Mem { outgoing: other, incoming: one })
+    let forward = Arc::new(MemDirection::new(capacity));
+    let backward = Arc::new(MemDirection::new(capacity));
+    let first = Mem { outgoing: Arc::clone(&forward), incoming: Arc::clone(&backward) };
+    let second = Mem { outgoing: backward, incoming: forward };
+    (first, second)
 }
 
 impl Mem {
-    /// Leaves as if the process had died: the peer takes what was sent and then sees
-    /// [`Fault::Closed`]; what it sends is refused at once. This end is closed from now on.
+    /// Closes this end as the death of its process would: the peer receives what was sent and then
+    /// [`Fault::Closed`]; what the peer sends is refused at once.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;
@@ -92,21 +95,21 @@ impl Stream for Mem {
     }
 }
 
-/// One direction.
+/// One direction of a stream within a process.
 #[derive(Debug)]
-struct Lane {
+struct MemDirection {
     bytes: Region,
-    words: Words,
+    counters: RingCounters,
 }
 
-impl Lane {
+impl MemDirection {
     fn new(capacity: usize) -> Self {
-        assert!(capacity > 0, "a stream that holds nothing carries nothing");
-        Self { bytes: Region::new(capacity), words: Words::default() }
+        assert!(capacity > 0, "a stream between threads must hold at least one byte");
+        Self { bytes: Region::new(capacity), counters: RingCounters::default() }
     }
 
-    fn ring(&self) -> Ring<'_> {
-        Ring { words: &self.words, bytes: self.bytes.view() }
+    fn ring(&self) -> ByteRing<'_> {
+        ByteRing { counters: &self.counters, bytes: self.bytes.view() }
     }
 }
 
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_vanishes_is_seen_at_once_but_after_its_bytes() {
+    fn an_end_that_vanishes_is_seen_at_once_but_after_its_bytes() {
         let (mut here, mut there) = pair(64);
         assert_eq!(here.send(&[3; HEAD], View::EMPTY, 0).unwrap(), HEAD);
         here.vanish();
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_vanished_can_do_nothing_more() {
+    fn an_end_that_vanished_refuses_everything() {
         let (mut here, mut there) = pair(64);
         there.send(&[3; HEAD], View::EMPTY, 0).unwrap();
         here.vanish();
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "holds nothing")]
+    #[should_panic(expected = "at least one byte")]
     fn a_ring_of_nothing_is_refused() {
         pair(0);
     }

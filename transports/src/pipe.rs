@@ -1,33 +1,43 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
-//! One end mostly writes and the other mostly reads; the way back is narrow. The kernel has no part
-//! in it, so nothing wakes who waits, and a process that dies says nothing: its peers learn of that
-//! on another way.
+//! One end mostly writes and the other mostly reads, so the ring of the other direction is small.
+//! The kernel takes no part in a transfer. So it wakes no process that waits for bytes, and a
+//! process that dies does not end its streams: its peers learn of the death from the control plane.
 
 use crate::parts::{unfilled, unsent};
-use crate::ring::{Ring, Words};
+use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
 use crate::stream::{Fault, HEAD, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Bytes that are under way at most: small enough to stay in a core's cache.
-const FORTH: usize = 128 << 10;
-/// The same on the way back.
-const BACK: usize = 4 << 10;
+/// Bytes in flight at most, from the writing end to the reading end. Few enough to stay in the cache
+/// of a core.
+const FORWARD_BYTES: usize = 128 << 10;
+/// Bytes in flight at most in the other direction.
+const BACKWARD_BYTES: usize = 4 << 10;
 
-/// Where a ring lies in the segment: its words, its bytes, and how many these are.
+/// Where a ring lies in the segment. Offsets are in bytes from the start of the segment.
 #[derive(Clone, Copy, Debug)]
-struct Place(usize, usize, usize);
+struct RingLayout {
+    counters: usize,
+    bytes: usize,
+    /// Bytes that the ring holds.
+    capacity: usize,
+}
 
-const FORWARD: Place = Place(0, 2 * size_of::<Words>(), FORTH);
-const BACKWARD: Place = Place(size_of::<Words>(), 2 * size_of::<Words>() + FORTH, BACK);
+const FORWARD: RingLayout =
+    RingLayout { counters: 0, bytes: 2 * size_of::<RingCounters>(), capacity: FORWARD_BYTES };
+const BACKWARD: RingLayout = RingLayout {
+    counters: size_of::<RingCounters>(),
+    bytes: 2 * size_of::<RingCounters>() + FORWARD_BYTES,
+    capacity: BACKWARD_BYTES,
+};
 
 /// One end of a stream in shared memory.
 ///
-/// Dropping it leaves as a process that has died does, except that the peer sees it: it takes what
-/// was sent, and then [`Fault::Closed`].
+/// Dropping it closes the stream: the peer receives what was sent, and then [`Fault::Closed`].
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -46,45 +56,46 @@ const BACKWARD: Place = Place(size_of::<Words>(), 2 * size_of::<Words>() + FORTH
 #[derive(Debug)]
 pub struct Pipe {
     segment: Segment,
-    outgoing: Place,
-    incoming: Place,
+    outgoing: RingLayout,
+    incoming: RingLayout,
 }
 
 impl Pipe {
-    /// Bytes of the segment, which must be fresh when the first end is made.
-    pub const BYTES: usize = 2 * size_of::<Words>() + FORTH + BACK;
+    /// Bytes of the segment, which must be all zero when the first end is made.
+    pub const BYTES: usize = 2 * size_of::<RingCounters>() + FORWARD_BYTES + BACKWARD_BYTES;
 
-    /// The end with the wide way out.
+    /// Makes the end that mostly writes.
     ///
     /// # Panics
-    /// If the segment has not [`Pipe::BYTES`].
+    /// If the segment does not have [`Pipe::BYTES`].
     pub fn writer(segment: Segment) -> Self {
         Self::new(segment, FORWARD, BACKWARD)
     }
 
-    /// The other end.
+    /// Makes the end that mostly reads.
     ///
     /// # Panics
-    /// If the segment has not [`Pipe::BYTES`].
+    /// If the segment does not have [`Pipe::BYTES`].
     pub fn reader(segment: Segment) -> Self {
         Self::new(segment, BACKWARD, FORWARD)
     }
 
-    fn new(segment: Segment, outgoing: Place, incoming: Place) -> Self {
-        assert_eq!(segment.len(), Self::BYTES, "a pipe needs a segment of its size");
+    fn new(segment: Segment, outgoing: RingLayout, incoming: RingLayout) -> Self {
+        assert_eq!(segment.len(), Self::BYTES, "the segment of a pipe must have Pipe::BYTES");
         Self { segment, outgoing, incoming }
     }
 
     #[inline]
-    fn ring(&self, Place(words, bytes, len): Place) -> Ring<'_> {
+    fn ring(&self, layout: RingLayout) -> ByteRing<'_> {
         let all = self.segment.view();
-        let words: NonNull<u8> =
-            NonNull::new(all.slice(words, size_of::<Words>()).as_mut_ptr()).expect("a mapping");
+        let start = all.slice(layout.counters, size_of::<RingCounters>()).as_mut_ptr();
+        let start: NonNull<u8> = NonNull::new(start).expect("a mapping has an address");
         // SAFETY: the slice above lies in the mapping, which starts at a page and lives as long as
-        // `self`; the places are multiples of 128 bytes. `Words` are atomic integers alone, for
-        // which every content is a value, and nothing but them is ever made of these bytes.
-        let words = unsafe { words.cast::<Words>().as_ref() };
-        Ring { words, bytes: all.slice(bytes, len) }
+        // `self`; the offsets of counters are multiples of 128 bytes. `RingCounters` are atomic
+        // integers alone, for which every bit pattern is a value, and these bytes are never used as
+        // anything else.
+        let counters = unsafe { start.cast::<RingCounters>().as_ref() };
+        ByteRing { counters, bytes: all.slice(layout.bytes, layout.capacity) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sleeping until a stream can move, for a bounded time.
+//! Sleeping for a bounded time, until a stream can send or receive.
 
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Descriptors that [`poll`] watches without allocating.
 const WITHOUT_ALLOCATING: usize = 64;
 
-/// What to wait for on one descriptor. That the peer left, or the link failed, always counts.
+/// What to wait for on one descriptor. The end of the stream and a failed link always end the wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Interest {
     /// Until bytes, or the end of them, can be read.
@@ -22,6 +22,22 @@ pub enum Interest {
 }
 
 impl Interest {
+    /// The interest of a link that `reads`, `writes`, does both or neither.
+    ///
+    /// ```
+    /// use maypole_transports::poll::Interest;
+    /// assert_eq!(Interest::new(true, false), Some(Interest::Read));
+    /// assert_eq!(Interest::new(false, false), None);
+    /// ```
+    pub fn new(reads: bool, writes: bool) -> Option<Self> {
+        match (reads, writes) {
+            (true, true) => Some(Self::Both),
+            (true, false) => Some(Self::Read),
+            (false, true) => Some(Self::Write),
+            (false, false) => None,
+        }
+    }
+
     fn flags(self) -> PollFlags {
         match self {
             Self::Read => PollFlags::IN,
@@ -34,10 +50,9 @@ impl Interest {
 /// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it just
 /// sleeps.
 ///
-/// It does not say which one was met: whoever waits offers its bytes to every stream again anyway.
-/// It may return early for no reason (a signal does that). A stream that the peer has closed is
-/// readable for ever, so leave it out once that is known. Up to 64 descriptors are watched without
-/// allocating.
+/// It does not say which one was met, because the caller tries every stream again in any case. A
+/// signal may end the sleep early. A stream that the peer has closed is readable for ever, so leave
+/// it out once that is known. Up to 64 descriptors are watched without allocating.
 ///
 /// # Errors
 /// What poll(2) reports: out of memory, or more descriptors than the process may open.
@@ -109,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn room_wakes_whoever_writes_and_not_whoever_reads() {
+    fn room_to_write_wakes_a_writer() {
         let (here, _there) = UnixStream::pair().unwrap();
         for interest in [Interest::Write, Interest::Both] {
             let start = Instant::now();
@@ -119,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_leaves_wakes() {
+    fn a_peer_that_closes_its_end_wakes() {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         let start = Instant::now();

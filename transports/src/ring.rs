@@ -1,57 +1,58 @@
-//! A ring of bytes with one writer and one reader, in whatever memory both can reach.
+//! A ring of bytes with one writer and one reader, in memory that both can reach.
 //!
-//! Nobody locks: the writer alone moves `written`, the reader alone moves `taken`, and each
-//! publishes its own only after it is done with the bytes. Long copies are published piece by
-//! piece, so that the reader works on one piece while the writer works on the next.
+//! The ring has no lock. The writer alone changes `written`, the reader alone changes `taken`, and
+//! each stores its counter only after it has copied the bytes. A long copy is published piece by
+//! piece, so that the reader copies one piece while the writer copies the next.
 
 use crate::stream::Fault;
 use maypole_kernels::{View, ViewMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are moved between two publications.
+/// Bytes copied between two stores of a counter.
 const PIECE: usize = 16 << 10;
 
-/// What writer and reader tell one another. Fresh words are all zero; any value of them is safe.
+/// The counters and flags of a ring. Fresh ones are all zero; any value of them is safe.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Words {
-    /// Bytes ever written. This and the next only grow; byte `n` lies at `n % capacity`.
-    written: Line,
-    /// Bytes ever taken.
-    taken: Line,
-    /// Not zero: the writer writes no more.
-    ended: Line,
-    /// Not zero: the reader reads no more.
-    abandoned: Line,
+pub(crate) struct RingCounters {
+    /// Bytes ever written. Never decreases; byte `n` lies at `n % capacity`.
+    written: PaddedCounter,
+    /// Bytes ever taken. Never decreases.
+    taken: PaddedCounter,
+    /// Nonzero once the writer has ended the stream.
+    ended: PaddedCounter,
+    /// Nonzero once the reader has stopped reading.
+    abandoned: PaddedCounter,
 }
 
-/// Keeps what the writer changes apart from what the reader changes.
+/// An atomic alone on its cache lines, so that writer and reader do not share one. The alignment is
+/// fixed, because two processes that map the ring must agree on the layout.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-struct Line(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
-/// One direction of a stream. Cheap to make; it lives in its words and its bytes.
+/// One direction of a stream: a view of its counters and its bytes, which hold all of its state.
 #[derive(Clone, Copy)]
-pub(crate) struct Ring<'a> {
-    pub(crate) words: &'a Words,
-    /// At least one.
+pub(crate) struct ByteRing<'a> {
+    pub(crate) counters: &'a RingCounters,
+    /// At least one byte.
     pub(crate) bytes: ViewMut<'a>,
 }
 
-impl<'a> Ring<'a> {
-    /// The writer writes no more.
+impl<'a> ByteRing<'a> {
+    /// Ends the stream on the writer's side.
     pub(crate) fn end(self) {
-        self.words.ended.0.store(1, Ordering::Release);
+        self.counters.ended.0.store(1, Ordering::Release);
     }
 
-    /// The reader reads no more.
+    /// Ends the stream on the reader's side.
     pub(crate) fn abandon(self) {
-        self.words.abandoned.0.store(1, Ordering::Release);
+        self.counters.abandoned.0.store(1, Ordering::Release);
     }
 
-    /// Takes in as much of `parts`, in order, as there is room for.
+    /// Copies as much of `parts`, in order, as there is room for. Returns the number of bytes.
     pub(crate) fn put(self, parts: [View<'_>; 2]) -> Result<usize, Fault> {
-        let Words { written, taken, ended, abandoned } = self.words;
+        let RingCounters { written, taken, ended, abandoned } = self.counters;
         if ended.0.load(Ordering::Acquire) != 0 || abandoned.0.load(Ordering::Acquire) != 0 {
             return Err(Fault::Closed);
         }
@@ -61,7 +62,7 @@ impl<'a> Ring<'a> {
         for part in parts {
             let mut put = 0;
             while put < part.len() && at < end {
-                let room = self.stretch(at, end, part.len() - put);
+                let room = self.piece(at, end, part.len() - put);
                 room.copy_from(part.slice(put, room.len()));
                 put += room.len();
                 at += room.len() as u64;
@@ -71,11 +72,10 @@ impl<'a> Ring<'a> {
         Ok((at - start) as usize)
     }
 
-    /// Gives out as much as there is and fits into `parts`, in order.
+    /// Fills `parts`, in order, with as many bytes as there are. Returns their number.
     pub(crate) fn take(self, parts: [ViewMut<'_>; 2]) -> Result<usize, Fault> {
-        let Words { written, taken: taken_word, ended, abandoned } = self.words;
-        // Asked before `written` is read: all that was written before the end is seen together with
-        // the end.
+        let RingCounters { written, taken: taken_word, ended, abandoned } = self.counters;
+        // Loaded before `written`: a reader that sees the end also sees all bytes written before it.
         let ended = ended.0.load(Ordering::Acquire) != 0;
         let start = taken_word.0.load(Ordering::Relaxed);
         let end = written.0.load(Ordering::Acquire);
@@ -86,7 +86,7 @@ impl<'a> Ring<'a> {
         for part in parts {
             let mut taken = 0;
             while taken < part.len() && at < end {
-                let there = self.stretch(at, end, part.len() - taken);
+                let there = self.piece(at, end, part.len() - taken);
                 part.slice(taken, there.len()).copy_from(there.as_view());
                 taken += there.len();
                 at += there.len() as u64;
@@ -96,9 +96,9 @@ impl<'a> Ring<'a> {
         Ok((at - start) as usize)
     }
 
-    /// The longest piece from byte `at` on that lies together, ends by `end` and has at most `most`
+    /// The longest contiguous piece from byte `at` on that ends by `end` and has at most `most`
     /// bytes.
-    fn stretch(self, at: u64, end: u64, most: usize) -> ViewMut<'a> {
+    fn piece(self, at: u64, end: u64, most: usize) -> ViewMut<'a> {
         let place = (at % self.bytes.len() as u64) as usize;
         let len = most.min(PIECE).min((end - at) as usize).min(self.bytes.len() - place);
         self.bytes.slice(place, len)

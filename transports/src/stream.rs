@@ -1,9 +1,9 @@
 //! A stream: ordered bytes to and from one peer, never waiting.
 //!
-//! A stream keeps no pointer to anybody's memory. What is posted stays with the executor, as places
-//! in the caller's buffers, and is offered again until it has left; what arrives goes straight to
-//! where the executor points. So views need to live no longer than one call of these methods, and a
-//! call that fails half-way leaves nothing dangling.
+//! A stream keeps no pointer to the memory of its caller. The executor remembers what it has posted
+//! as ranges of the caller's buffers, and offers them again until the stream has taken all of them.
+//! Received bytes go straight to the memory that the executor names. So a view lives no longer than
+//! one call of these methods, and a call that fails half-way leaves no dangling pointer.
 
 use maypole_kernels::{View, ViewMut};
 use std::io;
@@ -12,12 +12,12 @@ use std::os::fd::BorrowedFd;
 /// Bytes of a message's head.
 pub const HEAD: usize = 16;
 
-/// What precedes every message on a stream: which one it is, and what its sender is doing.
+/// What precedes every message on a stream: its number, and the call that its sender is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Head {
     /// Messages sent before it on this link, since the link was made.
     pub position: u64,
-    /// What every rank's call must agree on, condensed.
+    /// A hash of all that the ranks of one call must agree on.
     pub fingerprint: u64,
 }
 
@@ -30,7 +30,7 @@ impl Head {
         bytes
     }
 
-    /// The reverse of [`Head::to_bytes`]; every 16 bytes are some head.
+    /// The reverse of [`Head::to_bytes`]; any 16 bytes are a head.
     pub fn from_bytes(bytes: [u8; HEAD]) -> Self {
         let (position, fingerprint) = bytes.split_at(8);
         Self {
@@ -40,7 +40,7 @@ impl Head {
     }
 }
 
-/// Why a stream carries nothing any more.
+/// Why a stream does not work any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -52,11 +52,11 @@ pub enum Fault {
     Io(#[from] io::Error),
 }
 
-/// Ordered bytes to and from one peer. Nothing here waits, allocates or locks for long; the
-/// executor owns waiting.
+/// Ordered bytes to and from one peer. No method waits, allocates or locks; the executor owns
+/// waiting.
 pub trait Stream {
     /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns
-    /// how many were taken; 0 means not now.
+    /// how many were taken; 0 means that there is no room now.
     ///
     /// # Errors
     /// [`Fault`] if the link is lost.
@@ -81,10 +81,10 @@ pub trait Stream {
         skip: usize,
     ) -> Result<usize, Fault>;
 
-    /// What to poll while waiting for this stream; `None` if there is nothing the kernel could
-    /// signal.
+    /// The descriptor to poll while waiting for this stream; `None` if the kernel takes no part in
+    /// it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Says that nothing more will be sent. What was taken still arrives.
+    /// Ends this direction: nothing more will be sent. What was taken still arrives.
     fn finish(&mut self);
 }

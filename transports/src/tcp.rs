@@ -1,9 +1,9 @@
 //! A stream over TCP.
 //!
-//! One system call moves a head and its body, from and to where they lie: nothing is copied,
-//! allocated or kept here. Both directions are driven by whichever thread calls, so two ranks that
-//! send to one another at once never wait for a third party, and at most 256 KiB move in one call,
-//! so neither direction starves the other.
+//! One system call moves a head and its body, from and to the caller's memory: nothing is copied,
+//! allocated or kept here, except for messages that fit into one small buffer. The calling thread
+//! drives both directions, so two ranks that send to one another at once need no third thread. At
+//! most 256 KiB move in one call, so neither direction starves the other.
 
 use crate::parts::{unfilled, unsent};
 use crate::stream::{Fault, HEAD, Stream};
@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// Most bytes of a body that one call moves.
-const BURST: usize = 256 << 10;
+const MOST_PER_CALL: usize = 256 << 10;
 
-/// Never wait, and never raise SIGPIPE.
+/// Calls never wait, and never raise SIGPIPE.
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// An established TCP connection, as a [`Stream`].
@@ -81,8 +81,8 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// Bytes that were taken and that the peer's host has not acknowledged yet: closing a
-    /// connection with unread bytes from the peer loses them. Zero if the kernel does not know.
+    /// Bytes that were taken and that the peer's host has not acknowledged yet. They are lost if the
+    /// connection is closed while bytes from the peer are unread. Zero if the kernel does not know.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
@@ -91,13 +91,14 @@ impl Tcp {
     }
 }
 
-/// Messages up to this long are copied to one place: cheaper than telling the kernel of two.
-const SHORT: usize = 112;
+/// Most bytes of a body that is copied behind its head into one buffer. For so few, a copy costs
+/// less than a system call with two buffers.
+const INLINE: usize = 112;
 
 impl Tcp {
     #[inline]
-    fn send_short(&mut self, head: &[u8; HEAD], body: View<'_>) -> Result<usize, Fault> {
-        let mut whole = [0; HEAD + SHORT];
+    fn send_inline(&mut self, head: &[u8; HEAD], body: View<'_>) -> Result<usize, Fault> {
+        let mut whole = [0; HEAD + INLINE];
         let whole = &mut whole[..HEAD + body.len()];
         whole[..HEAD].copy_from_slice(head);
         body.copy_to(&mut whole[HEAD..]);
@@ -109,8 +110,8 @@ impl Tcp {
     }
 
     #[inline]
-    fn receive_short(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>) -> Result<usize, Fault> {
-        let mut whole = [0; HEAD + SHORT];
+    fn receive_inline(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>) -> Result<usize, Fault> {
+        let mut whole = [0; HEAD + INLINE];
         let whole = &mut whole[..HEAD + body.len()];
         // SAFETY: `whole` is writable for its length, and outlives this call.
         let attempted = attempt(|| unsafe {
@@ -130,12 +131,12 @@ impl Tcp {
 impl Stream for Tcp {
     #[inline]
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
-        if skip == 0 && body.len() <= SHORT {
-            return self.send_short(head, body);
+        if skip == 0 && body.len() <= INLINE {
+            return self.send_inline(head, body);
         }
         let [head, body] = unsent(head, body, skip);
         let mut parts =
-            [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(BURST))];
+            [part(head.as_ptr(), head.len()), part(body.as_ptr(), body.len().min(MOST_PER_CALL))];
         let message = message(&mut parts);
         // SAFETY: `message` names two parts, each readable for as long as its view, and both views
         // outlive this call.
@@ -150,17 +151,19 @@ impl Stream for Tcp {
         body: ViewMut<'_>,
         skip: usize,
     ) -> Result<usize, Fault> {
-        if skip == 0 && body.len() <= SHORT {
-            return self.receive_short(head, body);
+        if skip == 0 && body.len() <= INLINE {
+            return self.receive_inline(head, body);
         }
         let [head, body] = unfilled(head, body, skip);
-        let mut parts =
-            [part(head.as_mut_ptr(), head.len()), part(body.as_mut_ptr(), body.len().min(BURST))];
+        let mut parts = [
+            part(head.as_mut_ptr(), head.len()),
+            part(body.as_mut_ptr(), body.len().min(MOST_PER_CALL)),
+        ];
         let mut message = message(&mut parts);
         // SAFETY: `message` names two parts, each writable for as long as its view, and both views
         // outlive this call.
         match attempt(|| unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, FLAGS) })? {
-            Some(0) => Err(Fault::Closed), // something was asked for, so this is the end of the stream
+            Some(0) => Err(Fault::Closed), // at least one byte was asked for: the stream has ended
             came => Ok(came.unwrap_or(0)),
         }
     }
@@ -170,7 +173,7 @@ impl Stream for Tcp {
     }
 
     fn finish(&mut self) {
-        // It fails only for a connection that is lost already; then the next receive says so.
+        // It fails only for a connection that is lost already; the next receive reports that.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
@@ -180,7 +183,7 @@ fn part(start: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
 }
 
-/// A message made of `parts`, to or from wherever the socket is connected. It points to them.
+/// The message that `parts` make up, for a connected socket. It points to them.
 #[inline]
 fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
     // SAFETY: all of its fields are integers and pointers, for which zero is a value: no address,
@@ -191,7 +194,7 @@ fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
     message
 }
 
-/// Bytes that `call` moved, or `None` if it would have to wait. Repeated if a signal interrupts it.
+/// Bytes that `call` moved, or `None` if it would have to wait. Repeats it if a signal interrupts it.
 #[inline]
 fn attempt(mut call: impl FnMut() -> libc::ssize_t) -> Result<Option<usize>, Fault> {
     loop {
@@ -248,7 +251,7 @@ mod tests {
         let (mut here, mut there) = pair();
         let body = vec![1; 8 << 20];
         let sent = here.send(&[0; HEAD], View::of(&body), 0).unwrap();
-        assert!((1..=HEAD + BURST).contains(&sent), "{sent}");
+        assert!((1..=HEAD + MOST_PER_CALL).contains(&sent), "{sent}");
         let mut into = vec![0; 8 << 20];
         while there.receive(&mut [0; HEAD], ViewMut::of(&mut into), 0).unwrap() == 0 {}
     }

@@ -1,15 +1,16 @@
 //! One policy for every wait: spin, then yield, then sleep a little.
 //!
-//! The first polls are bare, because `pause` alone can cost as much as a flag takes to cross to
-//! another core. Then come polls with `pause`, then yields: with fewer cores than ranks, what is
-//! awaited may need this very core, so such ranks yield at once. After a few milliseconds the wait
-//! sleeps in short bounded naps. Nobody has to wake it, so a publication needs neither a fence nor
-//! a look for sleepers. The alarm and the clock are read only once a wait is slow.
+//! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
+//! core. Then come polls with `pause`, then yields. Ranks that outnumber the cores yield at once,
+//! because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
+//! for short, bounded times. No thread has to wake it, so a publication needs neither a fence nor a
+//! check for sleepers. The alarm and the clock are read only once a wait is slow.
 //!
-//! A thread that waits beside one that computes naps from the first moment on, unless each of them
-//! has a core: whatever it would spin or yield for, a millisecond saved on the wire is one taken
-//! from the computation that should hide it. Once the other one has nothing left to do but to wait
-//! for it, which the alarm tells, it waits like any other.
+//! A background thread, which runs requests while its rank computes on another thread, sleeps from
+//! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
+//! yielding would take from the computation the time that overlapping should save. While the
+//! foreground thread waits for the background thread, which the alarm tells, the background thread
+//! waits as any other thread does.
 
 use crate::alarm::Alarm;
 use crate::poll::{Interest, poll};
@@ -19,19 +20,19 @@ use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
 const PAUSED_POLLS: u32 = 2000;
-/// Yields between two looks at the clock and the alarm.
+/// Yields between two reads of the clock and the alarm.
 const YIELDS: u32 = 64;
-/// How long a wait yields before it naps.
-const PATIENCE: Duration = Duration::from_millis(5);
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// Most streams that one nap watches; naps are short enough for the others.
-const WATCHED: usize = 64;
-/// Beside work: long enough for many packets to come, so that the work is interrupted once for all
-/// of them.
-const NAP_BESIDE: Duration = Duration::from_micros(400);
+/// How long a wait yields before it sleeps.
+const YIELDING: Duration = Duration::from_millis(5);
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+/// Streams that can end one sleep early. Sleeps are short enough for any further stream.
+const MOST_INTERESTS: usize = 64;
+/// How long a background thread sleeps. Many packets arrive in this time, so the computation is
+/// interrupted once for all of them.
+const BACKGROUND_SLEEP: Duration = Duration::from_micros(400);
 
-/// How a wait ended without what it waited for.
+/// Why a wait ended early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Interrupted {
     /// The deadline passed.
@@ -40,7 +41,7 @@ pub enum Interrupted {
     Alarmed,
 }
 
-/// A sleep that a [wait](Waiting::until) takes.
+/// One bounded sleep within a [wait](Waiting::until), which the caller may take or skip.
 ///
 /// ```
 /// use maypole_transports::{Alarm, Interrupted, Waiting, poll::Interest};
@@ -50,29 +51,30 @@ pub enum Interrupted {
 /// let waiting = Waiting::new(1, 1, Duration::from_millis(20));
 /// let outcome = waiting.until(
 ///     &Alarm::default(),
-///     |nap| nap.sleep([(here.as_fd(), Interest::Read)].into_iter()),
+///     |sleep| sleep.take([(here.as_fd(), Interest::Read)].into_iter()),
 ///     || None::<()>,
 /// );
 /// assert_eq!(outcome, Err(Interrupted::TimedOut));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Nap<'a> {
+pub struct Sleep<'a> {
     length: Duration,
-    /// By which it is ended beside work.
+    /// Ends the sleep of a background thread.
     alarm: Option<&'a Alarm>,
 }
 
-impl Nap<'_> {
-    /// Sleeps, and wakes up early if one of `interests` can be followed. Beside work it does not,
-    /// since the work would be interrupted each time that something comes; there the alarm alone
-    /// wakes it.
-    pub fn sleep<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
+impl Sleep<'_> {
+    /// Sleeps until the time is over or one of `interests` is met.
+    ///
+    /// On a background thread only the alarm ends the sleep early, because waking up for every
+    /// packet would interrupt the computation each time.
+    pub fn take<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
         if let Some(alarm) = self.alarm {
             return alarm.sleep(self.length);
         }
-        let interests: ArrayVec<_, WATCHED> = interests.take(WATCHED).collect();
-        // A failing poll means a sick system, which whatever is polled will report by itself.
+        let interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
+        // If the system cannot poll, the streams report their own errors at the next attempt.
         if poll(&interests, self.length).is_err() {
             std::thread::sleep(self.length);
         }
@@ -84,9 +86,9 @@ impl Nap<'_> {
 pub struct Waiting {
     spins: bool,
     /// There is a core for a second thread of each rank.
-    roomy: bool,
-    /// It is that of a thread beside another one, which wants the core.
-    beside: bool,
+    two_cores_a_rank: bool,
+    /// The waiting thread shares its core with the thread that computes.
+    background: bool,
     timeout: Duration,
     deadline: Option<Instant>,
 }
@@ -96,16 +98,17 @@ impl Waiting {
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
         Self {
             spins: ranks <= cores,
-            roomy: ranks <= cores / 2,
-            beside: false,
+            two_cores_a_rank: ranks <= cores / 2,
+            background: false,
             timeout,
             deadline: None,
         }
     }
 
-    /// The same policy for a thread that waits while another one of its rank computes.
-    pub fn beside_work(self) -> Self {
-        Self { beside: !self.roomy, ..self }
+    /// The same policy for a background thread, which waits while another thread of its rank
+    /// computes.
+    pub fn in_background(self) -> Self {
+        Self { background: !self.two_cores_a_rank, ..self }
     }
 
     /// How long a wait lasts at most.
@@ -118,7 +121,8 @@ impl Waiting {
         Self { timeout, ..self }
     }
 
-    /// The same policy with one end of all waits, if there is one, in place of a bound on each.
+    /// The same policy, where all waits end at `deadline` instead of after a timeout each. `None`
+    /// restores the timeout.
     pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
@@ -131,27 +135,27 @@ impl Waiting {
         self.deadline.unwrap_or_else(|| now + self.timeout)
     }
 
-    /// True if a wait that began at `since` has lasted long enough.
+    /// True if a wait that began at `since` must end `now`.
     fn is_over(&self, since: Instant, now: Instant) -> bool {
         self.deadline.map_or(now - since >= self.timeout, |deadline| now >= deadline)
     }
 
-    /// Polls `ready` until it gives something. `nap` is called once the wait has become long, to
-    /// sleep or to return at once.
+    /// Polls `ready` until it returns a value. Once the wait has become long, calls `sleep` between
+    /// polls, which may take the given [`Sleep`] or return at once.
     ///
     /// # Errors
-    /// [`Interrupted`] if the deadline passes or `alarm` is raised first; `ready` is polled once
-    /// more before.
+    /// [`Interrupted`] if the deadline passes or `alarm` is raised first. `ready` is polled once
+    /// more before that.
     #[inline(always)]
     pub fn until<T>(
         &self,
         alarm: &Alarm,
-        mut nap: impl FnMut(Nap<'_>),
+        mut sleep: impl FnMut(Sleep<'_>),
         mut ready: impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         match ready() {
             Some(it) => Ok(it),
-            None => self.slowly(alarm, &mut nap, &mut ready),
+            None => self.slowly(alarm, &mut sleep, &mut ready),
         }
     }
 
@@ -159,10 +163,10 @@ impl Waiting {
     fn slowly<T>(
         &self,
         alarm: &Alarm,
-        nap: &mut impl FnMut(Nap<'_>),
+        sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if self.spins && !self.is_patient(alarm) {
+        if self.spins && !self.yields_core(alarm) {
             for _ in 0..BARE_POLLS {
                 if let Some(it) = ready() {
                     return Ok(it);
@@ -175,7 +179,7 @@ impl Waiting {
                 std::hint::spin_loop();
             }
         }
-        self.very_slowly(alarm, nap, ready)
+        self.very_slowly(alarm, sleep, ready)
     }
 
     #[cold]
@@ -183,16 +187,15 @@ impl Waiting {
     fn very_slowly<T>(
         &self,
         alarm: &Alarm,
-        nap: &mut impl FnMut(Nap<'_>),
+        sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
         let mut since: Option<Instant> = None;
-        // Since when it yields.
-        let mut eager: Option<Instant> = None;
-        let mut sleep = SHORTEST_NAP;
+        let mut yielding_since: Option<Instant> = None;
+        let mut length = SHORTEST_SLEEP;
         loop {
-            let patient = self.is_patient(alarm);
-            for _ in 0..if patient { 0 } else { YIELDS } {
+            let background = self.yields_core(alarm);
+            for _ in 0..if background { 0 } else { YIELDS } {
                 if let Some(it) = ready() {
                     return Ok(it);
                 }
@@ -200,25 +203,18 @@ impl Waiting {
             }
             let now = Instant::now();
             let since = *since.get_or_insert(now);
-            let interrupted = match (alarm.raised(), self.is_over(since, now)) {
-                (true, _) => Some(Interrupted::Alarmed),
-                (_, true) => Some(Interrupted::TimedOut),
-                _ => None,
-            };
-            if let Some(interrupted) = interrupted {
+            if let Some(interrupted) = self.interrupted(alarm, since, now) {
                 return ready().ok_or(interrupted);
             }
-            if patient {
-                eager = None;
-            } else if now - *eager.get_or_insert(now) < PATIENCE {
-                sleep = SHORTEST_NAP;
+            if background {
+                yielding_since = None;
+                sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm) });
+            } else if now - *yielding_since.get_or_insert(now) < YIELDING {
+                length = SHORTEST_SLEEP;
                 continue;
-            }
-            if patient {
-                nap(Nap { length: NAP_BESIDE, alarm: Some(alarm) });
             } else {
-                nap(Nap { length: sleep, alarm: None });
-                sleep = (sleep * 2).min(LONGEST_NAP);
+                sleep(Sleep { length, alarm: None });
+                length = (length * 2).min(LONGEST_SLEEP);
             }
             if let Some(it) = ready() {
                 return Ok(it);
@@ -226,15 +222,28 @@ impl Waiting {
         }
     }
 
-    /// True if another thread wants the core, and does not itself wait for this one.
-    fn is_patient(&self, alarm: &Alarm) -> bool {
-        self.beside && !alarm.is_hurried()
+    /// Why a wait that began at `since` must end `now`, if it must. A raised alarm comes first: it
+    /// tells the cause, where a deadline tells the consequence.
+    fn interrupted(&self, alarm: &Alarm, since: Instant, now: Instant) -> Option<Interrupted> {
+        if alarm.raised() {
+            Some(Interrupted::Alarmed)
+        } else if self.is_over(since, now) {
+            Some(Interrupted::TimedOut)
+        } else {
+            None
+        }
+    }
+
+    /// True on a background thread, unless the foreground thread waits for it.
+    fn yields_core(&self, alarm: &Alarm) -> bool {
+        self.background && !alarm.has_foreground_wait()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::iter;
 
     fn waiting(timeout: Duration) -> Waiting {
@@ -276,7 +285,7 @@ mod tests {
         let waiting = waiting(Duration::from_secs(60)).with_deadline(Some(deadline));
         for _ in 0..2 {
             let ended =
-                waiting.until(&Alarm::default(), |nap| nap.sleep(iter::empty()), || None::<()>);
+                waiting.until(&Alarm::default(), |sleep| sleep.take(iter::empty()), || None::<()>);
             assert_eq!(ended, Err(Interrupted::TimedOut));
             assert!(Instant::now() >= deadline);
         }
@@ -295,48 +304,54 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_wait_beside_work_naps_before_it_polls_again_unless_there_are_cores_for_both() {
-        let first_nap = |ranks, cores| {
-            let (mut polls, mut first) = (0, None);
-            let polls_now = std::cell::Cell::new(0);
-            let nap = |_: Nap<'_>| first = first.or(Some(polls_now.get()));
-            let ready = || {
-                polls += 1;
-                polls_now.set(polls);
-                (polls > 5000).then_some(())
-            };
-            let waiting = Waiting::new(ranks, cores, Duration::from_secs(60)).beside_work();
-            waiting.until(&Alarm::default(), nap, ready).unwrap();
-            first
+    /// Polls before the first sleep of a background thread, for `ranks` ranks on `cores` cores.
+    fn polls_before_first_sleep(ranks: usize, cores: usize) -> Option<u32> {
+        let mut first = None;
+        let polls = Cell::new(0);
+        let sleep = |_: Sleep<'_>| first = first.or(Some(polls.get()));
+        let ready = || {
+            polls.set(polls.get() + 1);
+            (polls.get() > 5000).then_some(())
         };
-        let hurried = Alarm::default();
-        let _hurry = hurried.hurry();
-        let (mut polls, mut naps) = (0, 0);
+        let waiting = Waiting::new(ranks, cores, Duration::from_secs(60)).in_background();
+        waiting.until(&Alarm::default(), sleep, ready).unwrap();
+        first
+    }
+
+    #[test]
+    fn a_background_thread_sleeps_before_it_polls_again_unless_each_rank_has_two_cores() {
+        assert_eq!(polls_before_first_sleep(1, 1), Some(1));
+        assert_eq!(polls_before_first_sleep(2, 3), Some(1));
+        let with_cores = polls_before_first_sleep(2, 4);
+        assert!(with_cores.is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
+    }
+
+    #[test]
+    fn a_background_thread_does_not_sleep_while_the_foreground_waits_for_it() {
+        let alarm = Alarm::default();
+        let _wait = alarm.begin_foreground_wait();
+        let mut polls = 0;
+        let mut sleeps = 0;
         let ready = || {
             polls += 1;
             (polls > 50).then_some(())
         };
-        let waiting = Waiting::new(2, 2, Duration::from_secs(60)).beside_work();
-        waiting.until(&hurried, |_| naps += 1, ready).unwrap();
-        assert_eq!(naps, 0, "who is waited for does not sleep");
-        assert_eq!(first_nap(1, 1), Some(1));
-        assert_eq!(first_nap(2, 3), Some(1));
-        assert!(first_nap(2, 4).is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
+        let waiting = Waiting::new(2, 2, Duration::from_secs(60)).in_background();
+        waiting.until(&alarm, |_| sleeps += 1, ready).unwrap();
+        assert_eq!(sleeps, 0);
     }
 
     #[test]
-    fn long_waits_nap_longer_and_longer() {
-        let mut naps = Vec::new();
+    fn the_longer_a_wait_the_longer_its_sleeps() {
+        let mut lengths = Vec::new();
         let timeout = Duration::from_millis(60);
-        let nap = |nap: Nap<'_>| {
-            naps.push(nap.length);
-            nap.sleep(iter::empty());
+        let sleep = |sleep: Sleep<'_>| {
+            lengths.push(sleep.length);
+            sleep.take(iter::empty());
         };
-        assert_eq!(
-            waiting(timeout).until(&Alarm::default(), nap, || None::<()>),
-            Err(Interrupted::TimedOut)
-        );
-        assert!(naps.is_sorted() && *naps.last().unwrap() <= LONGEST_NAP, "{naps:?}");
+        let ended = waiting(timeout).until(&Alarm::default(), sleep, || None::<()>);
+        assert_eq!(ended, Err(Interrupted::TimedOut));
+        assert!(lengths.is_sorted(), "{lengths:?}");
+        assert!(*lengths.last().unwrap() <= LONGEST_SLEEP, "{lengths:?}");
     }
 }

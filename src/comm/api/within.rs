@@ -96,7 +96,7 @@ impl Engine {
     pub(crate) fn waiting(&self) -> Waiting {
         let deadline = self.limits.last().map(|(deadline, _)| *deadline);
         let waiting = if self.beside {
-            self.surroundings.waiting.beside_work()
+            self.surroundings.waiting.in_background()
         } else {
             self.surroundings.waiting
         };

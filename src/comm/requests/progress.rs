@@ -61,7 +61,7 @@ impl Progress {
     pub(crate) fn recall(&self) -> Box<Kit> {
         self.tell(Order::Give);
         let alarm = self.control.alarm();
-        let _hurry = alarm.hurry();
+        let _wait = alarm.begin_foreground_wait();
         self.kits.recv().expect("the thread ends after its communicator alone")
     }
 
@@ -102,7 +102,7 @@ pub(crate) fn await_or_fail<T>(
     patient: bool,
 ) -> Option<T> {
     let alarm = control.alarm();
-    let _hurry = alarm.hurry();
+    let _wait = alarm.begin_foreground_wait();
     if patient {
         return done.recv().ok();
     }

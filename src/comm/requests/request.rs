@@ -51,7 +51,7 @@ impl<B> Request<B> {
     /// # Panics
     /// With the panic of a function of the user's that the call ran.
     pub fn wait(self) -> Result<B> {
-        let _hurry = self.alarm.hurry();
+        let _wait = self.alarm.begin_foreground_wait();
         let outcome = self
             .done
             .unwrap_or_else(|| self.outcome.recv().unwrap_or_else(|_| Ok(Err(abandoned()))));

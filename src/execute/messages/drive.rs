@@ -4,7 +4,7 @@ use super::post::{Batch, State};
 use super::shown::Shown;
 use super::{Pairs, Scene, Stop, Why};
 use crate::execute::record::Recorder;
-use maypole_transports::{Interrupted, Nap};
+use maypole_transports::{Interrupted, Sleep};
 use std::cell::RefCell;
 
 /// Polls between two looks at links that the batch does not name, and at new ones.
@@ -50,7 +50,7 @@ impl Pairs {
             }
             ended
         };
-        match scene.waiting.until(scene.alarm, |nap| run.borrow_mut().nap(nap), ready) {
+        match scene.waiting.until(scene.alarm, |sleep| run.borrow_mut().sleep(sleep), ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
                 let (part, peer) = run.borrow().batch.awaited();
@@ -247,13 +247,13 @@ impl Run<'_, '_, '_> {
     }
 
     /// Sleeps as [`Links`](crate::execute::links::Links) do.
-    fn nap(&mut self, nap: Nap<'_>) {
+    fn sleep(&mut self, sleep: Sleep<'_>) {
         if !std::mem::take(&mut self.pairs.moved) {
             let pairs = &*self.pairs;
             let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
             let incoming =
                 self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
-            nap.sleep(outgoing.chain(incoming));
+            sleep.take(outgoing.chain(incoming));
         }
     }
 }
