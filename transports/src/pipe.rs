@@ -12,8 +12,8 @@ use maypole_kernels::{View, ViewMut};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Bytes in flight at most, from the writing end to the reading end. Few enough to stay in the cache
-/// of a core.
+/// Bytes in flight at most from the writing end to the reading end: few enough to stay in a core's
+/// cache.
 const FORWARD_BYTES: usize = 128 << 10;
 /// Bytes in flight at most in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;

@@ -75,7 +75,7 @@ impl<'a> ByteRing<'a> {
     /// Fills `parts`, in order, with as many bytes as there are. Returns their number.
     pub(crate) fn take(self, parts: [ViewMut<'_>; 2]) -> Result<usize, Fault> {
         let RingCounters { written, taken: taken_word, ended, abandoned } = self.counters;
-        // Loaded before `written`: a reader that sees the end also sees all bytes written before it.
+        // Loaded before `written`: a reader that sees the end sees all bytes written before it.
         let ended = ended.0.load(Ordering::Acquire) != 0;
         let start = taken_word.0.load(Ordering::Relaxed);
         let end = written.0.load(Ordering::Acquire);

@@ -81,8 +81,9 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// Bytes that were taken and that the peer's host has not acknowledged yet. They are lost if the
-    /// connection is closed while bytes from the peer are unread. Zero if the kernel does not know.
+    /// Bytes that were taken and that the peer's host has not acknowledged yet. Zero if the kernel
+    /// does not know. They are lost if the connection is closed while bytes from the peer are
+    /// unread.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
@@ -194,7 +195,8 @@ fn message(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
     message
 }
 
-/// Bytes that `call` moved, or `None` if it would have to wait. Repeats it if a signal interrupts it.
+/// Bytes that `call` moved, or `None` if it would have to wait. Repeats a call that a signal
+/// interrupts.
 #[inline]
 fn attempt(mut call: impl FnMut() -> libc::ssize_t) -> Result<Option<usize>, Fault> {
     loop {
