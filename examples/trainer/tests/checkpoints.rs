@@ -3,30 +3,30 @@
 
 use half::f16;
 use maypole::Communicator;
-use maypole_trainer::check::verify::{Outcome, Recipe};
+use maypole_trainer::check::verify::{TrainingOutcome, Recipe};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::ranks::group::{Group, Order};
-use maypole_trainer::tensor::precision::Scale;
-use maypole_trainer::train::checkpoint::{self, Error, latest, load, save};
+use maypole_trainer::ranks::group::{RankGroup, SumOrder};
+use maypole_trainer::tensor::precision::LossScale;
+use maypole_trainer::train::checkpoint::{self, CheckpointError, latest, load, save};
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::{Schedule, Shape};
-use maypole_trainer::train::session::Session;
-use maypole_trainer::train::text::Source;
+use maypole_trainer::train::schedule::{RateSchedule, RateShape};
+use maypole_trainer::train::session::TrainingSession;
+use maypole_trainer::train::text::DataFingerprint;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 fn recipe(steps: u64) -> Recipe {
     let schedule =
-        Schedule { shape: Shape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..Schedule::default() };
+        RateSchedule { shape: RateShape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..RateSchedule::default() };
     let config = Config { layers: 2, ..Config::default() };
     Recipe { rule: Rule::ADAMW, schedule, steps, config, ..Recipe::default() }
 }
 
 /// Runs to step `steps` on `ranks` ranks, from the last checkpoint in `folder` if there is one, and
 /// leaves one there.
-fn run(recipe: &Recipe, ranks: usize, sharding: Sharding, folder: &Path) -> Outcome {
+fn run(recipe: &Recipe, ranks: usize, sharding: Sharding, folder: &Path) -> TrainingOutcome {
     run_as(recipe, ranks, sharding, folder, |_, _| ())
 }
 
@@ -36,10 +36,10 @@ fn run_as(
     ranks: usize,
     sharding: Sharding,
     folder: &Path,
-    prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
-) -> Outcome {
+    prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) + Sync,
+) -> TrainingOutcome {
     let outcomes = Communicator::run_local(ranks, |comm| {
-        let group = Group::new(comm, Order::Ranks);
+        let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe.session(&group, sharding);
         prepare(&mut session, &group);
         resume(&mut session, folder);
@@ -57,7 +57,7 @@ fn run_as(
     outcomes.into_iter().next().unwrap()
 }
 
-fn resume(session: &mut Session<f32>, folder: &Path) {
+fn resume(session: &mut TrainingSession<f32>, folder: &Path) {
     if let Some(place) = latest(folder) {
         load(session, &place).unwrap();
     }
@@ -117,7 +117,7 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
             let recipe = recipe(steps);
             run_as(&recipe, 2, sharding, folder, |session, group| {
                 recipe.narrow::<f16>(session, sharding, group);
-                session.scale = Some(Scale { patience: 2, ..Scale::default() });
+                session.scale = Some(LossScale { patience: 2, ..LossScale::default() });
             })
         };
         let (uninterrupted, first, second) =
@@ -129,7 +129,7 @@ fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
         assert_eq!(whole, halves);
         assert_eq!(
             whole.scale.unwrap().factor,
-            8.0 * Scale::default().factor,
+            8.0 * LossScale::default().factor,
             "it doubled after 2, 4 and 6 steps"
         );
     }
@@ -155,23 +155,23 @@ fn damage_and_other_models_are_said() {
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
     let fails =
-        |recipe: &Recipe| load(&mut recipe.session(&Group::alone(), DATA), &place).unwrap_err();
+        |recipe: &Recipe| load(&mut recipe.session(&RankGroup::alone(), DATA), &place).unwrap_err();
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
-    assert!(matches!(fails(&other), Error::Other { .. }));
-    assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), Error::Other { .. }));
-    let of = |vocabulary, rows| Some(Source { vocabulary, rows });
+    assert!(matches!(fails(&other), CheckpointError::Other { .. }));
+    assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), CheckpointError::Other { .. }));
+    let of = |vocabulary, rows| Some(DataFingerprint { vocabulary, rows });
     let (tokens, steps) = (tempfile::tempdir().unwrap(), recipe(1));
     run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
-    let mut session = steps.session(&Group::alone(), DATA);
+    let mut session = steps.session(&RankGroup::alone(), DATA);
     session.source = of(2, 1);
     let error = load(&mut session, &latest(tokens.path()).unwrap()).unwrap_err();
-    assert!(matches!(error, Error::Other { .. }), "tokens stand for something else: {error}");
+    assert!(matches!(error, CheckpointError::Other { .. }), "tokens stand for something else: {error}");
     session.source = of(1, 2);
     load(&mut session, &latest(tokens.path()).unwrap()).expect("another text may follow");
     let part = place.join("rank-001.safetensors");
     let bytes = fs::read(&part).unwrap();
     fs::write(&part, &bytes[..bytes.len() - 4]).unwrap();
-    assert!(matches!(fails(&recipe(1)), Error::Damaged { .. }));
+    assert!(matches!(fails(&recipe(1)), CheckpointError::Damaged { .. }));
     fs::remove_file(&part).unwrap();
     assert!(fails(&recipe(1)).to_string().contains("rank-001.safetensors"));
 }
@@ -180,25 +180,25 @@ fn damage_and_other_models_are_said() {
 fn a_rank_that_cannot_write_stops_all_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let errors = Communicator::run_local(2, |comm| {
-        let group = Group::new(comm, Order::Ranks);
+        let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe(1).session(&group, DATA);
         // What rank 0 is to make a folder of is a file.
         let below = folder.path().join("file");
         fs::write(&below, "").unwrap();
         save(&mut session, &group, group.slice(), &below).unwrap_err()
     });
-    assert!(matches!((&errors[0], &errors[1]), (Error::File { .. }, Error::Rank(0))), "{errors:?}");
+    assert!(matches!((&errors[0], &errors[1]), (CheckpointError::File { .. }, CheckpointError::Rank(0))), "{errors:?}");
 }
 
 #[test]
 fn ranks_that_train_apart_cannot_be_saved_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let errors = Communicator::run_local(2, |comm| {
-        let group = Group::new(comm, Order::Ranks);
+        let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe(1).session(&group, Sharding::Local { every: 2 });
         save(&mut session, &group, group.slice(), folder.path()).unwrap_err()
     });
-    assert!(errors.iter().all(|error| matches!(error, Error::Apart)), "{errors:?}");
+    assert!(errors.iter().all(|error| matches!(error, CheckpointError::Apart)), "{errors:?}");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 mod support;
 
-use maypole_trainer::check::combine::{Choice, pair, refusal, table};
+use maypole_trainer::check::combine::{AxisChoice, pair, refusal, table};
 use maypole_trainer::train::setup::Setup;
 use support::{Run, Task, alone, train};
 
-fn pairs() -> impl Iterator<Item = (Choice, Choice)> {
-    let all = Choice::ALL.into_iter().enumerate();
-    all.flat_map(|(nth, a)| Choice::ALL[nth..].iter().map(move |b| (a, *b)))
+fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
+    let all = AxisChoice::ALL.into_iter().enumerate();
+    all.flat_map(|(nth, a)| AxisChoice::ALL[nth..].iter().map(move |b| (a, *b)))
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn every_pair_that_combines_trains_as_one_process() {
 #[test]
 fn what_can_be_said_but_does_not_combine_is_refused() {
     let mut config = Task::small().config;
-    for cp in [Choice::Ring, Choice::Ulysses] {
-        let setup = pair(Choice::LocalSgd, cp, &mut config);
+    for cp in [AxisChoice::Ring, AxisChoice::Ulysses] {
+        let setup = pair(AxisChoice::LocalSgd, cp, &mut config);
         assert!(setup.check(&config, 8).unwrap_err().contains("one model"));
     }
     println!("{}", table());
@@ -62,13 +62,13 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
     );
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(
-        why("cp=8", |setup| setup.exchange = maypole_trainer::train::setup::Exchange::Ulysses)
+        why("cp=8", |setup| setup.exchange = maypole_trainer::train::setup::ContextExchange::Ulysses)
             .contains("Ulysses")
     );
     assert!(
         why("pp=2", |setup| {
             (setup.schedule, setup.micros) =
-                (maypole_trainer::pipeline_parallel::plan::Schedule::Interleaved(2), 1);
+                (maypole_trainer::pipeline_parallel::plan::PipelineSchedule::Interleaved(2), 1);
         })
         .contains("groups of 2")
     );

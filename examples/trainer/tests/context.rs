@@ -4,22 +4,22 @@ mod support;
 
 use maypole::Communicator;
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::context_parallel::ring::Ring;
-use maypole_trainer::context_parallel::ulysses::Ulysses;
-use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::context_parallel::ring::RingAttention;
+use maypole_trainer::context_parallel::ulysses::UlyssesAttention;
+use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::model::axes::Attention;
-use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::attention::{self, Heads};
-use maypole_trainer::tensor::device::Cpu;
+use maypole_trainer::tensor::device::CpuDevice;
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use support::{Run, Task, mesh, train};
 
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;
 
 /// The numbers of the positions of `rank`, of those of all.
-fn mine(all: &[f64], division: Division, rank: usize, ranks: usize) -> Vec<f64> {
+fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> Vec<f64> {
     let each = all.len() / HEADS.rows / TOKENS;
     let positions = division.positions(rank, ranks, TOKENS);
     let tokens = (0..HEADS.rows)
@@ -28,7 +28,7 @@ fn mine(all: &[f64], division: Division, rank: usize, ranks: usize) -> Vec<f64> 
 }
 
 /// How far the attended vectors and the gradient of q, k and v are from those of one process.
-fn far(exchange: Exchange, division: Division, ranks: usize, fault: Option<Fault>) -> [f64; 2] {
+fn far(exchange: ContextExchange, division: PositionDivision, ranks: usize, fault: Option<Fault>) -> [f64; 2] {
     let numbers =
         |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
     let n = HEADS.rows * TOKENS * HEADS.width();
@@ -38,15 +38,15 @@ fn far(exchange: Exchange, division: Division, ranks: usize, fault: Option<Fault
     let apart =
         |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let errors = Communicator::run_local(ranks, |comm| {
-        let group = Group::new(comm, Order::Fast);
+        let group = RankGroup::new(comm, SumOrder::Fast);
         let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
         let (my_qkv, my_dy, expected) = (part(&qkv), part(&dy), [part(&y), part(&dqkv)]);
         let mut attention: Box<dyn Attention<f64>> = match exchange {
-            Exchange::Ring => Box::new(Ring { group, division, fault }),
-            Exchange::Ulysses => Box::new(Ulysses { group, division, fault }),
+            ContextExchange::Ring => Box::new(RingAttention { group, division, fault }),
+            ContextExchange::Ulysses => Box::new(UlyssesAttention { group, division, fault }),
         };
-        let (my_y, kept) = attention.forward(&Cpu, HEADS, &my_qkv).unwrap();
-        let my_dqkv = attention.backward(&Cpu, HEADS, &my_qkv, (&my_y, &kept), &my_dy).unwrap();
+        let (my_y, kept) = attention.forward(&CpuDevice, HEADS, &my_qkv).unwrap();
+        let my_dqkv = attention.backward(&CpuDevice, HEADS, &my_qkv, (&my_y, &kept), &my_dy).unwrap();
         [apart(&my_y, &expected[0]), apart(&my_dqkv, &expected[1])]
     });
     errors.into_iter().fold([0.0, 0.0], |[a, b], [c, d]| [f64::max(a, c), f64::max(b, d)])
@@ -54,9 +54,9 @@ fn far(exchange: Exchange, division: Division, ranks: usize, fault: Option<Fault
 
 #[test]
 fn the_ring_attends_and_learns_as_one_process() {
-    for division in [Division::Contiguous, Division::ZigZag] {
+    for division in [PositionDivision::Contiguous, PositionDivision::ZigZag] {
         for ranks in [2, 4] {
-            let [forward, backward] = far(Exchange::Ring, division, ranks, None);
+            let [forward, backward] = far(ContextExchange::Ring, division, ranks, None);
             assert!(
                 forward < 1e-13 && backward < 1e-12,
                 "{division:?} {ranks}: {forward:e} {backward:e}"
@@ -67,10 +67,10 @@ fn the_ring_attends_and_learns_as_one_process() {
 
 #[test]
 fn ulysses_has_the_very_bits_of_one_process() {
-    for division in [Division::Contiguous, Division::ZigZag] {
+    for division in [PositionDivision::Contiguous, PositionDivision::ZigZag] {
         for ranks in [2, 4] {
             assert_eq!(
-                far(Exchange::Ulysses, division, ranks, None),
+                far(ContextExchange::Ulysses, division, ranks, None),
                 [0.0, 0.0],
                 "{division:?} {ranks}"
             );
@@ -82,21 +82,21 @@ fn ulysses_has_the_very_bits_of_one_process() {
 /// forward pass.
 #[test]
 fn mistakes_show_forward_or_only_backward() {
-    let ring = |fault| far(Exchange::Ring, Division::ZigZag, 4, Some(fault));
+    let ring = |fault| far(ContextExchange::Ring, PositionDivision::ZigZag, 4, Some(fault));
     assert!(ring(Fault::NotRescaled)[0] > 1e-3);
     assert!(ring(Fault::MaskOfFirst)[0] > 1e-3);
     let [forward, backward] = ring(Fault::NotSentHome);
     assert!(forward < 1e-13 && backward > 1e-3, "right forward, silently wrong backward");
-    assert!(far(Exchange::Ulysses, Division::ZigZag, 2, Some(Fault::HeadsSwapped))[0] > 1e-3);
+    assert!(far(ContextExchange::Ulysses, PositionDivision::ZigZag, 2, Some(Fault::HeadsSwapped))[0] > 1e-3);
 }
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
     let task = Task::full();
     let reference: Run<f32> = train(&task, &Setup::default());
-    for exchange in [Exchange::Ring, Exchange::Ulysses] {
+    for exchange in [ContextExchange::Ring, ContextExchange::Ulysses] {
         for (text, division) in
-            [("cp=2", Division::ZigZag), ("cp=4", Division::ZigZag), ("cp=2", Division::Contiguous)]
+            [("cp=2", PositionDivision::ZigZag), ("cp=4", PositionDivision::ZigZag), ("cp=2", PositionDivision::Contiguous)]
         {
             let run = train(&task, &Setup { exchange, division, ..mesh(text) });
             let (loss, weights) = run.far(&reference);

@@ -1,22 +1,22 @@
 //! Data parallelism in all its forms against one process: bits where bits are promised.
 
-use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::check::verify::{SumFirst, Recipe};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 
 const WHOLE: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 
 /// The recipe of the criteria, 20 steps, with AdamW.
 fn adam() -> Recipe {
-    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), ..Recipe::default() }
+    Recipe { rule: Rule::ADAMW, schedule: RateSchedule::constant(1e-3), ..Recipe::default() }
 }
 
 #[test]
 fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum() {
     let recipe = adam();
     for ranks in [2, 4] {
-        let alone = recipe.alone(ranks, 1, First::MicroBatches);
+        let alone = recipe.alone(ranks, 1, SumFirst::MicroBatches);
         for (bucket, overlap) in
             [(25 << 20, true), (100_000, true), (4_000, true), (100_000, false)]
         {
@@ -32,7 +32,7 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
 #[test]
 fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
     let recipe = Recipe::default();
-    let difference = recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, First::MicroBatches));
+    let difference = recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, SumFirst::MicroBatches));
     assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
 }
 
@@ -40,8 +40,8 @@ fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
 fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
     let recipe = Recipe::default();
     let outcome = recipe.ranks(2, 2, WHOLE);
-    assert!(outcome.difference(&recipe.alone(2, 2, First::MicroBatches)).bitwise);
-    let difference = outcome.difference(&recipe.alone(1, 1, First::MicroBatches));
+    assert!(outcome.difference(&recipe.alone(2, 2, SumFirst::MicroBatches)).bitwise);
+    let difference = outcome.difference(&recipe.alone(1, 1, SumFirst::MicroBatches));
     assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
 }
 
@@ -50,7 +50,7 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
     let recipe = adam();
     for ranks in [2, 3] {
         let recipe = Recipe { rows: 6, ..recipe.clone() };
-        let alone = recipe.alone(ranks, 1, First::MicroBatches);
+        let alone = recipe.alone(ranks, 1, SumFirst::MicroBatches);
         for sharding in [
             WHOLE,
             Sharding::Zero1,
@@ -70,7 +70,7 @@ fn every_form_of_zero_is_bitwise_data_parallelism() {
 fn shards_accumulate_over_micro_batches() {
     let recipe = adam();
     let [ranks_first, micro_first] =
-        [First::Ranks, First::MicroBatches].map(|first| recipe.alone(2, 4, first));
+        [SumFirst::Ranks, SumFirst::MicroBatches].map(|first| recipe.alone(2, 4, first));
     assert!(recipe.ranks(2, 4, Sharding::Zero1).difference(&micro_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Zero2).difference(&ranks_first).bitwise);
     assert!(recipe.ranks(2, 4, Sharding::Fsdp { prefetch: true }).difference(&ranks_first).bitwise);

@@ -4,15 +4,15 @@
 //! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
 
 use maypole::Result;
-use maypole_trainer::check::verify::{Difference, First, Recipe};
+use maypole_trainer::check::verify::{OutcomeDifference, SumFirst, Recipe};
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::batch::Batch;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::{Bytes, Owned, Store};
-use maypole_trainer::ranks::group::Group;
+use maypole_trainer::model::batch::TokenBatch;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::{StoreBytes, OwnedRun, Store};
+use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
-use maypole_trainer::train::session::Session;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::session::TrainingSession;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 100_000, overlap: true };
 
@@ -40,7 +40,7 @@ enum Mistake {
 /// A store that makes a mistake.
 struct Mistaken {
     inner: Box<dyn Store<f32>>,
-    group: Group,
+    group: RankGroup,
     mistake: Mistake,
     /// This rank's own gradients, as they were before any sum.
     own: Vec<f32>,
@@ -61,7 +61,7 @@ impl Mistaken {
 }
 
 impl Store<f32> for Mistaken {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &ParameterLayout {
         self.inner.layout()
     }
 
@@ -129,7 +129,7 @@ impl Store<f32> for Mistaken {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
         self.inner.owned()
     }
 
@@ -141,16 +141,16 @@ impl Store<f32> for Mistaken {
         self.inner.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         self.inner.bytes()
     }
 }
 
 /// How far from one process rank 0 ends up on two ranks, each with two micro-batches, if `mistake`
 /// is made.
-fn made(mistake: Mistake) -> Difference {
+fn made(mistake: Mistake) -> OutcomeDifference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
-    let prepare = |session: &mut Session<f32>, group: &Group| {
+    let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let sharding = if mistake == Mistake::ShardReplaced { Sharding::Zero2 } else { DATA };
         let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
@@ -163,11 +163,11 @@ fn made(mistake: Mistake) -> Difference {
 /// As above, with sessions that `prepare` may spoil and batches that `spoil` may.
 fn on_rank_0(
     recipe: &Recipe,
-    prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
-    spoil: impl Fn(Batch) -> Batch + Sync,
-) -> Difference {
+    prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) + Sync,
+    spoil: impl Fn(TokenBatch) -> TokenBatch + Sync,
+) -> OutcomeDifference {
     let outcomes = maypole::Communicator::run_local(2, |comm| {
-        let group = Group::new(comm, maypole_trainer::ranks::group::Order::Ranks);
+        let group = RankGroup::new(comm, maypole_trainer::ranks::group::SumOrder::Ranks);
         let mut session = recipe.session(&group, DATA);
         prepare(&mut session, &group);
         let rank = group.rank();
@@ -179,7 +179,7 @@ fn on_rank_0(
         outcome.weights = session.store.all_weights().unwrap();
         outcome
     });
-    outcomes[0].difference(&recipe.alone(2, 2, First::MicroBatches))
+    outcomes[0].difference(&recipe.alone(2, 2, SumFirst::MicroBatches))
 }
 
 fn caught(mistake: Mistake) {
@@ -230,7 +230,7 @@ fn a_shard_that_is_replaced_instead_of_added_to_is_caught() {
 #[test]
 fn a_weight_by_local_instead_of_global_tokens_is_caught() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
-    let local = |batch: Batch| Batch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
+    let local = |batch: TokenBatch| TokenBatch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
     let difference = on_rank_0(&recipe, |_, _| (), local);
     assert!(difference.weights > 1e-5 && difference.loss > 1e-3, "{difference:?}");
 }
@@ -238,7 +238,7 @@ fn a_weight_by_local_instead_of_global_tokens_is_caught() {
 #[test]
 fn weights_drawn_by_rank_are_caught() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
-    let prepare = |session: &mut Session<f32>, group: &Group| {
+    let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let weights = layout.initial(recipe.seed + group.rank() as u64);
         session.store = DATA.store(layout, weights, group.clone());
@@ -253,7 +253,7 @@ fn weights_drawn_by_rank_are_caught() {
 #[test]
 fn a_group_of_the_wrong_ranks_is_caught() {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
-    let prepare = |session: &mut Session<f32>, group: &Group| {
+    let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let wrong = group.split(group.rank(), 0).unwrap();
         session.store = DATA.store(layout.clone(), layout.initial(recipe.seed), wrong);
@@ -264,8 +264,8 @@ fn a_group_of_the_wrong_ranks_is_caught() {
 #[test]
 fn decay_of_the_wrong_size_is_caught_under_adam() {
     let rule = Rule::ADAMW;
-    let recipe = Recipe { steps: 3, rule, schedule: Schedule::constant(1e-3), ..Recipe::default() };
-    let prepare = |session: &mut Session<f32>, group: &Group| {
+    let recipe = Recipe { steps: 3, rule, schedule: RateSchedule::constant(1e-3), ..Recipe::default() };
+    let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let Rule::AdamW { beta1, beta2, epsilon, .. } = rule else { unreachable!() };
         let decay = 0.1 * group.world() as f64;
         session.optimizer.rule = Rule::AdamW { beta1, beta2, epsilon, decay };

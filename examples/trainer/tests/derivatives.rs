@@ -1,15 +1,15 @@
 //! Every backward pass against finite differences, in f64.
 
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::expert_parallel::layer::{Dropped, Experts, Ledger};
+use maypole_trainer::expert_parallel::layer::{DroppedChoice, ExpertLayer, RoutingRecord};
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::axes::Axes;
-use maypole_trainer::model::batch::Batch;
+use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::gpt::Gpt;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::Flat;
-use maypole_trainer::ranks::group::Group;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::FlatStore;
+use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::train::text::Text;
 use std::cell::RefCell;
@@ -23,17 +23,17 @@ const ROUTER: Router = Router { experts: 4, top: 2, group: 6, capacity: None, ba
 /// A model, its weights and its only batch.
 struct Subject {
     gpt: Gpt<f64>,
-    store: Flat<f64>,
-    batch: Batch,
-    layout: Layout,
-    ledger: Rc<RefCell<Ledger>>,
+    store: FlatStore<f64>,
+    batch: TokenBatch,
+    layout: ParameterLayout,
+    ledger: Rc<RefCell<RoutingRecord>>,
 }
 
 /// What routers decided: tokens kept by each expert of each layer, and the choices that were not
 /// kept.
-type Decisions = (Vec<u64>, Vec<Dropped>);
+type Decisions = (Vec<u64>, Vec<DroppedChoice>);
 
-fn batch(config: &Config) -> Batch {
+fn batch(config: &Config) -> TokenBatch {
     let mut batch = Text::invented(config.context, 1)
         .batch(0..ROWS as u64, 1.0 / (ROWS * config.context) as f64);
     for token in batch.tokens.iter_mut().chain(&mut batch.targets) {
@@ -46,7 +46,7 @@ impl Subject {
     fn new(router: Option<Router>, fault: Option<Fault>) -> Self {
         let experts = router.map_or(0, |router| router.experts);
         let config = Config { vocab: 19, context: 6, width: 12, heads: 3, layers: 2, experts };
-        let layout = Layout::whole(&config);
+        let layout = ParameterLayout::whole(&config);
         let mut weights: Vec<f64> = layout.initial(1);
         // Away from where norms and biases are trivial.
         weights
@@ -55,10 +55,10 @@ impl Subject {
             .for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
         let (mut axes, ledger) = (Axes::alone(), Rc::default());
         if let Some(router) = router {
-            let (ep, tp, ledger) = (Group::alone(), Group::alone(), Rc::clone(&ledger));
-            axes.feed_forward = Box::new(Experts { router, ep, tp, ledger, fault });
+            let (ep, tp, ledger) = (RankGroup::alone(), RankGroup::alone(), Rc::clone(&ledger));
+            axes.feed_forward = Box::new(ExpertLayer { router, ep, tp, ledger, fault });
         }
-        let (gpt, store) = (Gpt::new(&layout, axes), Flat::new(layout.clone(), weights));
+        let (gpt, store) = (Gpt::new(&layout, axes), FlatStore::new(layout.clone(), weights));
         Self { gpt, store, batch: batch(&config), layout, ledger }
     }
 
@@ -68,7 +68,7 @@ impl Subject {
         let (share, load) =
             (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
         *self.ledger.borrow_mut() =
-            Ledger { share, coming: (0..layers).collect(), load, ..Ledger::default() };
+            RoutingRecord { share, coming: (0..layers).collect(), load, ..RoutingRecord::default() };
     }
 
     fn decisions(&self) -> Decisions {

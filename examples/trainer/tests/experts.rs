@@ -2,9 +2,9 @@
 
 mod support;
 
-use maypole_trainer::expert_parallel::layer::Dropped;
+use maypole_trainer::expert_parallel::layer::DroppedChoice;
 use maypole_trainer::expert_parallel::router::Router;
-use maypole_trainer::ranks::mesh::Axis;
+use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::setup::Setup;
 use std::collections::BTreeSet;
 use support::{Run, Task, alone, mesh, router, train};
@@ -37,7 +37,7 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
     for (rank, seen) in run.seen.iter().enumerate() {
         let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
         let dropped = global(&seen.ledger.dropped, setup, rank, task);
-        if place.at(Axis::Tp) > 0 {
+        if place.at(MeshAxis::Tp) > 0 {
             assert!(
                 dropped.iter().all(|choice| decided.dropped.contains(choice)),
                 "ranks of tp drop alike"
@@ -57,13 +57,13 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
 }
 
 /// What `rank` dropped, by the rows and positions of the whole batch.
-fn global(dropped: &[Dropped], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
+fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
     let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
     let positions =
-        setup.division.positions(place.at(Axis::Cp), mesh.size(Axis::Cp), task.config.context);
+        setup.division.positions(place.at(MeshAxis::Cp), mesh.size(MeshAxis::Cp), task.config.context);
     let first = setup.micro_rows(task.rows)
-        * (place.at(Axis::Dp) * mesh.size(Axis::Ep) + place.at(Axis::Ep));
-    let of = |it: &Dropped| {
+        * (place.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + place.at(MeshAxis::Ep));
+    let of = |it: &DroppedChoice| {
         let (row, column) = (it.token / positions.len(), it.token % positions.len());
         [it.layer, first + row, positions[column], it.expert]
     };

@@ -5,12 +5,12 @@ mod support;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::gpt::Gpt;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::{Flat, Store};
-use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use support::{Run, Task, alone, mesh, router, train};
 
 /// In `f64` nothing but a mistake is as large as this.
@@ -34,8 +34,8 @@ fn check(task: &Task, setups: &[Setup]) {
 fn variants(text: &str) -> Vec<Setup> {
     let plain = Setup { micros: 2, ..mesh(text) };
     let sequence =
-        Setup { sequence: text.contains("tp"), exchange: Exchange::Ulysses, ..plain.clone() };
-    let schedule = if text.contains("pp=2") { Schedule::Interleaved(2) } else { Schedule::GPipe };
+        Setup { sequence: text.contains("tp"), exchange: ContextExchange::Ulysses, ..plain.clone() };
+    let schedule = if text.contains("pp=2") { PipelineSchedule::Interleaved(2) } else { PipelineSchedule::GPipe };
     vec![Setup { schedule, ..sequence }, plain]
 }
 
@@ -147,10 +147,10 @@ fn scaling_the_loss_changes_nothing() {
 fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = Task::small();
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
-    let (layout, text) = (Layout::whole(&task.config), support::text(&task.config));
+    let (layout, text) = (ParameterLayout::whole(&task.config), support::text(&task.config));
     let mut gpt = Gpt::<f32>::new(&layout, Axes::alone());
     let weights = layout.initial(7);
-    let (mut store, mut optimizer) = (Flat::new(layout, weights), Optimizer::new(task.rule));
+    let (mut store, mut optimizer) = (FlatStore::new(layout, weights), Optimizer::new(task.rule));
     for (step, expected) in run.losses.iter().enumerate() {
         let batch = text.step(step as u64, task.rows, 1).remove(0);
         let loss = gpt.train(&mut store, &batch, true).unwrap();

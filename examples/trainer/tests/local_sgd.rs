@@ -1,22 +1,22 @@
 //! Weights averaged now and then: local SGD against data parallelism and against a simulation in
 //! one process.
 
-use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::check::verify::{SumFirst, Recipe};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::gpt::Gpt;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::{Flat, Store};
-use maypole_trainer::ranks::group::Group;
-use maypole_trainer::train::clip::{Norm, factor};
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::train::clip::{GradientNorm, factor};
 use maypole_trainer::train::optim::{Optimizer, Rule};
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 
 #[test]
 fn averaging_after_every_step_of_sgd_is_data_parallelism() {
     let recipe = Recipe::default();
     let outcome = recipe.ranks(2, 1, Sharding::Local { every: 1 });
-    let difference = outcome.difference(&recipe.alone(2, 1, First::MicroBatches));
+    let difference = outcome.difference(&recipe.alone(2, 1, SumFirst::MicroBatches));
     assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
 }
 
@@ -32,17 +32,17 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     let (ranks, every) = (4, 3);
     let rule = if clip.is_some() { Rule::Sgd } else { Rule::ADAMW };
     let recipe =
-        Recipe { rule, schedule: Schedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
+        Recipe { rule, schedule: RateSchedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
-    let (layout, text) = (Layout::whole(&recipe.config), recipe.text());
+    let (layout, text) = (ParameterLayout::whole(&recipe.config), recipe.text());
     let mut gpt = Gpt::new(&layout, Axes::alone());
-    let mut all: Vec<(Flat<f32>, Optimizer<f32>)> = (0..ranks)
+    let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
-            (Flat::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule))
+            (FlatStore::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule))
         })
         .collect();
-    let (mut losses, own) = (Vec::new(), Norm::new(&layout, Group::alone(), |_| 1));
+    let (mut losses, own) = (Vec::new(), GradientNorm::new(&layout, RankGroup::alone(), |_| 1));
     for step in 0..recipe.steps {
         let mut loss = 0.0;
         for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {

@@ -1,14 +1,14 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
 use half::bf16;
-use maypole_trainer::check::memory::{FULL, Memory};
+use maypole_trainer::check::memory::{FULL, RankMemory};
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::ranks::group::Group;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
-use maypole_trainer::train::session::Session;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::session::TrainingSession;
 
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
@@ -16,7 +16,7 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 fn every_sharding_holds_what_theory_says() {
     let recipe = Recipe {
         rule: Rule::ADAMW,
-        schedule: Schedule::constant(1e-3),
+        schedule: RateSchedule::constant(1e-3),
         steps: 1,
         ..Recipe::default()
     };
@@ -30,8 +30,8 @@ fn every_sharding_holds_what_theory_says() {
     ] {
         for ranks in [1, 2, 4] {
             let (_, seen) =
-                recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| Memory::of(session));
-            let theory = Memory::theory(sharding, parameters, ranks, 2, FULL);
+                recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| RankMemory::of(session));
+            let theory = RankMemory::theory(sharding, parameters, ranks, 2, FULL);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
             }
@@ -43,24 +43,24 @@ fn every_sharding_holds_what_theory_says() {
 fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
     let recipe = Recipe {
         rule: Rule::ADAMW,
-        schedule: Schedule::constant(1e-3),
+        schedule: RateSchedule::constant(1e-3),
         steps: 1,
         ..Recipe::default()
     };
     let parameters = recipe.config.parameters();
-    let per_parameter = |sharding| Memory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
+    let per_parameter = |sharding| RankMemory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
     let [all, zero1, zero2, fsdp] =
         [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
     // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
     assert_eq!([all, zero1, zero2, fsdp], [16.0, 10.0, 9.0, 8.0]);
     for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP] {
         for ranks in [1, 2, 4] {
-            let narrow = |session: &mut Session<f32>, group: &Group| {
+            let narrow = |session: &mut TrainingSession<f32>, group: &RankGroup| {
                 recipe.narrow::<bf16>(session, sharding, group)
             };
             let (_, seen) =
-                recipe.each_rank((ranks, 1), sharding, narrow, |session, _| Memory::of(session));
-            let theory = Memory::theory(sharding, parameters, ranks, 2, 2);
+                recipe.each_rank((ranks, 1), sharding, narrow, |session, _| RankMemory::of(session));
+            let theory = RankMemory::theory(sharding, parameters, ranks, 2, 2);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
             }
@@ -71,7 +71,7 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
 #[test]
 fn fully_sharded_ranks_gather_two_units_at_most() {
     let recipe = Recipe { steps: 2, ..Recipe::default() };
-    let units: Vec<usize> = Layout::whole(&recipe.config)
+    let units: Vec<usize> = ParameterLayout::whole(&recipe.config)
         .units
         .iter()
         .map(|unit| unit.range.len() * size_of::<f32>())
@@ -82,7 +82,7 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
     );
     for micros in [1, 2] {
         let peak = |prefetch| {
-            let look = |session: &mut Session<f32>, _: &Group| session.store.bytes();
+            let look = |session: &mut TrainingSession<f32>, _: &RankGroup| session.store.bytes();
             recipe.each_rank((2, micros), Sharding::Fsdp { prefetch }, |_, _| (), look).1
         };
         for (early, late) in peak(true).into_iter().zip(peak(false)) {

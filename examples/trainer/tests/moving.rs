@@ -5,15 +5,15 @@ mod support;
 use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::expert_parallel::rebalance::Move;
+use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::layout::{Entry, Layout, Part};
-use maypole_trainer::ranks::mesh::Axis;
+use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout, ModelPart};
+use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::random::random;
 use maypole_trainer::train::checkpoint::{latest, load, save};
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::reshard::{Pool, Run as Piece, runs};
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::reshard::{RunPool, ParameterRun as Piece, runs};
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn twenty_steps_end_where_one_process_ends() {
     let run = train::<f32>(&task, &setup);
     let (loss, weights) = run.far(&train::<f32>(&Task { rebalance: None, ..task }, &alone(&setup)));
     assert!(loss < 1e-6 && weights < 1e-5, "loss {loss:e}, weights {weights:e}");
-    assert!(run.seen[0].moves.iter().any(Move::any));
+    assert!(run.seen[0].moves.iter().any(ExpertMove::any));
 }
 
 /// Ranks of dp that train alone have moments of their own, which move too.
@@ -90,7 +90,7 @@ fn experts_move_under_local_sgd_too() {
         let run = train::<f64>(&task, &setup);
         let (loss, weights) = run.far(&train::<f64>(&Task { rebalance: None, ..task }, &setup));
         assert!(loss < 1e-9 && weights < 1e-9, "{rule:?}: loss {loss:e}, weights {weights:e}");
-        assert!(run.seen[0].moves.iter().any(Move::any));
+        assert!(run.seen[0].moves.iter().any(ExpertMove::any));
     }
 }
 
@@ -98,11 +98,11 @@ fn experts_move_under_local_sgd_too() {
 type State = [Vec<f32>; 3];
 
 fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> State {
-    let (mut pool, mut state) = (Pool::default(), State::default());
+    let (mut pool, mut state) = (RunPool::default(), State::default());
     for (runs, [weights, first, second]) in parts {
         pool.add(&runs, [&weights, &first, &second]);
     }
-    pool.read(Piece { start: 0, len: Layout::whole(config).len() }, &mut state).unwrap();
+    pool.read(Piece { start: 0, len: ParameterLayout::whole(config).len() }, &mut state).unwrap();
     state
 }
 
@@ -121,25 +121,25 @@ fn part(worker: &mut Worker<f32>) -> (Vec<Piece>, State) {
 }
 
 /// Any order of the experts of each layer.
-fn shuffled(config: &Config, seed: u64) -> Vec<Move> {
+fn shuffled(config: &Config, seed: u64) -> Vec<ExpertMove> {
     let order = |layer: usize| {
         let mut from: Vec<usize> = (0..config.experts).collect();
         from.sort_by_key(|place| random(seed, (layer * config.experts + place) as u64));
-        Move { layer, from, uneven: [1.0; 2] }
+        ExpertMove { layer, from, uneven: [1.0; 2] }
     };
     (0..config.layers).map(order).collect()
 }
 
 /// Bytes that a rank should send to the others of `ep`: of weights and both averages the experts
 /// that leave; and how much is coming, which the library tells all ranks.
-fn theory(worker: &Worker<f32>, moves: &[Move]) -> u64 {
+fn theory(worker: &Worker<f32>, moves: &[ExpertMove]) -> u64 {
     let (ep, layout) = (&worker.groups.ep, worker.session.store.layout());
     let each = layout.config.experts / ep.world();
-    let sent = |it: &Move| {
-        let entries = || layout.entries.iter().filter(|entry| entry.part == Part::Block(it.layer));
+    let sent = |it: &ExpertMove| {
+        let entries = || layout.entries.iter().filter(|entry| entry.part == ModelPart::Block(it.layer));
         let expert = entries()
             .filter(|entry| entry.expert == Some(ep.rank() * each))
-            .map(Entry::len)
+            .map(LayoutEntry::len)
             .sum::<usize>();
         let leaves =
             |(place, from): (usize, &usize)| place / each != ep.rank() && from / each == ep.rank();
@@ -154,7 +154,7 @@ fn a_move_changes_places(prepare: fn(&mut Worker<f32>), setup: &Setup) {
     let task = task(Rule::ADAMW);
     let moves = shuffled(&task.config, 5);
     let ranks = Communicator::run_local(setup.mesh.world(), |comm| {
-        let optimizer = (task.rule, Schedule::constant(1e-3));
+        let optimizer = (task.rule, RateSchedule::constant(1e-3));
         let mut worker =
             Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
         prepare(&mut worker);
@@ -214,14 +214,14 @@ struct Watched<'a> {
 }
 
 /// What a rank saw in it, by step: losses, and rows that went through its experts.
-type Steps = (Vec<f64>, Vec<usize>, Vec<Move>);
+type Steps = (Vec<f64>, Vec<usize>, Vec<ExpertMove>);
 
 impl Watched<'_> {
     fn run(&self) -> Vec<Steps> {
         let Self { task, setup, .. } = self;
         setup.check(&task.config, task.rows).unwrap();
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let optimizer = (task.rule, Schedule::constant(task.rate));
+            let optimizer = (task.rule, RateSchedule::constant(task.rate));
             let mut worker =
                 Worker::<f32>::new(comm, &task.config, setup.clone(), 7, optimizer).unwrap();
             (self.prepare)(&mut worker);
@@ -280,7 +280,7 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         );
         let (first, second) = seen[0].2.split_at(2);
         assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
-        assert!(!second.iter().any(Move::any), "nobody moves for less than it costs: {second:?}");
+        assert!(!second.iter().any(ExpertMove::any), "nobody moves for less than it costs: {second:?}");
     }
 }
 
@@ -295,7 +295,7 @@ fn sixteen_bits_move_as_thirty_two_do() {
                 Watched { task, setup, prepare: narrow, folder: folder.path() }
                     .run()
                     .swap_remove(0);
-            assert_eq!(moves.iter().any(Move::any), rebalance.is_some());
+            assert_eq!(moves.iter().any(ExpertMove::any), rebalance.is_some());
             losses
         };
         let (moved, stayed) = (losses(Some(3)), losses(None));
@@ -329,10 +329,10 @@ fn what_was_left_after_a_move_goes_on_in_one_process_and_on_any_mesh() {
         |task, setup, folder| Watched { task, setup, prepare: |_| (), folder }.run().swap_remove(0);
     let (reference, ..) = watched(task.clone(), one, nowhere.path());
     for (nth, (setup, expected)) in journey.into_iter().zip(reference.chunks(2)).enumerate() {
-        let (mesh, divided) = (setup.mesh, setup.mesh.size(Axis::Ep) > 1);
+        let (mesh, divided) = (setup.mesh, setup.mesh.size(MeshAxis::Ep) > 1);
         let task = Task { steps: 2 * nth as u64 + 2, rebalance: Some(2), ..task.clone() };
         let (losses, _, moves) = watched(task, setup, folder.path());
-        assert_eq!(moves.iter().any(Move::any), divided, "on {mesh}");
+        assert_eq!(moves.iter().any(ExpertMove::any), divided, "on {mesh}");
         for (loss, expected) in losses.iter().zip(expected) {
             assert!((loss - expected).abs() < 1e-5 * expected, "on {mesh}: {loss}, not {expected}");
         }

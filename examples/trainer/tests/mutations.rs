@@ -3,9 +3,9 @@
 mod support;
 
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use support::{Task, caught, mesh, router};
 
 /// With a root that is kept away from zero, so that rounding in a gradient of nearly zero is not a
@@ -31,7 +31,7 @@ fn habitat(fault: Fault) -> (Task, Setup) {
         Fault::NormsNotSummed => (task, Setup { sequence: true, ..mesh("tp=2") }),
         Fault::VocabularyRemainder | Fault::VocabularyMaximum => (task, mesh("tp=2")),
         Fault::MicrosSwapped => (task, pp),
-        Fault::ActivationsStacked => (task, Setup { schedule: Schedule::GPipe, ..pp }),
+        Fault::ActivationsStacked => (task, Setup { schedule: PipelineSchedule::GPipe, ..pp }),
         Fault::ExpertsSummed | Fault::NotCombined | Fault::GatesForgotten | Fault::LocalBalance => {
             experts("ep=2")
         }
@@ -42,7 +42,7 @@ fn habitat(fault: Fault) -> (Task, Setup) {
         Fault::NotRescaled | Fault::NotSentHome | Fault::MaskOfFirst | Fault::PlainPositions => {
             (task, mesh("cp=2"))
         }
-        Fault::HeadsSwapped => (task, Setup { exchange: Exchange::Ulysses, ..mesh("cp=2") }),
+        Fault::HeadsSwapped => (task, Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") }),
     }
 }
 

@@ -4,11 +4,11 @@
 use maypole::Result;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::{Bytes, Owned, Store};
-use maypole_trainer::ranks::group::Group;
-use maypole_trainer::ranks::timeline::{Kind, Span, Timeline};
-use maypole_trainer::train::session::Session;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::{StoreBytes, OwnedRun, Store};
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::ranks::timeline::{Activity, TimeSpan, Timeline};
+use maypole_trainer::train::session::TrainingSession;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Patient {
     inner: Box<dyn Store<f32>>,
     timeline: Timeline,
-    spans: Vec<Span>,
+    spans: Vec<TimeSpan>,
     began: Duration,
     waits: bool,
 }
@@ -28,12 +28,12 @@ impl Patient {
     /// Sums that are over.
     fn sums(&mut self) -> usize {
         self.spans.extend(self.timeline.take());
-        self.spans.iter().filter(|span| span.kind == Kind::Communication).count()
+        self.spans.iter().filter(|span| span.kind == Activity::Communication).count()
     }
 }
 
 impl Store<f32> for Patient {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &ParameterLayout {
         self.inner.layout()
     }
 
@@ -61,7 +61,7 @@ impl Store<f32> for Patient {
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if unit == 0 {
             let (start, end) = (self.began, self.timeline.now());
-            self.spans.push(Span { kind: Kind::Backward, start, end });
+            self.spans.push(TimeSpan { kind: Activity::Backward, start, end });
         }
         self.inner.backward_done(unit)
     }
@@ -72,7 +72,7 @@ impl Store<f32> for Patient {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
         self.inner.owned()
     }
 
@@ -84,16 +84,16 @@ impl Store<f32> for Patient {
         self.inner.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         self.inner.bytes()
     }
 }
 
 /// The spans of one step on two ranks, every unit of the model a bucket; `waits` is of [`Patient`].
-fn spans(overlap: bool, waits: bool) -> Vec<Vec<Span>> {
+fn spans(overlap: bool, waits: bool) -> Vec<Vec<TimeSpan>> {
     let recipe = Recipe { steps: 1, ..Recipe::default() };
     let sharding = Sharding::Replicated { bucket: 0, overlap };
-    let prepare = |session: &mut Session<f32>, group: &Group| {
+    let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let layout = session.store.layout().clone();
         let inner = sharding.store(layout.clone(), layout.initial(recipe.seed), group.clone());
         let timeline = group.timeline().clone();
@@ -103,7 +103,7 @@ fn spans(overlap: bool, waits: bool) -> Vec<Vec<Span>> {
     recipe.each_rank((2, 1), sharding, prepare, |session, _| session.timeline.take()).1
 }
 
-fn of(spans: &[Span], kind: Kind) -> Vec<Span> {
+fn of(spans: &[TimeSpan], kind: Activity) -> Vec<TimeSpan> {
     spans.iter().copied().filter(|span| span.kind == kind).collect()
 }
 
@@ -111,13 +111,13 @@ fn of(spans: &[Span], kind: Kind) -> Vec<Span> {
 fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
     for spans in spans(true, true) {
         let (sums, backward, update) = (
-            of(&spans, Kind::Communication),
-            of(&spans, Kind::Backward)[0],
-            of(&spans, Kind::Update)[0],
+            of(&spans, Activity::Communication),
+            of(&spans, Activity::Backward)[0],
+            of(&spans, Activity::Update)[0],
         );
         let units = Recipe::default().config.layers + 2;
         assert_eq!(sums.len(), units);
-        let within = |span: &&Span| backward.start <= span.start && span.end <= backward.end;
+        let within = |span: &&TimeSpan| backward.start <= span.start && span.end <= backward.end;
         assert_eq!(
             sums.iter().filter(within).count(),
             units - 1,
@@ -130,7 +130,7 @@ fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
 #[test]
 fn without_overlap_no_sum_begins_before_the_backward_pass_is_over() {
     for spans in spans(false, false) {
-        let (sums, backward) = (of(&spans, Kind::Communication), of(&spans, Kind::Backward)[0]);
+        let (sums, backward) = (of(&spans, Activity::Communication), of(&spans, Activity::Backward)[0]);
         assert!(!sums.is_empty() && sums.iter().all(|sum| sum.start >= backward.end));
     }
 }

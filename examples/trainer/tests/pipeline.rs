@@ -4,20 +4,20 @@ mod support;
 
 use half::bf16;
 use maypole::Communicator;
-use maypole_trainer::check::theory::Site;
-use maypole_trainer::expert_parallel::layer::Ledger;
-use maypole_trainer::pipeline_parallel::plan::{Pass, Schedule};
+use maypole_trainer::check::theory::RankTheory;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelineSchedule};
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule as RateSchedule;
+use maypole_trainer::train::schedule::RateSchedule as RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use support::{Run, Task, alone, mesh, text, train, train_by};
 
-const SCHEDULES: [Schedule; 3] =
-    [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+const SCHEDULES: [PipelineSchedule; 3] =
+    [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)];
 
-fn setup(ranks: usize, schedule: Schedule, micros: usize) -> Setup {
+fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Setup {
     Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
 }
 
@@ -54,7 +54,7 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
         let run: Run<f32> = train(&task, &setup(2, schedule, 4));
         assert!(run.same_bits(&reference), "{}", schedule.name());
     }
-    let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, Schedule::GPipe, 1))));
+    let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, PipelineSchedule::GPipe, 1))));
     assert!(
         loss < 1e-6 && weights < 1e-6,
         "micro-batches are the batch: loss {loss:e}, weights {weights:e}"
@@ -83,8 +83,8 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
         for (rank, (losses, sent)) in run(&setup).into_iter().enumerate() {
             assert_eq!(losses, alone, "{}", schedule.name());
             let (place, config) = (setup.mesh.place(rank), &task.config);
-            let theory = Site { config, setup: &setup, place, rows: task.rows, element: 2 }
-                .traffic(&Ledger::default());
+            let theory = RankTheory { config, setup: &setup, place, rows: task.rows, element: 2 }
+                .traffic(&RoutingRecord::default());
             assert_eq!(sent, 6 * theory.pp, "{}", schedule.name());
         }
     }
@@ -96,7 +96,7 @@ fn backwards_in_another_order_end_in_other_bits() {
     let reverse = |worker: &mut Worker<f32>| {
         let plan = &mut worker.plan;
         for ops in &mut plan.ops {
-            let first = ops.iter().position(|op| op.pass == Pass::Backward).unwrap();
+            let first = ops.iter().position(|op| op.pass == PassKind::Backward).unwrap();
             ops[first..].reverse();
             let micros = plan.micros;
             ops[first..]
@@ -106,8 +106,8 @@ fn backwards_in_another_order_end_in_other_bits() {
         }
     };
     let task = Task { steps: 1, ..Task::small() };
-    let right: Run<f32> = train(&task, &setup(2, Schedule::GPipe, 4));
-    let reversed: Run<f32> = train_by(&task, &setup(2, Schedule::GPipe, 4), reverse);
+    let right: Run<f32> = train(&task, &setup(2, PipelineSchedule::GPipe, 4));
+    let reversed: Run<f32> = train_by(&task, &setup(2, PipelineSchedule::GPipe, 4), reverse);
     assert_eq!(right.losses, reversed.losses);
     let (_, weights) = right.far(&reversed);
     assert!(weights > 0.0 && weights < 1e-5, "the same but for rounding: {weights:e}");

@@ -2,36 +2,36 @@
 //! everywhere.
 
 use half::{bf16, f16};
-use maypole_trainer::check::verify::{First, Recipe};
+use maypole_trainer::check::verify::{SumFirst, Recipe};
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::store::Owned;
-use maypole_trainer::ranks::group::Group;
-use maypole_trainer::tensor::device::{Cpu, Device};
-use maypole_trainer::tensor::precision::{Half, Scale};
+use maypole_trainer::model::store::OwnedRun;
+use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::tensor::device::{CpuDevice, Device};
+use maypole_trainer::tensor::precision::{HalfFloat, LossScale};
 use maypole_trainer::train::optim::{Optimizer, Rule};
-use maypole_trainer::train::schedule::Schedule;
-use maypole_trainer::train::session::Session;
+use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::session::TrainingSession;
 use std::sync::Arc;
 
 const DATA: Sharding = Sharding::Replicated { bucket: 25 << 20, overlap: true };
 
 fn recipe(steps: u64) -> Recipe {
-    Recipe { rule: Rule::ADAMW, schedule: Schedule::constant(1e-3), steps, ..Recipe::default() }
+    Recipe { rule: Rule::ADAMW, schedule: RateSchedule::constant(1e-3), steps, ..Recipe::default() }
 }
 
 #[test]
 fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
     let recipe = recipe(40);
-    let wide = recipe.alone(1, 1, First::MicroBatches);
-    let last = |outcome: &maypole_trainer::check::verify::Outcome| {
+    let wide = recipe.alone(1, 1, SumFirst::MicroBatches);
+    let last = |outcome: &maypole_trainer::check::verify::TrainingOutcome| {
         outcome.losses[35..].iter().sum::<f64>() / 5.0
     };
     assert!(last(&wide) < 0.7 * wide.losses[0], "it learns: {:?}", wide.losses);
     let (brain, _) =
         recipe.each_rank((2, 1), DATA, |s, group| recipe.narrow::<bf16>(s, DATA, group), |_, _| ());
-    let scaled = |session: &mut Session<f32>, group: &Group| {
+    let scaled = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         recipe.narrow::<f16>(session, Sharding::Zero2, group);
-        session.scale = Some(Scale::default());
+        session.scale = Some(LossScale::default());
     };
     let (half, _) = recipe.each_rank((2, 1), Sharding::Zero2, scaled, |_, _| ());
     for narrow in [brain, half] {
@@ -71,14 +71,14 @@ fn sixteen_bits_are_the_same_bits_in_every_sharding() {
 #[test]
 fn masters_are_updated_as_in_32_bits() {
     let recipe = recipe(1);
-    let mut session = recipe.session(&Group::alone(), DATA);
-    recipe.narrow::<bf16>(&mut session, DATA, &Group::alone());
+    let mut session = recipe.session(&RankGroup::alone(), DATA);
+    recipe.narrow::<bf16>(&mut session, DATA, &RankGroup::alone());
     let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
     let loss = session.gpt.train(&mut *session.store, &batch, true).unwrap();
-    let copy = |owned: &Owned<'_, f32>| (owned.weights.to_vec(), owned.gradients.to_vec());
+    let copy = |owned: &OwnedRun<'_, f32>| (owned.weights.to_vec(), owned.gradients.to_vec());
     let (mut weights, mut gradients) = copy(&session.store.owned()[0]);
     session.update(loss).unwrap();
-    let owned = Owned { offset: 0, weights: &mut weights, gradients: &mut gradients };
+    let owned = OwnedRun { offset: 0, weights: &mut weights, gradients: &mut gradients };
     Optimizer::new(recipe.rule).step(&mut [owned], 1e-3, 1.0);
     assert_eq!(session.store.owned()[0].weights, weights);
     let mut rounded = weights.clone();
@@ -92,7 +92,7 @@ struct Overflowing;
 
 impl Device<f32> for Overflowing {
     fn bias_backward(&self, db: &mut [f32], dy: &[f32]) {
-        Cpu.bias_backward(db, dy);
+        CpuDevice.bias_backward(db, dy);
         db[5] = f32::INFINITY;
     }
 }
@@ -101,16 +101,16 @@ impl Device<f32> for Overflowing {
 fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
     for sharding in [DATA, Sharding::Zero2, Sharding::Fsdp { prefetch: true }] {
         let recipe = Recipe { steps: 2, ..recipe(2) };
-        let look = |session: &mut Session<f32>, group: &Group| {
+        let look = |session: &mut TrainingSession<f32>, group: &RankGroup| {
             let (before, batch) =
                 (session.store.all_weights().unwrap(), &recipe.text().step(2, 2, 2)[group.rank()]);
-            session.scale = Some(Scale { patience: 2, ..Scale::default() });
+            session.scale = Some(LossScale { patience: 2, ..LossScale::default() });
             if group.rank() == 1 {
                 session.gpt.device = Arc::new(Overflowing);
             }
             let full = session.scale.unwrap().factor;
             let report = session.step(std::slice::from_ref(batch)).unwrap();
-            session.gpt.device = Arc::new(Cpu);
+            session.gpt.device = Arc::new(CpuDevice);
             assert!(!report.norm.unwrap().is_finite(), "{sharding:?}");
             assert_eq!(
                 session.store.all_weights().unwrap(),
@@ -132,9 +132,9 @@ fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
 #[test]
 fn a_scale_beyond_f16_comes_down_by_itself() {
     let recipe = recipe(25);
-    let scaled = |session: &mut Session<f32>, group: &Group| {
+    let scaled = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         recipe.narrow::<f16>(session, DATA, group);
-        session.scale = Some(Scale { factor: f64::from(1 << 30), ..Scale::default() });
+        session.scale = Some(LossScale { factor: f64::from(1 << 30), ..LossScale::default() });
     };
     let (outcome, scales) =
         recipe.each_rank((2, 1), DATA, scaled, |session, _| session.scale.unwrap());

@@ -5,18 +5,18 @@ mod support;
 
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::context_parallel::ring::Ring;
-use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::context_parallel::ring::RingAttention;
+use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::model::axes::{Attention, Vocabulary};
-use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::attention::Heads;
-use maypole_trainer::tensor::device::{Cpu, Device};
-use maypole_trainer::tensor::norm::Before;
-use maypole_trainer::tensor::precision::{Half, Rounded, Scale};
+use maypole_trainer::tensor::device::{CpuDevice, Device};
+use maypole_trainer::tensor::norm::NormInputs;
+use maypole_trainer::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
 use maypole_trainer::tensor::random::centred;
-use maypole_trainer::tensor_parallel::vocab::Divided;
+use maypole_trainer::tensor_parallel::vocab::VocabParallel;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use std::sync::Arc;
@@ -43,13 +43,13 @@ fn same(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn the_ring_rounds_as_attention_of_one_process() {
     let (heads, tokens, ranks, division) =
-        (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, Division::ZigZag);
+        (Heads { rows: 2, heads: 4, size: 16 }, 64, 2, PositionDivision::ZigZag);
     let n = heads.rows * tokens * heads.width();
-    let (on, qkv, dy) = (Rounded::<bf16>::default(), numbers(1, 3 * n), numbers(2, n));
+    let (on, qkv, dy) = (HalfPrecisionDevice::<bf16>::default(), numbers(1, 3 * n), numbers(2, n));
     let (y, probabilities) = on.attention(heads, &qkv);
     let dqkv = on.attention_backward(heads, &qkv, &probabilities, &dy);
     Communicator::run_local(ranks, |comm| {
-        let group = Group::new(comm, Order::Fast);
+        let group = RankGroup::new(comm, SumOrder::Fast);
         let positions = division.positions(group.rank(), ranks, tokens);
         let part = |all: &[f32]| -> Vec<f32> {
             let (each, row) = (all.len() / heads.rows / tokens, all.len() / heads.rows);
@@ -58,7 +58,7 @@ fn the_ring_rounds_as_attention_of_one_process() {
                 .flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
             tokens.flatten().copied().collect()
         };
-        let (qkv, dy, mut ring) = (part(&qkv), part(&dy), Ring { group, division, fault: None });
+        let (qkv, dy, mut ring) = (part(&qkv), part(&dy), RingAttention { group, division, fault: None });
         let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
         let share = same(&my_y, &part(&y));
         assert!(share > 0.999, "but for numbers on the edge between two: {share}");
@@ -72,35 +72,35 @@ fn the_ring_rounds_as_attention_of_one_process() {
 #[test]
 fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
     let (vocabulary, tokens) = (123, 64);
-    let (on, all) = (Rounded::<bf16>::default(), numbers(3, tokens * vocabulary));
+    let (on, all) = (HalfPrecisionDevice::<bf16>::default(), numbers(3, tokens * vocabulary));
     let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
     let mut whole = all.clone();
     let expected = on.cross_entropy(&mut whole, &targets, 1.0 / tokens as f64);
     Communicator::run_local(2, |comm| {
-        let group = Group::new(comm, Order::Fast);
+        let group = RankGroup::new(comm, SumOrder::Fast);
         let mine = group.slice().range(vocabulary);
         let part = |of: &[f32]| {
             of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>()
         };
         let mut logits = part(&all);
-        let mut divided = Divided { group, vocabulary, fault: None };
+        let mut divided = VocabParallel { group, vocabulary, fault: None };
         let loss = divided.cross_entropy(&on, &mut logits, &targets, 1.0 / tokens as f64).unwrap();
         assert!((loss - expected).abs() < 1e-6 * expected);
         assert!(same(&logits, &part(&whole)) > 0.999);
     });
 }
 
-/// [`Rounded`], but for products if they are left wide: the layer after each rounds.
+/// [`HalfPrecisionDevice`], but for products if they are left wide: the layer after each rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Partly {
-    on: Rounded<bf16>,
+    on: HalfPrecisionDevice<bf16>,
     wide_products: bool,
 }
 
 impl Device<f32> for Partly {
     fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
         match self.wide_products {
-            true => Cpu.linear(y, x, w, inputs),
+            true => CpuDevice.linear(y, x, w, inputs),
             false => self.on.linear(y, x, w, inputs),
         }
     }
@@ -115,7 +115,7 @@ impl Device<f32> for Partly {
         inputs: usize,
     ) {
         match self.wide_products {
-            true => Cpu.linear_backward(dx, dw, dy, x, w, inputs),
+            true => CpuDevice.linear_backward(dx, dw, dy, x, w, inputs),
             false => self.on.linear_backward(dx, dw, dy, x, w, inputs),
         }
     }
@@ -134,7 +134,7 @@ impl Device<f32> for Partly {
         dw: &mut [f32],
         db: &mut [f32],
         dy: &[f32],
-        before: Before<'_, f32>,
+        before: NormInputs<'_, f32>,
     ) {
         self.on.norm_backward(dx, dw, db, dy, before);
     }
@@ -231,7 +231,7 @@ struct Overflowing;
 
 impl Device<f32> for Overflowing {
     fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
-        Cpu.norm(y, stats, x, w, b);
+        CpuDevice.norm(y, stats, x, w, b);
         y[3] = f32::INFINITY;
     }
 }
@@ -243,11 +243,11 @@ fn an_overflow_before_a_router_skips_the_step_on_all_ranks() {
     for text in ["ep=2", "dp=2,ep=2", "ep=2,tp=2"] {
         let setup = Setup { router: Some(router(4)), ..mesh(text) };
         Communicator::run_local(setup.mesh.world(), |comm| {
-            let (text, rate) = (support::text(&task.config), Schedule::constant(0.1));
+            let (text, rate) = (support::text(&task.config), RateSchedule::constant(0.1));
             let mut worker =
                 Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, rate)).unwrap();
             worker.narrow::<f16>(SEED);
-            let scale = Scale::default();
+            let scale = LossScale::default();
             worker.session.scale = Some(scale);
             let before = worker.session.store.all_weights().unwrap();
             let device = Arc::clone(&worker.session.gpt.device);

@@ -7,11 +7,11 @@ use half::bf16;
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::train::checkpoint::{latest, load, save};
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::worker::Worker;
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn train_as(
     to: &Path,
 ) -> Vec<f64> {
     setup.check(config, ROWS).unwrap();
-    let optimizer = (Rule::ADAMW, schedule::Schedule::constant(1e-3));
+    let optimizer = (Rule::ADAMW, schedule::RateSchedule::constant(1e-3));
     let rank = |comm: Communicator| {
         let mut worker = Worker::<f32>::new(comm, config, setup.clone(), 7, optimizer).unwrap();
         prepare(&mut worker);
@@ -78,8 +78,8 @@ fn dense() -> Vec<Setup> {
         with("dp=2", FSDP),
         mesh("dp=2,tp=2"),
         Setup { sequence: true, ..mesh("tp=4") },
-        Setup { schedule: Schedule::Interleaved(2), micros: 2, ..mesh("pp=2,tp=2") },
-        Setup { exchange: Exchange::Ulysses, ..mesh("cp=2") },
+        Setup { schedule: PipelineSchedule::Interleaved(2), micros: 2, ..mesh("pp=2,tp=2") },
+        Setup { exchange: ContextExchange::Ulysses, ..mesh("cp=2") },
         with("dp=2,cp=2", Sharding::Zero2),
         Setup { micros: 2, ..with("dp=2,pp=2,tp=2", FSDP) },
     ]

@@ -4,15 +4,15 @@ mod support;
 
 use maypole::Communicator;
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::model::axes::{Gates, Vocabulary};
-use maypole_trainer::model::layout::{Layout, Slice};
-use maypole_trainer::ranks::group::{Group, Order};
+use maypole_trainer::model::axes::{ParallelRegion, Vocabulary};
+use maypole_trainer::model::layout::{ParameterLayout, Shard};
+use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::tensor::{embed, linear};
-use maypole_trainer::tensor_parallel::regions::Tensor;
-use maypole_trainer::tensor_parallel::vocab::Divided;
+use maypole_trainer::tensor_parallel::regions::TensorParallelRegion;
+use maypole_trainer::tensor_parallel::vocab::VocabParallel;
 use maypole_trainer::train::bpe::Bpe;
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
@@ -23,8 +23,8 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| centred(seed, i) as f32).collect()
 }
 
-fn gates(group: &Group) -> Tensor {
-    Tensor { group: group.clone(), sequence: false, fault: None }
+fn gates(group: &RankGroup) -> TensorParallelRegion {
+    TensorParallelRegion { group: group.clone(), sequence: false, fault: None }
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_ne
     linear::forward(&mut whole, &inner, &down, hidden);
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
-            let group = Group::new(comm, Order::Fast);
+            let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.slice().range(hidden);
             let mut part = vec![0.0; tokens * mine.len()];
             linear::forward(&mut part, &x, &up[mine.start * width..mine.end * width], width);
@@ -76,7 +76,7 @@ fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
     linear::backward(&mut dx, &mut dup, &dinner, &x, &up, width);
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
-            let group = Group::new(comm, Order::Fast);
+            let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.slice().range(hidden);
             let dy = gates(&group).leave_backward(dy.clone()).unwrap();
             let (inner, down) = (columns(&inner, hidden, &mine), columns(&down, hidden, &mine));
@@ -102,9 +102,9 @@ fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
     embed::forward(&mut whole, &table, 0, &ids);
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
-            let group = Group::new(comm, Order::Fast);
+            let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.slice().range(vocabulary);
-            let divided = Divided { group: group.clone(), vocabulary, fault: None };
+            let divided = VocabParallel { group: group.clone(), vocabulary, fault: None };
             let first = Vocabulary::<f32>::first(&divided);
             let mut x = vec![0.0; ids.len() * width];
             embed::forward(&mut x, &table[mine.start * width..mine.end * width], first, &ids);
@@ -143,7 +143,7 @@ fn a_learnt_vocabulary_of_any_size_is_divided() {
     let text = Text::new(bpe.encode(play), task.config.context, 1);
     let losses = |setup: &Setup| -> Vec<f64> {
         let rank = |comm| {
-            let by = (task.rule, Schedule::constant(task.rate));
+            let by = (task.rule, RateSchedule::constant(task.rate));
             let mut worker = Worker::<f64>::new(comm, &task.config, setup.clone(), 7, by).unwrap();
             (0..10).map(|_| worker.step(&text, task.rows).unwrap().report.loss).collect()
         };
@@ -182,14 +182,14 @@ fn ranks_that_go_apart_are_noticed() {
 fn sequence_parallelism_has_the_bits_of_tensor_parallelism() {
     let task = Task { steps: 1, ..Task::small() };
     for text in ["tp=2", "tp=4"] {
-        let plain = Setup { order: Order::Ranks, ..mesh(text) };
+        let plain = Setup { order: SumOrder::Ranks, ..mesh(text) };
         let [tensor, sequence]: [Run<f32>; 2] =
             [false, true].map(|sequence| train(&task, &Setup { sequence, ..plain.clone() }));
         assert_eq!(tensor.losses, sequence.losses);
-        let mut share = Layout::whole(&task.config).share;
-        share.tensor = Slice { index: 0, of: 2 };
-        let layout = Layout::new(&task.config, share);
-        for entry in Layout::whole(&task.config).entries {
+        let mut share = ParameterLayout::whole(&task.config).share;
+        share.tensor = Shard { index: 0, of: 2 };
+        let layout = ParameterLayout::new(&task.config, share);
+        for entry in ParameterLayout::whole(&task.config).entries {
             let (a, b) = (&tensor.weights[entry.range()], &sequence.weights[entry.range()]);
             let cut = layout.entry(&entry.name).is_some_and(|entry| entry.cut.is_some());
             let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

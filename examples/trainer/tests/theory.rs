@@ -2,12 +2,12 @@
 
 mod support;
 
-use maypole_trainer::check::theory::Site;
+use maypole_trainer::check::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::pipeline_parallel::plan::Schedule;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use support::{Task, mesh, router, train};
 
 const MESHES: [&str; 9] = [
@@ -29,11 +29,11 @@ fn parameters_of_a_place_are_the_formulas() {
             let task = Task { steps: 1, rows: 8, ..Task::small().with_experts(experts) };
             let router = (experts > 0).then(|| router(experts));
             let setup =
-                Setup { router, schedule: Schedule::Interleaved(1), micros: 2, ..mesh(text) };
+                Setup { router, schedule: PipelineSchedule::Interleaved(1), micros: 2, ..mesh(text) };
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
-                let site = Site { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
+                let site = RankTheory { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
                 assert_eq!(
                     seen.bytes.weights,
                     4 * site.parameters(),
@@ -43,14 +43,14 @@ fn parameters_of_a_place_are_the_formulas() {
         }
     }
     let config = Config::default();
-    let site = Site {
+    let site = RankTheory {
         config: &config,
         setup: &Setup::default(),
         place: mesh("").mesh.place(0),
         rows: 8,
         element: 4,
     };
-    assert_eq!(site.parameters(), Layout::whole(&config).len());
+    assert_eq!(site.parameters(), ParameterLayout::whole(&config).len());
 }
 
 /// To the byte, by group, on every rank: what the library counts is what the formulas say.
@@ -73,9 +73,9 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
         let task = Task { steps: 2, ..Task::small().with_experts(experts) };
         let plain =
             Setup { router: (experts > 0).then(|| router(experts)), micros: 4, ..mesh(text) };
-        let interleaved = Schedule::Interleaved(2);
+        let interleaved = PipelineSchedule::Interleaved(2);
         let mut setups =
-            vec![plain.clone(), Setup { exchange: Exchange::Ulysses, ..plain.clone() }];
+            vec![plain.clone(), Setup { exchange: ContextExchange::Ulysses, ..plain.clone() }];
         if text.contains("tp") {
             setups.push(Setup { sequence: true, ..plain.clone() });
         }
@@ -90,7 +90,7 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
-                let site = Site {
+                let site = RankTheory {
                     config: &task.config,
                     setup: &setup,
                     place,

@@ -7,9 +7,9 @@ use maypole::Communicator;
 use maypole_trainer::check::bench::processor_time;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::timeline::Kind;
+use maypole_trainer::ranks::timeline::Activity;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::worker::Worker;
@@ -63,7 +63,7 @@ fn way(arm: Arm, comm: &mut Communicator, options: &Options) -> Result<Way> {
     let sharding =
         Sharding::Replicated { bucket: options.bucket << 10, overlap: arm == Arm::During };
     let setup = Setup { sharding, ..Setup::of(mesh) };
-    let optimizer = (Rule::ADAMW, Schedule::constant(1e-3));
+    let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let mut worker = Worker::new(comm, &options.config(), setup, 1, optimizer)?;
     worker.session.clip = Some(1.0);
     Ok(Way { worker, rows: options.rows * mesh.world() })
@@ -80,7 +80,7 @@ fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
     }
     let work = (processor_time() - before).as_secs_f64();
     let waits =
-        way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Kind::Wait);
+        way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Activity::Wait);
     let waited: f64 = waits.map(|span| (span.end - span.start).as_secs_f64()).sum();
     Ok(format!("{waited} {work}{times}"))
 }

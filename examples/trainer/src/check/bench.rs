@@ -8,9 +8,9 @@
 use crate::model::axes::Axes;
 use crate::model::config::Config;
 use crate::model::gpt::Gpt;
-use crate::model::layout::Layout;
-use crate::model::store::{Flat, Store};
-use crate::tensor::matmul::{Matrix, matmul};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{FlatStore, Store};
+use crate::tensor::matmul::{MatrixView, matmul};
 use crate::train::optim::{Optimizer, Rule};
 use crate::train::text::Text;
 use rustix::time::{ClockId, clock_gettime};
@@ -34,9 +34,9 @@ pub fn processor_time() -> Duration {
 /// Measures a model on `rows` rows, the best of `steps` steps.
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
-    let layout = Layout::whole(config);
+    let layout = ParameterLayout::whole(config);
     let (mut gpt, mut store) =
-        (Gpt::new(&layout, Axes::alone()), Flat::new(layout.clone(), layout.initial::<f32>(1)));
+        (Gpt::new(&layout, Axes::alone()), FlatStore::new(layout.clone(), layout.initial::<f32>(1)));
     let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
     let mut step = 0;
     let training = best(steps, || {
@@ -68,8 +68,8 @@ fn products(config: &Config, n: usize) -> impl FnMut() {
     let (mut y, mut dw) = (vec![0.0; n * largest], vec![0.0; 4 * width * largest]);
     move || {
         let mut linear = |inputs: usize, outputs: usize| {
-            let matrix = |rows: usize, columns: usize| Matrix::strided(&x, rows, columns, columns);
-            let weights = Matrix::strided(&w, outputs, inputs, inputs);
+            let matrix = |rows: usize, columns: usize| MatrixView::strided(&x, rows, columns, columns);
+            let weights = MatrixView::strided(&w, outputs, inputs, inputs);
             matmul(&mut y, outputs, matrix(n, inputs), weights.t(), 1.0, false);
             matmul(&mut y, inputs, matrix(n, outputs), weights, 1.0, false);
             matmul(&mut dw, inputs, matrix(n, outputs).t(), matrix(n, inputs), 1.0, true);

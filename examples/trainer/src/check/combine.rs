@@ -1,6 +1,6 @@
 //! Which axes go together, and why the others do not.
 //!
-//! What it does: a table of pairs of [`Choice`]s, to be printed and to be tested: every pair that
+//! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair that
 //! it says combines is trained and compared with one process. Of those that do not combine, a
 //! [`Setup`] cannot say both, or [`Setup::check`] refuses it. What is sharded, which collective
 //! runs where, what it costs: nothing here.
@@ -8,13 +8,13 @@
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
 use crate::model::config::Config;
-use crate::pipeline_parallel::plan::Schedule;
-use crate::ranks::mesh::{Axis, Mesh};
-use crate::train::setup::{Exchange, Setup};
+use crate::pipeline_parallel::plan::PipelineSchedule;
+use crate::ranks::mesh::{MeshAxis, Mesh};
+use crate::train::setup::{ContextExchange, Setup};
 
 /// Something that can be switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum AxisChoice {
     /// Data parallel, gradients all-reduced.
     Dp,
     /// Data parallel, the optimizer sharded.
@@ -39,7 +39,7 @@ pub enum Choice {
     Ulysses,
 }
 
-impl Choice {
+impl AxisChoice {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Dp,
@@ -62,13 +62,13 @@ impl Choice {
     }
 
     /// The axis that it is a way to use.
-    pub fn axis(self) -> Axis {
+    pub fn axis(self) -> MeshAxis {
         match self {
-            Self::Dp | Self::Zero1 | Self::Zero2 | Self::Zero3 | Self::LocalSgd => Axis::Dp,
-            Self::Tp | Self::Sp => Axis::Tp,
-            Self::Pp => Axis::Pp,
-            Self::Ep => Axis::Ep,
-            Self::Ring | Self::Ulysses => Axis::Cp,
+            Self::Dp | Self::Zero1 | Self::Zero2 | Self::Zero3 | Self::LocalSgd => MeshAxis::Dp,
+            Self::Tp | Self::Sp => MeshAxis::Tp,
+            Self::Pp => MeshAxis::Pp,
+            Self::Ep => MeshAxis::Ep,
+            Self::Ring | Self::Ulysses => MeshAxis::Cp,
         }
     }
 
@@ -83,20 +83,20 @@ impl Choice {
             Self::Zero3 => setup.sharding = Sharding::Fsdp { prefetch: true },
             Self::LocalSgd => setup.sharding = Sharding::Local { every: 1 },
             Self::Sp => setup.sequence = true,
-            Self::Pp => (setup.schedule, setup.micros) = (Schedule::Interleaved(2), 2),
+            Self::Pp => (setup.schedule, setup.micros) = (PipelineSchedule::Interleaved(2), 2),
             Self::Ep => {
                 setup.router =
                     Some(Router { experts: 4, top: 2, group: 4, capacity: None, balance: 0.05 });
             }
-            Self::Ring => setup.exchange = Exchange::Ring,
-            Self::Ulysses => setup.exchange = Exchange::Ulysses,
+            Self::Ring => setup.exchange = ContextExchange::Ring,
+            Self::Ulysses => setup.exchange = ContextExchange::Ulysses,
         }
     }
 }
 
 /// Why a pair does not combine; nothing if it does.
-pub fn refusal(a: Choice, b: Choice) -> Option<&'static str> {
-    use Choice::{LocalSgd, Ring, Ulysses};
+pub fn refusal(a: AxisChoice, b: AxisChoice) -> Option<&'static str> {
+    use AxisChoice::{LocalSgd, Ring, Ulysses};
     let either = |x, y| (a, b) == (x, y) || (a, b) == (y, x);
     if a == b {
         return None;
@@ -104,7 +104,7 @@ pub fn refusal(a: Choice, b: Choice) -> Option<&'static str> {
     if either(Ring, Ulysses) {
         return Some("both bring keys to queries; one axis does it one way");
     }
-    if either(Choice::Tp, Choice::Sp) {
+    if either(AxisChoice::Tp, AxisChoice::Sp) {
         return None;
     }
     if a.axis() == b.axis() {
@@ -117,7 +117,7 @@ pub fn refusal(a: Choice, b: Choice) -> Option<&'static str> {
 }
 
 /// The setup of a pair, and in `config` the experts that it needs.
-pub fn pair(a: Choice, b: Choice, config: &mut Config) -> Setup {
+pub fn pair(a: AxisChoice, b: AxisChoice, config: &mut Config) -> Setup {
     let mut setup = Setup::of(Mesh::ONE);
     a.apply(&mut setup);
     b.apply(&mut setup);
@@ -129,10 +129,10 @@ pub fn pair(a: Choice, b: Choice, config: &mut Config) -> Setup {
 pub fn table() -> String {
     let mut reasons: Vec<&str> = Vec::new();
     let mut text = format!("{:9}", "");
-    Choice::ALL.iter().for_each(|choice| text += &format!("{:>8}", choice.name()));
-    for a in Choice::ALL {
+    AxisChoice::ALL.iter().for_each(|choice| text += &format!("{:>8}", choice.name()));
+    for a in AxisChoice::ALL {
         text += &format!("\n{:9}", a.name());
-        for b in Choice::ALL {
+        for b in AxisChoice::ALL {
             let mark = match refusal(a, b) {
                 _ if a == b => ".".to_owned(),
                 None => "+".to_owned(),
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn the_table_is_symmetric_and_names_every_reason() {
-        for a in Choice::ALL {
-            for b in Choice::ALL {
+        for a in AxisChoice::ALL {
+            for b in AxisChoice::ALL {
                 assert_eq!(refusal(a, b), refusal(b, a));
             }
         }
         let table = table();
-        assert_eq!(table.lines().count(), 1 + Choice::ALL.len() + 3, "{table}");
+        assert_eq!(table.lines().count(), 1 + AxisChoice::ALL.len() + 3, "{table}");
         assert!(table.lines().nth(6).unwrap().starts_with("tp"));
     }
 }

@@ -17,14 +17,14 @@
 
 use crate::data_parallel::sharding::Sharding;
 use crate::tensor::math::Real;
-use crate::train::session::Session;
+use crate::train::session::TrainingSession;
 
 /// Bytes of a number that is not narrow.
 pub const FULL: usize = size_of::<f32>();
 
 /// Bytes of one rank from step to step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Memory {
+pub struct RankMemory {
     /// Of weights.
     pub weights: usize,
     /// Of gradients.
@@ -33,9 +33,9 @@ pub struct Memory {
     pub optimizer: usize,
 }
 
-impl Memory {
+impl RankMemory {
     /// What the buffers of `session` take.
-    pub fn of<T: Real>(session: &Session<T>) -> Self {
+    pub fn of<T: Real>(session: &TrainingSession<T>) -> Self {
         let bytes = session.store.bytes();
         Self {
             weights: bytes.weights,

@@ -21,36 +21,36 @@
 //! What is sharded, which collective runs where: nothing here.
 
 use crate::check::memory::wire;
-use crate::expert_parallel::layer::Ledger;
+use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::config::Config;
-use crate::model::layout::Slice;
-use crate::ranks::mesh::{Axis, Place};
+use crate::model::layout::Shard;
+use crate::ranks::mesh::{MeshAxis, MeshCoordinates};
 use crate::ranks::traffic::Traffic;
-use crate::train::setup::{Exchange, Setup};
+use crate::train::setup::{ContextExchange, Setup};
 
 /// A place in a mesh, and what is done there.
 #[derive(Clone, Copy, Debug)]
-pub struct Site<'a> {
+pub struct RankTheory<'a> {
     /// The whole model.
     pub config: &'a Config,
     /// How it is spread.
     pub setup: &'a Setup,
     /// Which rank.
-    pub place: Place,
+    pub place: MeshCoordinates,
     /// Rows of the whole batch.
     pub rows: usize,
     /// Bytes of a number.
     pub element: usize,
 }
 
-impl Site<'_> {
-    fn size(&self, axis: Axis) -> usize {
+impl RankTheory<'_> {
+    fn size(&self, axis: MeshAxis) -> usize {
         self.setup.mesh.size(axis)
     }
 
     /// Layers here, and whether the embedding and the head are.
     fn layers(&self) -> (usize, bool, bool) {
-        let (at, ranks) = (self.place.at(Axis::Pp), self.size(Axis::Pp));
+        let (at, ranks) = (self.place.at(MeshAxis::Pp), self.size(MeshAxis::Pp));
         let chunks = 0..self.setup.schedule.chunks();
         let layers =
             chunks.map(|chunk| self.setup.layers(self.config, chunk * ranks + at).len()).sum();
@@ -59,17 +59,17 @@ impl Site<'_> {
 
     /// Parameters of a layer that are no experts', and those of its experts, both at this place.
     fn layer(&self) -> [usize; 2] {
-        let (d, tp) = (self.config.width, self.size(Axis::Tp));
+        let (d, tp) = (self.config.width, self.size(MeshAxis::Tp));
         let (attention, forward) = ((4 * d * d + 3 * d) / tp + d, (8 * d * d + 4 * d) / tp + d);
         match self.config.experts {
             0 => [4 * d + attention + forward, 0],
-            experts => [4 * d + attention + experts * d, experts / self.size(Axis::Ep) * forward],
+            experts => [4 * d + attention + experts * d, experts / self.size(MeshAxis::Ep) * forward],
         }
     }
 
     /// Lines of the vocabulary here.
     fn lines(&self) -> usize {
-        Slice { index: self.place.at(Axis::Tp), of: self.size(Axis::Tp) }
+        Shard { index: self.place.at(MeshAxis::Tp), of: self.size(MeshAxis::Tp) }
             .range(self.config.vocab)
             .len()
     }
@@ -90,13 +90,13 @@ impl Site<'_> {
 
     /// Tokens of a micro-batch here.
     fn tokens(&self) -> usize {
-        self.setup.micro_rows(self.rows) * self.config.context / self.size(Axis::Cp)
+        self.setup.micro_rows(self.rows) * self.config.context / self.size(MeshAxis::Cp)
     }
 
     /// What should leave this rank in a step; `ledger` says which rows went where, if there are
     /// experts.
-    pub fn traffic(&self, ledger: &Ledger) -> Traffic {
-        let copies = self.size(Axis::Dp) * self.size(Axis::Cp);
+    pub fn traffic(&self, ledger: &RoutingRecord) -> Traffic {
+        let copies = self.size(MeshAxis::Dp) * self.size(MeshAxis::Cp);
         let shared = wire(self.setup.sharding, self.parameters(), copies, self.setup.micros);
         let world = self.setup.mesh.world() as u64;
         Traffic {
@@ -114,14 +114,14 @@ impl Site<'_> {
     }
 
     /// What an all-reduce of `numbers` sends.
-    fn all_reduce(&self, numbers: usize, axis: Axis) -> f64 {
+    fn all_reduce(&self, numbers: usize, axis: MeshAxis) -> f64 {
         let ranks = self.size(axis) as f64;
         2.0 * numbers as f64 * (ranks - 1.0) / ranks
     }
 
-    fn tp(&self, ledger: &Ledger) -> f64 {
+    fn tp(&self, ledger: &RoutingRecord) -> f64 {
         let ((layers, embed, head), d, tokens) = (self.layers(), self.config.width, self.tokens());
-        let all = |numbers| self.all_reduce(numbers, Axis::Tp);
+        let all = |numbers| self.all_reduce(numbers, MeshAxis::Tp);
         let (embed, head) = (usize::from(embed), usize::from(head));
         let dense = self.config.experts == 0;
         // Around experts tokens are only gathered, if they are divided; among experts rows are
@@ -138,7 +138,7 @@ impl Site<'_> {
 
     fn pp(&self) -> f64 {
         let (at, ranks, chunks) =
-            (self.place.at(Axis::Pp), self.size(Axis::Pp), self.setup.schedule.chunks());
+            (self.place.at(MeshAxis::Pp), self.size(MeshAxis::Pp), self.setup.schedule.chunks());
         if ranks == 1 {
             return 0.0;
         }
@@ -146,30 +146,30 @@ impl Site<'_> {
         let stages = (0..chunks).map(|chunk| chunk * ranks + at);
         let messages: usize =
             stages.map(|stage| usize::from(stage > 0) + usize::from(stage < last)).sum();
-        let divided = if self.setup.sequence { self.size(Axis::Tp) } else { 1 };
+        let divided = if self.setup.sequence { self.size(MeshAxis::Tp) } else { 1 };
         (messages * self.setup.micros * self.tokens() * self.config.width / divided) as f64
     }
 
     fn cp(&self) -> f64 {
-        let (layers, ranks) = (self.layers().0, self.size(Axis::Cp) as f64);
+        let (layers, ranks) = (self.layers().0, self.size(MeshAxis::Cp) as f64);
         let each = (layers * self.setup.micros * self.tokens() * self.config.width
-            / self.size(Axis::Tp)) as f64;
+            / self.size(MeshAxis::Tp)) as f64;
         match self.setup.exchange {
             _ if ranks == 1.0 => 0.0,
-            Exchange::Ring => 2.0 * each * (3.0 * ranks - 2.0),
-            Exchange::Ulysses => 8.0 * each * (ranks - 1.0) / ranks,
+            ContextExchange::Ring => 2.0 * each * (3.0 * ranks - 2.0),
+            ContextExchange::Ulysses => 8.0 * each * (ranks - 1.0) / ranks,
         }
     }
 
-    fn ep(&self, ledger: &Ledger) -> f64 {
+    fn ep(&self, ledger: &RoutingRecord) -> f64 {
         let journeys = 2 * (ledger.abroad[0] + ledger.abroad[1]) * self.config.width;
-        journeys as f64 + self.all_reduce(self.parts()[0], Axis::Ep)
+        journeys as f64 + self.all_reduce(self.parts()[0], MeshAxis::Ep)
     }
 
     /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
     /// journeys by rank, which the library tells all ranks.
     fn counts(&self) -> u64 {
-        let (ranks, experts) = (self.size(Axis::Ep), self.config.experts);
+        let (ranks, experts) = (self.size(MeshAxis::Ep), self.config.experts);
         if ranks == 1 {
             return 0;
         }

@@ -7,17 +7,17 @@
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::axes::Axes;
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::model::gpt::Gpt;
-use crate::model::layout::Layout;
-use crate::model::store::{Flat, Store};
-use crate::ranks::group::{Group, Order};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{FlatStore, Store};
+use crate::ranks::group::{RankGroup, SumOrder};
 use crate::tensor::math::add;
-use crate::tensor::precision::Half;
+use crate::tensor::precision::HalfFloat;
 use crate::train::optim::{Optimizer, Rule};
-use crate::train::schedule::Schedule;
-use crate::train::session::{Report, Session};
+use crate::train::schedule::RateSchedule;
+use crate::train::session::{StepReport, TrainingSession};
 use crate::train::text::Text;
 use maypole::{Communicator, Result};
 
@@ -31,7 +31,7 @@ pub struct Recipe {
     /// The optimizer.
     pub rule: Rule,
     /// The size of each step.
-    pub schedule: Schedule,
+    pub schedule: RateSchedule,
     /// The most that the gradient's norm may be.
     pub clip: Option<f64>,
     /// Steps.
@@ -42,7 +42,7 @@ pub struct Recipe {
 
 impl Default for Recipe {
     fn default() -> Self {
-        let schedule = Schedule::constant(0.1);
+        let schedule = RateSchedule::constant(0.1);
         Self {
             config: Config::default(),
             seed: 7,
@@ -57,7 +57,7 @@ impl Default for Recipe {
 
 /// Who adds first, when each of some ranks has some micro-batches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum First {
+pub enum SumFirst {
     /// Each rank adds its micro-batches in place; then ranks are added.
     MicroBatches,
     /// Ranks are added for each micro-batch; then these sums are.
@@ -66,7 +66,7 @@ pub enum First {
 
 /// What came of a recipe.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TrainingOutcome {
     /// The loss of each step.
     pub losses: Vec<f64>,
     /// The norm of each step's gradient, if it was asked for.
@@ -77,7 +77,7 @@ pub struct Outcome {
 
 /// How far two outcomes are apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct OutcomeDifference {
     /// The greatest difference of losses, as a part of the loss.
     pub loss: f64,
     /// The greatest difference of weights.
@@ -86,19 +86,19 @@ pub struct Difference {
     pub bitwise: bool,
 }
 
-impl Outcome {
+impl TrainingOutcome {
     /// How far this is from `other`.
     ///
     /// # Panics
     /// If they are not of equally many steps and weights.
-    pub fn difference(&self, other: &Self) -> Difference {
+    pub fn difference(&self, other: &Self) -> OutcomeDifference {
         assert_eq!(
             (self.losses.len(), self.weights.len()),
             (other.losses.len(), other.weights.len())
         );
         let losses = self.losses.iter().zip(&other.losses);
         let weights = self.weights.iter().zip(&other.weights);
-        Difference {
+        OutcomeDifference {
             loss: losses.map(|(a, b)| greater((a - b).abs() / b.abs())).fold(0.0, f64::max),
             weights: weights.map(|(a, b)| greater(f64::from((a - b).abs()))).fold(0.0, f64::max),
             bitwise: bits(&self.weights) == bits(&other.weights) && self.losses == other.losses,
@@ -123,11 +123,11 @@ impl Recipe {
 
     /// One process, which computes what each of `ranks` would in each of `micro` micro-batches, and
     /// adds in their order.
-    pub fn alone(&self, ranks: usize, micro: usize, first: First) -> Outcome {
-        let (layout, text) = (Layout::whole(&self.config), self.text());
+    pub fn alone(&self, ranks: usize, micro: usize, first: SumFirst) -> TrainingOutcome {
+        let (layout, text) = (ParameterLayout::whole(&self.config), self.text());
         let mut gpt = Gpt::new(&layout, Axes::alone());
-        let mut store = Flat::new(layout.clone(), layout.initial::<f32>(self.seed));
-        let mut outcome = Outcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
+        let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
+        let mut outcome = TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
         let mut optimizer = Optimizer::new(self.rule);
         for step in 0..self.steps {
             let batches = text.step(step, self.rows, ranks * micro);
@@ -147,7 +147,7 @@ impl Recipe {
 
     /// `ranks` threads of this process in one data-parallel group, each with `micro` micro-batches
     /// a step.
-    pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> Outcome {
+    pub fn ranks(&self, ranks: usize, micro: usize, sharding: Sharding) -> TrainingOutcome {
         self.each_rank((ranks, micro), sharding, |_, _| (), |_, _| ()).0
     }
 
@@ -160,11 +160,11 @@ impl Recipe {
         &self,
         (ranks, micro): (usize, usize),
         sharding: Sharding,
-        prepare: impl Fn(&mut Session<f32>, &Group) + Sync,
-        look: impl Fn(&mut Session<f32>, &Group) -> R + Sync,
-    ) -> (Outcome, Vec<R>) {
-        let run = |comm: Communicator| -> Result<(Outcome, R)> {
-            let group = Group::new(comm, Order::Ranks);
+        prepare: impl Fn(&mut TrainingSession<f32>, &RankGroup) + Sync,
+        look: impl Fn(&mut TrainingSession<f32>, &RankGroup) -> R + Sync,
+    ) -> (TrainingOutcome, Vec<R>) {
+        let run = |comm: Communicator| -> Result<(TrainingOutcome, R)> {
+            let group = RankGroup::new(comm, SumOrder::Ranks);
             let mut session = self.session(&group, sharding);
             prepare(&mut session, &group);
             let mut outcome = self.follow(&mut session, |text, step| {
@@ -188,18 +188,18 @@ impl Recipe {
     }
 
     /// A session of this recipe on a rank of a data-parallel group.
-    pub fn session(&self, group: &Group, sharding: Sharding) -> Session<f32> {
-        let layout = Layout::whole(&self.config);
+    pub fn session(&self, group: &RankGroup, sharding: Sharding) -> TrainingSession<f32> {
+        let layout = ParameterLayout::whole(&self.config);
         let gpt = Gpt::new(&layout, Axes::alone());
         let weights = layout.initial(self.seed);
         let store = sharding.store(layout, weights, group.clone());
-        let mut session = Session::new(gpt, store, self.rule, self.schedule, group);
+        let mut session = TrainingSession::new(gpt, store, self.rule, self.schedule, group);
         session.clip = self.clip;
         session
     }
 
     /// `session`, which has not stepped yet, in 16 bits and of this sharding.
-    pub fn narrow<H: Half>(&self, session: &mut Session<f32>, sharding: Sharding, group: &Group) {
+    pub fn narrow<H: HalfFloat>(&self, session: &mut TrainingSession<f32>, sharding: Sharding, group: &RankGroup) {
         let weights = session.store.layout().initial(self.seed);
         session.narrow::<H>(&weights, |layout, weights| {
             sharding.store(layout, weights, group.clone())
@@ -213,26 +213,26 @@ impl Recipe {
     /// As the collectives in it.
     pub fn follow(
         &self,
-        session: &mut Session<f32>,
-        rows: impl Fn(&Text, u64) -> Vec<Batch>,
-    ) -> Result<Outcome> {
-        let (text, mut reports) = (self.text(), Vec::<Report>::new());
+        session: &mut TrainingSession<f32>,
+        rows: impl Fn(&Text, u64) -> Vec<TokenBatch>,
+    ) -> Result<TrainingOutcome> {
+        let (text, mut reports) = (self.text(), Vec::<StepReport>::new());
         while session.step < self.steps {
             reports.push(session.step(&rows(&text, session.step))?);
         }
         let losses = reports.iter().map(|report| report.loss).collect();
         let norms = reports.iter().filter_map(|report| report.norm).collect();
-        Ok(Outcome { losses, norms, weights: Vec::new() })
+        Ok(TrainingOutcome { losses, norms, weights: Vec::new() })
     }
 }
 
 /// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.
 fn add_up(
     gpt: &mut Gpt<f32>,
-    store: &mut Flat<f32>,
-    batches: &[Batch],
+    store: &mut FlatStore<f32>,
+    batches: &[TokenBatch],
     (ranks, micro): (usize, usize),
-    first: First,
+    first: SumFirst,
 ) -> (f64, Vec<f32>) {
     let (mut loss, mut sum) = (vec![0.0; ranks], vec![0.0; store.weights.len()]);
     let mut gradients = |of: &[usize]| {
@@ -243,13 +243,13 @@ fn add_up(
         store.gradients.clone()
     };
     match first {
-        First::MicroBatches => {
+        SumFirst::MicroBatches => {
             for rank in 0..ranks {
                 let own: Vec<usize> = (rank * micro..(rank + 1) * micro).collect();
                 add(&mut sum, &gradients(&own));
             }
         }
-        First::Ranks => {
+        SumFirst::Ranks => {
             for nth in 0..micro {
                 let mut ranks_sum = vec![0.0; sum.len()];
                 (0..ranks).for_each(|rank| add(&mut ranks_sum, &gradients(&[rank * micro + nth])));

@@ -16,7 +16,7 @@
 //! the sum, and the gradients of a block of keys and values walk with it, get a term at every rank,
 //! and after one step more are home.
 //!
-//! What is sharded: positions, by a [`Division`]; zig-zag makes the work fair
+//! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work fair
 //! ([`crate::context_parallel::zigzag`]).
 //!
 //! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
@@ -31,28 +31,28 @@
 //! (2022), for the backward.
 
 use crate::check::faults::Fault;
-use crate::context_parallel::zigzag::{Division, Sight};
+use crate::context_parallel::zigzag::{PositionDivision, Visibility};
 use crate::model::axes::Attention;
 use crate::ranks::exchange::shift;
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, exponentials, greatest, sum_of, vectorized};
-use crate::tensor::matmul::{Matrix, matmul};
+use crate::tensor::matmul::{MatrixView, matmul};
 use maypole::Result;
 
 /// Attention over positions that are divided over a group.
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub struct RingAttention {
     /// The ranks that have the other positions.
-    pub group: Group,
+    pub group: RankGroup,
     /// Which positions are whose.
-    pub division: Division,
+    pub division: PositionDivision,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
 
-impl<T: Real> Attention<T> for Ring {
+impl<T: Real> Attention<T> for RingAttention {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
     fn forward(
         &mut self,
@@ -60,7 +60,7 @@ impl<T: Real> Attention<T> for Ring {
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let (mut y, logs) = Walk { ring: self, heads }.forward(qkv)?;
+        let (mut y, logs) = RingPass { ring: self, heads }.forward(qkv)?;
         on.keep(&mut y);
         Ok((y, vec![logs]))
     }
@@ -73,22 +73,22 @@ impl<T: Real> Attention<T> for Ring {
         (y, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let mut dqkv = Walk { ring: self, heads }.backward(on, qkv, (y, &kept[0]), dy)?;
+        let mut dqkv = RingPass { ring: self, heads }.backward(on, qkv, (y, &kept[0]), dy)?;
         on.keep(&mut dqkv);
         Ok(dqkv)
     }
 }
 
 /// One layer's walk.
-struct Walk<'a> {
-    ring: &'a Ring,
+struct RingPass<'a> {
+    ring: &'a RingAttention,
     heads: Heads,
 }
 
 /// One piece of queries against one piece of keys, of one head of one row: where each begins in its
 /// buffer.
 #[derive(Clone, Copy, Debug)]
-struct Meeting {
+struct BlockPair {
     /// The first query in `qkv`, its output, and its number among all queries of all heads.
     query: usize,
     output: usize,
@@ -97,10 +97,10 @@ struct Meeting {
     key: usize,
     /// Positions of a piece.
     length: usize,
-    sight: Sight,
+    sight: Visibility,
 }
 
-impl Walk<'_> {
+impl RingPass<'_> {
     fn forward<T: Real>(&self, qkv: &[T]) -> Result<(Vec<T>, Vec<T>)> {
         let (mut y, lines) = (vec![T::zero(); qkv.len() / 3], qkv.len() / 3 / self.heads.size);
         let (mut most, mut sums) = (vec![T::min_value(); lines], vec![T::zero(); lines]);
@@ -163,19 +163,19 @@ impl Walk<'_> {
     /// `y` and the state of the softmax, with one more piece of keys.
     fn attend<T: Real>(
         &self,
-        meeting: Meeting,
+        meeting: BlockPair,
         qkv: &[T],
         kv: &[T],
         y: &mut [T],
         (most, sums): (&mut [T], &mut [T]),
     ) {
         let (width, size) = (self.heads.width(), self.heads.size);
-        let Meeting { output, line, key, length, sight, .. } = meeting;
+        let BlockPair { output, line, key, length, sight, .. } = meeting;
         let mut p = self.scores(meeting, qkv, kv);
         vectorized(|| {
             for (i, scores) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
-                    scores.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                    scores.split_at_mut(if sight == Visibility::Triangle { i + 1 } else { length });
                 let (before, line) = (most[line + i], line + i);
                 let now = greatest(seen).max(before);
                 let kept = if self.ring.fault == Some(Fault::NotRescaled) {
@@ -189,32 +189,32 @@ impl Walk<'_> {
                 unseen.fill(T::zero());
             }
         });
-        let v = Matrix::strided(&kv[key + width..], length, size, 2 * width);
-        matmul(&mut y[output..], width, Matrix::new(&p, length), v, 1.0, true);
+        let v = MatrixView::strided(&kv[key + width..], length, size, 2 * width);
+        matmul(&mut y[output..], width, MatrixView::new(&p, length), v, 1.0, true);
     }
 
     /// The terms of all gradients that one piece of keys gives.
     fn attend_backward<T: Real>(
         &self,
         on: &dyn Device<T>,
-        meeting: Meeting,
+        meeting: BlockPair,
         (qkv, kv, dy): (&[T], &[T], &[T]),
         (logs, means): (&[T], &[T]),
         (dqkv, dkv): (&mut [T], &mut [T]),
     ) {
         let (width, size) = (self.heads.width(), self.heads.size);
-        let Meeting { query, output, line, key, length, sight } = meeting;
+        let BlockPair { query, output, line, key, length, sight } = meeting;
         let (mut p, mut ds) = (self.scores(meeting, qkv, kv), vec![T::zero(); length * length]);
         vectorized(|| {
             for (i, p) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
-                    p.split_at_mut(if sight == Sight::Triangle { i + 1 } else { length });
+                    p.split_at_mut(if sight == Visibility::Triangle { i + 1 } else { length });
                 exponentials(seen, logs[line + i]);
                 unseen.fill(T::zero());
             }
         });
         on.keep(&mut p);
-        let part = |of, stride| Matrix::strided(of, length, size, stride);
+        let part = |of, stride| MatrixView::strided(of, length, size, stride);
         let dy = part(&dy[output..], width);
         matmul(&mut ds, length, dy, part(&kv[key + width..], 2 * width).t(), 1.0, false);
         vectorized(|| {
@@ -223,17 +223,17 @@ impl Walk<'_> {
                 ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
             }
         });
-        let (p, ds, scale) = (Matrix::new(&p, length), Matrix::new(&ds, length), self.scale());
+        let (p, ds, scale) = (MatrixView::new(&p, length), MatrixView::new(&ds, length), self.scale());
         matmul(&mut dkv[key + width..], 2 * width, p.t(), dy, 1.0, true);
         matmul(&mut dqkv[query..], 3 * width, ds, part(&kv[key..], 2 * width), scale, true);
         matmul(&mut dkv[key..], 2 * width, ds.t(), part(&qkv[query..], 3 * width), scale, true);
     }
 
-    fn scores<T: Real>(&self, meeting: Meeting, qkv: &[T], kv: &[T]) -> Vec<T> {
+    fn scores<T: Real>(&self, meeting: BlockPair, qkv: &[T], kv: &[T]) -> Vec<T> {
         let (width, size, length) = (self.heads.width(), self.heads.size, meeting.length);
         let mut scores = vec![T::zero(); length * length];
-        let queries = Matrix::strided(&qkv[meeting.query..], length, size, 3 * width);
-        let keys = Matrix::strided(&kv[meeting.key..], length, size, 2 * width);
+        let queries = MatrixView::strided(&qkv[meeting.query..], length, size, 3 * width);
+        let keys = MatrixView::strided(&kv[meeting.key..], length, size, 2 * width);
         matmul(&mut scores, length, queries, keys.t(), self.scale(), false);
         scores
     }
@@ -249,7 +249,7 @@ impl Walk<'_> {
     }
 
     /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
-    fn meetings(&self, step: usize, qkv: usize) -> Vec<Meeting> {
+    fn meetings(&self, step: usize, qkv: usize) -> Vec<BlockPair> {
         let Heads { rows, heads, size } = self.heads;
         let (ranks, width, tokens) =
             (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
@@ -267,18 +267,18 @@ impl Walk<'_> {
             for (i, queries) in queries.iter().enumerate() {
                 for (j, keys) in keys.iter().enumerate() {
                     let (query, key) = (token + i * length, token + j * length);
-                    meetings.push(Meeting {
+                    meetings.push(BlockPair {
                         query: 3 * query * width + head,
                         output: query * width + head,
                         line: nth * tokens + i * length,
                         key: 2 * key * width + head,
                         length,
-                        sight: Sight::of(queries, keys),
+                        sight: Visibility::of(queries, keys),
                     });
                 }
             }
         }
-        meetings.retain(|meeting| meeting.sight != Sight::Nothing);
+        meetings.retain(|meeting| meeting.sight != Visibility::Nothing);
         meetings
     }
 

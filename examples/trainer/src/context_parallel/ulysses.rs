@@ -23,10 +23,10 @@
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 
 use crate::check::faults::Fault;
-use crate::context_parallel::zigzag::Division;
+use crate::context_parallel::zigzag::PositionDivision;
 use crate::model::axes::Attention;
 use crate::ranks::exchange::all_to_all;
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
@@ -34,16 +34,16 @@ use maypole::Result;
 
 /// Attention over positions that are divided over a group.
 #[derive(Clone, Debug)]
-pub struct Ulysses {
+pub struct UlyssesAttention {
     /// The ranks that have the other positions.
-    pub group: Group,
+    pub group: RankGroup,
     /// Which positions are whose.
-    pub division: Division,
+    pub division: PositionDivision,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
 
-impl<T: Real> Attention<T> for Ulysses {
+impl<T: Real> Attention<T> for UlyssesAttention {
     /// Keeps `qkv` and the probabilities of all positions of some heads.
     ///
     /// # Panics
@@ -54,7 +54,7 @@ impl<T: Real> Attention<T> for Ulysses {
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let turn = Turn { group: &self.group, heads, division: self.division, fault: self.fault };
+        let turn = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
         let qkv = turn.to_heads(qkv, 3)?;
         let (y, probabilities) = on.attention(turn.within(), &qkv);
         Ok((turn.to_positions(&y, 1)?, vec![qkv, probabilities]))
@@ -68,21 +68,21 @@ impl<T: Real> Attention<T> for Ulysses {
         (_, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let turn = Turn { group: &self.group, heads, division: self.division, fault: self.fault };
+        let turn = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
         let dy = turn.to_heads(dy, 1)?;
         turn.to_positions(&on.attention_backward(turn.within(), &kept[0], &kept[1], &dy), 3)
     }
 }
 
 /// One layer's exchange. `heads` are those of this rank outside of attention.
-struct Turn<'a> {
-    group: &'a Group,
+struct HeadExchange<'a> {
+    group: &'a RankGroup,
     heads: Heads,
-    division: Division,
+    division: PositionDivision,
     fault: Option<Fault>,
 }
 
-impl Turn<'_> {
+impl HeadExchange<'_> {
     /// The heads of this rank during attention.
     fn within(&self) -> Heads {
         let (heads, ranks) = (self.heads.heads, self.group.world());
@@ -131,7 +131,7 @@ impl Turn<'_> {
         let mut nth = 0;
         for peer in 0..ranks {
             let division = if self.fault == Some(Fault::HeadsSwapped) {
-                Division::Contiguous
+                PositionDivision::Contiguous
             } else {
                 self.division
             };

@@ -19,14 +19,14 @@ use std::ops::Range;
 
 /// How positions are divided among the ranks of the context axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Division {
+pub enum PositionDivision {
     /// Rank `r` has the `r`-th part.
     Contiguous,
     /// Rank `r` has the parts `r` and `2 * ranks - 1 - r` of twice as many.
     ZigZag,
 }
 
-impl Division {
+impl PositionDivision {
     /// Into how many chunks `ranks` ranks cut a sequence.
     pub fn chunks(self, ranks: usize) -> usize {
         match self {
@@ -85,7 +85,7 @@ impl Division {
 
 /// What a piece of queries sees of a piece of keys of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Visibility {
     /// The keys are all later.
     Nothing,
     /// The same positions: each query sees the keys up to itself.
@@ -94,7 +94,7 @@ pub enum Sight {
     Everything,
 }
 
-impl Sight {
+impl Visibility {
     /// What `queries` see of `keys`.
     ///
     /// # Panics
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_position_has_one_owner() {
-        for layout in [Division::Contiguous, Division::ZigZag] {
+        for layout in [PositionDivision::Contiguous, PositionDivision::ZigZag] {
             for ranks in [1, 2, 3, 4, 8] {
                 let mut all: Vec<usize> =
                     (0..ranks).flat_map(|rank| layout.positions(rank, ranks, 48)).collect();
@@ -128,25 +128,25 @@ mod tests {
     #[test]
     fn zig_zag_is_exactly_fair_and_a_plain_division_is_not() {
         for ranks in [2, 4, 8] {
-            assert_eq!(Division::ZigZag.imbalance(ranks, 64), 1.0);
+            assert_eq!(PositionDivision::ZigZag.imbalance(ranks, 64), 1.0);
             // The last rank's share: (2 ranks - 1) / ranks as the sequence grows.
-            let plain = Division::Contiguous.imbalance(ranks, 4096);
+            let plain = PositionDivision::Contiguous.imbalance(ranks, 4096);
             assert!((plain - (2.0 - 1.0 / ranks as f64)).abs() < 1e-3, "{ranks} ranks: {plain}");
         }
-        assert!((Division::Contiguous.imbalance(4, 64) - 1.738).abs() < 1e-3);
+        assert!((PositionDivision::Contiguous.imbalance(4, 64) - 1.738).abs() < 1e-3);
     }
 
     #[test]
     fn sight_is_what_the_causal_mask_says() {
-        let pieces: Vec<_> = (0..4).flat_map(|rank| Division::ZigZag.pieces(rank, 4, 32)).collect();
+        let pieces: Vec<_> = (0..4).flat_map(|rank| PositionDivision::ZigZag.pieces(rank, 4, 32)).collect();
         for queries in &pieces {
             for keys in &pieces {
                 let pairs: usize =
                     queries.clone().map(|q| keys.clone().filter(|k| *k <= q).count()).sum();
-                let expected = match Sight::of(queries, keys) {
-                    Sight::Nothing => 0,
-                    Sight::Triangle => 4 * 5 / 2,
-                    Sight::Everything => 16,
+                let expected = match Visibility::of(queries, keys) {
+                    Visibility::Nothing => 0,
+                    Visibility::Triangle => 4 * 5 / 2,
+                    Visibility::Everything => 16,
                 };
                 assert_eq!(pairs, expected);
             }

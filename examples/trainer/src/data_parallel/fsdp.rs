@@ -13,40 +13,40 @@
 //! et al. 2023).
 
 use crate::data_parallel::shards::Shards;
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Owned, Store};
-use crate::ranks::group::{Group, Pending};
-use crate::tensor::math::{Number, add};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 
 /// A part of the weights and of the gradients.
 #[derive(Debug)]
 pub struct Fsdp<T> {
-    layout: Layout,
-    group: Group,
+    layout: ParameterLayout,
+    group: RankGroup,
     shards: Shards,
     weights: Vec<T>,
     gradients: Vec<T>,
     /// The unit at work, whole.
     present: Option<(usize, Vec<T>)>,
     /// The unit that comes next, under way.
-    next: Option<(usize, Pending<T>)>,
+    next: Option<(usize, PendingCollective<T>)>,
     /// The gradients of the unit at work.
     making: Vec<T>,
-    sending: Option<(usize, Pending<T>)>,
+    sending: Option<(usize, PendingCollective<T>)>,
     backward: bool,
     prefetch: bool,
     transient: usize,
     gathered: usize,
 }
 
-impl<T: Number> Fsdp<T> {
+impl<T: FloatElement> Fsdp<T> {
     /// This rank's parts of `weights`, which are alike on all ranks of `group`. With `prefetch` the
     /// next unit is asked for early.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
-    pub fn new(layout: Layout, weights: &[T], group: Group, prefetch: bool) -> Self {
+    pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup, prefetch: bool) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let shards = Shards::new(&layout, group.slice());
         let (weights, gradients) = (shards.pack(weights), vec![T::zero(); shards.len()]);
@@ -68,7 +68,7 @@ impl<T: Number> Fsdp<T> {
     }
 
     /// Asks all ranks for their parts of a unit.
-    fn ask(&self, unit: usize) -> Result<(usize, Pending<T>)> {
+    fn ask(&self, unit: usize) -> Result<(usize, PendingCollective<T>)> {
         let mut whole = vec![T::zero(); self.shards.units[unit].len()];
         whole[self.shards.within(unit)].copy_from_slice(&self.weights[self.shards.packed(unit)]);
         Ok((unit, self.group.start_all_gather(whole)?))
@@ -117,8 +117,8 @@ impl<T: Number> Fsdp<T> {
     }
 }
 
-impl<T: Number> Store<T> for Fsdp<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for Fsdp<T> {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 
@@ -161,7 +161,7 @@ impl<T: Number> Store<T> for Fsdp<T> {
         self.receive()
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
@@ -174,9 +174,9 @@ impl<T: Number> Store<T> for Fsdp<T> {
         Ok(())
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         let [weights, gradients] =
             [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
+        StoreBytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
     }
 }

@@ -13,42 +13,42 @@
 //! [clipping](crate::train::clip) makes of it: with clipping even H = 1 is not data parallelism,
 //! which clips the mean.
 
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Flat, Owned, Store};
-use crate::ranks::group::Group;
-use crate::tensor::math::{Number, number, scale};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, FlatStore, OwnedRun, Store};
+use crate::ranks::group::RankGroup;
+use crate::tensor::math::{FloatElement, number, scale};
 use maypole::Result;
 
 /// Weights that are a rank's own between averages.
 #[derive(Debug)]
-pub struct Local<T> {
-    flat: Flat<T>,
-    group: Group,
+pub struct LocalSgd<T> {
+    flat: FlatStore<T>,
+    group: RankGroup,
     every: u64,
     steps: u64,
 }
 
 /// The mean of what the ranks of `group` have, on all of them.
-fn average<T: Number>(group: &Group, weights: &mut [T]) -> Result<()> {
+fn average<T: FloatElement>(group: &RankGroup, weights: &mut [T]) -> Result<()> {
     group.all_reduce(weights)?;
     scale(weights, number(1.0 / group.world() as f64));
     Ok(())
 }
 
-impl<T: Number> Local<T> {
+impl<T: FloatElement> LocalSgd<T> {
     /// These weights, alike on all ranks of `group` to begin with, averaged after every `every`
     /// steps.
     ///
     /// # Panics
     /// If `every` is zero.
-    pub fn new(flat: Flat<T>, group: Group, every: u64) -> Self {
+    pub fn new(flat: FlatStore<T>, group: RankGroup, every: u64) -> Self {
         assert!(every > 0, "weights are averaged every so many steps, at least one");
         Self { flat, group, every, steps: 0 }
     }
 }
 
-impl<T: Number> Store<T> for Local<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for LocalSgd<T> {
+    fn layout(&self) -> &ParameterLayout {
         self.flat.layout()
     }
 
@@ -69,7 +69,7 @@ impl<T: Number> Store<T> for Local<T> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         self.flat.owned()
     }
 
@@ -85,7 +85,7 @@ impl<T: Number> Store<T> for Local<T> {
         self.flat.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         self.flat.bytes()
     }
 

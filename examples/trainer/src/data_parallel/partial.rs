@@ -20,15 +20,15 @@
 //! whichever it is.
 
 use crate::data_parallel::sharding::Sharding;
-use crate::model::layout::{Entry, Layout};
-use crate::model::store::{Bytes, Owned, Store};
-use crate::ranks::group::Group;
-use crate::tensor::math::{Number, number, scale, take};
+use crate::model::layout::{LayoutEntry, ParameterLayout};
+use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::ranks::group::RankGroup;
+use crate::tensor::math::{FloatElement, number, scale, take};
 use maypole::Result;
 
 /// Which entries of a layout are terms of a sum over a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terms {
+pub enum SummedEntries {
     /// What every rank of the tensor axis has whole and applies to its tokens alone.
     OfTokens,
     /// What is not an expert's.
@@ -37,8 +37,8 @@ pub enum Terms {
     Everything,
 }
 
-impl Terms {
-    fn holds(self, entry: &Entry) -> bool {
+impl SummedEntries {
+    fn holds(self, entry: &LayoutEntry) -> bool {
         match self {
             // The router sees all tokens, and an expert's last bias all of its rows.
             Self::OfTokens => {
@@ -53,9 +53,9 @@ impl Terms {
 }
 
 /// A store some of whose gradients are summed over other groups first.
-pub struct Partial<T> {
+pub struct PartialSumStore<T> {
     inner: Box<dyn Store<T>>,
-    sums: Vec<(Group, Terms)>,
+    sums: Vec<(RankGroup, SummedEntries)>,
     /// Whether the inner store takes gradients away on each backward pass rather than the last.
     each: bool,
     last: bool,
@@ -63,12 +63,12 @@ pub struct Partial<T> {
     share: f64,
 }
 
-impl<T> Partial<T> {
+impl<T> PartialSumStore<T> {
     /// Sums over each of `sums` before `inner`, which is of the form `sharding`, sees the
     /// gradients.
     pub fn new(
         inner: Box<dyn Store<T>>,
-        sums: Vec<(Group, Terms)>,
+        sums: Vec<(RankGroup, SummedEntries)>,
         sharding: Sharding,
         share: f64,
     ) -> Self {
@@ -77,8 +77,8 @@ impl<T> Partial<T> {
     }
 }
 
-impl<T: Number> Store<T> for Partial<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for PartialSumStore<T> {
+    fn layout(&self) -> &ParameterLayout {
         self.inner.layout()
     }
 
@@ -128,7 +128,7 @@ impl<T: Number> Store<T> for Partial<T> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         self.inner.owned()
     }
 
@@ -140,7 +140,7 @@ impl<T: Number> Store<T> for Partial<T> {
         self.inner.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         self.inner.bytes()
     }
 
@@ -150,11 +150,11 @@ impl<T: Number> Store<T> for Partial<T> {
 }
 
 /// One sum for all such entries of a unit.
-fn sum<T: Number>(
+fn sum<T: FloatElement>(
     store: &mut dyn Store<T>,
     unit: usize,
-    group: &Group,
-    terms: Terms,
+    group: &RankGroup,
+    terms: SummedEntries,
 ) -> Result<()> {
     let layout = store.layout();
     let of = layout.units[unit].clone();

@@ -20,10 +20,10 @@
 //!
 //! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
 
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Owned, Store};
-use crate::ranks::group::{Group, Pending};
-use crate::tensor::math::{Number, take_mut};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::tensor::math::{FloatElement, take_mut};
 use maypole::Result;
 use std::ops::Range;
 
@@ -39,11 +39,11 @@ pub fn bucket(gradients: usize) -> usize {
 /// Weights and gradients of a data-parallel rank.
 #[derive(Debug)]
 pub struct Replicated<T> {
-    layout: Layout,
+    layout: ParameterLayout,
     weights: Vec<T>,
     /// In the order of the layout.
     buckets: Vec<Bucket<T>>,
-    group: Group,
+    group: RankGroup,
     /// Whether sums start while the backward pass runs.
     overlap: bool,
     last: bool,
@@ -57,12 +57,12 @@ struct Bucket<T> {
     range: Range<usize>,
     /// Empty while they are under way.
     gradients: Vec<T>,
-    under_way: Option<Pending<T>>,
+    under_way: Option<PendingCollective<T>>,
     /// How many of its units are not final.
     open: usize,
 }
 
-impl<T: Number> Replicated<T> {
+impl<T: FloatElement> Replicated<T> {
     /// These weights, alike on all ranks of `group`; gradients travel in buckets of at most
     /// `bucket` bytes, but of a unit at least, during the backward pass or, without `overlap`,
     /// after it.
@@ -70,9 +70,9 @@ impl<T: Number> Replicated<T> {
     /// # Panics
     /// If there are not as many weights as the layout says.
     pub fn new(
-        layout: Layout,
+        layout: ParameterLayout,
         weights: Vec<T>,
-        group: Group,
+        group: RankGroup,
         bucket: usize,
         overlap: bool,
     ) -> Self {
@@ -89,14 +89,14 @@ impl<T: Number> Replicated<T> {
     }
 }
 
-impl<T: Number> Bucket<T> {
-    fn new(layout: &Layout, units: Range<usize>) -> Self {
+impl<T: FloatElement> Bucket<T> {
+    fn new(layout: &ParameterLayout, units: Range<usize>) -> Self {
         let range = layout.units[units.start].range.start..layout.units[units.end - 1].range.end;
         let gradients = vec![T::zero(); range.len()];
         Self { open: units.len(), units, range, gradients, under_way: None }
     }
 
-    fn send(&mut self, group: &Group) -> Result<()> {
+    fn send(&mut self, group: &RankGroup) -> Result<()> {
         let gradients = std::mem::take(&mut self.gradients);
         self.under_way = Some(group.start_all_reduce(gradients)?);
         Ok(())
@@ -105,7 +105,7 @@ impl<T: Number> Bucket<T> {
 
 /// Units by bucket: from the last unit on, each bucket takes units for as long as it has at most
 /// `most` elements.
-fn cut(layout: &Layout, most: usize) -> Vec<Range<usize>> {
+fn cut(layout: &ParameterLayout, most: usize) -> Vec<Range<usize>> {
     let mut buckets: Vec<Range<usize>> = Vec::new();
     for unit in (0..layout.units.len()).rev() {
         let start = layout.units[unit].range.start;
@@ -120,8 +120,8 @@ fn cut(layout: &Layout, most: usize) -> Vec<Range<usize>> {
     buckets
 }
 
-impl<T: Number> Store<T> for Replicated<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for Replicated<T> {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 
@@ -175,11 +175,11 @@ impl<T: Number> Store<T> for Replicated<T> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         let (mut rest, mut owned) = (&mut *self.weights, Vec::new());
         for Bucket { range, gradients, .. } in &mut self.buckets {
             let weights = take_mut(&mut rest, range.len());
-            owned.push(Owned { offset: range.start, weights, gradients });
+            owned.push(OwnedRun { offset: range.start, weights, gradients });
         }
         owned
     }
@@ -195,9 +195,9 @@ impl<T: Number> Store<T> for Replicated<T> {
         Ok(())
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         let gradients = self.buckets.iter().map(|bucket| size_of_val(&*bucket.gradients)).sum();
-        Bytes { weights: size_of_val(&*self.weights), gradients, ..Bytes::default() }
+        StoreBytes { weights: size_of_val(&*self.weights), gradients, ..StoreBytes::default() }
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn buckets_are_whole_units_as_many_as_fit_from_the_end_on() {
-        let layout = Layout::whole(&Config {
+        let layout = ParameterLayout::whole(&Config {
             vocab: 4,
             context: 4,
             width: 4,

@@ -1,14 +1,14 @@
 //! Which form of data parallelism: a choice by name, for command lines and configurations.
 
 use crate::data_parallel::fsdp::Fsdp;
-use crate::data_parallel::local_sgd::Local;
+use crate::data_parallel::local_sgd::LocalSgd;
 use crate::data_parallel::replicated::{BUCKET, Replicated};
 use crate::data_parallel::zero1::Zero1;
 use crate::data_parallel::zero2::Zero2;
-use crate::model::layout::Layout;
-use crate::model::store::{Flat, Store};
-use crate::ranks::group::Group;
-use crate::tensor::math::Number;
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{FlatStore, Store};
+use crate::ranks::group::RankGroup;
+use crate::tensor::math::FloatElement;
 use serde::{Deserialize, Serialize};
 
 /// What is sharded over the ranks of a data-parallel group.
@@ -46,21 +46,21 @@ impl Default for Sharding {
 
 impl Sharding {
     /// Weights and gradients in this form. `weights` are alike on all ranks of `group`.
-    pub fn store<T: Number>(
+    pub fn store<T: FloatElement>(
         self,
-        layout: Layout,
+        layout: ParameterLayout,
         weights: Vec<T>,
-        group: Group,
+        group: RankGroup,
     ) -> Box<dyn Store<T>> {
         match self {
-            Self::Replicated { .. } if group.world() == 1 => Box::new(Flat::new(layout, weights)),
+            Self::Replicated { .. } if group.world() == 1 => Box::new(FlatStore::new(layout, weights)),
             Self::Replicated { bucket, overlap } => {
                 Box::new(Replicated::new(layout, weights, group, bucket, overlap))
             }
-            Self::Zero1 => Box::new(Zero1::new(Flat::new(layout, weights), group)),
+            Self::Zero1 => Box::new(Zero1::new(FlatStore::new(layout, weights), group)),
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
-            Self::Local { every } => Box::new(Local::new(Flat::new(layout, weights), group, every)),
+            Self::Local { every } => Box::new(LocalSgd::new(FlatStore::new(layout, weights), group, every)),
         }
     }
 }

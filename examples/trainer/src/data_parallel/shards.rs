@@ -5,8 +5,8 @@
 //! be gathered and its gradients be scattered by one collective in which all ranks take part
 //! equally. Parts differ by at most one element, so nothing is padded.
 
-use crate::model::layout::{Layout, Slice};
-use crate::model::store::Owned;
+use crate::model::layout::{ParameterLayout, Shard};
+use crate::model::store::OwnedRun;
 use std::ops::Range;
 
 /// One rank's part of each unit.
@@ -20,7 +20,7 @@ pub struct Shards {
 
 impl Shards {
     /// Part `slice` of the units of `layout`.
-    pub fn new(layout: &Layout, slice: Slice) -> Self {
+    pub fn new(layout: &ParameterLayout, slice: Shard) -> Self {
         let units: Vec<_> = layout.units.iter().map(|unit| unit.range.clone()).collect();
         let mine = units.iter().map(|unit| {
             let part = slice.range(unit.len());
@@ -63,10 +63,10 @@ impl Shards {
     }
 
     /// What this rank updates, with weights and gradients each either whole or put together.
-    pub fn owned<'a, T>(&self, weights: &'a mut [T], gradients: &'a mut [T]) -> Vec<Owned<'a, T>> {
+    pub fn owned<'a, T>(&self, weights: &'a mut [T], gradients: &'a mut [T]) -> Vec<OwnedRun<'a, T>> {
         let (weights, gradients) = (self.parts(weights), self.parts(gradients));
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);
-        runs.map(|((weights, gradients), mine)| Owned { offset: mine.start, weights, gradients })
+        runs.map(|((weights, gradients), mine)| OwnedRun { offset: mine.start, weights, gradients })
             .collect()
     }
 

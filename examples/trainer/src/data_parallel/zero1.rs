@@ -8,32 +8,32 @@
 //!   (Rajbhandari et al. 2020).
 
 use crate::data_parallel::shards::Shards;
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Flat, Owned, Store};
-use crate::ranks::group::{Group, Pending};
-use crate::tensor::math::Number;
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, FlatStore, OwnedRun, Store};
+use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::tensor::math::FloatElement;
 use maypole::Result;
 
 /// Weights and gradients of a rank that updates a part of them.
 #[derive(Debug)]
 pub struct Zero1<T> {
-    flat: Flat<T>,
-    group: Group,
+    flat: FlatStore<T>,
+    group: RankGroup,
     shards: Shards,
-    under_way: Vec<(usize, Pending<T>)>,
+    under_way: Vec<(usize, PendingCollective<T>)>,
     last: bool,
 }
 
-impl<T: Number> Zero1<T> {
+impl<T: FloatElement> Zero1<T> {
     /// These weights, alike on all ranks of `group`.
-    pub fn new(flat: Flat<T>, group: Group) -> Self {
+    pub fn new(flat: FlatStore<T>, group: RankGroup) -> Self {
         let shards = Shards::new(flat.layout(), group.slice());
         Self { flat, group, shards, under_way: Vec::new(), last: false }
     }
 }
 
-impl<T: Number> Store<T> for Zero1<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for Zero1<T> {
+    fn layout(&self) -> &ParameterLayout {
         self.flat.layout()
     }
 
@@ -65,7 +65,7 @@ impl<T: Number> Store<T> for Zero1<T> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         self.shards.owned(&mut self.flat.weights, &mut self.flat.gradients)
     }
 
@@ -81,7 +81,7 @@ impl<T: Number> Store<T> for Zero1<T> {
         self.flat.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         self.flat.bytes()
     }
 }

@@ -10,33 +10,33 @@
 //!   mistake that others have made here.
 
 use crate::data_parallel::shards::Shards;
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Owned, Store};
-use crate::ranks::group::{Group, Pending};
-use crate::tensor::math::{Number, add};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 
 /// All weights, and a part of the gradients.
 #[derive(Debug)]
 pub struct Zero2<T> {
-    layout: Layout,
-    group: Group,
+    layout: ParameterLayout,
+    group: RankGroup,
     shards: Shards,
     weights: Vec<T>,
     /// Sums of this rank's parts, put together.
     gradients: Vec<T>,
     /// One unit's gradients, while they are made.
     making: Vec<T>,
-    under_way: Option<(usize, Pending<T>)>,
+    under_way: Option<(usize, PendingCollective<T>)>,
     transient: usize,
 }
 
-impl<T: Number> Zero2<T> {
+impl<T: FloatElement> Zero2<T> {
     /// These weights, alike on all ranks of `group`.
     ///
     /// # Panics
     /// If there are not as many as the layout says.
-    pub fn new(layout: Layout, weights: Vec<T>, group: Group) -> Self {
+    pub fn new(layout: ParameterLayout, weights: Vec<T>, group: RankGroup) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let shards = Shards::new(&layout, group.slice());
         let gradients = vec![T::zero(); shards.len()];
@@ -62,8 +62,8 @@ impl<T: Number> Zero2<T> {
     }
 }
 
-impl<T: Number> Store<T> for Zero2<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for Zero2<T> {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 
@@ -94,7 +94,7 @@ impl<T: Number> Store<T> for Zero2<T> {
         self.receive()
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
@@ -111,9 +111,9 @@ impl<T: Number> Store<T> for Zero2<T> {
         Ok(())
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         let [weights, gradients] =
             [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        Bytes { weights, gradients, transient: self.transient, ..Bytes::default() }
+        StoreBytes { weights, gradients, transient: self.transient, ..StoreBytes::default() }
     }
 }

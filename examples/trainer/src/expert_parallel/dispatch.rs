@@ -11,7 +11,7 @@
 //!   in the order of the tokens           combine         the same rows, worked on
 //! ```
 //!
-//! What is sharded: experts, by a [`Placement`]; rows of the batch too, so the expert axis is a
+//! What is sharded: experts, by a [`ExpertPlacement`]; rows of the batch too, so the expert axis is a
 //! data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
 //! that of one process with the whole batch.
 //!
@@ -27,17 +27,17 @@
 //! (2020).
 
 use crate::check::faults::Fault;
-use crate::expert_parallel::placement::Placement;
-use crate::expert_parallel::router::Choice;
+use crate::expert_parallel::placement::ExpertPlacement;
+use crate::expert_parallel::router::ExpertChoice;
 use crate::ranks::exchange::{all_to_all, all_to_all_v};
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
 /// Who sends which rows to whom, of one layer and micro-batch: kept from its forward pass for its
 /// backward pass.
 #[derive(Clone, Debug)]
-pub struct Routes {
+pub struct TokenRoutes {
     /// The kept choices in the order in which their rows are sent: by rank, then expert, then
     /// token.
     sent: Vec<usize>,
@@ -53,7 +53,7 @@ pub struct Routes {
     fault: Option<Fault>,
 }
 
-impl Routes {
+impl TokenRoutes {
     /// Tells the ranks of `ep` what is coming.
     ///
     /// # Errors
@@ -62,14 +62,14 @@ impl Routes {
     /// # Panics
     /// If the placement is of other ranks than `ep`.
     pub fn new<T: Real>(
-        ep: &Group,
-        placement: &Placement,
-        choices: &[Choice<T>],
+        ep: &RankGroup,
+        placement: &ExpertPlacement,
+        choices: &[ExpertChoice<T>],
         fault: Option<Fault>,
     ) -> Result<Self> {
         assert_eq!(placement.kept.len(), ep.world(), "one list of experts for each rank");
         let slots = placement.kept[0].len();
-        let place = |choice: &Choice<T>| placement.find(choice.expert);
+        let place = |choice: &ExpertChoice<T>| placement.find(choice.expert);
         let mut sent: Vec<usize> = (0..choices.len()).filter(|nth| choices[*nth].kept).collect();
         sent.sort_by_key(|nth| place(&choices[*nth]));
         let mut counts = vec![0u64; ep.world() * slots];
@@ -96,7 +96,7 @@ impl Routes {
     /// As the collective.
     pub fn dispatch<'a, T: Real>(
         &self,
-        ep: &Group,
+        ep: &RankGroup,
         width: usize,
         of: impl Fn(usize) -> &'a [T],
     ) -> Result<Vec<T>> {
@@ -112,7 +112,7 @@ impl Routes {
     /// As the collective.
     pub fn combine<T: Real>(
         &self,
-        ep: &Group,
+        ep: &RankGroup,
         width: usize,
         rows: &[T],
         choices: usize,
@@ -155,17 +155,17 @@ fn times(rows: &[usize], width: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::expert_parallel::router::Router;
-    use crate::ranks::group::Order;
+    use crate::ranks::group::SumOrder;
     use crate::tensor::random::centred;
     use maypole::Communicator;
 
     const WIDTH: usize = 3;
 
     /// Rows that say whose they are, sent to their experts and back.
-    fn round_trip(ranks: usize, placement: &Placement, capacity: Option<f32>) {
+    fn round_trip(ranks: usize, placement: &ExpertPlacement, capacity: Option<f32>) {
         let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
         let received = Communicator::run_local(ranks, |comm| {
-            let ep = if ranks == 1 { Group::alone() } else { Group::new(comm, Order::Fast) };
+            let ep = if ranks == 1 { RankGroup::alone() } else { RankGroup::new(comm, SumOrder::Fast) };
             let me = ep.rank() as u64;
             let logits: Vec<f32> = (0..32 * 8).map(|i| centred(me, i) as f32).collect();
             let routed = router.route(&logits);
@@ -174,7 +174,7 @@ mod tests {
                 vec![me as f32, choice.token as f32, choice.expert as f32]
             };
             let rows: Vec<Vec<f32>> = (0..routed.choices.len()).map(row).collect();
-            let routes = Routes::new(&ep, placement, &routed.choices, None).unwrap();
+            let routes = TokenRoutes::new(&ep, placement, &routed.choices, None).unwrap();
             let mine = routes.dispatch(&ep, WIDTH, |nth| &rows[nth]).unwrap();
             let experts = &placement.kept[ep.rank()];
             let owners =
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn identity_experts_give_every_row_back_in_its_place() {
         for ranks in [1, 2, 4] {
-            round_trip(ranks, &Placement::even(8, ranks), None);
-            round_trip(ranks, &Placement::even(8, ranks), Some(1.0));
-            round_trip(ranks, &Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], ranks), None);
+            round_trip(ranks, &ExpertPlacement::even(8, ranks), None);
+            round_trip(ranks, &ExpertPlacement::even(8, ranks), Some(1.0));
+            round_trip(ranks, &ExpertPlacement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], ranks), None);
         }
     }
 }

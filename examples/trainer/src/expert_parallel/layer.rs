@@ -5,7 +5,7 @@
 //! experts, and back, and each token's output is the sum of its experts' outputs, each times its
 //! gate. With one rank it is the same layer in one place.
 //!
-//! Ranks of `ep` wait for the one with the busiest experts: the [`Ledger`] says how busy each was,
+//! Ranks of `ep` wait for the one with the busiest experts: the [`RoutingRecord`] says how busy each was,
 //! layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
 //!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
@@ -20,15 +20,15 @@
 //! because what is kept for it is numbers alone.
 
 use crate::check::faults::Fault;
-use crate::expert_parallel::dispatch::Routes;
-use crate::expert_parallel::placement::Placement;
+use crate::expert_parallel::dispatch::TokenRoutes;
+use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
-use crate::model::axes::{FeedForward, Gates};
+use crate::model::axes::{FeedForward, ParallelRegion};
 use crate::model::feed_forward;
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, sum_of, take, take_mut};
-use crate::tensor_parallel::regions::Tensor;
+use crate::tensor_parallel::regions::TensorParallelRegion;
 use maypole::Result;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -36,22 +36,22 @@ use std::rc::Rc;
 
 /// The experts of one rank.
 #[derive(Clone, Debug)]
-pub struct Experts {
+pub struct ExpertLayer {
     /// How tokens choose.
     pub router: Router,
     /// The ranks that have the other experts.
-    pub ep: Group,
+    pub ep: RankGroup,
     /// The ranks that have the other parts of these.
-    pub tp: Group,
+    pub tp: RankGroup,
     /// What this step is told, and what happened in it.
-    pub ledger: Rc<RefCell<Ledger>>,
+    pub ledger: Rc<RefCell<RoutingRecord>>,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
 
 /// What the routers of a rank are told and see in a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ledger {
+pub struct RoutingRecord {
     /// What the auxiliary loss of a group is multiplied by: one over the groups of the whole batch,
     /// times the scale of the loss if it has one.
     pub share: f64,
@@ -64,7 +64,7 @@ pub struct Ledger {
     /// layer by layer.
     pub load: Vec<u64>,
     /// Choices that found their expert full, in the order in which layers saw them.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedChoice>,
     /// Rows that went through the experts of this rank.
     pub here: usize,
     /// Rows that went to other ranks, and that came from other ranks.
@@ -73,7 +73,7 @@ pub struct Ledger {
 
 /// A choice that found its expert full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Dropped {
+pub struct DroppedChoice {
     /// The number of the layer in the whole model.
     pub layer: usize,
     /// Which token, of those of its micro-batch that this rank routes.
@@ -82,26 +82,26 @@ pub struct Dropped {
     pub expert: usize,
 }
 
-impl Experts {
-    fn inner(&self) -> Tensor {
-        Tensor { group: self.tp.clone(), sequence: false, fault: self.fault }
+impl ExpertLayer {
+    fn inner(&self) -> TensorParallelRegion {
+        TensorParallelRegion { group: self.tp.clone(), sequence: false, fault: self.fault }
     }
 
     fn here(&self) -> usize {
         self.router.experts / self.ep.world()
     }
 
-    fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<Routes> {
-        let placement = Placement::even(self.router.experts, self.ep.world());
-        Routes::new(&self.ep, &placement, &routed.choices, self.fault)
+    fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
+        let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
+        TokenRoutes::new(&self.ep, &placement, &routed.choices, self.fault)
     }
 
-    fn write_down<T>(&self, routed: &Routed<T>, routes: &Routes) {
+    fn write_down<T>(&self, routed: &Routed<T>, routes: &TokenRoutes) {
         let mut ledger = self.ledger.borrow_mut();
         let Some(layer) = ledger.coming.pop_front() else { return };
         ledger.loss += routed.loss * ledger.share;
         let full = routed.choices.iter().filter(|choice| !choice.kept);
-        ledger.dropped.extend(full.map(|choice| Dropped {
+        ledger.dropped.extend(full.map(|choice| DroppedChoice {
             layer,
             token: choice.token,
             expert: choice.expert,
@@ -117,11 +117,11 @@ impl Experts {
 /// three buffers for each expert of this rank.
 const SHARED: usize = 3;
 
-impl<T: Real> FeedForward<T> for Experts {
+impl<T: Real> FeedForward<T> for ExpertLayer {
     fn forward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
@@ -144,7 +144,7 @@ impl<T: Real> FeedForward<T> for Experts {
             outputs.extend(y);
             kept.extend(inner);
         }
-        let mut outputs = Gates::leave(&mut self.inner(), outputs)?;
+        let mut outputs = ParallelRegion::leave(&mut self.inner(), outputs)?;
         let mut rest = &mut *outputs;
         for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
             on.bias(take_mut(&mut rest, load * width), &p[p.len() - width..]);
@@ -164,7 +164,7 @@ impl<T: Real> FeedForward<T> for Experts {
     fn backward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         (p, g): (&[T], &mut [T]),
         kept: &[Vec<T>],
@@ -193,7 +193,7 @@ impl<T: Real> FeedForward<T> for Experts {
             on.bias_backward(&mut g[each - width..], dy);
             drows.extend(feed_forward::backward(on, width, (p, g), kept, dy));
         }
-        let drows = Gates::enter_backward(&mut self.inner(), drows)?;
+        let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
 
         let share = self.ledger.borrow().share;
@@ -209,10 +209,10 @@ impl<T: Real> FeedForward<T> for Experts {
     }
 }
 
-impl Experts {
+impl ExpertLayer {
     /// The gradient of each choice's gate: how much its expert's output was wanted.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
-        let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::Choice<T>)| {
+        let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
             let (output, dy) = (row(outputs, nth, width), row(dy, choice.token, width));
             let learns = choice.kept && self.fault != Some(Fault::GatesForgotten);
             if learns { sum_of(output, dy, |output, dy| output * dy) } else { T::zero() }

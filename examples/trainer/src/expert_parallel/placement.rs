@@ -12,12 +12,12 @@
 
 /// Which experts each rank keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct ExpertPlacement {
     /// By rank, each of the same length.
     pub kept: Vec<Vec<usize>>,
 }
 
-impl Placement {
+impl ExpertPlacement {
     /// Expert `e` on rank `e / (experts / ranks)`.
     ///
     /// # Panics
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_expert_has_one_place() {
-        for placement in [Placement::even(8, 4), Placement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
+        for placement in [ExpertPlacement::even(8, 4), ExpertPlacement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
         {
             let mut seen: Vec<usize> = placement.kept.concat();
             seen.sort_unstable();
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn two_hot_neighbours_are_parted() {
         let load = [100, 90, 10, 10, 10, 10, 10, 20];
-        let (even, balanced) = (Placement::even(8, 2), Placement::balanced(&load, 2));
+        let (even, balanced) = (ExpertPlacement::even(8, 2), ExpertPlacement::balanced(&load, 2));
         assert!((even.imbalance(&load) - 210.0 / 130.0).abs() < 1e-9);
         assert!((balanced.imbalance(&load) - 1.0).abs() < 1e-9, "{balanced:?}");
     }
@@ -138,7 +138,7 @@ mod tests {
     fn few_move_and_those_that_stay_keep_their_places() {
         // Two of the first group are on rank 2, two of the second on rank 1; rank 0 keeps 0 of the
         // third.
-        let placement = Placement { kept: vec![vec![2, 6, 7], vec![1, 3, 4], vec![0, 5, 8]] };
+        let placement = ExpertPlacement { kept: vec![vec![2, 6, 7], vec![1, 3, 4], vec![0, 5, 8]] };
         assert_eq!(placement.moves(), [0, 5, 8, 3, 4, 1, 6, 7, 2]);
     }
 
@@ -146,9 +146,9 @@ mod tests {
     fn moves_give_the_loads_that_were_promised() {
         for (seed, ranks) in [(1, 2), (2, 4), (3, 8), (4, 1)] {
             let load: Vec<u64> = (0..16).map(|expert| random(seed, expert) % 1000).collect();
-            let balanced = Placement::balanced(&load, ranks);
+            let balanced = ExpertPlacement::balanced(&load, ranks);
             let moved: Vec<u64> = balanced.moves().into_iter().map(|from| load[from]).collect();
-            let even = Placement::even(16, ranks);
+            let even = ExpertPlacement::even(16, ranks);
             assert_eq!(even.imbalance(&moved), balanced.imbalance(&load));
             assert_eq!(even.moves(), (0..16).collect::<Vec<_>>(), "what is in place stays there");
         }

@@ -29,13 +29,13 @@
 //! out and does not divide or copy them.
 
 use crate::check::faults::Fault;
-use crate::expert_parallel::placement::Placement;
-use crate::model::layout::{Layout, Part};
+use crate::expert_parallel::placement::ExpertPlacement;
+use crate::model::layout::{ParameterLayout, ModelPart};
 use crate::model::store::Store;
 use crate::ranks::exchange::all_to_all_v;
-use crate::ranks::group::Group;
-use crate::ranks::mesh::Groups;
-use crate::tensor::math::{Number, Real, take};
+use crate::ranks::group::RankGroup;
+use crate::ranks::mesh::MeshGroups;
+use crate::tensor::math::{FloatElement, Real, take};
 use maypole::Result;
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ pub const WORTH: f64 = 1.05;
 
 /// Where the experts of a layer go.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Move {
+pub struct ExpertMove {
     /// The number of the layer in the whole model.
     pub layer: usize,
     /// For each place the place whose expert comes into it.
@@ -54,7 +54,7 @@ pub struct Move {
     pub uneven: [f64; 2],
 }
 
-impl Move {
+impl ExpertMove {
     /// True if anybody moves.
     pub fn any(&self) -> bool {
         self.from.iter().enumerate().any(|(place, from)| place != *from)
@@ -70,7 +70,7 @@ impl Move {
 
     fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
         let (even, balanced) =
-            (Placement::even(load.len(), ranks), Placement::balanced(load, ranks));
+            (ExpertPlacement::even(load.len(), ranks), ExpertPlacement::balanced(load, ranks));
         let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));
         if before <= WORTH * after {
             return Self { layer, from: even.kept.concat(), uneven: [before; 2] };
@@ -89,10 +89,10 @@ impl Move {
 ///
 /// # Panics
 /// If the ranks do not divide the experts.
-pub fn by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<Move> {
+pub fn moves_by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<ExpertMove> {
     load.chunks_exact(experts.max(1))
         .enumerate()
-        .map(|(layer, load)| Move::of(layer, load, ranks))
+        .map(|(layer, load)| ExpertMove::of(layer, load, ranks))
         .collect()
 }
 
@@ -104,25 +104,25 @@ pub fn by_load(load: &[u64], experts: usize, ranks: usize) -> Vec<Move> {
 ///
 /// # Panics
 /// If a move is of another number of experts than the model has.
-pub fn carry_out<T: Real>(
+pub fn move_experts<T: Real>(
     store: &mut dyn Store<T>,
     averages: [&mut [T]; 2],
-    groups: &Groups,
-    moves: &[Move],
+    groups: &MeshGroups,
+    moves: &[ExpertMove],
     fault: Option<Fault>,
 ) -> Result<()> {
     let layout = store.layout().clone();
-    let sites: Vec<Site<'_>> =
-        moves.iter().filter(|it| it.any()).filter_map(|it| Site::new(&layout, it)).collect();
+    let sites: Vec<LayerMove<'_>> =
+        moves.iter().filter(|it| it.any()).filter_map(|it| LayerMove::new(&layout, it)).collect();
     if sites.is_empty() {
         return Ok(());
     }
-    let weights = Mine(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
+    let weights = OwnedNumbers(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
     let runs = weights.runs();
     let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
     let mut all = vec![weights];
     if fault != Some(Fault::MomentsLeftBehind) {
-        all.extend(averages.into_iter().filter_map(|average| Mine::of(average, &runs)));
+        all.extend(averages.into_iter().filter_map(|average| OwnedNumbers::of(average, &runs)));
     }
     for mine in &mut all {
         for site in &sites {
@@ -135,20 +135,20 @@ pub fn carry_out<T: Real>(
 }
 
 /// A layer of this rank in which experts move.
-struct Site<'a> {
-    order: &'a Move,
+struct LayerMove<'a> {
+    order: &'a ExpertMove,
     /// The places here whose experts change.
     changing: Vec<usize>,
     /// Where the router lies and then the experts in those places, in the rank's flat buffer.
     ranges: Vec<Range<usize>>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> LayerMove<'a> {
     /// None, if the layer is elsewhere.
-    fn new(layout: &Layout, order: &'a Move) -> Option<Self> {
+    fn new(layout: &ParameterLayout, order: &'a ExpertMove) -> Option<Self> {
         let experts = layout.config.experts;
         assert_eq!(order.from.len(), experts, "one place for each expert");
-        let unit = layout.units.iter().find(|unit| unit.part == Part::Block(order.layer))?;
+        let unit = layout.units.iter().find(|unit| unit.part == ModelPart::Block(order.layer))?;
         let entries = &layout.entries[unit.entries.clone()];
         let changing = order.changing(layout.share.expert.range(experts));
         let router = entries.iter().find(|entry| entry.name.ends_with("router.weight"))?.range();
@@ -165,9 +165,9 @@ impl<'a> Site<'a> {
     }
 
     /// From what lies in the ranges what should.
-    fn exchange<T: Number>(
+    fn exchange<T: FloatElement>(
         &self,
-        ep: &Group,
+        ep: &RankGroup,
         before: &[T],
         fault: Option<Fault>,
     ) -> Result<Vec<T>> {
@@ -182,13 +182,13 @@ impl<'a> Site<'a> {
     }
 
     /// The rows of the router: every rank has all of them.
-    fn rows<T: Number>(&self, router: &[T]) -> Vec<T> {
+    fn rows<T: FloatElement>(&self, router: &[T]) -> Vec<T> {
         let width = router.len() / self.order.from.len();
         self.order.from.iter().flat_map(|from| &router[from * width..][..width]).copied().collect()
     }
 
     /// The experts that come into the places that change, from those that are there.
-    fn experts<T: Number>(&self, ep: &Group, experts: &[T]) -> Result<Vec<T>> {
+    fn experts<T: FloatElement>(&self, ep: &RankGroup, experts: &[T]) -> Result<Vec<T>> {
         let (from, changing) = (&self.order.from, &self.changing);
         let each = experts.len() / changing.len().max(1);
         let rank = |place: usize| place * ep.world() / from.len();
@@ -214,9 +214,9 @@ fn position(places: &[usize], place: usize) -> usize {
 }
 
 /// Numbers for what this rank owns: where each run begins in its flat buffer, and the run.
-struct Mine<'a, T>(Vec<(usize, &'a mut [T])>);
+struct OwnedNumbers<'a, T>(Vec<(usize, &'a mut [T])>);
 
-impl<'a, T: Number> Mine<'a, T> {
+impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
     /// Those of the optimizer, which has them one run after the other; none, if no step was done or
     /// its rule needs none.
     fn of(average: &'a mut [T], runs: &[Range<usize>]) -> Option<Self> {
@@ -273,19 +273,19 @@ mod tests {
 
     #[test]
     fn the_drawing_is_what_is_decided() {
-        let layers = by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
-        assert_eq!(layers[0], Move { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
+        let layers = moves_by_load(&[9, 8, 1, 2, 5, 5, 5, 4, 0, 0, 0, 0], 4, 2);
+        assert_eq!(layers[0], ExpertMove { layer: 0, from: vec![0, 2, 1, 3], uneven: [1.7, 1.0] });
         assert!(
             !layers[1].any() && layers[1].uneven == [20.0 / 19.0; 2],
             "nobody moves to be as uneven"
         );
         assert!(!layers[2].any(), "nothing is known before the first step");
-        assert!(by_load(&[], 0, 1).is_empty());
+        assert!(moves_by_load(&[], 0, 1).is_empty());
     }
 
     #[test]
     fn a_way_there_and_back_ends_where_it_began() {
-        let there = Move { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
+        let there = ExpertMove { layer: 3, from: vec![2, 0, 3, 1], uneven: [1.5, 1.0] };
         let back = there.back();
         assert_eq!(
             there.from.iter().map(|from| back.from[*from]).collect::<Vec<_>>(),

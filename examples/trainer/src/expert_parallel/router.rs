@@ -35,7 +35,7 @@ pub struct Router {
 
 /// One choice of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice<T> {
+pub struct ExpertChoice<T> {
     /// Which token, from the first of those given.
     pub token: usize,
     /// Which expert.
@@ -52,7 +52,7 @@ pub struct Routed<T> {
     /// `tokens * experts`.
     pub probabilities: Vec<T>,
     /// `tokens * top`: by token, then from the most probable down.
-    pub choices: Vec<Choice<T>>,
+    pub choices: Vec<ExpertChoice<T>>,
     /// The auxiliary loss, its weight included, summed over groups: the mean is this over all
     /// groups of the batch.
     pub loss: f64,
@@ -74,7 +74,7 @@ impl Router {
         assert!(self.top <= self.experts, "{} choices of {} experts", self.top, self.experts);
         let probabilities: Vec<T> = logits.chunks_exact(self.experts).flat_map(softmax).collect();
         let rows = probabilities.chunks_exact(self.experts).enumerate();
-        let mut choices: Vec<Choice<T>> =
+        let mut choices: Vec<ExpertChoice<T>> =
             rows.flat_map(|(token, row)| self.choose(token, row)).collect();
         choices.chunks_exact_mut(self.group * self.top).for_each(|group| self.drop_surplus(group));
         let groups = probabilities.chunks_exact(self.group * self.experts);
@@ -129,15 +129,15 @@ impl Router {
     /// The most probable experts of a token; of equal ones the first. Where a layer overflowed,
     /// probabilities are not numbers: then the choice means nothing, but ranks still meet, and the
     /// loss tells them.
-    fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<Choice<T>> {
+    fn choose<T: Real>(&self, token: usize, row: &[T]) -> Vec<ExpertChoice<T>> {
         let mut order: Vec<usize> = (0..self.experts).collect();
         order.sort_by(|a, b| row[*b].wide().total_cmp(&row[*a].wide()));
-        let choice = |expert| Choice { token, expert, gate: row[expert], kept: true };
+        let choice = |expert| ExpertChoice { token, expert, gate: row[expert], kept: true };
         order.into_iter().take(self.top).map(choice).collect()
     }
 
     /// First choices take places before second ones, early tokens before late ones.
-    fn drop_surplus<T>(&self, group: &mut [Choice<T>]) {
+    fn drop_surplus<T>(&self, group: &mut [ExpertChoice<T>]) {
         let (limit, mut taken) = (self.limit(), vec![0; self.experts]);
         for rank in 0..self.top {
             for choice in group.iter_mut().skip(rank).step_by(self.top) {
@@ -148,13 +148,13 @@ impl Router {
     }
 
     /// The share of the choices that each expert got, dropped ones too.
-    fn shares<T>(&self, group: &[Choice<T>]) -> Vec<f64> {
+    fn shares<T>(&self, group: &[ExpertChoice<T>]) -> Vec<f64> {
         let mut counts = vec![0u32; self.experts];
         group.iter().for_each(|choice| counts[choice.expert] += 1);
         counts.into_iter().map(|count| f64::from(count) / group.len() as f64).collect()
     }
 
-    fn group_loss<T: Real>(&self, probabilities: &[T], choices: &[Choice<T>]) -> f64 {
+    fn group_loss<T: Real>(&self, probabilities: &[T], choices: &[ExpertChoice<T>]) -> f64 {
         let mean = |expert: usize| {
             let column = probabilities.iter().skip(expert).step_by(self.experts);
             column.map(|p| p.wide()).sum::<f64>() / self.group as f64

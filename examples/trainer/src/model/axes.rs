@@ -2,10 +2,10 @@
 //! collective.
 //!
 //! A single process has [`Axes::alone`], in which nothing happens. Tensor and sequence parallelism
-//! bring other [`Gates`] and another [`Vocabulary`], context parallelism another [`Attention`],
+//! bring other [`ParallelRegion`] and another [`Vocabulary`], context parallelism another [`Attention`],
 //! expert parallelism another [`FeedForward`]. Block and model are the same code in all of them.
 
-use crate::model::feed_forward::Dense;
+use crate::model::feed_forward::DenseFeedForward;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
 /// vectors that this rank has, one after the other, and returns those that it needs next.
-pub trait Gates<T: Real> {
+pub trait ParallelRegion<T: Real> {
     /// Before the first matrix: everybody needs the input.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ pub trait FeedForward<T: Real> {
     fn forward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
@@ -114,7 +114,7 @@ pub trait FeedForward<T: Real> {
     fn backward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         weights: (&[T], &mut [T]),
         kept: &[Vec<T>],
@@ -148,7 +148,7 @@ pub trait Vocabulary<T: Real> {
 /// What a model runs by on one rank.
 #[allow(missing_docs, reason = "each field is named after its trait")]
 pub struct Axes<T> {
-    pub gates: Box<dyn Gates<T>>,
+    pub gates: Box<dyn ParallelRegion<T>>,
     pub attention: Box<dyn Attention<T>>,
     pub feed_forward: Box<dyn FeedForward<T>>,
     pub vocabulary: Box<dyn Vocabulary<T>>,
@@ -158,15 +158,15 @@ impl<T: Real> Axes<T> {
     /// One rank has the whole model: nothing is sent.
     pub fn alone() -> Self {
         let (gates, attention, feed_forward, vocabulary) =
-            (Box::new(Alone), Box::new(Alone), Box::new(Dense), Box::new(Alone));
+            (Box::new(SingleRank), Box::new(SingleRank), Box::new(DenseFeedForward), Box::new(SingleRank));
         Self { gates, attention, feed_forward, vocabulary }
     }
 }
 
 /// Nobody else is there: every gate is open.
 #[derive(Clone, Copy, Debug)]
-pub struct Alone;
+pub struct SingleRank;
 
-impl<T: Real> Gates<T> for Alone {}
-impl<T: Real> Attention<T> for Alone {}
-impl<T: Real> Vocabulary<T> for Alone {}
+impl<T: Real> ParallelRegion<T> for SingleRank {}
+impl<T: Real> Attention<T> for SingleRank {}
+impl<T: Real> Vocabulary<T> for SingleRank {}

@@ -2,7 +2,7 @@
 
 /// Rows of tokens and what comes after each, as one rank trains on them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
+pub struct TokenBatch {
     /// How many rows.
     pub rows: usize,
     /// Row after row.
@@ -16,7 +16,7 @@ pub struct Batch {
     pub weight: f64,
 }
 
-impl Batch {
+impl TokenBatch {
     /// Tokens of a row.
     pub fn columns(&self) -> usize {
         self.tokens.len() / self.rows

@@ -8,19 +8,19 @@
 //!
 //! Brackets are the gates of [`Axes`]: within them a rank of a tensor group has some heads and some
 //! hidden numbers, outside all ranks have the same (or, with sequence parallelism, each some
-//! tokens). Everything kept for the backward pass is a field of [`Kept`]: this struct *is* the
+//! tokens). Everything kept for the backward pass is a field of [`BlockActivations`]: this struct *is* the
 //! activation memory of a block.
 
 use crate::model::axes::Axes;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, take, take_mut};
-use crate::tensor::norm::Before;
+use crate::tensor::norm::NormInputs;
 use maypole::Result;
 
 /// What the backward pass of a block needs of its forward pass.
 #[derive(Debug)]
-pub struct Kept<T> {
+pub struct BlockActivations<T> {
     x: Vec<T>,
     stats1: Vec<T>,
     h1: Vec<T>,
@@ -32,7 +32,7 @@ pub struct Kept<T> {
     feed_forward: Vec<Vec<T>>,
 }
 
-impl<T> Kept<T> {
+impl<T> BlockActivations<T> {
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
         let single = [&self.x, &self.stats1, &self.h1, &self.qkv, &self.y, &self.x2, &self.stats2];
@@ -48,7 +48,7 @@ impl<T> Kept<T> {
 
 /// The parameters of a block, or their gradients, by name. `inner` numbers of q, of k and of v are
 /// here.
-struct Tensors<S> {
+struct BlockTensors<S> {
     norm1: [S; 2],
     qkv: [S; 2],
     projection: [S; 2],
@@ -61,14 +61,14 @@ fn lengths(width: usize, inner: usize) -> [usize; 8] {
     [width, width, 3 * inner * width, 3 * inner, inner * width, width, width, width]
 }
 
-fn tensors<T>(mut p: &[T], width: usize, inner: usize) -> Tensors<&[T]> {
+fn tensors<T>(mut p: &[T], width: usize, inner: usize) -> BlockTensors<&[T]> {
     let [a, b, c, d, e, f, g, h] = lengths(width, inner).map(|len| take(&mut p, len));
-    Tensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
+    BlockTensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
 }
 
-fn tensors_mut<T>(mut p: &mut [T], width: usize, inner: usize) -> Tensors<&mut [T]> {
+fn tensors_mut<T>(mut p: &mut [T], width: usize, inner: usize) -> BlockTensors<&mut [T]> {
     let [a, b, c, d, e, f, g, h] = lengths(width, inner).map(|len| take_mut(&mut p, len));
-    Tensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
+    BlockTensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
 }
 
 /// The block's result from its input `x`, rows of `width` numbers, and what the backward pass
@@ -83,7 +83,7 @@ pub fn forward<T: Real>(
     width: usize,
     p: &[T],
     x: Vec<T>,
-) -> Result<(Vec<T>, Kept<T>)> {
+) -> Result<(Vec<T>, BlockActivations<T>)> {
     let w = tensors(p, width, heads.width());
     let (h1, stats1) = normalise(on, &x, w.norm1);
     let h1 = axes.gates.enter(h1)?;
@@ -101,7 +101,7 @@ pub fn forward<T: Real>(
     let (mut out, feed_forward) =
         axes.feed_forward.forward(on, &mut *axes.gates, width, w.feed_forward, h2)?;
     on.add(&mut out, &x2);
-    Ok((out, Kept { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
+    Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
 }
 
 /// The normalised rows, and the mean and `rstd` of each.
@@ -125,7 +125,7 @@ pub fn backward<T: Real>(
     axes: &mut Axes<T>,
     heads: Heads,
     (p, g): (&[T], &mut [T]),
-    kept: &Kept<T>,
+    kept: &BlockActivations<T>,
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
     let width = kept.x.len() * 2 / kept.stats1.len();
@@ -139,7 +139,7 @@ pub fn backward<T: Real>(
         dw,
         db,
         &dh2,
-        Before { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] },
+        NormInputs { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] },
     );
 
     let [dw, db] = d.projection;
@@ -159,7 +159,7 @@ pub fn backward<T: Real>(
         dw,
         db,
         &dh1,
-        Before { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] },
+        NormInputs { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] },
     );
     Ok(dx)
 }

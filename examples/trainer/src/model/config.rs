@@ -1,6 +1,6 @@
 //! What the model is: its sizes, and the list of its tensors.
 
-use crate::model::layout::{Cut, Part, Start, Tensor};
+use crate::model::layout::{TensorCut, ModelPart, Initialization, ModelTensor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -38,11 +38,11 @@ impl Default for Config {
 }
 
 /// Rows are cut: each rank has some outputs.
-const ROWS: Option<Cut> = Some(Cut { dimension: 0, groups: 1 });
+const ROWS: Option<TensorCut> = Some(TensorCut { dimension: 0, groups: 1 });
 /// Columns are cut: each rank has some inputs.
-const COLUMNS: Option<Cut> = Some(Cut { dimension: 1, groups: 1 });
+const COLUMNS: Option<TensorCut> = Some(TensorCut { dimension: 1, groups: 1 });
 /// Rows of q, of k and of v are cut: each rank has some heads.
-const HEADS: Option<Cut> = Some(Cut { dimension: 0, groups: 3 });
+const HEADS: Option<TensorCut> = Some(TensorCut { dimension: 0, groups: 3 });
 
 /// The most parameters of a model: with AdamW they take a TiB.
 const MOST: f64 = (1u64 << 36) as f64;
@@ -94,32 +94,32 @@ impl Config {
     }
 
     /// Every tensor of the whole model, in the order of its flat buffer.
-    pub(crate) fn tensors(&self) -> Vec<Tensor> {
-        let mut list = List {
-            part: Part::Embed,
+    pub(crate) fn tensors(&self) -> Vec<ModelTensor> {
+        let mut list = TensorList {
+            part: ModelPart::Embed,
             expert: None,
             prefix: "embed.".to_owned(),
             tensors: Vec::new(),
         };
-        list.push("token.weight", [self.vocab, self.width], ROWS, Start::Random(0.02));
-        list.push("position.weight", [self.context, self.width], None, Start::Random(0.02));
+        list.push("token.weight", [self.vocab, self.width], ROWS, Initialization::Random(0.02));
+        list.push("position.weight", [self.context, self.width], None, Initialization::Random(0.02));
         for layer in 0..self.layers {
             self.block(&mut list, layer);
         }
-        (list.part, list.prefix) = (Part::Head, "head.".to_owned());
+        (list.part, list.prefix) = (ModelPart::Head, "head.".to_owned());
         list.norm("norm", self.width);
         list.push("weight", [self.vocab, self.width], ROWS, self.random(self.width));
         list.tensors
     }
 
-    fn block(&self, list: &mut List, layer: usize) {
+    fn block(&self, list: &mut TensorList, layer: usize) {
         let width = self.width;
-        (list.part, list.prefix) = (Part::Block(layer), format!("block.{layer}."));
+        (list.part, list.prefix) = (ModelPart::Block(layer), format!("block.{layer}."));
         list.norm("norm1", width);
         list.push("qkv.weight", [3 * width, width], HEADS, self.random(width));
-        list.push("qkv.bias", [3 * width, 1], HEADS, Start::Constant(0.0));
+        list.push("qkv.bias", [3 * width, 1], HEADS, Initialization::Constant(0.0));
         list.push("projection.weight", [width, width], COLUMNS, self.random_residual(width));
-        list.push("projection.bias", [width, 1], None, Start::Constant(0.0));
+        list.push("projection.bias", [width, 1], None, Initialization::Constant(0.0));
         list.norm("norm2", width);
         if self.experts == 0 {
             return self.feed_forward(list);
@@ -132,21 +132,21 @@ impl Config {
         list.expert = None;
     }
 
-    fn feed_forward(&self, list: &mut List) {
+    fn feed_forward(&self, list: &mut TensorList) {
         let (width, hidden) = (self.width, 4 * self.width);
         list.push("up.weight", [hidden, width], ROWS, self.random(width));
-        list.push("up.bias", [hidden, 1], ROWS, Start::Constant(0.0));
+        list.push("up.bias", [hidden, 1], ROWS, Initialization::Constant(0.0));
         list.push("down.weight", [width, hidden], COLUMNS, self.random_residual(hidden));
-        list.push("down.bias", [width, 1], None, Start::Constant(0.0));
+        list.push("down.bias", [width, 1], None, Initialization::Constant(0.0));
     }
 
-    fn random(&self, inputs: usize) -> Start {
-        Start::Random(0.5 / (inputs as f64).sqrt())
+    fn random(&self, inputs: usize) -> Initialization {
+        Initialization::Random(0.5 / (inputs as f64).sqrt())
     }
 
     /// What is added to the residual stream is smaller the more often something is added.
-    fn random_residual(&self, inputs: usize) -> Start {
-        Start::Random(0.5 / (inputs as f64 * 2.0 * self.layers as f64).sqrt())
+    fn random_residual(&self, inputs: usize) -> Initialization {
+        Initialization::Random(0.5 / (inputs as f64 * 2.0 * self.layers as f64).sqrt())
     }
 }
 
@@ -155,21 +155,21 @@ pub fn divisor(whole: usize, most: usize) -> usize {
     (1..=most.min(whole)).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)
 }
 
-struct List {
-    part: Part,
+struct TensorList {
+    part: ModelPart,
     expert: Option<usize>,
     prefix: String,
-    tensors: Vec<Tensor>,
+    tensors: Vec<ModelTensor>,
 }
 
-impl List {
-    fn push(&mut self, name: &str, shape: [usize; 2], cut: Option<Cut>, start: Start) {
+impl TensorList {
+    fn push(&mut self, name: &str, shape: [usize; 2], cut: Option<TensorCut>, start: Initialization) {
         let name = format!("{}{name}", self.prefix);
-        self.tensors.push(Tensor { name, part: self.part, expert: self.expert, shape, cut, start });
+        self.tensors.push(ModelTensor { name, part: self.part, expert: self.expert, shape, cut, start });
     }
 
     fn norm(&mut self, name: &str, width: usize) {
-        self.push(&format!("{name}.weight"), [width, 1], None, Start::Constant(1.0));
-        self.push(&format!("{name}.bias"), [width, 1], None, Start::Constant(0.0));
+        self.push(&format!("{name}.weight"), [width, 1], None, Initialization::Constant(1.0));
+        self.push(&format!("{name}.bias"), [width, 1], None, Initialization::Constant(0.0));
     }
 }

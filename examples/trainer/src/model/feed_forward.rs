@@ -4,20 +4,20 @@
 //! the hidden numbers only: the nonlinearity works on each alone, and the second matrix gives a
 //! summand of `y`, which the gate sums. So the last bias comes after the gate, once.
 
-use crate::model::axes::{FeedForward, Gates};
+use crate::model::axes::{FeedForward, ParallelRegion};
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, take, take_mut};
 use maypole::Result;
 
 /// One feed-forward part that every token goes through.
 #[derive(Clone, Copy, Debug)]
-pub struct Dense;
+pub struct DenseFeedForward;
 
-impl<T: Real> FeedForward<T> for Dense {
+impl<T: Real> FeedForward<T> for DenseFeedForward {
     fn forward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
@@ -32,7 +32,7 @@ impl<T: Real> FeedForward<T> for Dense {
     fn backward(
         &mut self,
         on: &dyn Device<T>,
-        gates: &mut dyn Gates<T>,
+        gates: &mut dyn ParallelRegion<T>,
         width: usize,
         (p, g): (&[T], &mut [T]),
         kept: &[Vec<T>],

@@ -2,18 +2,18 @@
 //!
 //! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
 //! units, into which vectors go and out of which vectors come. What the passes need of one another
-//! is a [`Trail`].
+//! is a [`Activations`].
 
 use crate::model::axes::Axes;
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::model::block::{self, normalise};
 use crate::model::config::Config;
-use crate::model::layout::{Layout, Part};
+use crate::model::layout::{ParameterLayout, ModelPart};
 use crate::model::store::Store;
 use crate::tensor::attention::Heads;
-use crate::tensor::device::{Cpu, Device};
+use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::math::{Real, take, take_mut};
-use crate::tensor::norm::Before;
+use crate::tensor::norm::NormInputs;
 use maypole::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Gpt<T> {
     /// The sizes of the whole model.
     pub config: Config,
     /// What each unit of this rank is.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ModelPart>,
     /// Heads of this rank.
     pub heads: usize,
     /// Who computes.
@@ -37,23 +37,23 @@ pub struct Gpt<T> {
 
 /// What the backward pass of some units needs of their forward pass.
 #[derive(Debug)]
-pub struct Trail<T> {
-    kept: Vec<Kept<T>>,
+pub struct Activations<T> {
+    kept: Vec<UnitActivations<T>>,
     /// The weighted loss of the batch's tokens; zero if the head is elsewhere.
     pub loss: f64,
 }
 
 #[derive(Debug)]
-enum Kept<T> {
+enum UnitActivations<T> {
     Embed,
-    Block(Box<block::Kept<T>>),
+    Block(Box<block::BlockActivations<T>>),
     /// The input of a block that is to be computed again.
     Input(Vec<T>),
-    Head(Head<T>),
+    Head(HeadActivations<T>),
 }
 
 #[derive(Debug)]
-struct Head<T> {
+struct HeadActivations<T> {
     x: Vec<T>,
     stats: Vec<T>,
     h: Vec<T>,
@@ -61,13 +61,13 @@ struct Head<T> {
     logits: Vec<T>,
 }
 
-impl<T> Trail<T> {
+impl<T> Activations<T> {
     /// Bytes of activations, those of the head not counted.
     pub fn bytes(&self) -> usize {
-        let each = |kept: &Kept<T>| match kept {
-            Kept::Block(kept) => kept.bytes(),
-            Kept::Input(x) => size_of_val(&**x),
-            Kept::Embed | Kept::Head(_) => 0,
+        let each = |kept: &UnitActivations<T>| match kept {
+            UnitActivations::Block(kept) => kept.bytes(),
+            UnitActivations::Input(x) => size_of_val(&**x),
+            UnitActivations::Embed | UnitActivations::Head(_) => 0,
         };
         self.kept.iter().map(each).sum()
     }
@@ -75,14 +75,14 @@ impl<T> Trail<T> {
 
 impl<T: Real> Gpt<T> {
     /// A rank that has what `layout` says, computes on this processor and meets others by `axes`.
-    pub fn new(layout: &Layout, axes: Axes<T>) -> Self {
+    pub fn new(layout: &ParameterLayout, axes: Axes<T>) -> Self {
         let heads = layout.share.tensor.range(layout.config.heads).len();
         let parts = layout.units.iter().map(|unit| unit.part).collect();
         Self {
             config: layout.config.clone(),
             parts,
             heads,
-            device: Arc::new(Cpu),
+            device: Arc::new(CpuDevice),
             axes,
             recompute: false,
         }
@@ -99,7 +99,7 @@ impl<T: Real> Gpt<T> {
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
-    pub fn train(&mut self, store: &mut dyn Store<T>, batch: &Batch, last: bool) -> Result<f64> {
+    pub fn train(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch, last: bool) -> Result<f64> {
         let (_, trail) = self.forward(0..self.units(), store, batch, Vec::new())?;
         let loss = trail.loss;
         store.backward_begins(last);
@@ -116,27 +116,27 @@ impl<T: Real> Gpt<T> {
         &mut self,
         units: Range<usize>,
         store: &mut dyn Store<T>,
-        batch: &Batch,
+        batch: &TokenBatch,
         mut x: Vec<T>,
-    ) -> Result<(Vec<T>, Trail<T>)> {
-        let mut trail = Trail { kept: Vec::with_capacity(units.len()), loss: 0.0 };
+    ) -> Result<(Vec<T>, Activations<T>)> {
+        let mut trail = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
         for unit in units {
             let p = store.weights(unit)?;
             let kept = match self.parts[unit] {
-                Part::Embed => {
+                ModelPart::Embed => {
                     x = self.embed(p, batch)?;
-                    Kept::Embed
+                    UnitActivations::Embed
                 }
-                Part::Block(_) => {
+                ModelPart::Block(_) => {
                     let (y, kept) = self.block(p, batch, x)?;
                     x = y;
                     if self.recompute {
-                        Kept::Input(kept.into_input())
+                        UnitActivations::Input(kept.into_input())
                     } else {
-                        Kept::Block(Box::new(kept))
+                        UnitActivations::Block(Box::new(kept))
                     }
                 }
-                Part::Head => {
+                ModelPart::Head => {
                     let mut head = self.logits(p, std::mem::take(&mut x))?;
                     let (targets, weight) = (&batch.targets, batch.weight);
                     trail.loss = self.axes.vocabulary.cross_entropy(
@@ -145,7 +145,7 @@ impl<T: Real> Gpt<T> {
                         targets,
                         weight,
                     )?;
-                    Kept::Head(head)
+                    UnitActivations::Head(head)
                 }
             };
             trail.kept.push(kept);
@@ -164,20 +164,20 @@ impl<T: Real> Gpt<T> {
         &mut self,
         units: Range<usize>,
         store: &mut dyn Store<T>,
-        batch: &Batch,
-        trail: Trail<T>,
+        batch: &TokenBatch,
+        trail: Activations<T>,
         mut dx: Vec<T>,
     ) -> Result<Vec<T>> {
         for (unit, kept) in units.zip(trail.kept).rev() {
             let (p, g) = store.weights_and_gradients(unit)?;
             dx = match kept {
-                Kept::Embed => self.embed_backward(g, batch, std::mem::take(&mut dx))?,
-                Kept::Block(kept) => self.block_backward((p, g), batch, &kept, dx)?,
-                Kept::Input(x) => {
+                UnitActivations::Embed => self.embed_backward(g, batch, std::mem::take(&mut dx))?,
+                UnitActivations::Block(kept) => self.block_backward((p, g), batch, &kept, dx)?,
+                UnitActivations::Input(x) => {
                     let (_, kept) = self.block(p, batch, x)?;
                     self.block_backward((p, g), batch, &kept, dx)?
                 }
-                Kept::Head(head) => self.logits_backward((p, g), &head)?,
+                UnitActivations::Head(head) => self.logits_backward((p, g), &head)?,
             };
             store.backward_done(unit)?;
         }
@@ -188,18 +188,18 @@ impl<T: Real> Gpt<T> {
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
-    pub fn predict(&mut self, store: &mut dyn Store<T>, batch: &Batch) -> Result<Vec<T>> {
+    pub fn predict(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch) -> Result<Vec<T>> {
         let last = self.units() - 1;
         let (x, _) = self.forward(0..last, store, batch, Vec::new())?;
         let p = store.weights(last)?;
         Ok(self.logits(p, x)?.logits)
     }
 
-    fn of_heads(&self, batch: &Batch) -> Heads {
+    fn of_heads(&self, batch: &TokenBatch) -> Heads {
         Heads { rows: batch.rows, heads: self.heads, size: self.config.width / self.config.heads }
     }
 
-    fn block(&mut self, p: &[T], batch: &Batch, x: Vec<T>) -> Result<(Vec<T>, block::Kept<T>)> {
+    fn block(&mut self, p: &[T], batch: &TokenBatch, x: Vec<T>) -> Result<(Vec<T>, block::BlockActivations<T>)> {
         let heads = self.of_heads(batch);
         block::forward(&*self.device, &mut self.axes, heads, self.config.width, p, x)
     }
@@ -207,8 +207,8 @@ impl<T: Real> Gpt<T> {
     fn block_backward(
         &mut self,
         weights: (&[T], &mut [T]),
-        batch: &Batch,
-        kept: &block::Kept<T>,
+        batch: &TokenBatch,
+        kept: &block::BlockActivations<T>,
         dx: Vec<T>,
     ) -> Result<Vec<T>> {
         let heads = self.of_heads(batch);
@@ -216,7 +216,7 @@ impl<T: Real> Gpt<T> {
     }
 
     /// Lines of the token table, summed over those who have them, and of the position table.
-    fn embed(&mut self, p: &[T], batch: &Batch) -> Result<Vec<T>> {
+    fn embed(&mut self, p: &[T], batch: &TokenBatch) -> Result<Vec<T>> {
         let (tokens, positions) = p.split_at(p.len() - self.config.context * self.config.width);
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];
         self.device.embed(&mut x, tokens, self.axes.vocabulary.first(), &batch.tokens);
@@ -226,7 +226,7 @@ impl<T: Real> Gpt<T> {
         Ok(x)
     }
 
-    fn embed_backward(&mut self, g: &mut [T], batch: &Batch, dx: Vec<T>) -> Result<Vec<T>> {
+    fn embed_backward(&mut self, g: &mut [T], batch: &TokenBatch, dx: Vec<T>) -> Result<Vec<T>> {
         let (tokens, positions) = g.split_at_mut(g.len() - self.config.context * self.config.width);
         let mine = self.axes.gates.tokens(batch.tokens.len());
         self.device.embed_backward(positions, 0, &batch.positions[mine], &dx);
@@ -235,19 +235,19 @@ impl<T: Real> Gpt<T> {
         Ok(Vec::new())
     }
 
-    fn logits(&mut self, mut p: &[T], x: Vec<T>) -> Result<Head<T>> {
+    fn logits(&mut self, mut p: &[T], x: Vec<T>) -> Result<HeadActivations<T>> {
         let width = self.config.width;
         let (h, stats) = normalise(&*self.device, &x, [take(&mut p, width), take(&mut p, width)]);
         let h = self.axes.gates.enter(h)?;
         let mut logits = vec![T::zero(); h.len() / width * (p.len() / width)];
         self.device.linear(&mut logits, &h, p, width);
-        Ok(Head { x, stats, h, logits })
+        Ok(HeadActivations { x, stats, h, logits })
     }
 
     fn logits_backward(
         &mut self,
         (mut p, mut g): (&[T], &mut [T]),
-        head: &Head<T>,
+        head: &HeadActivations<T>,
     ) -> Result<Vec<T>> {
         let width = self.config.width;
         let (w, _) = (take(&mut p, width), take(&mut p, width));
@@ -261,7 +261,7 @@ impl<T: Real> Gpt<T> {
             dw,
             db,
             &dh,
-            Before { x: &head.x, stats: &head.stats, w },
+            NormInputs { x: &head.x, stats: &head.stats, w },
         );
         Ok(dx)
     }

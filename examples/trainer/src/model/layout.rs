@@ -3,10 +3,10 @@
 //! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
 //! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
 //! a buffer, and no axis needs to know what the numbers mean. Which numbers a rank has at all
-//! depends on its [`Share`]: some layers (pipeline), some rows or columns of each matrix (tensor),
+//! depends on its [`ModelShare`]: some layers (pipeline), some rows or columns of each matrix (tensor),
 //! some experts (expert).
 //!
-//! An [`Entry`] says where a tensor lies here *and* which elements of the whole model these are.
+//! An [`LayoutEntry`] says where a tensor lies here *and* which elements of the whole model these are.
 //! That second half is what makes everything comparable: initial weight `i` is a function of the
 //! seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by any
 //! other.
@@ -18,14 +18,14 @@ use std::ops::Range;
 
 /// One of some equal parts, or as equal as they can be.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Slice {
+pub struct Shard {
     /// Which part, from 0.
     pub index: usize,
     /// How many parts there are.
     pub of: usize,
 }
 
-impl Slice {
+impl Shard {
     /// All of it.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
@@ -38,11 +38,11 @@ impl Slice {
 
 /// Which part of the model a rank has, whatever the number of ranks that have the same.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Share {
+pub struct ModelShare {
     /// Of each matrix that tensor parallelism cuts, and of the vocabulary.
-    pub tensor: Slice,
+    pub tensor: Shard,
     /// Of the experts.
-    pub expert: Slice,
+    pub expert: Shard,
     /// Which layers, ascending.
     pub layers: Vec<usize>,
     /// Whether the embedding is here.
@@ -51,18 +51,18 @@ pub struct Share {
     pub head: bool,
 }
 
-impl Share {
+impl ModelShare {
     /// All of it.
     pub fn whole(config: &Config) -> Self {
         let layers = (0..config.layers).collect();
-        Self { tensor: Slice::WHOLE, expert: Slice::WHOLE, layers, embed: true, head: true }
+        Self { tensor: Shard::WHOLE, expert: Shard::WHOLE, layers, embed: true, head: true }
     }
 
-    fn holds(&self, tensor: &Tensor, config: &Config) -> bool {
+    fn holds(&self, tensor: &ModelTensor, config: &Config) -> bool {
         let part = match tensor.part {
-            Part::Embed => self.embed,
-            Part::Block(layer) => self.layers.contains(&layer),
-            Part::Head => self.head,
+            ModelPart::Embed => self.embed,
+            ModelPart::Block(layer) => self.layers.contains(&layer),
+            ModelPart::Head => self.head,
         };
         part && tensor
             .expert
@@ -72,7 +72,7 @@ impl Share {
 
 /// What is run as one: its parameters lie together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Part {
+pub enum ModelPart {
     /// The tables of tokens and positions.
     Embed,
     /// The layer of this number in the whole model.
@@ -83,7 +83,7 @@ pub enum Part {
 
 /// How a tensor starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start {
+pub enum Initialization {
     /// All elements are this.
     Constant(f64),
     /// Random, with this standard deviation.
@@ -93,7 +93,7 @@ pub enum Start {
 /// How tensor parallelism cuts a tensor: dimension `dimension`, in each of `groups` equal parts of
 /// it (q, k and v are three groups of rows of one matrix).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Cut {
+pub struct TensorCut {
     /// 0 for rows, 1 for columns.
     pub dimension: usize,
     /// Equal parts, each of which is cut.
@@ -102,22 +102,22 @@ pub struct Cut {
 
 /// A tensor of the whole model.
 #[derive(Clone, Debug)]
-pub(crate) struct Tensor {
+pub(crate) struct ModelTensor {
     pub(crate) name: String,
-    pub(crate) part: Part,
+    pub(crate) part: ModelPart,
     pub(crate) expert: Option<usize>,
     pub(crate) shape: [usize; 2],
-    pub(crate) cut: Option<Cut>,
-    pub(crate) start: Start,
+    pub(crate) cut: Option<TensorCut>,
+    pub(crate) start: Initialization,
 }
 
 /// A tensor, or a rank's part of it, and where it lies.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct LayoutEntry {
     /// Its name in checkpoints: `block.3.qkv.weight`.
     pub name: String,
     /// What it belongs to.
-    pub part: Part,
+    pub part: ModelPart,
     /// The expert it belongs to.
     pub expert: Option<usize>,
     /// Rows and columns of the whole tensor. A vector has one column.
@@ -130,14 +130,14 @@ pub struct Entry {
     pub global: usize,
     /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a
     /// tensor group have the same numbers.
-    pub cut: Option<(Cut, Slice)>,
+    pub cut: Option<(TensorCut, Shard)>,
     /// How it starts.
-    pub start: Start,
+    pub start: Initialization,
 }
 
 /// Some consecutive elements: where they are here and in the whole model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Piece {
+pub struct LayoutPiece {
     /// The first, in this rank's flat buffer.
     pub local: usize,
     /// The first, in the flat buffer of the whole model.
@@ -146,7 +146,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-impl Entry {
+impl LayoutEntry {
     /// Elements here.
     pub fn len(&self) -> usize {
         self.shape[0] * self.shape[1]
@@ -163,10 +163,10 @@ impl Entry {
     }
 
     /// Its elements, as few runs as there are, in the order they have here.
-    pub fn pieces(&self) -> Vec<Piece> {
+    pub fn pieces(&self) -> Vec<LayoutPiece> {
         let [rows, columns] = self.full;
         let Some((cut, slice)) = self.cut else {
-            return vec![Piece { local: self.offset, global: self.global, len: rows * columns }];
+            return vec![LayoutPiece { local: self.offset, global: self.global, len: rows * columns }];
         };
         let (runs, run, unit) = match cut.dimension {
             0 => (cut.groups, rows / cut.groups, columns),
@@ -174,7 +174,7 @@ impl Entry {
         };
         let (mine, whole) = (slice.range(run), run * unit);
         let len = mine.len() * unit;
-        let piece = |nth| Piece {
+        let piece = |nth| LayoutPiece {
             local: self.offset + nth * len,
             global: self.global + nth * whole + mine.start * unit,
             len,
@@ -185,31 +185,31 @@ impl Entry {
 
 /// What is run as one, and where its parameters lie.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Unit {
+pub struct LayoutUnit {
     /// What it is.
-    pub part: Part,
+    pub part: ModelPart,
     /// Its elements in the flat buffer.
     pub range: Range<usize>,
-    /// Its entries in [`Layout::entries`].
+    /// Its entries in [`ParameterLayout::entries`].
     pub entries: Range<usize>,
 }
 
 /// The table of one rank.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct ParameterLayout {
     /// What the model is.
     pub config: Config,
     /// Which part of it is here.
-    pub share: Share,
+    pub share: ModelShare,
     /// Tensors in the order of the flat buffer.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LayoutEntry>,
     /// What is run as one, in the order of the forward pass: the order of the flat buffer too.
-    pub units: Vec<Unit>,
+    pub units: Vec<LayoutUnit>,
 }
 
-impl Layout {
+impl ParameterLayout {
     /// The table of a rank that has `share` of the model.
-    pub fn new(config: &Config, share: Share) -> Self {
+    pub fn new(config: &Config, share: ModelShare) -> Self {
         let mut layout =
             Self { config: config.clone(), share, entries: Vec::new(), units: Vec::new() };
         let mut global = 0;
@@ -225,9 +225,9 @@ impl Layout {
 
     /// The table of a rank that has nothing.
     pub fn none() -> Self {
-        let share = Share {
-            tensor: Slice::WHOLE,
-            expert: Slice::WHOLE,
+        let share = ModelShare {
+            tensor: Shard::WHOLE,
+            expert: Shard::WHOLE,
             layers: Vec::new(),
             embed: false,
             head: false,
@@ -237,20 +237,20 @@ impl Layout {
 
     /// The table of a rank that has everything.
     pub fn whole(config: &Config) -> Self {
-        Self::new(config, Share::whole(config))
+        Self::new(config, ModelShare::whole(config))
     }
 
-    fn push(&mut self, tensor: Tensor, global: usize) {
+    fn push(&mut self, tensor: ModelTensor, global: usize) {
         let (slice, offset, nth) = (self.share.tensor, self.len(), self.entries.len());
         let mut shape = tensor.shape;
-        if let Some(Cut { dimension, groups }) = tensor.cut {
+        if let Some(TensorCut { dimension, groups }) = tensor.cut {
             shape[dimension] = groups * slice.range(shape[dimension] / groups).len();
         }
-        let Tensor { name, part, expert, shape: full, cut, start } = tensor;
+        let ModelTensor { name, part, expert, shape: full, cut, start } = tensor;
         let cut = cut.filter(|_| slice.of > 1).map(|cut| (cut, slice));
-        self.entries.push(Entry { name, part, expert, full, shape, offset, global, cut, start });
+        self.entries.push(LayoutEntry { name, part, expert, full, shape, offset, global, cut, start });
         if self.units.last().is_none_or(|unit| unit.part != part) {
-            self.units.push(Unit { part, range: offset..offset, entries: nth..nth });
+            self.units.push(LayoutUnit { part, range: offset..offset, entries: nth..nth });
         }
         let unit = self.units.last_mut().expect("one was just made sure of");
         (unit.range.end, unit.entries.end) = (offset + shape[0] * shape[1], nth + 1);
@@ -267,13 +267,13 @@ impl Layout {
     }
 
     /// The entry of this name, if it is here.
-    pub fn entry(&self, name: &str) -> Option<&Entry> {
+    pub fn entry(&self, name: &str) -> Option<&LayoutEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
     /// Every element, as runs that are consecutive both here and in the whole model.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        self.entries.iter().flat_map(Entry::pieces)
+    pub fn pieces(&self) -> impl Iterator<Item = LayoutPiece> + '_ {
+        self.entries.iter().flat_map(LayoutEntry::pieces)
     }
 
     /// The flat buffer before the first step: element `i` of the whole model is a function of
@@ -281,11 +281,11 @@ impl Layout {
     pub fn initial<T: Real>(&self, seed: u64) -> Vec<T> {
         let mut weights = vec![T::zero(); self.len()];
         for entry in &self.entries {
-            for Piece { local, global, len } in entry.pieces() {
+            for LayoutPiece { local, global, len } in entry.pieces() {
                 for (nth, weight) in weights[local..local + len].iter_mut().enumerate() {
                     *weight = T::of(match entry.start {
-                        Start::Constant(value) => value,
-                        Start::Random(deviation) => {
+                        Initialization::Constant(value) => value,
+                        Initialization::Random(deviation) => {
                             deviation * centred(seed, (global + nth) as u64)
                         }
                     });

@@ -13,14 +13,14 @@
 //! al. 2018). Gradients are rounded once a micro-batch, when a unit's backward pass is done, and
 //! summed over ranks as 16-bit numbers.
 
-use crate::model::layout::Layout;
-use crate::model::store::{Bytes, Owned, Store};
-use crate::tensor::precision::{Half, PIECE};
+use crate::model::layout::ParameterLayout;
+use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::tensor::precision::{HalfFloat, PIECE};
 use maypole::Result;
 
 /// Masters around a store of 16-bit numbers. Not for [local SGD](crate::data_parallel::local_sgd),
 /// which averages weights: averages of rounded ones would forget what masters are for.
-pub struct Mixed<H> {
+pub struct MixedPrecisionStore<H> {
     inner: Box<dyn Store<H>>,
     /// Of what this rank updates, run after run.
     masters: Vec<f32>,
@@ -33,14 +33,14 @@ pub struct Mixed<H> {
     transient: usize,
 }
 
-impl<H: Half> Mixed<H> {
+impl<H: HalfFloat> MixedPrecisionStore<H> {
     /// Around `inner`, which has the same `weights` rounded.
     ///
     /// # Panics
     /// If there are not as many as the layout says.
     pub fn new(mut inner: Box<dyn Store<H>>, weights: &[f32]) -> Self {
         assert_eq!(weights.len(), inner.layout().len(), "weights are as the layout says");
-        let mine = |run: Owned<'_, H>| weights[run.offset..][..run.weights.len()].to_vec();
+        let mine = |run: OwnedRun<'_, H>| weights[run.offset..][..run.weights.len()].to_vec();
         let masters = inner.owned().into_iter().flat_map(mine).collect();
         Self { inner, masters, gradients: Vec::new(), wide: Vec::new(), making: None, transient: 0 }
     }
@@ -62,8 +62,8 @@ impl<H: Half> Mixed<H> {
     }
 }
 
-impl<H: Half> Store<f32> for Mixed<H> {
-    fn layout(&self) -> &Layout {
+impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
+    fn layout(&self) -> &ParameterLayout {
         self.inner.layout()
     }
 
@@ -111,7 +111,7 @@ impl<H: Half> Store<f32> for Mixed<H> {
         self.inner.finish()
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, f32>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
         let runs: Vec<(usize, usize)> =
             self.inner.owned().iter().map(|run| (run.offset, run.weights.len())).collect();
         self.gradients.resize(self.masters.len(), 0.0);
@@ -122,7 +122,7 @@ impl<H: Half> Store<f32> for Mixed<H> {
             let weights = masters.split_off_mut(..len).expect("there is a master for each weight");
             let gradients = gradients.split_off_mut(..len).expect("and a gradient");
             H::widen(gradients, sums.next().expect("as many as before").gradients);
-            Owned { offset, weights, gradients }
+            OwnedRun { offset, weights, gradients }
         };
         runs.into_iter().map(wide).collect()
     }
@@ -138,9 +138,9 @@ impl<H: Half> Store<f32> for Mixed<H> {
         self.inner.publish()
     }
 
-    fn bytes(&self) -> Bytes {
+    fn bytes(&self) -> StoreBytes {
         let bytes = self.inner.bytes();
-        Bytes {
+        StoreBytes {
             masters: size_of_val(&*self.masters),
             transient: bytes.transient + self.transient,
             ..bytes
@@ -148,13 +148,13 @@ impl<H: Half> Store<f32> for Mixed<H> {
     }
 }
 
-fn widen<H: Half>(wide: &mut Vec<f32>, narrow: &[H]) {
+fn widen<H: HalfFloat>(wide: &mut Vec<f32>, narrow: &[H]) {
     wide.resize(narrow.len(), 0.0);
     H::widen(wide, narrow);
 }
 
 /// `y += x`, each sum rounded once.
-fn add<H: Half>(y: &mut [H], x: &[f32]) {
+fn add<H: HalfFloat>(y: &mut [H], x: &[f32]) {
     let mut wide = [0.0; PIECE];
     for (y, x) in y.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
         let wide = &mut wide[..y.len()];

@@ -1,20 +1,20 @@
 //! Where a rank's weights and gradients are: what the model asks for, unit by unit, and what a step
 //! does with them.
 //!
-//! A model of one process has them whole, in two flat buffers ([`Flat`]). Every form of data
+//! A model of one process has them whole, in two flat buffers ([`FlatStore`]). Every form of data
 //! parallelism is another [`Store`]: it may gather a unit's weights when they are asked for, drop
 //! them when the unit is done, and send a unit's gradients when nothing more is added to them. The
 //! model cannot tell.
 
-use crate::model::layout::Layout;
-use crate::tensor::math::Number;
+use crate::model::layout::ParameterLayout;
+use crate::tensor::math::FloatElement;
 use maypole::Result;
 use std::ops::Range;
 
 /// A run of consecutive parameters that this rank updates.
 #[derive(Debug)]
-pub struct Owned<'a, T> {
-    /// Where it begins in the flat buffer of the rank's [`Layout`].
+pub struct OwnedRun<'a, T> {
+    /// Where it begins in the flat buffer of the rank's [`ParameterLayout`].
     pub offset: usize,
     /// What is to be updated.
     pub weights: &'a mut [T],
@@ -24,7 +24,7 @@ pub struct Owned<'a, T> {
 
 /// Bytes that a rank holds from step to step, and the most that it held for a moment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Bytes {
+pub struct StoreBytes {
     /// Of weights.
     pub weights: usize,
     /// Of gradients.
@@ -40,9 +40,9 @@ pub struct Bytes {
 /// Weights and gradients of one rank. A step is: for each micro-batch forward and backward, then
 /// [`finish`](Self::finish), an update of what [`owned`](Self::owned) gives, and
 /// [`publish`](Self::publish).
-pub trait Store<T: Number> {
+pub trait Store<T: FloatElement> {
     /// Which parameters there are.
-    fn layout(&self) -> &Layout;
+    fn layout(&self) -> &ParameterLayout;
 
     /// How many ranks update the same parameters as this one, itself counted.
     fn copies(&self) -> usize {
@@ -110,7 +110,7 @@ pub trait Store<T: Number> {
     }
 
     /// What this rank updates. Ranks of a data-parallel group own the same, or each a part.
-    fn owned(&mut self) -> Vec<Owned<'_, T>>;
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>>;
 
     /// What this rank owns has changed: the others get to know it.
     ///
@@ -125,7 +125,7 @@ pub trait Store<T: Number> {
     fn publish(&mut self) -> Result<()>;
 
     /// What is held.
-    fn bytes(&self) -> Bytes;
+    fn bytes(&self) -> StoreBytes;
 
     /// All weights of this rank's layout, gathered if need be. All ranks that share them call it.
     ///
@@ -143,20 +143,20 @@ pub trait Store<T: Number> {
 
 /// Everything here, nothing sent.
 #[derive(Debug)]
-pub struct Flat<T> {
-    layout: Layout,
+pub struct FlatStore<T> {
+    layout: ParameterLayout,
     /// In the order of the layout.
     pub weights: Vec<T>,
     /// In the order of the layout.
     pub gradients: Vec<T>,
 }
 
-impl<T: Number> Flat<T> {
+impl<T: FloatElement> FlatStore<T> {
     /// These weights, and gradients of zero.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
-    pub fn new(layout: Layout, weights: Vec<T>) -> Self {
+    pub fn new(layout: ParameterLayout, weights: Vec<T>) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let gradients = vec![T::zero(); weights.len()];
         Self { layout, weights, gradients }
@@ -168,8 +168,8 @@ impl<T: Number> Flat<T> {
     }
 }
 
-impl<T: Number> Store<T> for Flat<T> {
-    fn layout(&self) -> &Layout {
+impl<T: FloatElement> Store<T> for FlatStore<T> {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 
@@ -182,8 +182,8 @@ impl<T: Number> Store<T> for Flat<T> {
         Ok((&self.weights[range.clone()], &mut self.gradients[range]))
     }
 
-    fn owned(&mut self) -> Vec<Owned<'_, T>> {
-        vec![Owned { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+        vec![OwnedRun { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
     }
 
     fn share(&mut self) -> Result<()> {
@@ -195,11 +195,11 @@ impl<T: Number> Store<T> for Flat<T> {
         Ok(())
     }
 
-    fn bytes(&self) -> Bytes {
-        Bytes {
+    fn bytes(&self) -> StoreBytes {
+        StoreBytes {
             weights: size_of_val(&*self.weights),
             gradients: size_of_val(&*self.gradients),
-            ..Bytes::default()
+            ..StoreBytes::default()
         }
     }
 }

@@ -16,34 +16,34 @@
 //! What is sharded, which collective runs where, what it costs: nothing; the trace of all stages is
 //! [`Worker::gather_trace`](crate::train::worker::Worker::gather_trace)'s.
 
-use crate::pipeline_parallel::plan::Pass;
-use crate::pipeline_parallel::trace::{self, Trace};
-use crate::ranks::timeline::{Kind, Span};
+use crate::pipeline_parallel::plan::PassKind;
+use crate::pipeline_parallel::trace::{self, PipelineTrace};
+use crate::ranks::timeline::{Activity, TimeSpan};
 use std::time::Duration;
 
 /// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from
 /// `start` of the timeline, and its bubble. `pipeline` is the trace of all stages, by any clock
-/// whose seconds are as long. What is bubble is no [`Kind::Wait`] any more.
-pub fn account(noted: Vec<Span>, own: &Trace, pipeline: &Trace, start: Duration) -> Vec<Span> {
-    let passes: Vec<Span> = own.spans.iter().map(|pass| span(pass, start)).collect();
+/// whose seconds are as long. What is bubble is no [`Activity::Wait`] any more.
+pub fn account(noted: Vec<TimeSpan>, own: &PipelineTrace, pipeline: &PipelineTrace, start: Duration) -> Vec<TimeSpan> {
+    let passes: Vec<TimeSpan> = own.spans.iter().map(|pass| span(pass, start)).collect();
     let bubble = match flush(own, pipeline) {
         Some(flush) if own.ranks > 1 => waited(&noted, &passes, start, start + flush),
         _ => Vec::new(),
     };
-    let (waits, others): (Vec<Span>, Vec<Span>) =
-        noted.into_iter().partition(|span| span.kind == Kind::Wait);
+    let (waits, others): (Vec<TimeSpan>, Vec<TimeSpan>) =
+        noted.into_iter().partition(|span| span.kind == Activity::Wait);
     let waits = bubble.iter().fold(waits, without);
     [others, waits, passes, bubble].concat()
 }
 
-fn span(pass: &trace::Span, start: Duration) -> Span {
-    let kind = if pass.op.pass == Pass::Forward { Kind::Forward } else { Kind::Backward };
+fn span(pass: &trace::PassSpan, start: Duration) -> TimeSpan {
+    let kind = if pass.op.pass == PassKind::Forward { Activity::Forward } else { Activity::Backward };
     let [from, to] = [pass.start, pass.end].map(Duration::from_secs_f64);
-    Span { kind, start: start + from, end: start + to }
+    TimeSpan { kind, start: start + from, end: start + to }
 }
 
 /// When the last pass of any stage ended, by this rank's clock.
-fn flush(own: &Trace, pipeline: &Trace) -> Option<Duration> {
+fn flush(own: &PipelineTrace, pipeline: &PipelineTrace) -> Option<Duration> {
     let first = own.spans.first()?;
     let same = pipeline.spans.iter().find(|span| (span.rank, span.op) == (first.rank, first.op))?;
     Some(Duration::from_secs_f64((pipeline.length() + first.start - same.start).max(0.0)))
@@ -51,25 +51,25 @@ fn flush(own: &Trace, pipeline: &Trace) -> Option<Duration> {
 
 /// Holes from the `start` of the step to the first pass and between passes, and what is idle from
 /// the last to the `flush`.
-fn waited(noted: &[Span], passes: &[Span], start: Duration, flush: Duration) -> Vec<Span> {
+fn waited(noted: &[TimeSpan], passes: &[TimeSpan], start: Duration, flush: Duration) -> Vec<TimeSpan> {
     let starts = passes.iter().map(|pass| pass.start).chain([flush]);
     let ends = [start].into_iter().chain(passes.iter().map(|pass| pass.end));
-    let holes = ends.zip(starts).map(|(start, end)| Span { kind: Kind::Bubble, start, end });
-    let holes: Vec<Span> = holes.filter(|hole| hole.start < hole.end).collect();
+    let holes = ends.zip(starts).map(|(start, end)| TimeSpan { kind: Activity::Bubble, start, end });
+    let holes: Vec<TimeSpan> = holes.filter(|hole| hole.start < hole.end).collect();
     // Sums that run beside passes are hidden: only after the last may they be what is waited for.
     let last = passes.last().map_or(start, |pass| pass.end);
-    let busy = noted.iter().filter(|span| matches!(span.kind, Kind::Update | Kind::Communication));
+    let busy = noted.iter().filter(|span| matches!(span.kind, Activity::Update | Activity::Communication));
     let late = busy
         .filter(|span| span.end > last)
-        .map(|span| Span { start: span.start.max(last), ..*span });
+        .map(|span| TimeSpan { start: span.start.max(last), ..*span });
     late.fold(holes, |holes, busy| without(holes, &busy))
 }
 
 /// What of `spans` is not within `hole`.
-fn without(spans: Vec<Span>, hole: &Span) -> Vec<Span> {
-    let sides = |span: Span| {
+fn without(spans: Vec<TimeSpan>, hole: &TimeSpan) -> Vec<TimeSpan> {
+    let sides = |span: TimeSpan| {
         let (end, start) = (span.end.min(hole.start), span.start.max(hole.end));
-        [Span { end, ..span }, Span { start, ..span }]
+        [TimeSpan { end, ..span }, TimeSpan { start, ..span }]
     };
     spans.into_iter().flat_map(sides).filter(|span| span.start < span.end).collect()
 }
@@ -77,47 +77,47 @@ fn without(spans: Vec<Span>, hole: &Span) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::plan::Schedule;
+    use crate::pipeline_parallel::plan::PipelineSchedule;
     use crate::pipeline_parallel::trace::{equal_stages, simulate};
     use crate::ranks::timeline::shares;
 
-    fn noted(kind: Kind, start: f64, end: f64) -> Span {
+    fn noted(kind: Activity, start: f64, end: f64) -> TimeSpan {
         let [start, end] = [start, end].map(Duration::from_secs_f64);
-        Span { kind, start, end }
+        TimeSpan { kind, start, end }
     }
 
     /// The trace of all and of each rank, whose steps began `late` seconds after that of the first.
-    fn traces(schedule: Schedule, micros: usize, late: [f64; 2]) -> (Trace, [Trace; 2]) {
+    fn traces(schedule: PipelineSchedule, micros: usize, late: [f64; 2]) -> (PipelineTrace, [PipelineTrace; 2]) {
         let plan = schedule.plan(2, micros).unwrap();
         let all = simulate(&plan, equal_stages(&plan)).unwrap();
         let own = |rank: usize| {
             let mine = all.spans.iter().filter(|span| span.rank == rank);
-            let by = |span: &trace::Span| trace::Span {
+            let by = |span: &trace::PassSpan| trace::PassSpan {
                 start: span.start - late[rank],
                 end: span.end - late[rank],
                 ..*span
             };
-            Trace { spans: mine.map(by).collect(), ..all }
+            PipelineTrace { spans: mine.map(by).collect(), ..all }
         };
         let own = [own(0), own(1)];
         (all, own)
     }
 
-    fn seconds(spans: &[Span]) -> [f64; 6] {
+    fn seconds(spans: &[TimeSpan]) -> [f64; 6] {
         shares(spans).map(|share| (share.as_secs_f64() * 1e6).round() / 1e6)
     }
 
     #[test]
     fn both_stages_are_idle_for_as_long_as_the_formula_says() {
         let start = Duration::from_secs(100);
-        for (schedule, micros) in [(Schedule::GPipe, 2), (Schedule::OneForwardOneBackward, 8)] {
+        for (schedule, micros) in [(PipelineSchedule::GPipe, 2), (PipelineSchedule::OneForwardOneBackward, 8)] {
             let (all, own) = traces(schedule, micros, [0.0, 0.0]);
             for own in own {
                 let end = own.spans.last().unwrap().end;
                 // Everybody meets in a sum, which ends half a second after the flush; then comes
                 // the update.
-                let meeting = noted(Kind::Wait, 100.0 + end, 100.5 + all.length());
-                let update = noted(Kind::Update, 100.5 + all.length(), 101.0 + all.length());
+                let meeting = noted(Activity::Wait, 100.0 + end, 100.5 + all.length());
+                let update = noted(Activity::Update, 100.5 + all.length(), 101.0 + all.length());
                 let [forward, backward, update, wait, bubble, _] =
                     seconds(&account(vec![meeting, update], &own, &all, start));
                 assert_eq!([forward, backward, update], [micros as f64, 2.0 * micros as f64, 0.5]);
@@ -135,21 +135,21 @@ mod tests {
     #[test]
     fn a_sum_of_gradients_under_way_is_no_bubble_and_neither_is_an_update() {
         // Rank 1 is through at 7, rank 0 at 9.
-        let (all, [_, own]) = traces(Schedule::GPipe, 2, [0.0, 0.0]);
-        let sum = [noted(Kind::Communication, 6.5, 7.5), noted(Kind::Wait, 7.0, 7.5)];
-        let rest = [noted(Kind::Update, 7.5, 8.0), noted(Kind::Wait, 8.0, 9.25)];
+        let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.0]);
+        let sum = [noted(Activity::Communication, 6.5, 7.5), noted(Activity::Wait, 7.0, 7.5)];
+        let rest = [noted(Activity::Update, 7.5, 8.0), noted(Activity::Wait, 8.0, 9.25)];
         let spans = account([sum, rest].concat(), &own, &all, Duration::ZERO);
         assert_eq!(seconds(&spans), [2.0, 4.0, 0.5, 0.75, 1.0 + 1.0, 1.0]);
     }
 
     #[test]
     fn clocks_may_differ_and_one_rank_has_no_bubble() {
-        let (all, [_, own]) = traces(Schedule::GPipe, 2, [0.0, 0.5]);
+        let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.5]);
         let bubble =
-            seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[Kind::Bubble as usize];
+            seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[Activity::Bubble as usize];
         assert_eq!(bubble, 0.5 + 2.0, "it began later, and so waited less");
-        let alone = Trace { ranks: 1, ..own.clone() };
-        let wait = noted(Kind::Wait, 7.0, 9.0);
+        let alone = PipelineTrace { ranks: 1, ..own.clone() };
+        let wait = noted(Activity::Wait, 7.0, 9.0);
         let spans = account(vec![wait], &alone, &alone, Duration::ZERO);
         assert_eq!(seconds(&spans), [2.0, 4.0, 0.0, 2.0, 0.0, 0.0]);
     }

@@ -1,11 +1,11 @@
 //! Pictures of a pipeline: a line a rank, time to the right, and the holes are the bubble.
 //!
-//! What it does: draws a [`Trace`], simulated or measured, as text and as SVG. It times nothing and
+//! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. It times nothing and
 //! runs nothing, so the picture is of what was given. What is sharded, which collective runs where,
 //! what it costs: nothing.
 
-use crate::pipeline_parallel::plan::Pass;
-use crate::pipeline_parallel::trace::{Span, Trace};
+use crate::pipeline_parallel::plan::PassKind;
+use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use std::fmt::Write;
 
 /// The trace as text of `columns` columns: a forward is the last digit of its micro-batch, a
@@ -23,13 +23,13 @@ use std::fmt::Write;
 /// let trace = simulate(&plan, equal_stages(&plan)).unwrap();
 /// assert_eq!(text(&trace, 12), "rank 0  01..aa2bb.cc\nrank 1  .0aa1bb2cc..\n");
 /// ```
-pub fn text(trace: &Trace, columns: usize) -> String {
+pub fn text(trace: &PipelineTrace, columns: usize) -> String {
     assert!(columns > 0, "a picture has columns");
     let mut out = String::new();
     for rank in 0..trace.ranks {
         for chunk in 0..trace.chunks {
             let mut line = vec!['.'; columns];
-            let mine = |span: &&Span| span.rank == rank && span.op.chunk == chunk;
+            let mine = |span: &&PassSpan| span.rank == rank && span.op.chunk == chunk;
             for span in trace.spans.iter().filter(mine) {
                 let column = |time: f64| {
                     ((time / trace.length() * columns as f64).round() as usize).min(columns)
@@ -44,13 +44,13 @@ pub fn text(trace: &Trace, columns: usize) -> String {
     out
 }
 
-fn letter(span: &Span) -> char {
-    let (first, count) = if span.op.pass == Pass::Forward { (b'0', 10) } else { (b'a', 26) };
+fn letter(span: &PassSpan) -> char {
+    let (first, count) = if span.op.pass == PassKind::Forward { (b'0', 10) } else { (b'a', 26) };
     char::from(first + (span.op.micro % count) as u8)
 }
 
 /// The trace as an SVG picture, with `title` above it.
-pub fn svg(trace: &Trace, title: &str) -> String {
+pub fn svg(trace: &PipelineTrace, title: &str) -> String {
     let (width, row, left, top) = (960.0, 28.0, 64.0, 34.0);
     let height = top + row * trace.ranks as f64 + 12.0;
     let scale = (width - left - 12.0) / trace.length();
@@ -95,10 +95,10 @@ pub fn svg(trace: &Trace, title: &str) -> String {
 }
 
 /// Blue forward, green backward, darker for each further stage of the rank.
-fn fill(span: &Span) -> &'static str {
+fn fill(span: &PassSpan) -> &'static str {
     let shades = match span.op.pass {
-        Pass::Forward => ["#3b6fb6", "#27507f", "#1a3859"],
-        Pass::Backward => ["#3f8f5b", "#2c6741", "#1d482d"],
+        PassKind::Forward => ["#3b6fb6", "#27507f", "#1a3859"],
+        PassKind::Backward => ["#3f8f5b", "#2c6741", "#1d482d"],
     };
     shades[span.op.chunk.min(2)]
 }
@@ -110,23 +110,23 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::plan::Schedule;
+    use crate::pipeline_parallel::plan::PipelineSchedule;
     use crate::pipeline_parallel::trace::{equal_stages, simulate};
 
-    fn trace(schedule: Schedule) -> Trace {
+    fn trace(schedule: PipelineSchedule) -> PipelineTrace {
         let plan = schedule.plan(2, 4).unwrap();
         simulate(&plan, equal_stages(&plan)).unwrap()
     }
 
     #[test]
     fn the_picture_of_gpipe() {
-        let drawn = text(&trace(Schedule::GPipe), 15);
+        let drawn = text(&trace(PipelineSchedule::GPipe), 15);
         assert_eq!(drawn, "rank 0  0123...aabbccdd\nrank 1  .0123aabbccdd..\n");
     }
 
     #[test]
     fn the_picture_of_interleaving_has_a_line_a_stage() {
-        let drawn = text(&trace(Schedule::Interleaved(2)), 27);
+        let drawn = text(&trace(PipelineSchedule::Interleaved(2)), 27);
         assert_eq!(drawn.lines().count(), 4);
         // Half a unit a column and 1 unit idle of each rank's 13.5.
         let dots = |line: &str| line.matches('.').count();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_a_box_of_the_svg() {
-        let drawn = svg(&trace(Schedule::OneForwardOneBackward), "1F1B <p=2>");
+        let drawn = svg(&trace(PipelineSchedule::OneForwardOneBackward), "1F1B <p=2>");
         assert_eq!(drawn.matches("stroke").count(), 2 * 2 * 4);
         assert!(drawn.contains("1F1B &lt;p=2&gt; (idle 20.0 %)"));
     }

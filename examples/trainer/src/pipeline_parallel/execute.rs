@@ -1,6 +1,6 @@
 //! Pipeline parallel: ranks have different layers, and activations walk from rank to rank.
 //!
-//! What it does: executes a [`Plan`]. A stage's forward takes what the stage before sent and sends
+//! What it does: executes a [`PipelinePlan`]. A stage's forward takes what the stage before sent and sends
 //! on what it made; its backward takes the gradient of that from the stage after, and sends the
 //! gradient of its input back.
 //!
@@ -21,9 +21,9 @@
 //! A rank waits for nothing but what the plan says it needs, and
 //! [`crate::pipeline_parallel::trace::simulate`] shows of every plan that this ends.
 
-use crate::pipeline_parallel::peers::Peers;
-use crate::pipeline_parallel::plan::{Op, Pass, Plan};
-use crate::pipeline_parallel::trace::{Span, Trace};
+use crate::pipeline_parallel::peers::StageLinks;
+use crate::pipeline_parallel::plan::{StagePass, PassKind, PipelinePlan};
+use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::tensor::math::Real;
 use maypole::Result;
 use rustix::time::{ClockId, clock_gettime};
@@ -53,14 +53,14 @@ pub trait Stages<T> {
 /// # Errors
 /// As the links, and as the stages.
 pub fn execute<T: Real>(
-    plan: &Plan,
+    plan: &PipelinePlan,
     rank: usize,
-    peers: &mut Peers<T>,
+    peers: &mut StageLinks<T>,
     stages: &mut impl Stages<T>,
     length: usize,
     start: Instant,
-) -> Result<Trace> {
-    let (mut spans, mut own) = (Vec::new(), HashMap::<Op, Vec<T>>::new());
+) -> Result<PipelineTrace> {
+    let (mut spans, mut own) = (Vec::new(), HashMap::<StagePass, Vec<T>>::new());
     std::thread::scope(|scope| {
         let mut mail = peers.open(scope, (outgoing(plan, rank), incoming(plan, rank)), length);
         for op in plan.ops[rank].iter().copied() {
@@ -73,11 +73,11 @@ pub fn execute<T: Real>(
             };
             let (begun, worked) = (start.elapsed().as_secs_f64(), processor_time());
             let output = match op.pass {
-                Pass::Forward => stages.forward(op.micro, op.chunk, input)?,
-                Pass::Backward => stages.backward(op.micro, op.chunk, input)?,
+                PassKind::Forward => stages.forward(op.micro, op.chunk, input)?,
+                PassKind::Backward => stages.backward(op.micro, op.chunk, input)?,
             };
             let work = processor_time() - worked;
-            spans.push(Span { rank, op, start: begun, end: start.elapsed().as_secs_f64(), work });
+            spans.push(PassSpan { rank, op, start: begun, end: start.elapsed().as_secs_f64(), work });
             match plan.after(rank, op) {
                 Some((to, next)) if to == rank => drop(own.insert(next, output)),
                 Some(_) => mail.give(way(op), output)?,
@@ -86,7 +86,7 @@ pub fn execute<T: Real>(
         }
         mail.close()
     })?;
-    Ok(Trace { ranks: plan.ranks, chunks: plan.chunks, spans })
+    Ok(PipelineTrace { ranks: plan.ranks, chunks: plan.chunks, spans })
 }
 
 /// Seconds that this thread has had a core for.
@@ -96,19 +96,19 @@ fn processor_time() -> f64 {
 }
 
 /// Activations go to the next rank, gradients to the previous.
-fn way(op: Op) -> usize {
-    usize::from(op.pass == Pass::Backward)
+fn way(op: StagePass) -> usize {
+    usize::from(op.pass == PassKind::Backward)
 }
 
 /// Whose output is the input of `op`. The first forward has none; the last backward starts from the
 /// loss.
-fn source(plan: &Plan, rank: usize, op: Op) -> Option<usize> {
+fn source(plan: &PipelinePlan, rank: usize, op: StagePass) -> Option<usize> {
     let (from, before) = plan.before(rank, op)?;
     (before.pass == op.pass).then_some(from)
 }
 
 /// How many messages `rank` sends on either way.
-fn outgoing(plan: &Plan, rank: usize) -> [usize; 2] {
+fn outgoing(plan: &PipelinePlan, rank: usize) -> [usize; 2] {
     let mut outgoing = [0; 2];
     for op in &plan.ops[rank] {
         let leaves = plan.after(rank, *op).is_some_and(|(to, _)| to != rank);
@@ -118,7 +118,7 @@ fn outgoing(plan: &Plan, rank: usize) -> [usize; 2] {
 }
 
 /// What comes to `rank` on either way, in the order in which it is sent.
-fn incoming(plan: &Plan, rank: usize) -> [Vec<Op>; 2] {
+fn incoming(plan: &PipelinePlan, rank: usize) -> [Vec<StagePass>; 2] {
     let mut incoming = [Vec::new(), Vec::new()];
     for (from, ops) in plan.ops.iter().enumerate().filter(|(from, _)| *from != rank) {
         let sent = ops.iter().filter_map(|op| plan.after(from, *op));
@@ -130,8 +130,8 @@ fn incoming(plan: &Plan, rank: usize) -> [Vec<Op>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::plan::Schedule;
-    use crate::ranks::group::{Group, Order};
+    use crate::pipeline_parallel::plan::PipelineSchedule;
+    use crate::ranks::group::{RankGroup, SumOrder};
     use maypole::Communicator;
 
     /// Stage `s` writes down what it sees: the stages and the micro-batch that a message has been
@@ -172,19 +172,19 @@ mod tests {
     fn every_message_comes_to_the_work_that_it_is_for() {
         for (ranks, micros) in [(1, 3), (2, 4), (3, 6), (4, 8)] {
             for schedule in
-                [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)]
+                [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)]
             {
                 let plan = schedule.plan(ranks, micros).unwrap();
                 Communicator::run_local(ranks, |comm| {
                     let group =
-                        if ranks == 1 { Group::alone() } else { Group::new(comm, Order::Fast) };
+                        if ranks == 1 { RankGroup::alone() } else { RankGroup::new(comm, SumOrder::Fast) };
                     let mut diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
-                    let mut peers = Peers::new(&group).unwrap();
+                    let mut peers = StageLinks::new(&group).unwrap();
                     for _ in 0..2 {
                         let trace =
                             execute(&plan, group.rank(), &mut peers, &mut diary, 2, Instant::now())
                                 .unwrap();
-                        let ran: Vec<Op> = trace.spans.iter().map(|span| span.op).collect();
+                        let ran: Vec<StagePass> = trace.spans.iter().map(|span| span.op).collect();
                         assert_eq!(ran, plan.ops[group.rank()]);
                     }
                 });
@@ -215,15 +215,15 @@ mod tests {
     #[test]
     fn when_one_rank_fails_all_fail_and_none_waits() {
         let (ranks, begun) = (3, Instant::now());
-        for schedule in [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)]
+        for schedule in [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)]
         {
             let plan = schedule.plan(ranks, 6).unwrap();
             for fails in 0..ranks {
                 Communicator::run_local(ranks, |comm| {
-                    let group = Group::new(comm, Order::Fast);
+                    let group = RankGroup::new(comm, SumOrder::Fast);
                     let diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut stages = Failing { diary, fails };
-                    let mut peers = Peers::new(&group).unwrap();
+                    let mut peers = StageLinks::new(&group).unwrap();
                     let failed =
                         execute(&plan, group.rank(), &mut peers, &mut stages, 2, Instant::now());
                     assert!(

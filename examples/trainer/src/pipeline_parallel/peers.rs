@@ -9,9 +9,9 @@
 //! Cost: the message, of half the bytes in mixed precision: what layers give are 16-bit numbers
 //! then, so nothing is lost.
 
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
-use crate::tensor::precision::Half;
+use crate::tensor::precision::HalfFloat;
 use maypole::{Communicator, Result};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,29 +20,29 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 /// The links of one rank: none to others in a pipeline of one.
 #[derive(Debug)]
-pub struct Peers<T> {
+pub struct StageLinks<T> {
     /// To the next rank, and from the previous.
     forward: [Option<Communicator>; 2],
     /// To the previous rank, and from the next.
     backward: [Option<Communicator>; 2],
-    wire: Wire<T>,
+    wire: WireFormat<T>,
 }
 
 /// How numbers travel.
 #[derive(Clone, Copy, Debug)]
-struct Wire<T> {
+struct WireFormat<T> {
     send: fn(&mut Communicator, &[T]) -> Result<()>,
     receive: fn(&mut Communicator, &mut [T]) -> Result<()>,
 }
 
 /// As they are.
-fn plain<T: Real>() -> Wire<T> {
-    Wire { send: |link, data| link.send(data, 1, 0), receive: |link, data| link.recv(data, 0, 0) }
+fn plain<T: Real>() -> WireFormat<T> {
+    WireFormat { send: |link, data| link.send(data, 1, 0), receive: |link, data| link.recv(data, 0, 0) }
 }
 
 /// As 16-bit numbers, which they must be.
-fn narrow<H: Half>() -> Wire<f32> {
-    Wire {
+fn narrow<H: HalfFloat>() -> WireFormat<f32> {
+    WireFormat {
         send: |link, data| {
             let mut half = vec![H::zero(); data.len()];
             H::narrow(&mut half, data);
@@ -57,19 +57,19 @@ fn narrow<H: Half>() -> Wire<f32> {
     }
 }
 
-impl Peers<f32> {
+impl StageLinks<f32> {
     /// From now on numbers travel in 16 bits; those that 16 bits do not hold are rounded.
-    pub fn narrow<H: Half>(&mut self) {
+    pub fn narrow<H: HalfFloat>(&mut self) {
         self.wire = narrow::<H>();
     }
 }
 
-impl<T: Real> Peers<T> {
+impl<T: Real> StageLinks<T> {
     /// Joins the neighbours in the ring of `ranks`. Collective.
     ///
     /// # Errors
     /// As the library's `split`.
-    pub fn new(ranks: &Group) -> Result<Self> {
+    pub fn new(ranks: &RankGroup) -> Result<Self> {
         let (rank, world) = (ranks.rank(), ranks.world());
         let mut peers = Self { forward: [None, None], backward: [None, None], wire: plain() };
         if world == 1 {
@@ -107,9 +107,9 @@ impl<T: Real> Peers<T> {
         scope: &'scope Scope<'scope, '_>,
         (sent, received): ([usize; 2], [Vec<K>; 2]),
         length: usize,
-    ) -> Mail<'scope, K, T> {
-        let Wire { send, receive } = self.wire;
-        let mut mail = Mail {
+    ) -> StepMessages<'scope, K, T> {
+        let WireFormat { send, receive } = self.wire;
+        let mut mail = StepMessages {
             out: Vec::new(),
             coming: Vec::new(),
             arrived: HashMap::new(),
@@ -165,14 +165,14 @@ fn receive_all<K, T: Real>(
 }
 
 /// The messages of one step of one rank.
-pub struct Mail<'scope, K, T> {
+pub struct StepMessages<'scope, K, T> {
     out: Vec<Sender<Vec<T>>>,
     coming: Vec<Receiver<(K, Vec<T>)>>,
     arrived: HashMap<K, Vec<T>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<()>>>,
 }
 
-impl<K: Copy + Eq + Hash, T> Mail<'_, K, T> {
+impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
     /// Gives a message away: to the next rank (`way` 0) or the previous (1).
     ///
     /// # Errors

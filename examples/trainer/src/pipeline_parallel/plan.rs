@@ -25,7 +25,7 @@
 
 /// Which way an operation goes through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Pass {
+pub enum PassKind {
     /// Activations in, activations out.
     Forward,
     /// Gradients of the output in, of the input out; those of the parameters accumulate.
@@ -34,9 +34,9 @@ pub enum Pass {
 
 /// One piece of work of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Op {
+pub struct StagePass {
     /// Which way.
-    pub pass: Pass,
+    pub pass: PassKind,
     /// Which micro-batch.
     pub micro: usize,
     /// Which of the rank's stages: stage `chunk * ranks + rank` of the pipeline.
@@ -45,7 +45,7 @@ pub struct Op {
 
 /// The schedules there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum PipelineSchedule {
     /// All forwards, then all backwards.
     GPipe,
     /// One forward, one backward.
@@ -54,7 +54,7 @@ pub enum Schedule {
     Interleaved(usize),
 }
 
-impl Schedule {
+impl PipelineSchedule {
     /// Reads `gpipe`, `1f1b` or `interleaved:2`.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Schedule {
     ///
     /// # Panics
     /// If there is no rank, no micro-batch or no stage.
-    pub fn plan(self, ranks: usize, micros: usize) -> Result<Plan, String> {
+    pub fn plan(self, ranks: usize, micros: usize) -> Result<PipelinePlan, String> {
         assert!(
             ranks > 0 && micros > 0 && self.chunks() > 0,
             "a pipeline has ranks, micro-batches and stages"
@@ -127,19 +127,19 @@ impl Schedule {
             return Err(why);
         }
         let ops = (0..ranks).map(|rank| self.ops(rank, ranks, micros)).collect();
-        Ok(Plan { ranks, chunks: self.chunks(), micros, ops })
+        Ok(PipelinePlan { ranks, chunks: self.chunks(), micros, ops })
     }
 
     /// A rank's list: some forwards first, then pairs, then the backwards that are left.
-    fn ops(self, rank: usize, ranks: usize, micros: usize) -> Vec<Op> {
+    fn ops(self, rank: usize, ranks: usize, micros: usize) -> Vec<StagePass> {
         let total = micros * self.chunks();
         let ahead = self.ahead(rank, ranks, micros).min(total);
         let order = |pass| {
             let chunks = self.chunks();
             (0..total).map(move |turn| turned(pass, turn, ranks, chunks))
         };
-        let (mut forwards, mut backwards) = (order(Pass::Forward), order(Pass::Backward));
-        let mut ops: Vec<Op> = forwards.by_ref().take(ahead).collect();
+        let (mut forwards, mut backwards) = (order(PassKind::Forward), order(PassKind::Backward));
+        let mut ops: Vec<StagePass> = forwards.by_ref().take(ahead).collect();
         for forward in forwards {
             ops.extend([Some(forward), backwards.next()].into_iter().flatten());
         }
@@ -159,18 +159,18 @@ impl Schedule {
 
 /// The operation of a rank's `turn`: groups of `ranks` micro-batches through one stage after the
 /// other.
-fn turned(pass: Pass, turn: usize, ranks: usize, chunks: usize) -> Op {
+fn turned(pass: PassKind, turn: usize, ranks: usize, chunks: usize) -> StagePass {
     if chunks == 1 {
-        return Op { pass, micro: turn, chunk: 0 };
+        return StagePass { pass, micro: turn, chunk: 0 };
     }
     let micro = turn / (ranks * chunks) * ranks + turn % ranks;
     let chunk = turn / ranks % chunks;
-    Op { pass, micro, chunk: if pass == Pass::Forward { chunk } else { chunks - 1 - chunk } }
+    StagePass { pass, micro, chunk: if pass == PassKind::Forward { chunk } else { chunks - 1 - chunk } }
 }
 
 /// Each rank's operations, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct PipelinePlan {
     /// Ranks of the pipeline.
     pub ranks: usize,
     /// Stages a rank.
@@ -178,63 +178,63 @@ pub struct Plan {
     /// Micro-batches.
     pub micros: usize,
     /// By rank.
-    pub ops: Vec<Vec<Op>>,
+    pub ops: Vec<Vec<StagePass>>,
 }
 
-impl Plan {
+impl PipelinePlan {
     /// Stages of the whole pipeline.
     pub fn stages(&self) -> usize {
         self.ranks * self.chunks
     }
 
     /// The stage of the pipeline that `op` of `rank` is at.
-    pub fn stage(&self, rank: usize, op: Op) -> usize {
+    pub fn stage(&self, rank: usize, op: StagePass) -> usize {
         op.chunk * self.ranks + rank
     }
 
     /// What has to be done before `op` of `rank`: the operation and its rank. `None` for the first
     /// forward.
-    pub fn before(&self, rank: usize, op: Op) -> Option<(usize, Op)> {
+    pub fn before(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let (stage, last) = (self.stage(rank, op), self.stages() - 1);
         let (pass, before) = match op.pass {
-            Pass::Forward => (Pass::Forward, stage.checked_sub(1)?),
-            Pass::Backward if stage == last => (Pass::Forward, stage),
-            Pass::Backward => (Pass::Backward, stage + 1),
+            PassKind::Forward => (PassKind::Forward, stage.checked_sub(1)?),
+            PassKind::Backward if stage == last => (PassKind::Forward, stage),
+            PassKind::Backward => (PassKind::Backward, stage + 1),
         };
-        Some((before % self.ranks, Op { pass, micro: op.micro, chunk: before / self.ranks }))
+        Some((before % self.ranks, StagePass { pass, micro: op.micro, chunk: before / self.ranks }))
     }
 
     /// Who needs what `op` of `rank` makes, if it is another stage's.
-    pub fn after(&self, rank: usize, op: Op) -> Option<(usize, Op)> {
+    pub fn after(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let stage = self.stage(rank, op);
         let after = match op.pass {
-            Pass::Forward => Some(stage + 1).filter(|stage| *stage < self.stages())?,
-            Pass::Backward => stage.checked_sub(1)?,
+            PassKind::Forward => Some(stage + 1).filter(|stage| *stage < self.stages())?,
+            PassKind::Backward => stage.checked_sub(1)?,
         };
-        Some((after % self.ranks, Op { chunk: after / self.ranks, ..op }))
+        Some((after % self.ranks, StagePass { chunk: after / self.ranks, ..op }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::trace::{Trace, equal_stages, simulate};
+    use crate::pipeline_parallel::trace::{PipelineTrace, equal_stages, simulate};
 
     const CASES: [(usize, usize); 8] =
         [(1, 3), (2, 2), (2, 4), (2, 8), (4, 4), (4, 8), (4, 16), (8, 32)];
 
-    fn schedules() -> [Schedule; 5] {
-        let interleaved = [1, 2, 4].map(Schedule::Interleaved);
+    fn schedules() -> [PipelineSchedule; 5] {
+        let interleaved = [1, 2, 4].map(PipelineSchedule::Interleaved);
         [
-            Schedule::GPipe,
-            Schedule::OneForwardOneBackward,
+            PipelineSchedule::GPipe,
+            PipelineSchedule::OneForwardOneBackward,
             interleaved[0],
             interleaved[1],
             interleaved[2],
         ]
     }
 
-    fn simulated(schedule: Schedule, ranks: usize, micros: usize) -> Trace {
+    fn simulated(schedule: PipelineSchedule, ranks: usize, micros: usize) -> PipelineTrace {
         let plan = schedule.plan(ranks, micros).unwrap();
         simulate(&plan, equal_stages(&plan)).unwrap()
     }
@@ -252,9 +252,9 @@ mod tests {
                 );
             }
         }
-        let example = Schedule::Interleaved(2).idle(4, 8);
+        let example = PipelineSchedule::Interleaved(2).idle(4, 8);
         assert!(
-            (example - 0.1579).abs() < 1e-4 && (Schedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4
+            (example - 0.1579).abs() < 1e-4 && (PipelineSchedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4
         );
     }
 
@@ -280,7 +280,7 @@ mod tests {
                         let of = |pass| {
                             ops.iter().filter(move |op| (op.pass, op.chunk) == (pass, chunk))
                         };
-                        for pass in [Pass::Forward, Pass::Backward] {
+                        for pass in [PassKind::Forward, PassKind::Backward] {
                             let order: Vec<usize> = of(pass).map(|op| op.micro).collect();
                             assert_eq!(
                                 order,
@@ -297,11 +297,11 @@ mod tests {
 
     #[test]
     fn what_an_operation_waits_for_names_it_as_its_next() {
-        let plan = Schedule::Interleaved(2).plan(4, 8).unwrap();
+        let plan = PipelineSchedule::Interleaved(2).plan(4, 8).unwrap();
         for (rank, ops) in plan.ops.iter().enumerate() {
             for op in ops {
                 let Some((of, before)) = plan.before(rank, *op) else { continue };
-                if (of, before.pass) != (rank, Pass::Forward) || op.pass == Pass::Forward {
+                if (of, before.pass) != (rank, PassKind::Forward) || op.pass == PassKind::Forward {
                     assert_eq!(plan.after(of, before), Some((rank, *op)));
                 }
             }
@@ -310,10 +310,10 @@ mod tests {
 
     #[test]
     fn a_plan_that_waits_for_itself_is_told() {
-        let mut plan = Schedule::GPipe.plan(2, 1).unwrap();
+        let mut plan = PipelineSchedule::GPipe.plan(2, 1).unwrap();
         plan.ops[0].reverse();
         let why = simulate(&plan, |_, _| 1.0).unwrap_err();
         assert!(why.contains("rank 0 at Op { pass: Backward"), "{why}");
-        assert!(Schedule::Interleaved(2).plan(4, 6).unwrap_err().contains("groups of 4"));
+        assert!(PipelineSchedule::Interleaved(2).plan(4, 6).unwrap_err().contains("groups of 4"));
     }
 }

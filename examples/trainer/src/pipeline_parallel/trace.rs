@@ -1,22 +1,22 @@
 //! What a pipeline did when: simulated or measured, in one form.
 //!
-//! What it does: [`simulate`] runs a [`Plan`] on paper, with any cost of each operation; the
-//! executor measures the same form ([`Trace`]). From it come the idle share and the activations
+//! What it does: [`simulate`] runs a [`PipelinePlan`] on paper, with any cost of each operation; the
+//! executor measures the same form ([`PipelineTrace`]). From it come the idle share and the activations
 //! held, and [`crate::pipeline_parallel::draw`] makes its pictures. With the measured cost of each
 //! operation a simulation says what the idle share should be of stages that are not equal.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 
-use crate::pipeline_parallel::plan::{Op, Pass, Plan};
+use crate::pipeline_parallel::plan::{StagePass, PassKind, PipelinePlan};
 use std::collections::HashMap;
 
 /// An operation and when it ran, in any unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
+pub struct PassSpan {
     /// Whose.
     pub rank: usize,
     /// What.
-    pub op: Op,
+    pub op: StagePass,
     /// When it began.
     pub start: f64,
     /// When it ended.
@@ -25,13 +25,13 @@ pub struct Span {
     pub work: f64,
 }
 
-impl Span {
+impl PassSpan {
     /// Numbers of a span as a message.
     pub const NUMBERS: usize = 7;
 
     /// The span as numbers, for a message.
     pub fn to_numbers(&self) -> [f64; Self::NUMBERS] {
-        let backward = f64::from(u8::from(self.op.pass == Pass::Backward));
+        let backward = f64::from(u8::from(self.op.pass == PassKind::Backward));
         [
             self.rank as f64,
             backward,
@@ -51,24 +51,24 @@ impl Span {
         let [rank, backward, micro, chunk, start, end, work] = *numbers else {
             panic!("a span is seven numbers")
         };
-        let pass = if backward == 0.0 { Pass::Forward } else { Pass::Backward };
-        let op = Op { pass, micro: micro as usize, chunk: chunk as usize };
+        let pass = if backward == 0.0 { PassKind::Forward } else { PassKind::Backward };
+        let op = StagePass { pass, micro: micro as usize, chunk: chunk as usize };
         Self { rank: rank as usize, op, start, end, work }
     }
 }
 
 /// When everything ran: simulated or measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
+pub struct PipelineTrace {
     /// Ranks of the pipeline.
     pub ranks: usize,
     /// Stages a rank.
     pub chunks: usize,
     /// By rank, then by time.
-    pub spans: Vec<Span>,
+    pub spans: Vec<PassSpan>,
 }
 
-impl Trace {
+impl PipelineTrace {
     /// The same with the first start at zero.
     #[must_use]
     pub fn from_zero(mut self) -> Self {
@@ -81,9 +81,9 @@ impl Trace {
 
     /// The mean work of each rank's operations by pass and stage: what a simulation may use as the
     /// cost.
-    pub fn costs(&self) -> impl Fn(usize, Op) -> f64 + use<> {
+    pub fn costs(&self) -> impl Fn(usize, StagePass) -> f64 + use<> {
         let mut sums = HashMap::<_, (f64, f64)>::new();
-        for Span { rank, op, work, .. } in &self.spans {
+        for PassSpan { rank, op, work, .. } in &self.spans {
             let (sum, count) = sums.entry((*rank, op.pass, op.chunk)).or_default();
             (*sum, *count) = (*sum + work, *count + 1.0);
         }
@@ -106,8 +106,8 @@ impl Trace {
         let (mut held, mut most) = (0usize, 0);
         for span in self.spans.iter().filter(|span| span.rank == rank) {
             match span.op.pass {
-                Pass::Forward => held += 1,
-                Pass::Backward => held -= 1,
+                PassKind::Forward => held += 1,
+                PassKind::Backward => held -= 1,
             }
             most = most.max(held);
         }
@@ -120,9 +120,9 @@ impl Trace {
 ///
 /// # Errors
 /// A sentence that names the operations that wait for one another, if the plan never ends.
-pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, String> {
+pub fn simulate(plan: &PipelinePlan, cost: impl Fn(usize, StagePass) -> f64) -> Result<PipelineTrace, String> {
     let (mut done, mut free, mut next) =
-        (Vec::<Span>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
+        (Vec::<PassSpan>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
     let total: usize = plan.ops.iter().map(Vec::len).sum();
     while done.len() < total {
         let before = done.len();
@@ -138,7 +138,7 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
                 let start = free[rank].max(ready);
                 let work = cost(rank, op);
                 free[rank] = start + work;
-                done.push(Span { rank, op, start, end: free[rank], work });
+                done.push(PassSpan { rank, op, start, end: free[rank], work });
                 next[rank] += 1;
             }
         }
@@ -152,37 +152,37 @@ pub fn simulate(plan: &Plan, cost: impl Fn(usize, Op) -> f64) -> Result<Trace, S
     }
     // Each rank's spans were pushed in its order; a stable sort keeps it.
     done.sort_by_key(|span| span.rank);
-    Ok(Trace { ranks: plan.ranks, chunks: plan.chunks, spans: done })
+    Ok(PipelineTrace { ranks: plan.ranks, chunks: plan.chunks, spans: done })
 }
 
 /// The cost of equal stages: a backward takes twice as long as a forward, and all of a rank's
 /// stages 1 and 2.
-pub fn equal_stages(plan: &Plan) -> impl Fn(usize, Op) -> f64 + use<> {
+pub fn equal_stages(plan: &PipelinePlan) -> impl Fn(usize, StagePass) -> f64 + use<> {
     let chunks = plan.chunks as f64;
-    move |_, op| if op.pass == Pass::Forward { 1.0 / chunks } else { 2.0 / chunks }
+    move |_, op| if op.pass == PassKind::Forward { 1.0 / chunks } else { 2.0 / chunks }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline_parallel::plan::Schedule;
+    use crate::pipeline_parallel::plan::PipelineSchedule;
 
     #[test]
     fn measured_costs_simulate_what_was_measured() {
-        let plan = Schedule::OneForwardOneBackward.plan(2, 4).unwrap();
-        let unequal = |rank: usize, op: Op| if op.pass == Pass::Forward { 1.0 } else { 2.0 } * (1.0 + rank as f64);
+        let plan = PipelineSchedule::OneForwardOneBackward.plan(2, 4).unwrap();
+        let unequal = |rank: usize, op: StagePass| if op.pass == PassKind::Forward { 1.0 } else { 2.0 } * (1.0 + rank as f64);
         let trace = simulate(&plan, unequal).unwrap();
-        assert!(trace.idle() > Schedule::OneForwardOneBackward.idle(2, 4));
+        assert!(trace.idle() > PipelineSchedule::OneForwardOneBackward.idle(2, 4));
         assert_eq!(simulate(&plan, trace.costs()).unwrap(), trace);
-        let late = Trace {
+        let late = PipelineTrace {
             spans: trace
                 .spans
                 .iter()
-                .map(|span| Span { start: span.start + 5.0, end: span.end + 5.0, ..*span })
+                .map(|span| PassSpan { start: span.start + 5.0, end: span.end + 5.0, ..*span })
                 .collect(),
             ..trace
         };
         assert_eq!(late.clone().from_zero(), trace);
-        assert!(late.spans.iter().all(|span| Span::from_numbers(&span.to_numbers()) == *span));
+        assert!(late.spans.iter().all(|span| PassSpan::from_numbers(&span.to_numbers()) == *span));
     }
 }

@@ -1,10 +1,10 @@
 //! Exchanges between ranks that are no sums: the forms of all-to-all that axes need, over a
-//! [`Group`].
+//! [`RankGroup`].
 //!
 //! What it does: calls the library; in a group of one everybody's data is one's own. What is
 //! sharded: nothing. Cost: the data itself.
 
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use maypole::{Element, Result};
 
 /// Block `s` of the result is the block of rank `s`'s `data` that is for this rank; blocks are
@@ -12,7 +12,7 @@ use maypole::{Element, Result};
 ///
 /// # Errors
 /// As the library's.
-pub fn all_to_all<T: Element>(group: &Group, data: &[T]) -> Result<Vec<T>> {
+pub fn all_to_all<T: Element>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
     let mut got = data.to_vec();
     if group.world() > 1 {
         group.call(|comm| comm.all_to_all(data, &mut got))?;
@@ -25,7 +25,7 @@ pub fn all_to_all<T: Element>(group: &Group, data: &[T]) -> Result<Vec<T>> {
 /// # Errors
 /// As the library's.
 pub fn all_to_all_v<T: Element + Default>(
-    group: &Group,
+    group: &RankGroup,
     data: &[T],
     to: &[usize],
     from: &[usize],
@@ -43,7 +43,7 @@ pub fn all_to_all_v<T: Element + Default>(
 ///
 /// # Errors
 /// As the library's.
-pub fn shift<T: Element + Default>(group: &Group, data: &[T]) -> Result<Vec<T>> {
+pub fn shift<T: Element + Default>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
     let (rank, world) = (group.rank(), group.world());
     let mut got = vec![T::default(); data.len()];
     group.call(|comm| {

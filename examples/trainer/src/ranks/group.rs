@@ -1,13 +1,13 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
-//! A [`Group`] is a handle that is cloned, because several parts of a model meet the same ranks. A
+//! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same ranks. A
 //! group of one does nothing. Time spent in calls, or waiting for those that were started, is noted
 //! in a [`Timeline`]: it is what communication costs that nothing hides. What runs meanwhile, on a
 //! thread of its own, is noted too, as something else.
 
-use crate::model::layout::Slice;
-use crate::ranks::timeline::{Kind, Timeline};
-use crate::tensor::math::{Number, take};
+use crate::model::layout::Shard;
+use crate::ranks::timeline::{Activity, Timeline};
+use crate::tensor::math::{FloatElement, take};
 use maypole::{Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// In which order contributions are added.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Order {
+pub enum SumOrder {
     /// As is fastest: the same on all ranks, but another for another number of ranks.
     #[default]
     Fast,
@@ -26,30 +26,30 @@ pub enum Order {
 
 /// A handle on the ranks of one axis.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct RankGroup {
     rank: usize,
     world: usize,
-    order: Order,
+    order: SumOrder,
     timeline: Timeline,
-    inner: Rc<RefCell<Inner>>,
+    inner: Rc<RefCell<GroupState>>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct GroupState {
     comm: Option<Communicator>,
     calls: u64,
 }
 
-impl Group {
+impl RankGroup {
     /// The ranks of `comm`, adding in `order`.
-    pub fn new(comm: Communicator, order: Order) -> Self {
+    pub fn new(comm: Communicator, order: SumOrder) -> Self {
         Self::noting(comm, order, Timeline::default())
     }
 
-    fn noting(mut comm: Communicator, order: Order, timeline: Timeline) -> Self {
-        comm.set_deterministic(order == Order::Ranks);
+    fn noting(mut comm: Communicator, order: SumOrder, timeline: Timeline) -> Self {
+        comm.set_deterministic(order == SumOrder::Ranks);
         let (rank, world) = (comm.rank(), comm.world());
-        let inner = Inner { comm: Some(comm), calls: 0 };
+        let inner = GroupState { comm: Some(comm), calls: 0 };
         Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
 
@@ -58,7 +58,7 @@ impl Group {
         Self {
             rank: 0,
             world: 1,
-            order: Order::Ranks,
+            order: SumOrder::Ranks,
             timeline: Timeline::default(),
             inner: Rc::default(),
         }
@@ -75,13 +75,13 @@ impl Group {
     }
 
     /// In which order it adds.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> SumOrder {
         self.order
     }
 
     /// This rank's part of what is cut over the group.
-    pub fn slice(&self) -> Slice {
-        Slice { index: self.rank, of: self.world }
+    pub fn slice(&self) -> Shard {
+        Shard { index: self.rank, of: self.world }
     }
 
     /// Where calls of this group, and of those that were split off it, are noted.
@@ -111,7 +111,7 @@ impl Group {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
         self.timeline
-            .record(Kind::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
+            .record(Activity::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -136,7 +136,7 @@ impl Group {
     ///
     /// # Errors
     /// As the library's.
-    pub fn all_reduce<T: Number>(&self, data: &mut [T]) -> Result<()> {
+    pub fn all_reduce<T: FloatElement>(&self, data: &mut [T]) -> Result<()> {
         if self.world == 1 {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Group {
     ///
     /// # Errors
     /// As the library's.
-    pub fn reduce_scatter<T: Number>(&self, data: &mut [T]) -> Result<()> {
+    pub fn reduce_scatter<T: FloatElement>(&self, data: &mut [T]) -> Result<()> {
         if self.world == 1 {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Group {
     ///
     /// # Errors
     /// As the library's.
-    pub fn gather_lists<T: Number>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
+    pub fn gather_lists<T: FloatElement>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
         let counts: Vec<usize> =
             self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
         if self.world == 1 {
@@ -209,25 +209,25 @@ impl Group {
         Ok(self.gather(&[mine])?.into_iter().sum())
     }
 
-    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`Pending::wait`].
+    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`PendingCollective::wait`].
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_all_reduce<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+    pub fn start_all_reduce<T: FloatElement>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
         if self.world == 1 {
-            return Ok(self.pending(Way::Done(data)));
+            return Ok(self.pending(PendingKind::Done(data)));
         }
         let request = self.start(data, |comm, data| comm.all_reduce(data, ReduceOp::Sum));
-        Ok(self.pending(Way::Whole(request)))
+        Ok(self.pending(PendingKind::Whole(request)))
     }
 
-    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`Pending::wait`].
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`PendingCollective::wait`].
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_reduce_scatter<T: Number>(&self, data: Vec<T>) -> Result<Pending<T>> {
+    pub fn start_reduce_scatter<T: FloatElement>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
         if self.world == 1 {
-            return Ok(self.pending(Way::Done(data)));
+            return Ok(self.pending(PendingKind::Done(data)));
         }
         let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
         let sum = vec![T::zero(); mine.len()];
@@ -235,16 +235,16 @@ impl Group {
             comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
         };
         let request = self.start((data, sum), call);
-        Ok(self.pending(Way::Part(request, mine)))
+        Ok(self.pending(PendingKind::Part(request, mine)))
     }
 
-    /// Starts [`all_gather`](Self::all_gather); the result is had from [`Pending::wait`].
+    /// Starts [`all_gather`](Self::all_gather); the result is had from [`PendingCollective::wait`].
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<Pending<T>> {
+    pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
         if self.world == 1 {
-            return Ok(self.pending(Way::Done(data)));
+            return Ok(self.pending(PendingKind::Done(data)));
         }
         let (mine, counts) =
             (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
@@ -252,7 +252,7 @@ impl Group {
             comm.all_gather_v(mine, data, &counts)
         };
         let request = self.start((mine, data), call);
-        Ok(self.pending(Way::Gathered(request)))
+        Ok(self.pending(PendingKind::Gathered(request)))
     }
 
     fn start<B: Send + 'static>(
@@ -264,30 +264,30 @@ impl Group {
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one calls nobody");
         comm.start(buffers, move |comm, buffers| {
-            timeline.record(Kind::Communication, || call(comm, buffers))
+            timeline.record(Activity::Communication, || call(comm, buffers))
         })
     }
 
-    fn pending<T>(&self, way: Way<T>) -> Pending<T> {
-        Pending { way, timeline: self.timeline.clone() }
+    fn pending<T>(&self, way: PendingKind<T>) -> PendingCollective<T> {
+        PendingCollective { way, timeline: self.timeline.clone() }
     }
 
     /// How many of `len` elements are in each rank's part.
     fn counts(&self, len: usize) -> Vec<usize> {
-        (0..self.world).map(|index| Slice { index, of: self.world }.range(len).len()).collect()
+        (0..self.world).map(|index| Shard { index, of: self.world }.range(len).len()).collect()
     }
 }
 
 /// A collective under way, while this rank computes.
 #[derive(Debug)]
 #[must_use = "the result is had from `wait`"]
-pub struct Pending<T> {
-    way: Way<T>,
+pub struct PendingCollective<T> {
+    way: PendingKind<T>,
     timeline: Timeline,
 }
 
 #[derive(Debug)]
-enum Way<T> {
+enum PendingKind<T> {
     Done(Vec<T>),
     Whole(Request<Vec<T>>),
     /// What was brought and this rank's part of the sum, which belongs there in it.
@@ -296,22 +296,22 @@ enum Way<T> {
     Gathered(Request<(Vec<T>, Vec<T>)>),
 }
 
-impl<T: Copy> Pending<T> {
+impl<T: Copy> PendingCollective<T> {
     /// The result, once it is there.
     ///
     /// # Errors
     /// As the library's.
     pub fn wait(self) -> Result<Vec<T>> {
         let way = self.way;
-        self.timeline.record(Kind::Wait, || match way {
-            Way::Done(data) => Ok(data),
-            Way::Whole(request) => request.wait(),
-            Way::Part(request, mine) => {
+        self.timeline.record(Activity::Wait, || match way {
+            PendingKind::Done(data) => Ok(data),
+            PendingKind::Whole(request) => request.wait(),
+            PendingKind::Part(request, mine) => {
                 let (mut data, sum) = request.wait()?;
                 data[mine].copy_from_slice(&sum);
                 Ok(data)
             }
-            Way::Gathered(request) => Ok(request.wait()?.1),
+            PendingKind::Gathered(request) => Ok(request.wait()?.1),
         })
     }
 }

@@ -12,20 +12,20 @@
 //! tp    columns, rows, heads        sums of partial activations                      four times a layer
 //! ```
 //!
-//! Which collective runs where: [`Groups::new`] splits the communicator once for each group; none
+//! Which collective runs where: [`MeshGroups::new`] splits the communicator once for each group; none
 //! after that. Cost: five splits at the start.
 //!
 //! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
 //! neighbouring ranks, which launchers put on one machine.
 
-use crate::model::layout::Slice;
-use crate::ranks::group::{Group, Order};
+use crate::model::layout::Shard;
+use crate::ranks::group::{RankGroup, SumOrder};
 use maypole::{Communicator, Result};
 use std::fmt;
 
 /// A direction of the mesh. The order is that of the ranks: the last one changes fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Axis {
+pub enum MeshAxis {
     /// Data parallel: other rows of the batch, the same parameters.
     Dp,
     /// Pipeline parallel: other layers.
@@ -38,7 +38,7 @@ pub enum Axis {
     Tp,
 }
 
-impl Axis {
+impl MeshAxis {
     /// All of them, slowest first.
     pub const ALL: [Self; 5] = [Self::Dp, Self::Pp, Self::Ep, Self::Cp, Self::Tp];
 
@@ -71,7 +71,7 @@ impl Mesh {
     /// # Panics
     /// If `size` is zero.
     #[must_use]
-    pub fn with(mut self, axis: Axis, size: usize) -> Self {
+    pub fn with(mut self, axis: MeshAxis, size: usize) -> Self {
         assert!(size > 0, "an axis has at least one rank");
         self.sizes[axis as usize] = size;
         self
@@ -89,7 +89,7 @@ impl Mesh {
             let (name, size) = part
                 .split_once('=')
                 .ok_or_else(|| format!("'{part}' is not of the form axis=ranks"))?;
-            let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name.trim());
+            let axis = MeshAxis::ALL.into_iter().find(|axis| axis.name() == name.trim());
             let axis = axis
                 .ok_or_else(|| format!("'{name}' is no axis; there are dp, pp, ep, cp and tp"))?;
             let size = size.trim().parse().ok().filter(|size| *size > 0);
@@ -108,12 +108,12 @@ impl Mesh {
     }
 
     /// Ranks along `axis`.
-    pub fn size(&self, axis: Axis) -> usize {
+    pub fn size(&self, axis: MeshAxis) -> usize {
         self.sizes[axis as usize]
     }
 
     /// Ranks along all of `axes` together.
-    pub fn sizes(&self, axes: &[Axis]) -> usize {
+    pub fn sizes(&self, axes: &[MeshAxis]) -> usize {
         axes.iter().map(|axis| self.size(*axis)).product()
     }
 
@@ -126,28 +126,28 @@ impl Mesh {
     ///
     /// # Panics
     /// If there is no such rank.
-    pub fn place(&self, rank: usize) -> Place {
+    pub fn place(&self, rank: usize) -> MeshCoordinates {
         assert!(rank < self.world(), "rank {rank} of {}", self.world());
         let (mut at, mut rest) = ([0; 5], rank);
         for (at, size) in at.iter_mut().zip(self.sizes).rev() {
             (*at, rest) = (rest % size, rest / size);
         }
-        Place { at }
+        MeshCoordinates { at }
     }
 
     /// Who is at `place`.
-    pub fn rank(&self, place: Place) -> usize {
+    pub fn rank(&self, place: MeshCoordinates) -> usize {
         place.at.iter().zip(self.sizes).fold(0, |rank, (at, size)| rank * size + at)
     }
 
     /// The ranks that differ from `rank` along `axes` alone, `rank` among them, in ascending order.
-    pub fn members(&self, rank: usize, axes: &[Axis]) -> Vec<usize> {
+    pub fn members(&self, rank: usize, axes: &[MeshAxis]) -> Vec<usize> {
         let color = self.color(rank, axes);
         (0..self.world()).filter(|other| self.color(*other, axes) == color).collect()
     }
 
     /// The least rank of the group: what ranks of one group have in common.
-    fn color(&self, rank: usize, axes: &[Axis]) -> usize {
+    fn color(&self, rank: usize, axes: &[MeshAxis]) -> usize {
         self.rank(axes.iter().fold(self.place(rank), |place, axis| place.with(*axis, 0)))
     }
 
@@ -166,7 +166,7 @@ impl Mesh {
             self.world(),
             if self.world() == 1 { "" } else { "s" }
         );
-        for axis in Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1) {
+        for axis in MeshAxis::ALL.into_iter().filter(|axis| self.size(*axis) > 1) {
             let leaders = (0..self.world()).filter(|rank| self.color(*rank, &[axis]) == *rank);
             let group = |rank| {
                 let members: Vec<String> =
@@ -182,7 +182,7 @@ impl Mesh {
 /// As [`Mesh::parse`] reads it, without the axes of one rank.
 impl fmt::Display for Mesh {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = Axis::ALL.into_iter().filter(|axis| self.size(*axis) > 1);
+        let named = MeshAxis::ALL.into_iter().filter(|axis| self.size(*axis) > 1);
         let parts: Vec<String> =
             named.map(|axis| format!("{}={}", axis.name(), self.size(axis))).collect();
         out.write_str(if parts.is_empty() { "1" } else { "" })?;
@@ -192,19 +192,19 @@ impl fmt::Display for Mesh {
 
 /// A rank's coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MeshCoordinates {
     at: [usize; 5],
 }
 
-impl Place {
+impl MeshCoordinates {
     /// The coordinate along `axis`.
-    pub fn at(&self, axis: Axis) -> usize {
+    pub fn at(&self, axis: MeshAxis) -> usize {
         self.at[axis as usize]
     }
 
     /// The same place with another coordinate along `axis`.
     #[must_use]
-    pub fn with(mut self, axis: Axis, at: usize) -> Self {
+    pub fn with(mut self, axis: MeshAxis, at: usize) -> Self {
         self.at[axis as usize] = at;
         self
     }
@@ -212,26 +212,26 @@ impl Place {
 
 /// A rank's groups: one for each axis, and those that gradients are summed over.
 #[derive(Clone, Debug)]
-pub struct Groups {
+pub struct MeshGroups {
     /// The whole mesh.
     pub mesh: Mesh,
     /// Where this rank is.
-    pub place: Place,
+    pub place: MeshCoordinates,
     /// Everybody.
-    pub world: Group,
+    pub world: RankGroup,
     /// The stages of this rank's pipeline.
-    pub pp: Group,
+    pub pp: RankGroup,
     /// The owners of the other experts.
-    pub ep: Group,
+    pub ep: RankGroup,
     /// The other positions of this rank's sequences.
-    pub cp: Group,
+    pub cp: RankGroup,
     /// The other parts of this rank's layers.
-    pub tp: Group,
-    /// [`Axis::COPIES`].
-    pub copies: Group,
+    pub tp: RankGroup,
+    /// [`MeshAxis::COPIES`].
+    pub copies: RankGroup,
 }
 
-impl Groups {
+impl MeshGroups {
     /// Splits `world` along the mesh; all groups add in `order`. Collective: all ranks call it.
     ///
     /// # Errors
@@ -239,22 +239,22 @@ impl Groups {
     ///
     /// # Panics
     /// If the mesh is of another size than the communicator.
-    pub fn new(world: Communicator, mesh: Mesh, order: Order) -> Result<Self> {
+    pub fn new(world: Communicator, mesh: Mesh, order: SumOrder) -> Result<Self> {
         assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
         let rank = world.rank();
-        let world = if mesh.world() == 1 { Group::alone() } else { Group::new(world, order) };
-        let along = |axes: &[Axis]| world.split(mesh.color(rank, axes), rank);
-        let [pp, ep, cp] = [along(&[Axis::Pp])?, along(&[Axis::Ep])?, along(&[Axis::Cp])?];
-        let [tp, copies] = [along(&[Axis::Tp])?, along(&Axis::COPIES)?];
+        let world = if mesh.world() == 1 { RankGroup::alone() } else { RankGroup::new(world, order) };
+        let along = |axes: &[MeshAxis]| world.split(mesh.color(rank, axes), rank);
+        let [pp, ep, cp] = [along(&[MeshAxis::Pp])?, along(&[MeshAxis::Ep])?, along(&[MeshAxis::Cp])?];
+        let [tp, copies] = [along(&[MeshAxis::Tp])?, along(&MeshAxis::COPIES)?];
         Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
     }
 
     /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
     /// together.
-    pub fn rows(&self) -> Slice {
+    pub fn rows(&self) -> Shard {
         let (at, mesh) = (self.place, self.mesh);
-        let index = at.at(Axis::Dp) * mesh.size(Axis::Ep) + at.at(Axis::Ep);
-        Slice { index, of: mesh.sizes(&[Axis::Dp, Axis::Ep]) }
+        let index = at.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + at.at(MeshAxis::Ep);
+        Shard { index, of: mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) }
     }
 }
 
@@ -269,14 +269,14 @@ mod tests {
         for rank in 0..48 {
             assert_eq!(mesh.rank(mesh.place(rank)), rank);
         }
-        assert_eq!(mesh.place(1).at(Axis::Tp), 1, "tp changes fastest");
-        assert_eq!(mesh.place(24).at(Axis::Dp), 1, "dp changes slowest");
+        assert_eq!(mesh.place(1).at(MeshAxis::Tp), 1, "tp changes fastest");
+        assert_eq!(mesh.place(24).at(MeshAxis::Dp), 1, "dp changes slowest");
     }
 
     #[test]
     fn groups_of_an_axis_divide_the_world() {
         let mesh = Mesh::parse("dp=2,pp=2,cp=3,tp=2").unwrap();
-        for axes in Axis::ALL.iter().map(std::slice::from_ref).chain([&Axis::COPIES[..]]) {
+        for axes in MeshAxis::ALL.iter().map(std::slice::from_ref).chain([&MeshAxis::COPIES[..]]) {
             let mut seen = vec![0; mesh.world()];
             for rank in 0..mesh.world() {
                 let members = mesh.members(rank, axes);
@@ -309,8 +309,8 @@ mod tests {
         let mesh = Mesh::parse("dp=2,pp=2,tp=2").unwrap();
         Communicator::run_local(8, |comm| {
             let rank = comm.rank();
-            let groups = Groups::new(comm, mesh, Order::Fast).unwrap();
-            let parts = [(&groups.tp, vec![Axis::Tp]), (&groups.copies, Axis::COPIES.to_vec())];
+            let groups = MeshGroups::new(comm, mesh, SumOrder::Fast).unwrap();
+            let parts = [(&groups.tp, vec![MeshAxis::Tp]), (&groups.copies, MeshAxis::COPIES.to_vec())];
             for (group, axes) in parts {
                 let members = group.gather(&[rank as u64]).unwrap();
                 let expected: Vec<u64> =

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a rank was at.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Kind {
+pub enum Activity {
     /// The forward pass.
     Forward,
     /// The backward pass.
@@ -25,7 +25,7 @@ pub enum Kind {
     Communication,
 }
 
-impl Kind {
+impl Activity {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Forward,
@@ -45,9 +45,9 @@ impl Kind {
 
 /// One span.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
+pub struct TimeSpan {
     /// What was done.
-    pub kind: Kind,
+    pub kind: Activity,
     /// Since the timeline began.
     pub start: Duration,
     /// Since the timeline began.
@@ -58,7 +58,7 @@ pub struct Span {
 #[derive(Clone, Debug)]
 pub struct Timeline {
     began: Instant,
-    spans: Arc<Mutex<Vec<Span>>>,
+    spans: Arc<Mutex<Vec<TimeSpan>>>,
 }
 
 impl Default for Timeline {
@@ -69,15 +69,15 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Does `work` and notes how long it took.
-    pub fn record<R>(&self, kind: Kind, work: impl FnOnce() -> R) -> R {
+    pub fn record<R>(&self, kind: Activity, work: impl FnOnce() -> R) -> R {
         let start = self.began.elapsed();
         let result = work();
-        self.note(Span { kind, start, end: self.began.elapsed() });
+        self.note(TimeSpan { kind, start, end: self.began.elapsed() });
         result
     }
 
     /// Notes a span that was timed elsewhere.
-    pub fn note(&self, span: Span) {
+    pub fn note(&self, span: TimeSpan) {
         // A list that somebody panicked over is still a list.
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
@@ -88,22 +88,22 @@ impl Timeline {
     }
 
     /// Takes the spans noted so far.
-    pub fn take(&self) -> Vec<Span> {
+    pub fn take(&self) -> Vec<TimeSpan> {
         std::mem::take(&mut self.spans.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass
 /// is a wait.
-pub fn shares(spans: &[Span]) -> [Duration; 6] {
-    let total = |kind: Kind| -> Duration {
+pub fn shares(spans: &[TimeSpan]) -> [Duration; 6] {
+    let total = |kind: Activity| -> Duration {
         spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
     };
-    let mut shares = Kind::ALL.map(total);
-    for wait in spans.iter().filter(|span| span.kind == Kind::Wait) {
-        let passes = |kind| !matches!(kind, Kind::Wait | Kind::Communication);
+    let mut shares = Activity::ALL.map(total);
+    for wait in spans.iter().filter(|span| span.kind == Activity::Wait) {
+        let passes = |kind| !matches!(kind, Activity::Wait | Activity::Communication);
         let around =
-            |span: &&Span| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
+            |span: &&TimeSpan| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
         if let Some(around) = spans.iter().find(around) {
             shares[around.kind as usize] =
                 shares[around.kind as usize].saturating_sub(wait.end - wait.start);
@@ -118,17 +118,17 @@ mod tests {
 
     #[test]
     fn a_wait_within_a_pass_is_counted_once() {
-        let span = |kind, start, end| Span {
+        let span = |kind, start, end| TimeSpan {
             kind,
             start: Duration::from_secs(start),
             end: Duration::from_secs(end),
         };
         let spans = [
-            span(Kind::Communication, 1, 7),
-            span(Kind::Wait, 2, 3),
-            span(Kind::Forward, 0, 5),
-            span(Kind::Wait, 6, 7),
-            span(Kind::Update, 7, 9),
+            span(Activity::Communication, 1, 7),
+            span(Activity::Wait, 2, 3),
+            span(Activity::Forward, 0, 5),
+            span(Activity::Wait, 6, 7),
+            span(Activity::Update, 7, 9),
         ];
         assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0, 6]);
     }

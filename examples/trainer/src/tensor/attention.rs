@@ -11,7 +11,7 @@
 //! Cost: `p` is kept for the backward pass, `rows * heads * tokens^2` numbers.
 
 use crate::tensor::math::{Real, exponentials, greatest, sum_of, vectorized};
-use crate::tensor::matmul::{Matrix, matmul};
+use crate::tensor::matmul::{MatrixView, matmul};
 
 /// What is attended to by this rank.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,12 +56,12 @@ pub fn forward<T: Real>(heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
     let (tokens, width, size) = (heads.tokens(qkv.len()), heads.width(), heads.size);
     let mut y = vec![T::zero(); qkv.len() / 3];
     let mut probabilities = vec![T::zero(); heads.rows * heads.heads * tokens * tokens];
-    let part = |at: usize| Matrix::strided(&qkv[at..], tokens, size, 3 * width);
+    let part = |at: usize| MatrixView::strided(&qkv[at..], tokens, size, 3 * width);
     for (q, out, p) in heads.places(tokens) {
         let p = &mut probabilities[p..][..tokens * tokens];
         matmul(p, tokens, part(q), part(q + width).t(), heads.scale(), false);
         causal_softmax(p, tokens);
-        matmul(&mut y[out..], width, Matrix::new(p, tokens), part(q + 2 * width), 1.0, false);
+        matmul(&mut y[out..], width, MatrixView::new(p, tokens), part(q + 2 * width), 1.0, false);
     }
     (y, probabilities)
 }
@@ -83,18 +83,18 @@ fn causal_softmax<T: Real>(p: &mut [T], tokens: usize) {
 pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T]) -> Vec<T> {
     let (tokens, width, size) = (heads.tokens(qkv.len()), heads.width(), heads.size);
     let (mut dqkv, mut dp) = (vec![T::zero(); qkv.len()], vec![T::zero(); tokens * tokens]);
-    let part = |at: usize| Matrix::strided(&qkv[at..], tokens, size, 3 * width);
+    let part = |at: usize| MatrixView::strided(&qkv[at..], tokens, size, 3 * width);
     for (q, out, p) in heads.places(tokens) {
         let p = &probabilities[p..][..tokens * tokens];
-        let dy = Matrix::strided(&dy[out..], tokens, size, width);
-        let p_t = Matrix::new(p, tokens).t();
+        let dy = MatrixView::strided(&dy[out..], tokens, size, width);
+        let p_t = MatrixView::new(p, tokens).t();
         matmul(&mut dp, tokens, dy, part(q + 2 * width).t(), 1.0, false);
         matmul(&mut dqkv[q + 2 * width..], 3 * width, p_t, dy, 1.0, false);
         softmax_backward(&mut dp, p, tokens);
         matmul(
             &mut dqkv[q..],
             3 * width,
-            Matrix::new(&dp, tokens),
+            MatrixView::new(&dp, tokens),
             part(q + width),
             heads.scale(),
             false,
@@ -102,7 +102,7 @@ pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T])
         matmul(
             &mut dqkv[q + width..],
             3 * width,
-            Matrix::new(&dp, tokens).t(),
+            MatrixView::new(&dp, tokens).t(),
             part(q),
             heads.scale(),
             false,

@@ -7,7 +7,7 @@
 
 use crate::tensor::attention::{self, Heads};
 use crate::tensor::math::{self, Real};
-use crate::tensor::norm::Before;
+use crate::tensor::norm::NormInputs;
 use crate::tensor::{embed, gelu, linear, loss, norm};
 use std::fmt::Debug;
 
@@ -49,7 +49,7 @@ pub trait Device<T: Real>: Send + Sync + Debug {
         dw: &mut [T],
         db: &mut [T],
         dy: &[T],
-        before: Before<'_, T>,
+        before: NormInputs<'_, T>,
     ) {
         norm::backward(dx, dw, db, dy, before);
     }
@@ -95,6 +95,6 @@ pub trait Device<T: Real>: Send + Sync + Debug {
 
 /// The processor that runs this: every layer as its file has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Cpu;
+pub struct CpuDevice;
 
-impl<T: Real> Device<T> for Cpu {}
+impl<T: Real> Device<T> for CpuDevice {}

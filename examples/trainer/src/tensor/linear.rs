@@ -9,18 +9,18 @@
 //! a matrix is a smaller matrix, and who sums what is in the file of tensor parallelism.
 
 use crate::tensor::math::{Real, add, vectorized};
-use crate::tensor::matmul::{Matrix, matmul};
+use crate::tensor::matmul::{MatrixView, matmul};
 
 /// `y = x w^T`, rows of `inputs` elements in, rows of `w.len() / inputs` elements out.
 pub fn forward<T: Real>(y: &mut [T], x: &[T], w: &[T], inputs: usize) {
-    matmul(y, w.len() / inputs, Matrix::new(x, inputs), Matrix::new(w, inputs).t(), 1.0, false);
+    matmul(y, w.len() / inputs, MatrixView::new(x, inputs), MatrixView::new(w, inputs).t(), 1.0, false);
 }
 
 /// `dx = dy w` and `dw += dy^T x`.
 pub fn backward<T: Real>(dx: &mut [T], dw: &mut [T], dy: &[T], x: &[T], w: &[T], inputs: usize) {
     let outputs = w.len() / inputs;
-    matmul(dx, inputs, Matrix::new(dy, outputs), Matrix::new(w, inputs), 1.0, false);
-    matmul(dw, inputs, Matrix::new(dy, outputs).t(), Matrix::new(x, inputs), 1.0, true);
+    matmul(dx, inputs, MatrixView::new(dy, outputs), MatrixView::new(w, inputs), 1.0, false);
+    matmul(dw, inputs, MatrixView::new(dy, outputs).t(), MatrixView::new(x, inputs), 1.0, true);
 }
 
 /// `y += b`, to every row.

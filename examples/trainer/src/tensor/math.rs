@@ -11,20 +11,20 @@ use num_traits::{Float, NumAssign};
 use std::fmt::Debug;
 
 /// What collectives can move and this crate can add: 16-bit floats too.
-pub trait Number: Element + Float + NumAssign + Debug + Default {}
+pub trait FloatElement: Element + Float + NumAssign + Debug + Default {}
 
-impl<T: Element + Float + NumAssign + Debug + Default> Number for T {}
+impl<T: Element + Float + NumAssign + Debug + Default> FloatElement for T {}
 
 /// The nearest number to `x`.
 ///
 /// # Panics
 /// Never: floats hold whatever floats are, if only as infinity.
-pub fn number<T: Number>(x: f64) -> T {
+pub fn number<T: FloatElement>(x: f64) -> T {
     T::from(x).expect("floats hold whatever floats are")
 }
 
 /// What a model can be made of: `f32` to train with, `f64` to check derivatives with.
-pub trait Real: Number {
+pub trait Real: FloatElement {
     /// The nearest number to `x`.
     fn of(x: f64) -> Self;
 
@@ -132,12 +132,12 @@ pub fn exponentials<T: Real>(x: &mut [T], shift: T) -> T {
 }
 
 /// `y += x`.
-pub fn add<T: Number>(y: &mut [T], x: &[T]) {
+pub fn add<T: FloatElement>(y: &mut [T], x: &[T]) {
     vectorized(|| y.iter_mut().zip(x).for_each(|(y, x)| *y += *x));
 }
 
 /// `y *= factor`.
-pub fn scale<T: Number>(y: &mut [T], factor: T) {
+pub fn scale<T: FloatElement>(y: &mut [T], factor: T) {
     vectorized(|| y.iter_mut().for_each(|y| *y *= factor));
 }
 

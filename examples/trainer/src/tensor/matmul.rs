@@ -9,7 +9,7 @@ use crate::tensor::math::Real;
 
 /// A matrix in somebody's memory: element (i, j) is `data[i * row + j * column]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a, T> {
+pub struct MatrixView<'a, T> {
     data: &'a [T],
     rows: usize,
     columns: usize,
@@ -17,7 +17,7 @@ pub struct Matrix<'a, T> {
     column: usize,
 }
 
-impl<'a, T> Matrix<'a, T> {
+impl<'a, T> MatrixView<'a, T> {
     /// Rows of `columns` elements, one after the other.
     ///
     /// # Panics
@@ -68,8 +68,8 @@ impl<'a, T> Matrix<'a, T> {
 pub fn matmul<T: Real>(
     c: &mut [T],
     stride: usize,
-    a: Matrix<'_, T>,
-    b: Matrix<'_, T>,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
     scale: f64,
     accumulate: bool,
 ) {
@@ -127,7 +127,7 @@ mod tests {
         let (m, k, n) = (5, 7, 3);
         let (a, b) = (numbers(m * k, 5), numbers(n * k, 3));
         let mut c = vec![1.0; m * 4];
-        matmul(&mut c, 4, Matrix::new(&a, k), Matrix::new(&b, k).t(), 2.0, true);
+        matmul(&mut c, 4, MatrixView::new(&a, k), MatrixView::new(&b, k).t(), 2.0, true);
         for i in 0..m {
             for j in 0..n {
                 let sum: f64 = (0..k).map(|l| a[i * k + l] * b[j * k + l]).sum();
@@ -140,6 +140,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "rows of 3 every 4")]
     fn a_matrix_beyond_its_data_is_refused() {
-        Matrix::strided(&[0f32; 10], 3, 3, 4);
+        MatrixView::strided(&[0f32; 10], 3, 3, 4);
     }
 }

@@ -34,7 +34,7 @@ fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
 
 /// What the backward pass needs of the forward pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Before<'a, T> {
+pub struct NormInputs<'a, T> {
     /// The input.
     pub x: &'a [T],
     /// Mean and `rstd` of each row.
@@ -50,7 +50,7 @@ pub fn backward<T: Real>(
     dw: &mut [T],
     db: &mut [T],
     dy: &[T],
-    before: Before<'_, T>,
+    before: NormInputs<'_, T>,
 ) {
     let width = before.w.len();
     vectorized(|| {
@@ -58,7 +58,7 @@ pub fn backward<T: Real>(
         for ((dx, dy), (x, stats)) in
             dx.chunks_exact_mut(width).zip(dy.chunks_exact(width)).zip(inputs)
         {
-            row_backward(dx, dw, db, dy, Before { x, stats, w: before.w });
+            row_backward(dx, dw, db, dy, NormInputs { x, stats, w: before.w });
         }
     });
 }
@@ -69,9 +69,9 @@ fn row_backward<T: Real>(
     dw: &mut [T],
     db: &mut [T],
     dy: &[T],
-    before: Before<'_, T>,
+    before: NormInputs<'_, T>,
 ) {
-    let Before { x, stats, w } = before;
+    let NormInputs { x, stats, w } = before;
     let (mean, rstd, width) = (stats[0], stats[1], T::of(w.len() as f64));
     let mut lanes = [[T::zero(); 16]; 2];
     let ((x16, x1), (w16, w1), (dy16, dy1)) =

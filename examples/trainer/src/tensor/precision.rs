@@ -10,10 +10,10 @@
 //!   the bytes that data and pipeline parallelism send.
 //!
 //! `bf16` has the range of `f32`; `f16` has more bits, but nothing above 65504 or below 6e-8, where
-//! many gradients lie. So the loss is multiplied by a [`Scale`] before the backward pass and
+//! many gradients lie. So the loss is multiplied by a [`LossScale`] before the backward pass and
 //! gradients are divided by it after. The scale grows until something overflows; then that step is
 //! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
-//! their gradients are rounded by [`Rounded`], a device, and at the same places whoever computes
+//! their gradients are rounded by [`HalfPrecisionDevice`], a device, and at the same places whoever computes
 //! them. There is one difference: the terms of a sum over ranks
 //! ([`crate::tensor_parallel::regions`]) are each rounded before it, as on devices with 16-bit
 //! arithmetic, where one process rounds the sum.
@@ -21,16 +21,16 @@
 //! [`Mixed`]: crate::model::mixed::Mixed
 
 use crate::tensor::attention::Heads;
-use crate::tensor::device::{Cpu, Device};
-use crate::tensor::math::Number;
-use crate::tensor::norm::Before;
+use crate::tensor::device::{CpuDevice, Device};
+use crate::tensor::math::FloatElement;
+use crate::tensor::norm::NormInputs;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
 
 /// A 16-bit float.
-pub trait Half: Number {
+pub trait HalfFloat: FloatElement {
     /// Each number becomes the nearest that 16 bits hold; beyond the largest is infinity.
     ///
     /// # Panics
@@ -57,7 +57,7 @@ pub trait Half: Number {
 /// Numbers that are converted at a time.
 pub(crate) const PIECE: usize = 1024;
 
-impl Half for bf16 {
+impl HalfFloat for bf16 {
     fn narrow(to: &mut [Self], from: &[f32]) {
         to.convert_from_f32_slice(from);
     }
@@ -67,7 +67,7 @@ impl Half for bf16 {
     }
 }
 
-impl Half for f16 {
+impl HalfFloat for f16 {
     fn narrow(to: &mut [Self], from: &[f32]) {
         to.convert_from_f32_slice(from);
     }
@@ -79,17 +79,17 @@ impl Half for f16 {
 
 /// A processor whose layers give 16-bit numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Rounded<H>(PhantomData<H>);
+pub struct HalfPrecisionDevice<H>(PhantomData<H>);
 
-impl<H> Default for Rounded<H> {
+impl<H> Default for HalfPrecisionDevice<H> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<H: Half> Device<f32> for Rounded<H> {
+impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
     fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
-        Cpu.linear(y, x, w, inputs);
+        CpuDevice.linear(y, x, w, inputs);
         H::coarsen(y);
     }
 
@@ -102,17 +102,17 @@ impl<H: Half> Device<f32> for Rounded<H> {
         w: &[f32],
         inputs: usize,
     ) {
-        Cpu.linear_backward(dx, dw, dy, x, w, inputs);
+        CpuDevice.linear_backward(dx, dw, dy, x, w, inputs);
         H::coarsen(dx);
     }
 
     fn bias(&self, y: &mut [f32], b: &[f32]) {
-        Cpu.bias(y, b);
+        CpuDevice.bias(y, b);
         H::coarsen(y);
     }
 
     fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
-        Cpu.norm(y, stats, x, w, b);
+        CpuDevice.norm(y, stats, x, w, b);
         H::coarsen(y);
     }
 
@@ -122,14 +122,14 @@ impl<H: Half> Device<f32> for Rounded<H> {
         dw: &mut [f32],
         db: &mut [f32],
         dy: &[f32],
-        before: Before<'_, f32>,
+        before: NormInputs<'_, f32>,
     ) {
-        Cpu.norm_backward(dx, dw, db, dy, before);
+        CpuDevice.norm_backward(dx, dw, db, dy, before);
         H::coarsen(dx);
     }
 
     fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let (mut y, mut probabilities) = Cpu.attention(heads, qkv);
+        let (mut y, mut probabilities) = CpuDevice.attention(heads, qkv);
         H::coarsen(&mut y);
         H::coarsen(&mut probabilities);
         (y, probabilities)
@@ -142,23 +142,23 @@ impl<H: Half> Device<f32> for Rounded<H> {
         probabilities: &[f32],
         dy: &[f32],
     ) -> Vec<f32> {
-        let mut dqkv = Cpu.attention_backward(heads, qkv, probabilities, dy);
+        let mut dqkv = CpuDevice.attention_backward(heads, qkv, probabilities, dy);
         H::coarsen(&mut dqkv);
         dqkv
     }
 
     fn gelu(&self, y: &mut [f32], x: &[f32]) {
-        Cpu.gelu(y, x);
+        CpuDevice.gelu(y, x);
         H::coarsen(y);
     }
 
     fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
-        Cpu.gelu_backward(dx, x);
+        CpuDevice.gelu_backward(dx, x);
         H::coarsen(dx);
     }
 
     fn add(&self, y: &mut [f32], x: &[f32]) {
-        Cpu.add(y, x);
+        CpuDevice.add(y, x);
         H::coarsen(y);
     }
 
@@ -168,7 +168,7 @@ impl<H: Half> Device<f32> for Rounded<H> {
 
     /// The loss itself is computed in 32 bits; its gradient is rounded like any other.
     fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
-        let loss = Cpu.cross_entropy(logits, targets, weight);
+        let loss = CpuDevice.cross_entropy(logits, targets, weight);
         H::coarsen(logits);
         loss
     }
@@ -177,7 +177,7 @@ impl<H: Half> Device<f32> for Rounded<H> {
 /// What the loss is multiplied by before the backward pass, so that gradients are neither too large
 /// nor too small.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Scale {
+pub struct LossScale {
     /// The factor: a power of two, so that nothing is rounded by it.
     pub factor: f64,
     /// Steps without overflow after which it doubles.
@@ -188,7 +188,7 @@ pub struct Scale {
     pub skipped: u64,
 }
 
-impl Default for Scale {
+impl Default for LossScale {
     fn default() -> Self {
         // Sums of gradients of a mean loss are below 16 from the first step on, and `f16` ends at
         // 65504.
@@ -196,7 +196,7 @@ impl Default for Scale {
     }
 }
 
-impl Scale {
+impl LossScale {
     /// What follows from a step whose gradient had this norm, which is the same on all ranks: true
     /// if the step is to be taken.
     pub fn judge(&mut self, norm: f64) -> bool {

@@ -30,8 +30,8 @@
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 
 use crate::check::faults::Fault;
-use crate::model::axes::Gates;
-use crate::ranks::group::Group;
+use crate::model::axes::ParallelRegion;
+use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use crate::tensor_parallel::sequence;
 use maypole::Result;
@@ -39,9 +39,9 @@ use std::ops::Range;
 
 /// The gates of regions in which layers are divided over a group.
 #[derive(Clone, Debug)]
-pub struct Tensor {
+pub struct TensorParallelRegion {
     /// The ranks that have the other parts.
-    pub group: Group,
+    pub group: RankGroup,
     /// Outside of regions each rank has its part of the tokens alone:
     /// [`crate::tensor_parallel::sequence`].
     pub sequence: bool,
@@ -49,7 +49,7 @@ pub struct Tensor {
     pub fault: Option<Fault>,
 }
 
-impl Tensor {
+impl TensorParallelRegion {
     fn sum<T: Real>(&self, mut terms: Vec<T>, forgotten: Fault) -> Result<Vec<T>> {
         match (self.sequence, self.fault == Some(forgotten)) {
             (false, false) => self.group.all_reduce(&mut terms).map(|()| terms),
@@ -64,7 +64,7 @@ impl Tensor {
     }
 }
 
-impl<T: Real> Gates<T> for Tensor {
+impl<T: Real> ParallelRegion<T> for TensorParallelRegion {
     fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
         self.spread(x)
     }

@@ -25,7 +25,7 @@
 //! Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
 //! (2022).
 
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
@@ -33,7 +33,7 @@ use maypole::Result;
 ///
 /// # Errors
 /// As the collective.
-pub fn gather<T: Real>(tp: &Group, part: &[T]) -> Result<Vec<T>> {
+pub fn gather<T: Real>(tp: &RankGroup, part: &[T]) -> Result<Vec<T>> {
     tp.gather(part)
 }
 
@@ -41,13 +41,13 @@ pub fn gather<T: Real>(tp: &Group, part: &[T]) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// As the collective.
-pub fn sum_and_scatter<T: Real>(tp: &Group, mut terms: Vec<T>) -> Result<Vec<T>> {
+pub fn sum_and_scatter<T: Real>(tp: &RankGroup, mut terms: Vec<T>) -> Result<Vec<T>> {
     tp.reduce_scatter(&mut terms)?;
     Ok(part(tp, &terms).to_vec())
 }
 
 /// This rank's part of what all of them have: what a region that everybody computes whole is left
 /// by.
-pub fn part<'a, T>(tp: &Group, whole: &'a [T]) -> &'a [T] {
+pub fn part<'a, T>(tp: &RankGroup, whole: &'a [T]) -> &'a [T] {
     &whole[tp.slice().range(whole.len())]
 }

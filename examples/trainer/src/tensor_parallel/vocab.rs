@@ -27,7 +27,7 @@
 
 use crate::check::faults::Fault;
 use crate::model::axes::Vocabulary;
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, exponentials, greatest, vectorized};
 use maypole::{ReduceOp, Result};
@@ -35,16 +35,16 @@ use std::ops::Range;
 
 /// The vocabulary, divided over a group.
 #[derive(Clone, Debug)]
-pub struct Divided {
+pub struct VocabParallel {
     /// The ranks that have the other lines.
-    pub group: Group,
+    pub group: RankGroup,
     /// All lines.
     pub vocabulary: usize,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
 
-impl Divided {
+impl VocabParallel {
     /// The lines of this rank.
     fn lines(&self) -> Range<usize> {
         self.group.slice().range(self.vocabulary)
@@ -67,7 +67,7 @@ impl Divided {
     }
 }
 
-impl<T: Real> Vocabulary<T> for Divided {
+impl<T: Real> Vocabulary<T> for VocabParallel {
     fn first(&self) -> usize {
         self.lines().start
     }
@@ -124,8 +124,8 @@ fn total<T: Real>(most: &[T], sums: &[T]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::group::Order;
-    use crate::tensor::device::Cpu;
+    use crate::ranks::group::SumOrder;
+    use crate::tensor::device::CpuDevice;
     use crate::tensor::loss;
     use crate::tensor::random::centred;
     use maypole::Communicator;
@@ -138,14 +138,14 @@ mod tests {
         let mut gradient = all.clone();
         let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
         let errors = Communicator::run_local(ranks, |comm| {
-            let group = Group::new(comm, Order::Fast);
+            let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.slice().range(vocabulary);
             let columns = |of: &[f64]| {
                 of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
             };
             let (mut logits, wanted): (Vec<f64>, Vec<f64>) = (columns(&all), columns(&gradient));
-            let mut divided = Divided { group, vocabulary, fault };
-            let loss = divided.cross_entropy(&Cpu, &mut logits, &targets, 0.25).unwrap();
+            let mut divided = VocabParallel { group, vocabulary, fault };
+            let loss = divided.cross_entropy(&CpuDevice, &mut logits, &targets, 0.25).unwrap();
             let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
             far.fold((loss - expected).abs() / expected, f64::max)
         });

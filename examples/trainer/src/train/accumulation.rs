@@ -10,7 +10,7 @@
 //! Every token's loss was weighted by one over the tokens of the whole batch, so gradients just add
 //! up.
 
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
 use crate::tensor::math::Real;
@@ -24,7 +24,7 @@ use maypole::Result;
 pub fn micro_batches<T: Real>(
     gpt: &mut Gpt<T>,
     store: &mut dyn Store<T>,
-    batches: &[Batch],
+    batches: &[TokenBatch],
 ) -> Result<f64> {
     let mut loss = 0.0;
     for (nth, batch) in batches.iter().enumerate() {

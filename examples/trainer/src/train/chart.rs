@@ -1,6 +1,6 @@
 //! Pictures of a run, as SVG: the loss by step, and where the time of each rank went.
 
-use crate::ranks::timeline::{Kind, Span};
+use crate::ranks::timeline::{Activity, TimeSpan};
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -63,7 +63,7 @@ pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
 
 /// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass,
 /// are drawn on top; communication runs along the lower edge of what it is beside.
-pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
+pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     let (row, top) = (28.0, 34.0);
     let height = top + row * ranks.len() as f64 + 30.0;
     let mut out = open(height, title);
@@ -75,8 +75,8 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
     for (rank, spans) in ranks.iter().enumerate() {
         let y = top + row * rank as f64;
         let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\">rank {rank}</text>", y + 16.0);
-        let mut spans: Vec<&Span> = spans.iter().collect();
-        let beside = |span: &Span| span.kind == Kind::Communication;
+        let mut spans: Vec<&TimeSpan> = spans.iter().collect();
+        let beside = |span: &TimeSpan| span.kind == Activity::Communication;
         spans.sort_by_key(|span| (beside(span), std::cmp::Reverse(span.end - span.start)));
         for span in spans {
             let x = LEFT + (span.start - start).as_secs_f64() * scale;
@@ -90,7 +90,7 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
         }
     }
     let (y, mut x) = (height - 10.0, LEFT);
-    for kind in Kind::ALL {
+    for kind in Activity::ALL {
         let _ = writeln!(
             out,
             "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>",
@@ -109,7 +109,7 @@ pub fn timeline(ranks: &[Vec<Span>], title: &str) -> String {
     out + "</svg>\n"
 }
 
-fn colour(kind: Kind) -> &'static str {
+fn colour(kind: Activity) -> &'static str {
     ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9", "#e0a526"][kind as usize]
 }
 
@@ -129,25 +129,25 @@ mod tests {
                 && drawn.contains("loss &lt;now>")
         );
         assert!(curve(&[], 0, "").ends_with("</svg>\n"));
-        let span = |kind, start, end| Span {
+        let span = |kind, start, end| TimeSpan {
             kind,
             start: Duration::from_millis(start),
             end: Duration::from_millis(end),
         };
         let spans = vec![
-            span(Kind::Communication, 0, 6),
-            span(Kind::Wait, 1, 2),
-            span(Kind::Forward, 0, 5),
+            span(Activity::Communication, 0, 6),
+            span(Activity::Wait, 1, 2),
+            span(Activity::Forward, 0, 5),
         ];
         let drawn = timeline(&[spans, vec![]], "");
-        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + Kind::ALL.len());
+        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + Activity::ALL.len());
         let place = |kind| drawn.find(&format!("fill=\"{}\"", colour(kind))).unwrap();
         assert!(
-            place(Kind::Forward) < place(Kind::Wait),
+            place(Activity::Forward) < place(Activity::Wait),
             "a wait is drawn over the pass that it is in"
         );
         assert!(
-            place(Kind::Wait) < place(Kind::Communication),
+            place(Activity::Wait) < place(Activity::Communication),
             "what runs beside all of it is drawn last"
         );
     }

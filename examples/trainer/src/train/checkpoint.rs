@@ -20,13 +20,13 @@
 //! move otherwise, which changes losses by rounding alone.
 
 use crate::model::config::Config;
-use crate::model::layout::{Layout, Slice};
-use crate::ranks::group::Group;
-use crate::tensor::precision::Scale;
+use crate::model::layout::{ParameterLayout, Shard};
+use crate::ranks::group::RankGroup;
+use crate::tensor::precision::LossScale;
 use crate::train::optim::Rule;
-use crate::train::reshard::{Pool, Run, runs};
-use crate::train::session::Session;
-use crate::train::text::Source;
+use crate::train::reshard::{RunPool, ParameterRun, runs};
+use crate::train::session::TrainingSession;
+use crate::train::text::DataFingerprint;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -49,9 +49,9 @@ pub struct Manifest {
     /// The optimizer.
     pub rule: Rule,
     /// What losses are multiplied by, if they are, and what it was made of.
-    pub scale: Option<Scale>,
+    pub scale: Option<LossScale>,
     /// What it was trained on, if that was said.
-    pub source: Option<Source>,
+    pub source: Option<DataFingerprint>,
     /// Files.
     pub ranks: usize,
 }
@@ -59,7 +59,7 @@ pub struct Manifest {
 /// Why a checkpoint was not written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum CheckpointError {
     /// A file cannot be written or read. The disk's fault, or the path's.
     #[error("{path}: {why}")]
     File {
@@ -103,15 +103,15 @@ pub enum Error {
 /// with the same step; `copy` says which of the ranks that update the same parameters this one is.
 ///
 /// # Errors
-/// [`Error`]; no checkpoint appears then.
+/// [`CheckpointError`]; no checkpoint appears then.
 pub fn save(
-    session: &mut Session<f32>,
-    world: &Group,
-    copy: Slice,
+    session: &mut TrainingSession<f32>,
+    world: &RankGroup,
+    copy: Shard,
     folder: &Path,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, CheckpointError> {
     if session.store.apart() {
-        return Err(Error::Apart);
+        return Err(CheckpointError::Apart);
     }
     let place = folder.join(format!("step-{:08}", session.step));
     let partial = place.with_extension("partial");
@@ -135,21 +135,21 @@ pub fn save(
 }
 
 /// All ranks go on, or all know that one could not.
-fn agree(world: &Group, mine: Result<(), Error>) -> Result<(), Error> {
+fn agree(world: &RankGroup, mine: Result<(), CheckpointError>) -> Result<(), CheckpointError> {
     let failures = world.gather(&[u8::from(mine.is_err())])?;
     mine?;
-    failures.iter().position(|failed| *failed != 0).map_or(Ok(()), |rank| Err(Error::Rank(rank)))
+    failures.iter().position(|failed| *failed != 0).map_or(Ok(()), |rank| Err(CheckpointError::Rank(rank)))
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
+fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
     let path = path.to_owned();
-    move |why| Error::File { path: path.clone(), why }
+    move |why| CheckpointError::File { path: path.clone(), why }
 }
 
 /// Which runs of what this rank updates it writes, as parts of the flat buffer and of the
 /// optimizer's state.
-fn parts(owned: &[Range<usize>], copies: usize, copy: Slice) -> Vec<(Range<usize>, usize)> {
-    let (copy, mut before) = (if copies == 1 { Slice::WHOLE } else { copy }, 0);
+fn parts(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize>, usize)> {
+    let (copy, mut before) = (if copies == 1 { Shard::WHOLE } else { copy }, 0);
     let part = |run: &Range<usize>| {
         let mine = copy.range(run.len());
         let state = before + mine.start;
@@ -159,12 +159,12 @@ fn parts(owned: &[Range<usize>], copies: usize, copy: Slice) -> Vec<(Range<usize
     owned.iter().map(part).collect()
 }
 
-fn write_part(session: &mut Session<f32>, copy: Slice, file: &Path) -> Result<(), Error> {
+fn write_part(session: &mut TrainingSession<f32>, copy: Shard, file: &Path) -> Result<(), CheckpointError> {
     let (copies, layout) = (session.store.copies(), session.store.layout().clone());
     let owned = session.store.owned();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
-    let (mut list, mut buffers) = (Vec::<Run>::new(), [Vec::new(), Vec::new(), Vec::new()]);
+    let (mut list, mut buffers) = (Vec::<ParameterRun>::new(), [Vec::new(), Vec::new(), Vec::new()]);
     for ((part, state), run) in parts(&ranges, copies, copy).into_iter().zip(&owned) {
         buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
         for (buffer, average) in
@@ -192,9 +192,9 @@ fn write_part(session: &mut Session<f32>, copy: Slice, file: &Path) -> Result<()
     File::open(file).and_then(|file| file.sync_all()).map_err(failed(file))
 }
 
-fn write_manifest(session: &Session<f32>, ranks: usize, folder: &Path) -> Result<(), Error> {
+fn write_manifest(session: &TrainingSession<f32>, ranks: usize, folder: &Path) -> Result<(), CheckpointError> {
     let (config, path) = (session.store.layout().config.clone(), folder.join("manifest.json"));
-    let Session { step, scale, source, .. } = *session;
+    let TrainingSession { step, scale, source, .. } = *session;
     let (updates, rule) = (session.optimizer.steps, session.optimizer.rule);
     let manifest = Manifest { config, step, updates, rule, scale, source, ranks };
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
@@ -202,7 +202,7 @@ fn write_manifest(session: &Session<f32>, ranks: usize, folder: &Path) -> Result
 }
 
 /// Gives the folder its name, so that it stays even if the power goes.
-fn appear(partial: &Path, place: &Path) -> Result<(), Error> {
+fn appear(partial: &Path, place: &Path) -> Result<(), CheckpointError> {
     let sync =
         |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path));
     sync(partial)?;
@@ -228,8 +228,8 @@ pub fn latest(folder: &Path) -> Option<PathBuf> {
 /// What the manifest in `place` says.
 ///
 /// # Errors
-/// [`Error::File`] or [`Error::Damaged`].
-pub fn manifest(place: &Path) -> Result<Manifest, Error> {
+/// [`CheckpointError::File`] or [`CheckpointError::Damaged`].
+pub fn manifest(place: &Path) -> Result<Manifest, CheckpointError> {
     let path = place.join("manifest.json");
     let text = fs::read(&path).map_err(failed(&path))?;
     serde_json::from_slice(&text).map_err(|why| damaged(&path, &why))
@@ -239,15 +239,15 @@ pub fn manifest(place: &Path) -> Result<Manifest, Error> {
 /// call it.
 ///
 /// # Errors
-/// [`Error`]; the session is as it was unless ranks lost one another.
-pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
+/// [`CheckpointError`]; the session is as it was unless ranks lost one another.
+pub fn load(session: &mut TrainingSession<f32>, place: &Path) -> Result<(), CheckpointError> {
     let manifest = manifest(place)?;
     let layout = session.store.layout().clone();
     same(place, &manifest.config, &layout.config)?;
     same(place, &manifest.rule, &session.optimizer.rule)?;
     if let (Some(theirs), Some(ours)) = (manifest.source, session.source) {
         let tokens =
-            |source: Source| format!("tokens of the vocabulary {:016x}", source.vocabulary);
+            |source: DataFingerprint| format!("tokens of the vocabulary {:016x}", source.vocabulary);
         same(place, &tokens(theirs), &tokens(ours))?;
     }
     let pool = read_all(place, manifest.ranks)?;
@@ -271,18 +271,18 @@ pub fn load(session: &mut Session<f32>, place: &Path) -> Result<(), Error> {
     Ok(session.store.share()?)
 }
 
-fn same(path: &Path, theirs: &impl fmt::Display, ours: &impl fmt::Display) -> Result<(), Error> {
+fn same(path: &Path, theirs: &impl fmt::Display, ours: &impl fmt::Display) -> Result<(), CheckpointError> {
     let (theirs, ours) = (theirs.to_string(), ours.to_string());
-    if theirs == ours { Ok(()) } else { Err(Error::Other { path: path.to_owned(), theirs, ours }) }
+    if theirs == ours { Ok(()) } else { Err(CheckpointError::Other { path: path.to_owned(), theirs, ours }) }
 }
 
-fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Damaged { path: path.to_owned(), why: why.to_string() }
+fn damaged(path: &Path, why: &dyn std::fmt::Display) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_owned(), why: why.to_string() }
 }
 
 /// Weights and both averages of all ranks.
-pub(crate) fn read_all(place: &Path, ranks: usize) -> Result<Pool<3>, Error> {
-    let mut pool = Pool::default();
+pub(crate) fn read_all(place: &Path, ranks: usize) -> Result<RunPool<3>, CheckpointError> {
+    let mut pool = RunPool::default();
     for rank in 0..ranks {
         let path = place.join(format!("rank-{rank:03}.safetensors"));
         let bytes = fs::read(&path).map_err(failed(&path))?;
@@ -291,7 +291,7 @@ pub(crate) fn read_all(place: &Path, ranks: usize) -> Result<Pool<3>, Error> {
     Ok(pool)
 }
 
-fn read_part(bytes: &[u8], pool: &mut Pool<3>) -> Result<(), String> {
+fn read_part(bytes: &[u8], pool: &mut RunPool<3>) -> Result<(), String> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
     let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;
     let list = header
@@ -300,7 +300,7 @@ fn read_part(bytes: &[u8], pool: &mut Pool<3>) -> Result<(), String> {
         .and_then(|header| header.get("runs"))
         .ok_or("its header names no runs")?;
     let list: Vec<[usize; 2]> = serde_json::from_str(list).map_err(|why| why.to_string())?;
-    let list: Vec<Run> = list.into_iter().map(|[start, len]| Run { start, len }).collect();
+    let list: Vec<ParameterRun> = list.into_iter().map(|[start, len]| ParameterRun { start, len }).collect();
     let buffer = |name| -> Result<Vec<f32>, String> {
         let tensor = tensors.tensor(name).map_err(|why| why.to_string())?;
         Ok(bytemuck::allocation::pod_collect_to_vec(tensor.data()))
@@ -317,14 +317,14 @@ fn read_part(bytes: &[u8], pool: &mut Pool<3>) -> Result<(), String> {
 /// other tools read.
 ///
 /// # Errors
-/// [`Error`].
-pub fn export(place: &Path, file: &Path) -> Result<(), Error> {
+/// [`CheckpointError`].
+pub fn export(place: &Path, file: &Path) -> Result<(), CheckpointError> {
     let manifest = manifest(place)?;
-    let (layout, pool) = (Layout::whole(&manifest.config), read_all(place, manifest.ranks)?);
+    let (layout, pool) = (ParameterLayout::whole(&manifest.config), read_all(place, manifest.ranks)?);
     let mut tensors = Vec::new();
     for entry in &layout.entries {
         let mut buffers: [Vec<f32>; 3] = Default::default();
-        let run = Run { start: entry.global, len: entry.len() };
+        let run = ParameterRun { start: entry.global, len: entry.len() };
         pool.read(run, &mut buffers).map_err(|why| damaged(place, &why))?;
         let shape = if entry.full[1] == 1 { vec![entry.full[0]] } else { entry.full.to_vec() };
         tensors.push((

@@ -9,24 +9,24 @@
 //! * **Collective:** an all-gather of one number a rank, added in rank order, so that all ranks
 //!   clip alike to the last bit.
 
-use crate::model::layout::{Entry, Layout};
-use crate::model::store::Owned;
-use crate::ranks::group::Group;
+use crate::model::layout::{LayoutEntry, ParameterLayout};
+use crate::model::store::OwnedRun;
+use crate::ranks::group::RankGroup;
 use crate::tensor::math::{Real, sum_of_squares};
 use maypole::Result;
 use std::ops::Range;
 
 /// How often each part of a rank's parameters is counted over all ranks.
 #[derive(Clone, Debug)]
-pub struct Norm {
-    group: Group,
+pub struct GradientNorm {
+    group: RankGroup,
     /// Runs of the flat buffer and how many ranks bring each of their elements.
     runs: Vec<(Range<usize>, usize)>,
 }
 
-impl Norm {
+impl GradientNorm {
     /// The norm over all ranks of `group`, in which each parameter is brought by `copies` ranks.
-    pub fn new(layout: &Layout, group: Group, copies: impl Fn(&Entry) -> usize) -> Self {
+    pub fn new(layout: &ParameterLayout, group: RankGroup, copies: impl Fn(&LayoutEntry) -> usize) -> Self {
         let runs = layout.entries.iter().map(|entry| (entry.range(), copies(entry))).collect();
         Self { group, runs }
     }
@@ -35,7 +35,7 @@ impl Norm {
     ///
     /// # Errors
     /// As the collective in it.
-    pub fn of<T: Real>(&self, owned: &[Owned<'_, T>]) -> Result<f64> {
+    pub fn of<T: Real>(&self, owned: &[OwnedRun<'_, T>]) -> Result<f64> {
         // One by one, so that it does not matter to the bits into how many runs whole tensors are
         // divided.
         let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
@@ -43,7 +43,7 @@ impl Norm {
     }
 
     /// The sum of squares of each tensor in a run, or of its part there; this rank's share of it.
-    fn squares<T: Real>(&self, owned: &Owned<'_, T>) -> impl Iterator<Item = f64> {
+    fn squares<T: Real>(&self, owned: &OwnedRun<'_, T>) -> impl Iterator<Item = f64> {
         let here = owned.offset..owned.offset + owned.gradients.len();
         let first = self.runs.partition_point(|(run, _)| run.end <= here.start);
         let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);

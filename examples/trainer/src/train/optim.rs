@@ -3,7 +3,7 @@
 //! Both work on each number alone. So whoever owns a part of the parameters needs the state of that
 //! part only: all that ZeRO shards follows from this.
 
-use crate::model::store::Owned;
+use crate::model::store::OwnedRun;
 use crate::tensor::math::{Real, vectorized};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -90,7 +90,7 @@ impl<T: Real> Optimizer<T> {
     }
 
     /// One step at this rate. Gradients are multiplied by `factor` first, as clipping wants it.
-    pub fn step(&mut self, owned: &mut [Owned<'_, T>], rate: f64, factor: f64) {
+    pub fn step(&mut self, owned: &mut [OwnedRun<'_, T>], rate: f64, factor: f64) {
         self.steps += 1;
         self.reserve(owned.iter().map(|run| run.weights.len()).sum());
         let mut at = 0;
@@ -102,19 +102,19 @@ impl<T: Real> Optimizer<T> {
                 Rule::AdamW { .. } => {
                     let (first, second) =
                         (&mut self.first[states.clone()], &mut self.second[states]);
-                    adamw(run, first, second, &Constants::new(self.rule, self.steps, rate, factor));
+                    adamw(run, first, second, &AdamWConstants::new(self.rule, self.steps, rate, factor));
                 }
             }
         }
     }
 }
 
-fn sgd<T: Real>(run: &mut Owned<'_, T>, rate: T) {
+fn sgd<T: Real>(run: &mut OwnedRun<'_, T>, rate: T) {
     vectorized(|| run.weights.iter_mut().zip(&*run.gradients).for_each(|(w, g)| *w -= rate * *g));
 }
 
 /// The constants of one step of AdamW, as the type that is trained.
-struct Constants<T> {
+struct AdamWConstants<T> {
     factor: T,
     keep: [T; 2],
     take: [T; 2],
@@ -125,7 +125,7 @@ struct Constants<T> {
     decay: T,
 }
 
-impl<T: Real> Constants<T> {
+impl<T: Real> AdamWConstants<T> {
     fn new(rule: Rule, steps: u64, rate: f64, factor: f64) -> Self {
         let Rule::AdamW { beta1, beta2, epsilon, decay } = rule else {
             unreachable!("only AdamW has constants")
@@ -143,7 +143,7 @@ impl<T: Real> Constants<T> {
     }
 }
 
-fn adamw<T: Real>(run: &mut Owned<'_, T>, first: &mut [T], second: &mut [T], c: &Constants<T>) {
+fn adamw<T: Real>(run: &mut OwnedRun<'_, T>, first: &mut [T], second: &mut [T], c: &AdamWConstants<T>) {
     vectorized(|| {
         let states = first.iter_mut().zip(second);
         for ((w, g), (first, second)) in run.weights.iter_mut().zip(&*run.gradients).zip(states) {
@@ -164,7 +164,7 @@ mod tests {
         let (mut optimizer, mut w) = (Optimizer::new(rule), [1.0]);
         for g in gradients {
             optimizer.step(
-                &mut [Owned { offset: 0, weights: &mut w, gradients: &mut [*g] }],
+                &mut [OwnedRun { offset: 0, weights: &mut w, gradients: &mut [*g] }],
                 0.1,
                 1.0,
             );

@@ -7,13 +7,13 @@
 //! mesh is finding, for each run that is wanted, the runs that cover it. No case is special, so
 //! there is no table of which mesh can become which.
 
-use crate::model::layout::Layout;
+use crate::model::layout::ParameterLayout;
 use std::fmt;
 use std::ops::Range;
 
 /// So many elements, from this element of the whole model on.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Run {
+pub struct ParameterRun {
     /// The first.
     pub start: usize,
     /// How many.
@@ -21,10 +21,10 @@ pub struct Run {
 }
 
 /// The runs that elements `part` of the flat buffer of `layout` are, in order.
-pub fn runs(layout: &Layout, part: Range<usize>) -> Vec<Run> {
-    let overlap = |piece: crate::model::layout::Piece| {
+pub fn runs(layout: &ParameterLayout, part: Range<usize>) -> Vec<ParameterRun> {
+    let overlap = |piece: crate::model::layout::LayoutPiece| {
         let (start, end) = (part.start.max(piece.local), part.end.min(piece.local + piece.len));
-        (start < end).then(|| Run { start: piece.global + start - piece.local, len: end - start })
+        (start < end).then(|| ParameterRun { start: piece.global + start - piece.local, len: end - start })
     };
     layout.pieces().filter_map(overlap).collect()
 }
@@ -32,27 +32,27 @@ pub fn runs(layout: &Layout, part: Range<usize>) -> Vec<Run> {
 /// Numbers of some runs, by where they lie in the whole model: one for each of some buffers, `N` of
 /// which go together.
 #[derive(Clone, Debug, Default)]
-pub struct Pool<const N: usize> {
-    runs: Vec<(Run, [Vec<f32>; N])>,
+pub struct RunPool<const N: usize> {
+    runs: Vec<(ParameterRun, [Vec<f32>; N])>,
 }
 
 /// A run that no part of a checkpoint has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Missing(pub Run);
+pub struct MissingParameters(pub ParameterRun);
 
-impl std::error::Error for Missing {}
+impl std::error::Error for MissingParameters {}
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Run { start, len } = self.0;
+        let ParameterRun { start, len } = self.0;
         write!(f, "nobody has parameters {start} to {} of the whole model", start + len - 1)
     }
 }
 
-impl<const N: usize> Pool<N> {
+impl<const N: usize> RunPool<N> {
     /// Adds runs whose numbers lie one after the other in each of `buffers`. An empty buffer stands
     /// for zeros.
-    pub fn add(&mut self, runs: &[Run], buffers: [&[f32]; N]) {
+    pub fn add(&mut self, runs: &[ParameterRun], buffers: [&[f32]; N]) {
         let mut at = 0;
         for run in runs {
             let numbers = buffers.map(|buffer| {
@@ -67,24 +67,24 @@ impl<const N: usize> Pool<N> {
     /// The numbers of `run`, appended to each of `buffers`.
     ///
     /// # Errors
-    /// [`Missing`] if a part of it was never added.
-    pub fn read(&self, run: Run, buffers: &mut [Vec<f32>; N]) -> Result<(), Missing> {
+    /// [`MissingParameters`] if a part of it was never added.
+    pub fn read(&self, run: ParameterRun, buffers: &mut [Vec<f32>; N]) -> Result<(), MissingParameters> {
         let mut wanted = run;
         while wanted.len > 0 {
-            let (found, numbers) = self.covering(wanted.start).ok_or(Missing(wanted))?;
+            let (found, numbers) = self.covering(wanted.start).ok_or(MissingParameters(wanted))?;
             let from = wanted.start - found.start;
             let len = wanted.len.min(found.len - from);
             for (buffer, numbers) in buffers.iter_mut().zip(numbers) {
                 buffer.extend_from_slice(&numbers[from..from + len]);
             }
-            wanted = Run { start: wanted.start + len, len: wanted.len - len };
+            wanted = ParameterRun { start: wanted.start + len, len: wanted.len - len };
         }
         Ok(())
     }
 
     /// A run that has element `at`. Ranks that have copies brought the same run several times, or
     /// runs that overlap.
-    fn covering(&self, at: usize) -> Option<&(Run, [Vec<f32>; N])> {
+    fn covering(&self, at: usize) -> Option<&(ParameterRun, [Vec<f32>; N])> {
         let after = self.runs.partition_point(|(run, _)| run.start <= at);
         self.runs[..after].iter().rev().find(|(run, _)| at < run.start + run.len)
     }
@@ -96,16 +96,16 @@ mod tests {
 
     #[test]
     fn runs_are_found_across_parts_and_missing_ones_are_named() {
-        let mut pool = Pool::<2>::default();
+        let mut pool = RunPool::<2>::default();
         pool.add(
-            &[Run { start: 6, len: 2 }, Run { start: 0, len: 2 }],
+            &[ParameterRun { start: 6, len: 2 }, ParameterRun { start: 0, len: 2 }],
             [&[6.0, 7.0, 0.0, 1.0], &[]],
         );
-        pool.add(&[Run { start: 2, len: 4 }], [&[2.0, 3.0, 4.0, 5.0], &[1.0; 4]]);
+        pool.add(&[ParameterRun { start: 2, len: 4 }], [&[2.0, 3.0, 4.0, 5.0], &[1.0; 4]]);
         let mut read = [vec![], vec![]];
-        pool.read(Run { start: 1, len: 6 }, &mut read).unwrap();
+        pool.read(ParameterRun { start: 1, len: 6 }, &mut read).unwrap();
         assert_eq!(read, [vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![0.0, 1.0, 1.0, 1.0, 1.0, 0.0]]);
-        let missing = pool.read(Run { start: 6, len: 4 }, &mut read).unwrap_err();
+        let missing = pool.read(ParameterRun { start: 6, len: 4 }, &mut read).unwrap_err();
         assert_eq!(missing.to_string(), "nobody has parameters 8 to 9 of the whole model");
     }
 }

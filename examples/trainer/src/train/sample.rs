@@ -7,19 +7,19 @@
 //!
 //! * **Collective:** one all-reduce (maximum) of all weights.
 
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::store::Store;
-use crate::ranks::group::Group;
+use crate::ranks::group::RankGroup;
 use crate::tensor::random::uniform;
-use crate::train::session::Session;
+use crate::train::session::TrainingSession;
 use maypole::{ReduceOp, Result};
 
 /// The weights of the whole model, on every rank. All ranks call it.
 ///
 /// # Errors
 /// As the collectives in it.
-pub fn whole_weights(session: &mut Session<f32>, world: &Group) -> Result<Vec<f32>> {
+pub fn whole_weights(session: &mut TrainingSession<f32>, world: &RankGroup) -> Result<Vec<f32>> {
     let layout = session.store.layout().clone();
     let mut whole = vec![f32::NEG_INFINITY; layout.config.parameters()];
     layout.scatter_into(&session.store.all_weights()?, &mut whole);
@@ -31,7 +31,7 @@ pub fn whole_weights(session: &mut Session<f32>, world: &Group) -> Result<Vec<f3
 
 /// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draw {
+pub struct Sampling {
     /// What logits are divided by: below 1 is more certain, 0 takes the likeliest.
     pub temperature: f64,
     /// What the draws are by.
@@ -50,7 +50,7 @@ pub fn generate(
     store: &mut dyn Store<f32>,
     prompt: &[u32],
     count: usize,
-    draw: Draw,
+    draw: Sampling,
 ) -> Result<Vec<u32>> {
     assert!(!prompt.is_empty(), "something has to come before");
     let (vocab, context, mut tokens) = (gpt.config.vocab, gpt.config.context, prompt.to_vec());
@@ -58,7 +58,7 @@ pub fn generate(
         let seen = &tokens[tokens.len().saturating_sub(context)..];
         let positions = (0..seen.len() as u32).collect();
         let batch =
-            Batch { rows: 1, tokens: seen.to_vec(), targets: Vec::new(), positions, weight: 0.0 };
+            TokenBatch { rows: 1, tokens: seen.to_vec(), targets: Vec::new(), positions, weight: 0.0 };
         let logits = gpt.predict(store, &batch)?;
         tokens.push(pick(&logits[logits.len() - vocab..], draw, nth as u64));
     }
@@ -66,7 +66,7 @@ pub fn generate(
 }
 
 /// One token by its logits.
-fn pick(logits: &[f32], draw: Draw, nth: u64) -> u32 {
+fn pick(logits: &[f32], draw: Sampling, nth: u64) -> u32 {
     let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap_or(0);
     if draw.temperature <= 0.0 {
         return likeliest as u32;
@@ -91,7 +91,7 @@ mod tests {
         let logits = [0.0, 2f32.ln(), f32::NEG_INFINITY, 0.0];
         let mut counts = [0; 4];
         for seed in 0..4_000 {
-            counts[pick(&logits, Draw { temperature: 1.0, seed }, 3) as usize] += 1;
+            counts[pick(&logits, Sampling { temperature: 1.0, seed }, 3) as usize] += 1;
         }
         assert!(
             counts[2] == 0
@@ -99,6 +99,6 @@ mod tests {
                 && (880..1_120).contains(&counts[0]),
             "{counts:?}"
         );
-        assert_eq!(pick(&logits, Draw { temperature: 0.0, seed: 1 }, 0), 1);
+        assert_eq!(pick(&logits, Sampling { temperature: 0.0, seed: 1 }, 0), 1);
     }
 }

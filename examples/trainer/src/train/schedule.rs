@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How the rate goes up and down over a run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shape {
+pub enum RateShape {
     /// The peak, always.
     #[default]
     Constant,
@@ -21,9 +21,9 @@ pub enum Shape {
 /// The rate of each step of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Schedule {
+pub struct RateSchedule {
     /// How it goes.
-    pub shape: Shape,
+    pub shape: RateShape,
     /// The highest rate.
     pub peak: f64,
     /// The lowest, at the end.
@@ -36,13 +36,13 @@ pub struct Schedule {
     pub steps: u64,
 }
 
-impl Default for Schedule {
+impl Default for RateSchedule {
     fn default() -> Self {
-        Self { shape: Shape::Constant, peak: 1e-3, floor: 0.0, warm_up: 0, decay: 0, steps: 0 }
+        Self { shape: RateShape::Constant, peak: 1e-3, floor: 0.0, warm_up: 0, decay: 0, steps: 0 }
     }
 }
 
-impl Schedule {
+impl RateSchedule {
     /// This rate, always.
     pub fn constant(rate: f64) -> Self {
         Self { peak: rate, ..Self::default() }
@@ -50,18 +50,18 @@ impl Schedule {
 
     /// The rate of step `step`, from 0. Beyond the last it is the floor, but for a constant one.
     pub fn rate(&self, step: u64) -> f64 {
-        if self.shape == Shape::Constant {
+        if self.shape == RateShape::Constant {
             return self.peak;
         }
         if step < self.warm_up {
             return self.peak * (step + 1) as f64 / self.warm_up as f64;
         }
         let (start, end) = match self.shape {
-            Shape::Wsd => (self.steps.saturating_sub(self.decay), self.steps),
+            RateShape::Wsd => (self.steps.saturating_sub(self.decay), self.steps),
             _ => (self.warm_up, self.steps),
         };
         let done = fraction(step, start, end);
-        let left = if self.shape == Shape::Cosine {
+        let left = if self.shape == RateShape::Cosine {
             (1.0 + (done * std::f64::consts::PI).cos()) / 2.0
         } else {
             1.0 - done
@@ -89,20 +89,20 @@ mod tests {
     fn rates_are_those_of_the_closed_forms() {
         let rates = |shape, steps: &[u64]| {
             let schedule =
-                Schedule { shape, peak: 8.0, floor: 2.0, warm_up: 4, decay: 4, steps: 12 };
+                RateSchedule { shape, peak: 8.0, floor: 2.0, warm_up: 4, decay: 4, steps: 12 };
             steps.iter().map(|step| schedule.rate(*step)).collect::<Vec<_>>()
         };
-        assert_eq!(rates(Shape::Constant, &[0, 3, 100]), [8.0; 3]);
+        assert_eq!(rates(RateShape::Constant, &[0, 3, 100]), [8.0; 3]);
         assert_eq!(
-            rates(Shape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]),
+            rates(RateShape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]),
             [2.0, 4.0, 8.0, 8.0, 5.0, 3.5, 2.0, 2.0]
         );
         assert_eq!(
-            rates(Shape::Wsd, &[0, 3, 4, 7, 8, 10, 12, 99]),
+            rates(RateShape::Wsd, &[0, 3, 4, 7, 8, 10, 12, 99]),
             [2.0, 8.0, 8.0, 8.0, 8.0, 5.0, 2.0, 2.0]
         );
         let half_root = f64::sqrt(0.5);
-        for (rate, exact) in rates(Shape::Cosine, &[0, 4, 6, 8, 10, 12, 99]).into_iter().zip([
+        for (rate, exact) in rates(RateShape::Cosine, &[0, 4, 6, 8, 10, 12, 99]).into_iter().zip([
             2.0,
             8.0,
             5.0 + 3.0 * half_root,

@@ -1,25 +1,25 @@
 //! A run on one rank: the model, its weights, its optimizer, and the step.
 
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
-use crate::model::layout::Layout;
-use crate::model::mixed::Mixed;
+use crate::model::layout::ParameterLayout;
+use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
-use crate::ranks::group::Group;
-use crate::ranks::timeline::{Kind, Timeline};
+use crate::ranks::group::RankGroup;
+use crate::ranks::timeline::{Activity, Timeline};
 use crate::tensor::math::Real;
-use crate::tensor::precision::{Half, Rounded, Scale};
+use crate::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
 use crate::train::accumulation::micro_batches;
-use crate::train::clip::{Norm, factor};
+use crate::train::clip::{GradientNorm, factor};
 use crate::train::optim::{Optimizer, Rule};
-use crate::train::schedule::Schedule;
-use crate::train::text::Source;
+use crate::train::schedule::RateSchedule;
+use crate::train::text::DataFingerprint;
 use maypole::Result;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// What a rank trains with.
-pub struct Session<T> {
+pub struct TrainingSession<T> {
     /// The model.
     pub gpt: Gpt<T>,
     /// Weights and gradients.
@@ -27,17 +27,17 @@ pub struct Session<T> {
     /// The rule and its state.
     pub optimizer: Optimizer<T>,
     /// The size of each step.
-    pub schedule: Schedule,
+    pub schedule: RateSchedule,
     /// How the gradient's norm is made of everybody's.
-    pub norm: Norm,
+    pub norm: GradientNorm,
     /// The most that the norm may be.
     pub clip: Option<f64>,
     /// What losses are multiplied by before the backward pass, if gradients are 16-bit numbers.
-    pub scale: Option<Scale>,
+    pub scale: Option<LossScale>,
     /// The ranks whose losses add up to that of the batch.
-    pub losses: Group,
+    pub losses: RankGroup,
     /// What it trains on, if a checkpoint is to say so.
-    pub source: Option<Source>,
+    pub source: Option<DataFingerprint>,
     /// Where the time goes.
     pub timeline: Timeline,
     /// Steps done.
@@ -46,7 +46,7 @@ pub struct Session<T> {
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct StepReport {
     /// The mean loss over the global batch, before the step.
     pub loss: f64,
     /// The norm of the gradient before clipping; not asked for unless something depends on it.
@@ -55,19 +55,19 @@ pub struct Report {
     pub rate: f64,
 }
 
-impl<T: Real> Session<T> {
+impl<T: Real> TrainingSession<T> {
     /// A run in which `data` is the data-parallel group and the model of a rank is whole. Weights
     /// are the store's.
     pub fn new(
         gpt: Gpt<T>,
         store: Box<dyn Store<T>>,
         rule: Rule,
-        schedule: Schedule,
-        data: &Group,
+        schedule: RateSchedule,
+        data: &RankGroup,
     ) -> Self {
         let (copies, apart) = (store.copies(), store.apart());
         let norm =
-            Norm::new(store.layout(), if apart { Group::alone() } else { data.clone() }, |_| {
+            GradientNorm::new(store.layout(), if apart { RankGroup::alone() } else { data.clone() }, |_| {
                 copies
             });
         let timeline = data.timeline().clone();
@@ -91,7 +91,7 @@ impl<T: Real> Session<T> {
     ///
     /// # Errors
     /// As the collectives in it.
-    pub fn step(&mut self, batches: &[Batch]) -> Result<Report> {
+    pub fn step(&mut self, batches: &[TokenBatch]) -> Result<StepReport> {
         let loss = match self.scale {
             None => micro_batches(&mut self.gpt, &mut *self.store, batches)?,
             Some(scale) => {
@@ -106,7 +106,7 @@ impl<T: Real> Session<T> {
     ///
     /// # Errors
     /// As the collectives in it.
-    pub fn update(&mut self, loss: f64) -> Result<Report> {
+    pub fn update(&mut self, loss: f64) -> Result<StepReport> {
         self.store.finish()?;
         let (rate, scale) =
             (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
@@ -116,33 +116,33 @@ impl<T: Real> Session<T> {
         let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.judge(norm));
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
-            self.timeline.record(Kind::Update, || self.optimizer.step(&mut owned, rate, factor));
+            self.timeline.record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
         self.store.publish()?;
         self.step += 1;
-        Ok(Report { loss: self.losses.sum(loss / scale)?, norm, rate })
+        Ok(StepReport { loss: self.losses.sum(loss / scale)?, norm, rate })
     }
 }
 
-impl Session<f32> {
+impl TrainingSession<f32> {
     /// Begins again from these `weights`, all of this rank's layout, in 16 bits: layers see them
     /// rounded, in the store that `inner` makes, and give rounded results; the optimizer works on
     /// them as they are.
     ///
     /// # Panics
     /// If there are not as many weights as the layout says.
-    pub fn narrow<H: Half>(
+    pub fn narrow<H: HalfFloat>(
         &mut self,
         weights: &[f32],
-        inner: impl FnOnce(Layout, Vec<H>) -> Box<dyn Store<H>>,
+        inner: impl FnOnce(ParameterLayout, Vec<H>) -> Box<dyn Store<H>>,
     ) {
         let mut rounded = vec![H::zero(); weights.len()];
         H::narrow(&mut rounded, weights);
-        self.store = Box::new(Mixed::new(inner(self.store.layout().clone(), rounded), weights));
-        self.gpt.device = Arc::new(Rounded::<H>::default());
+        self.store = Box::new(MixedPrecisionStore::new(inner(self.store.layout().clone(), rounded), weights));
+        self.gpt.device = Arc::new(HalfPrecisionDevice::<H>::default());
     }
 }
 
-fn scaled(batches: &[Batch], factor: f64) -> Vec<Batch> {
-    batches.iter().map(|batch| Batch { weight: batch.weight * factor, ..batch.clone() }).collect()
+fn scaled(batches: &[TokenBatch], factor: f64) -> Vec<TokenBatch> {
+    batches.iter().map(|batch| TokenBatch { weight: batch.weight * factor, ..batch.clone() }).collect()
 }

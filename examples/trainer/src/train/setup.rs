@@ -6,21 +6,21 @@
 //! costs: in the file of each axis.
 
 use crate::check::faults::Fault;
-use crate::context_parallel::zigzag::Division;
+use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
 use crate::model::config::{Config, divisor};
-use crate::model::layout::Slice;
-use crate::pipeline_parallel::plan::Schedule;
-use crate::ranks::group::Order;
-use crate::ranks::mesh::{Axis, Mesh};
+use crate::model::layout::Shard;
+use crate::pipeline_parallel::plan::PipelineSchedule;
+use crate::ranks::group::SumOrder;
+use crate::ranks::mesh::{MeshAxis, Mesh};
 
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;
 
 /// How queries meet the keys of other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub enum ContextExchange {
     /// Keys and values walk around a ring: [`crate::context_parallel::ring`].
     Ring,
     /// Positions are exchanged for heads: [`crate::context_parallel::ulysses`].
@@ -36,11 +36,11 @@ pub struct Setup {
     /// [`crate::tensor_parallel::sequence`].
     pub sequence: bool,
     /// How `cp` exchanges.
-    pub exchange: Exchange,
+    pub exchange: ContextExchange,
     /// Which positions of a sequence are whose on `cp`.
-    pub division: Division,
+    pub division: PositionDivision,
     /// In which order `pp` works.
-    pub schedule: Schedule,
+    pub schedule: PipelineSchedule,
     /// Micro-batches of a step.
     pub micros: usize,
     /// How tokens choose experts, if the model has some.
@@ -48,7 +48,7 @@ pub struct Setup {
     /// What ranks that have the same parameters divide among them: those along `dp` and `cp`.
     pub sharding: Sharding,
     /// In which order sums are added.
-    pub order: Order,
+    pub order: SumOrder,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
@@ -58,13 +58,13 @@ impl Default for Setup {
         Self {
             mesh: Mesh::ONE,
             sequence: false,
-            exchange: Exchange::Ring,
-            division: Division::ZigZag,
-            schedule: Schedule::OneForwardOneBackward,
+            exchange: ContextExchange::Ring,
+            division: PositionDivision::ZigZag,
+            schedule: PipelineSchedule::OneForwardOneBackward,
             micros: 1,
             router: None,
             sharding: Sharding::default(),
-            order: Order::Fast,
+            order: SumOrder::Fast,
             fault: None,
         }
     }
@@ -78,13 +78,13 @@ impl Setup {
 
     /// Which layers are at stage `stage` of the pipeline.
     pub fn layers(&self, config: &Config, stage: usize) -> std::ops::Range<usize> {
-        Slice { index: stage, of: self.mesh.size(Axis::Pp) * self.schedule.chunks() }
+        Shard { index: stage, of: self.mesh.size(MeshAxis::Pp) * self.schedule.chunks() }
             .range(config.layers)
     }
 
     /// Rows of one micro-batch on one rank, of `rows` of the whole batch.
     pub fn micro_rows(&self, rows: usize) -> usize {
-        rows / (self.mesh.sizes(&[Axis::Dp, Axis::Ep]) * self.micros)
+        rows / (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) * self.micros)
     }
 
     /// Whether a model of `config` and batches of `rows` rows can be spread so. Choices are called
@@ -93,7 +93,7 @@ impl Setup {
     /// # Errors
     /// A sentence that says what does not go with what, and what to give instead.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
-        if matches!(self.sharding, Sharding::Local { .. }) && self.mesh.size(Axis::Cp) > 1 {
+        if matches!(self.sharding, Sharding::Local { .. }) && self.mesh.size(MeshAxis::Cp) > 1 {
             let why = "local SGD lets weights differ along dp, but positions of one sequence need one model";
             return Err(why.to_owned());
         }
@@ -102,7 +102,7 @@ impl Setup {
         self.check_positions(config)?;
         self.check_sequence(config, rows)?;
         self.check_experts(config)?;
-        let stages = self.mesh.size(Axis::Pp);
+        let stages = self.mesh.size(MeshAxis::Pp);
         let groups = || format!("give --micros {}", self.micros.next_multiple_of(stages));
         self.schedule
             .plan(stages, self.micros)
@@ -111,7 +111,7 @@ impl Setup {
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
-        let (tp, cp, heads) = (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.heads);
+        let (tp, cp, heads) = (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.heads);
         if !heads.is_multiple_of(tp) {
             let give = format!(
                 "give a multiple of {tp} as --heads, or tp={} in --mesh",
@@ -122,7 +122,7 @@ impl Setup {
             ));
         }
         let left = heads / tp;
-        if self.exchange == Exchange::Ulysses && !left.is_multiple_of(cp) {
+        if self.exchange == ContextExchange::Ulysses && !left.is_multiple_of(cp) {
             let give = format!("give --exchange ring, or cp={} in --mesh", divisor(left, cp));
             let what = "Ulysses divides the heads that tp leaves over cp";
             return Err(format!(
@@ -144,7 +144,7 @@ impl Setup {
                 config.context
             ));
         }
-        let parts = self.mesh.sizes(&[Axis::Dp, Axis::Ep]).saturating_mul(self.micros);
+        let parts = self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]).saturating_mul(self.micros);
         if rows.is_multiple_of(parts) {
             return Ok(());
         }
@@ -160,10 +160,10 @@ impl Setup {
 
     /// What rows are divided over, in words.
     fn parts_of_rows(&self) -> String {
-        let axes = [Axis::Dp, Axis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
+        let axes = [MeshAxis::Dp, MeshAxis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
         let mut over: Vec<String> =
             axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
-        let (micros, stages) = (self.micros, self.mesh.size(Axis::Pp));
+        let (micros, stages) = (self.micros, self.mesh.size(MeshAxis::Pp));
         if micros > 1 {
             let whose = if stages > 1 { format!(" of pp={stages}") } else { String::new() };
             over.push(format!("{micros} micro-batches{whose}"));
@@ -173,14 +173,14 @@ impl Setup {
 
     /// The most micro-batches below those of the setup that `rows` rows can be cut into.
     fn fewer_micros(&self, rows: usize) -> Option<usize> {
-        let (ranks, stages) = (self.mesh.sizes(&[Axis::Dp, Axis::Ep]), self.mesh.size(Axis::Pp));
+        let (ranks, stages) = (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]), self.mesh.size(MeshAxis::Pp));
         let whole = |micros: usize| self.schedule.chunks() == 1 || micros.is_multiple_of(stages);
         let fits = |micros: &usize| rows.is_multiple_of(ranks * micros) && whole(*micros);
         (1..self.micros.min(rows + 1)).rev().find(fits)
     }
 
     fn check_positions(&self, config: &Config) -> Result<(), String> {
-        let (cp, context) = (self.mesh.size(Axis::Cp), config.context);
+        let (cp, context) = (self.mesh.size(MeshAxis::Cp), config.context);
         let pieces = self.division.chunks(cp);
         let fits = |cp: &usize| context.is_multiple_of(self.division.chunks(*cp));
         if fits(&cp) {
@@ -195,7 +195,7 @@ impl Setup {
 
     fn check_sequence(&self, config: &Config, rows: usize) -> Result<(), String> {
         let (tp, cp, context) =
-            (self.mesh.size(Axis::Tp), self.mesh.size(Axis::Cp), config.context);
+            (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.context);
         let tokens = self.micro_rows(rows) * context / cp;
         if !self.sequence || tokens.is_multiple_of(tp) {
             return Ok(());
@@ -214,7 +214,7 @@ impl Setup {
                 Ok(())
             };
         };
-        let (experts, ep, top) = (router.experts, self.mesh.size(Axis::Ep), router.top);
+        let (experts, ep, top) = (router.experts, self.mesh.size(MeshAxis::Ep), router.top);
         if experts != config.experts {
             return Err(format!("the router has {experts} experts, the model {}", config.experts));
         }
@@ -233,7 +233,7 @@ impl Setup {
                 "experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"
             ));
         }
-        let (group, pieces) = (router.group, self.division.chunks(self.mesh.size(Axis::Cp)));
+        let (group, pieces) = (router.group, self.division.chunks(self.mesh.size(MeshAxis::Cp)));
         let piece = config.context / pieces;
         if group == 0 || !piece.is_multiple_of(group) {
             let of =

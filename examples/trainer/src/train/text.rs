@@ -7,14 +7,14 @@
 //! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from
 //! training.
 
-use crate::model::batch::Batch;
+use crate::model::batch::TokenBatch;
 use crate::tensor::random::{fingerprint, random};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Fingerprints of what a run trains on.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Source {
+pub struct DataFingerprint {
     /// Of what tokens stand for: a model is of no use with others.
     pub vocabulary: u64,
     /// Of the text and of which rows are drawn: a run may go on with another text, but it does not
@@ -94,7 +94,7 @@ impl Text {
     }
 
     /// Rows number `rows` of the run; the weight of each token is `weight`.
-    pub fn batch(&self, rows: Range<u64>, weight: f64) -> Batch {
+    pub fn batch(&self, rows: Range<u64>, weight: f64) -> TokenBatch {
         let starts: Vec<usize> =
             rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
         self.rows_from(&starts, weight)
@@ -105,7 +105,7 @@ impl Text {
     ///
     /// # Panics
     /// If there are no rows, or none in a batch.
-    pub fn spread(&self, rows: usize, each: usize) -> Vec<Batch> {
+    pub fn spread(&self, rows: usize, each: usize) -> Vec<TokenBatch> {
         assert!(rows > 0, "the mean of no rows is no number");
         let starts: Vec<usize> = (0..rows).map(|row| row * self.places() as usize / rows).collect();
         let weight = 1.0 / (rows * self.context) as f64;
@@ -117,7 +117,7 @@ impl Text {
         (self.tokens.len() - self.context) as u64
     }
 
-    fn rows_from(&self, starts: &[usize], weight: f64) -> Batch {
+    fn rows_from(&self, starts: &[usize], weight: f64) -> TokenBatch {
         let empty = || Vec::with_capacity(starts.len() * self.context);
         let (mut tokens, mut targets, mut positions) = (empty(), empty(), empty());
         for start in starts {
@@ -126,7 +126,7 @@ impl Text {
             targets.extend_from_slice(&text[1..]);
             positions.extend(0..self.context as u32);
         }
-        Batch { rows: starts.len(), tokens, targets, positions, weight }
+        TokenBatch { rows: starts.len(), tokens, targets, positions, weight }
     }
 
     /// The global batch of `rows` rows of step `step`, cut into `parts` batches of as many rows: by
@@ -134,7 +134,7 @@ impl Text {
     ///
     /// # Panics
     /// If the rows cannot be cut so.
-    pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<Batch> {
+    pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<TokenBatch> {
         assert!(rows.is_multiple_of(parts), "{rows} rows are no {parts} equal parts");
         let (first, each) = (step * rows as u64, (rows / parts) as u64);
         let weight = 1.0 / (rows * self.context) as f64;
@@ -159,7 +159,7 @@ mod tests {
         );
         assert_eq!(whole.tokens[1..16], whole.targets[..15]);
         assert_ne!(whole.tokens, text.step(6, 8, 1)[0].tokens);
-        let halves: Vec<Batch> = [0, 8]
+        let halves: Vec<TokenBatch> = [0, 8]
             .into_iter()
             .map(|from| whole.cut(&(from..from + 8).collect::<Vec<_>>()))
             .collect();

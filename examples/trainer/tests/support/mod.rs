@@ -3,22 +3,22 @@
 
 use maypole::{Communicator, Result};
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::expert_parallel::layer::Ledger;
-use maypole_trainer::expert_parallel::rebalance::Move;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::layout::Layout;
-use maypole_trainer::model::store::Bytes;
+use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::store::StoreBytes;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::tensor::math::Real;
-use maypole_trainer::tensor::precision::Scale;
+use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::tensor::random::random;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::Schedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::{Outcome, Worker};
+use maypole_trainer::train::worker::{StepOutcome, Worker};
 use std::collections::HashMap;
 
 /// Of the weights.
@@ -125,7 +125,7 @@ pub fn train_by<T: Real>(
     setup.check(&task.config, task.rows).unwrap();
     let rank = |comm| rank::<T>(task, setup, comm, &change).unwrap();
     let ranks = Communicator::run_local(setup.mesh.world(), rank);
-    let whole = Layout::whole(&task.config).len();
+    let whole = ParameterLayout::whole(&task.config).len();
     let mut run =
         Run { losses: Vec::new(), weights: vec![T::nan(); whole], agreed: true, seen: Vec::new() };
     let mut known = HashMap::new();
@@ -153,7 +153,7 @@ pub fn train_by<T: Real>(
 }
 
 /// A number for the bits of each of a rank's pieces.
-fn fingerprints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
+fn fingerprints<T: Real>(layout: &ParameterLayout, weights: &[T]) -> Vec<u64> {
     let mix = |print: u64, weight: &T| {
         (print ^ weight.wide().to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     };
@@ -162,7 +162,7 @@ fn fingerprints<T: Real>(layout: &Layout, weights: &[T]) -> Vec<u64> {
 
 /// For each layer and place which place to look in for the expert that was there before all of
 /// `moves`.
-fn homeward(config: &Config, moves: &[Move]) -> Vec<Vec<usize>> {
+fn homeward(config: &Config, moves: &[ExpertMove]) -> Vec<Vec<usize>> {
     let mut home: Vec<Vec<usize>> = vec![(0..config.experts).collect(); config.layers];
     for it in moves {
         let place = |from: &usize| it.from.iter().position(|it| it == from).unwrap();
@@ -174,7 +174,7 @@ fn homeward(config: &Config, moves: &[Move]) -> Vec<Vec<usize>> {
 /// The whole model's `numbers` with other experts in each layer's places, and other rows in its
 /// router: those that `from` names.
 pub fn renumbered<T: Copy>(config: &Config, numbers: &[T], from: &[Vec<usize>]) -> Vec<T> {
-    let (layout, mut moved) = (Layout::whole(config), numbers.to_vec());
+    let (layout, mut moved) = (ParameterLayout::whole(config), numbers.to_vec());
     let of = |name: String| layout.entry(&name).unwrap().range();
     for (layer, (place, from)) in
         from.iter().enumerate().flat_map(|(l, from)| from.iter().enumerate().map(move |it| (l, it)))
@@ -203,20 +203,20 @@ pub fn text(config: &Config) -> Text {
     Text::of_bytes(text.join(" ").as_bytes(), config.context, 1)
 }
 
-type Rank<T> = (Vec<f64>, Layout, Vec<T>, Seen);
+type Rank<T> = (Vec<f64>, ParameterLayout, Vec<T>, Seen);
 
 /// What a rank had at the end.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Of the last step.
-    pub outcome: Outcome,
-    pub bytes: Bytes,
+    pub outcome: StepOutcome,
+    pub bytes: StoreBytes,
     pub state: usize,
-    pub ledger: Ledger,
+    pub ledger: RoutingRecord,
     /// What the last step sent.
     pub sent: Traffic,
     /// All that experts did.
-    pub moves: Vec<Move>,
+    pub moves: Vec<ExpertMove>,
     /// After each step a number for the bits of each piece of the rank's layout.
     pub prints: Vec<Vec<u64>>,
 }
@@ -227,10 +227,10 @@ fn rank<T: Real>(
     comm: Communicator,
     change: &impl Fn(&mut Worker<T>),
 ) -> Result<Rank<T>> {
-    let (text, schedule) = (text(&task.config), Schedule::constant(task.rate));
+    let (text, schedule) = (text(&task.config), RateSchedule::constant(task.rate));
     let mut worker = Worker::new(comm, &task.config, setup.clone(), SEED, (task.rule, schedule))?;
     (worker.session.clip, worker.session.gpt.recompute) = (task.clip, task.recompute);
-    worker.session.scale = task.scale.then(Scale::default);
+    worker.session.scale = task.scale.then(LossScale::default);
     change(&mut worker);
     let (mut losses, mut last, mut sent) = (Vec::new(), None, Traffic::default());
     let (mut moves, mut prints) = (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@ use maypole_trainer::model::config::Config;
 use maypole_trainer::train::setup::Setup;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// Numbers of a token's vector.
     #[arg(long, default_value_t = 256)]
     width: usize,
@@ -26,8 +26,8 @@ pub(crate) struct Args {
     steps: usize,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { width, context, heads, layers, rows, steps } = *args;
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let BenchArgs { width, context, heads, layers, rows, steps } = *args;
     let config = Config { vocab: 256, context, width, heads, layers, experts: 0 };
     config
         .check()

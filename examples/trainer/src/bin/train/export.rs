@@ -6,15 +6,15 @@ use maypole_trainer::train::checkpoint::{export, latest};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ExportArgs {
     /// A checkpoint, or a folder of them, of which the last is taken.
     checkpoint: PathBuf,
     /// The file to write.
     file: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { checkpoint, file } = args;
+pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
+    let ExportArgs { checkpoint, file } = args;
     let place = if checkpoint.join("manifest.json").exists() {
         Some(checkpoint.clone())
     } else {

@@ -19,29 +19,29 @@ use std::process::ExitCode;
 /// launcher started.
 #[derive(clap::Parser)]
 #[command(version, max_term_width = 120)]
-enum Command {
+enum TrainCommand {
     /// Train a model on a text.
     ///
     /// Without a launcher the ranks of the mesh are threads of this process, or processes with
     /// --processes. Under a launcher (maypole run, torchrun, mpirun, srun) this is one rank, and
     /// the mesh must have as many as were started.
-    Run(Box<options::Args>),
+    Run(Box<options::TrainArgs>),
     /// Train over every axis, compare each with one process, and show what a rank holds and sends
     /// beside theory.
-    Tour(tour::Args),
+    Tour(tour::TourArgs),
     /// Measure how fast one rank trains, beside its matrix products alone.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Write the weights of a checkpoint as one safetensors file, tensors by name, which other
     /// tools read.
-    Export(export::Args),
+    Export(export::ExportArgs),
     /// Draw pipelines, and say how much of their time ranks wait.
-    Plan(plan::Args),
+    Plan(plan::PlanArgs),
     /// Which axes go together, and why the others do not.
     Combine,
 }
 
 fn main() -> ExitCode {
-    match obey(Command::parse()) {
+    match obey(TrainCommand::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("train: {error:#}");
@@ -50,14 +50,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn obey(command: Command) -> anyhow::Result<()> {
+fn obey(command: TrainCommand) -> anyhow::Result<()> {
     match command {
-        Command::Run(args) => ranks::start(&args.resolve()?),
-        Command::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
-        Command::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
-        Command::Export(args) => export::run(&args),
-        Command::Plan(args) => plan::draw(&args),
-        Command::Combine => {
+        TrainCommand::Run(args) => ranks::start(&args.resolve()?),
+        TrainCommand::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
+        TrainCommand::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),
+        TrainCommand::Export(args) => export::run(&args),
+        TrainCommand::Plan(args) => plan::draw(&args),
+        TrainCommand::Combine => {
             plan::combinations();
             Ok(())
         }

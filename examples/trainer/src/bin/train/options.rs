@@ -5,16 +5,16 @@ mod sense;
 use crate::outputs;
 use anyhow::{Context, bail, ensure};
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Config, divisor};
-use maypole_trainer::ranks::group::Order;
-use maypole_trainer::ranks::mesh::{Axis, Mesh};
+use maypole_trainer::ranks::group::SumOrder;
+use maypole_trainer::ranks::mesh::{MeshAxis, Mesh};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::{Schedule, Shape};
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::schedule::{RateSchedule, RateShape};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 use maypole_trainer::train::text::Text;
 use maypole_trainer::{data_parallel::replicated, pipeline_parallel::plan};
 use serde::Deserialize;
@@ -22,12 +22,12 @@ use std::fs;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TrainArgs {
     /// A file of these options, with the names of the flags: `width = 128`. Flags overrule it.
     #[arg(long, value_name = "TOML")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    options: Options,
+    options: TrainOptions,
 }
 
 /// Makes the struct of options, and how one set of them overrules another.
@@ -35,11 +35,11 @@ macro_rules! options {
     ($($(#[$about:meta])* $name:ident: $kind:ty,)*) => {
         #[derive(clap::Args, Clone, Default, Deserialize)]
         #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-        struct Options {
+        struct TrainOptions {
             $($(#[$about])* #[arg(long)] $name: Option<$kind>,)*
         }
 
-        impl Options {
+        impl TrainOptions {
             fn or(self, other: Self) -> Self {
                 Self { $($name: self.$name.or(other.$name),)* }
             }
@@ -141,11 +141,11 @@ pub(crate) enum Precision {
 }
 
 /// A run, settled.
-pub(crate) struct Job {
+pub(crate) struct TrainingJob {
     pub(crate) config: Config,
     pub(crate) setup: Setup,
     pub(crate) rule: Rule,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: RateSchedule,
     pub(crate) clip: Option<f64>,
     pub(crate) precision: Precision,
     pub(crate) recompute: bool,
@@ -169,11 +169,11 @@ pub(crate) struct Job {
 const PLAYS: &[&[u8]] =
     &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
 
-impl Args {
+impl TrainArgs {
     /// Settles what is not said, and refuses what does not go together.
-    pub(crate) fn resolve(self) -> anyhow::Result<Job> {
+    pub(crate) fn resolve(self) -> anyhow::Result<TrainingJob> {
         let file = match &self.config {
-            None => Options::default(),
+            None => TrainOptions::default(),
             Some(path) => {
                 let text = fs::read_to_string(path)
                     .with_context(|| format!("cannot read {}", path.display()))?;
@@ -184,8 +184,8 @@ impl Args {
     }
 }
 
-impl Options {
-    fn settle(self) -> anyhow::Result<Job> {
+impl TrainOptions {
+    fn settle(self) -> anyhow::Result<TrainingJob> {
         self.can_be()?;
         let (steps, seed, rows) =
             (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.rows.unwrap_or(16));
@@ -203,7 +203,7 @@ impl Options {
         let (bpe, text, held_out) = self.text(config.context, seed)?;
         config.vocab = bpe.vocab();
         setup.sharding = self.sharding(&config)?;
-        Ok(Job {
+        Ok(TrainingJob {
             rule,
             schedule,
             clip: Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0),
@@ -296,7 +296,7 @@ impl Options {
     fn setup(&self, config: &Config) -> anyhow::Result<Setup> {
         let mesh = Mesh::parse(self.mesh.as_deref().unwrap_or("")).map_err(anyhow::Error::msg)?;
         let pipeline = self.pipeline.as_deref().unwrap_or("1f1b");
-        let stages = mesh.size(Axis::Pp);
+        let stages = mesh.size(MeshAxis::Pp);
         let group = self.group.unwrap_or_else(|| divisor(config.context, 8));
         let router = Router {
             experts: config.experts,
@@ -311,16 +311,16 @@ impl Options {
             exchange: named(
                 &self.exchange,
                 "exchange",
-                &[("ring", Exchange::Ring), ("ulysses", Exchange::Ulysses)],
+                &[("ring", ContextExchange::Ring), ("ulysses", ContextExchange::Ulysses)],
             )?,
-            schedule: plan::Schedule::parse(pipeline).map_err(anyhow::Error::msg)?,
+            schedule: plan::PipelineSchedule::parse(pipeline).map_err(anyhow::Error::msg)?,
             micros: self.micros.unwrap_or(if stages > 1 { 2 * stages } else { 1 }),
             router: (config.experts > 0).then_some(router),
             sharding: self.sharding(config)?,
             division: named(
                 &self.division,
                 "division",
-                &[("zig-zag", Division::ZigZag), ("contiguous", Division::Contiguous)],
+                &[("zig-zag", PositionDivision::ZigZag), ("contiguous", PositionDivision::Contiguous)],
             )?,
             fault: self
                 .fault
@@ -328,7 +328,7 @@ impl Options {
                 .map(Fault::parse)
                 .transpose()
                 .map_err(anyhow::Error::msg)?,
-            order: if self.deterministic.unwrap_or(false) { Order::Ranks } else { Order::Fast },
+            order: if self.deterministic.unwrap_or(false) { SumOrder::Ranks } else { SumOrder::Fast },
         })
     }
 
@@ -355,16 +355,16 @@ impl Options {
         )
     }
 
-    fn schedule(&self, steps: u64) -> anyhow::Result<Schedule> {
+    fn schedule(&self, steps: u64) -> anyhow::Result<RateSchedule> {
         let shapes = [
-            ("cosine", Shape::Cosine),
-            ("constant", Shape::Constant),
-            ("wsd", Shape::Wsd),
-            ("linear", Shape::Linear),
+            ("cosine", RateShape::Cosine),
+            ("constant", RateShape::Constant),
+            ("wsd", RateShape::Wsd),
+            ("linear", RateShape::Linear),
         ];
         let (peak, warm_up) = (self.rate.unwrap_or(3e-3), self.warm_up.unwrap_or(steps / 10));
         let shape = named(&self.shape, "shape", &shapes)?;
-        Ok(Schedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
+        Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::outputs;
 use maypole_trainer::check::combine;
 use maypole_trainer::pipeline_parallel::draw::{svg, text};
-use maypole_trainer::pipeline_parallel::plan::Schedule;
+use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PlanArgs {
     /// Ranks of the pipeline.
     #[arg(long, default_value_t = 4)]
     ranks: usize,
@@ -16,15 +16,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8)]
     micros: usize,
     /// gpipe, 1f1b or interleaved:STAGES; all of them, if none is named.
-    #[arg(long, value_parser = Schedule::parse)]
-    schedule: Option<Schedule>,
+    #[arg(long, value_parser = PipelineSchedule::parse)]
+    schedule: Option<PipelineSchedule>,
     /// A folder for the same pictures as SVG.
     #[arg(long)]
     svg: Option<PathBuf>,
 }
 
-pub(crate) fn draw(args: &Args) -> anyhow::Result<()> {
-    let all = vec![Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::Interleaved(2)];
+pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
+    let all = vec![PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)];
     args.svg.as_deref().map_or(Ok(()), |folder| outputs::try_folder("--svg", folder))?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(

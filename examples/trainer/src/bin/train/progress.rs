@@ -1,12 +1,12 @@
 //! What is seen of a run while it runs: a bar on a terminal, lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use maypole_trainer::ranks::timeline::{Kind, Span, shares};
+use maypole_trainer::ranks::timeline::{Activity, TimeSpan, shares};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// The bar of rank 0; others show nothing.
-pub(crate) struct Progress {
+pub(crate) struct StepProgress {
     bar: ProgressBar,
     began: Instant,
     steps: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
     shared: bool,
 }
 
-impl Progress {
+impl StepProgress {
     pub(crate) fn new(rank: usize, first: u64, steps: u64, shared: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let quiet = rank != 0;
@@ -39,7 +39,7 @@ impl Progress {
         step: u64,
         loss: f64,
         tokens: u64,
-        spans: &[Span],
+        spans: &[TimeSpan],
         wall: Duration,
     ) {
         self.steps += 1;
@@ -73,14 +73,14 @@ impl Progress {
 
 /// Shares of a time that is mostly compute. Where ranks share cores, who waits for another stage
 /// may wait for a core that somebody else has: no pipeline's bubble.
-pub(crate) fn split(spans: &[Span], wall: Duration, shared: bool) -> String {
+pub(crate) fn split(spans: &[TimeSpan], wall: Duration, shared: bool) -> String {
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
     let compute = 100.0 - share(wait) - share(bubble);
-    let (exposed, idle) = (Kind::Wait.name(), share(bubble));
+    let (exposed, idle) = (Activity::Wait.name(), share(bubble));
     let idle = match shared && idle > 0.0 {
         true => format!("waiting for other stages {idle:.0} % (ranks share cores: time-shared)"),
-        false => format!("{} {idle:.0} %", Kind::Bubble.name()),
+        false => format!("{} {idle:.0} %", Activity::Bubble.name()),
     };
     format!("compute {compute:.0} %  {exposed} {:.0} %  {idle}", share(wait))
 }

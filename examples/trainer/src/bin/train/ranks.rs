@@ -1,6 +1,6 @@
 //! Where ranks come from: a launcher, threads of this process, or processes that are started here.
 
-use crate::options::Job;
+use crate::options::TrainingJob;
 use crate::run::rank;
 use anyhow::{Context, bail, ensure};
 use maypole::Communicator;
@@ -28,7 +28,7 @@ pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
 }
 
 /// Runs `job` on all ranks of its mesh.
-pub(crate) fn start(job: &Job) -> anyhow::Result<()> {
+pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     let ranks = job.setup.mesh.world();
     let (mesh, (_, started)) = (job.setup.mesh, place()?);
     ensure!(

@@ -1,32 +1,32 @@
 //! The losses of a run in a file, for programs that compare or draw them: one JSON object a step.
 
 use anyhow::Context;
-use maypole_trainer::train::session::Report;
+use maypole_trainer::train::session::StepReport;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The file of rank 0, if one is wanted.
-pub(crate) struct Record(Option<(File, PathBuf)>);
+pub(crate) struct LossRecord(Option<(File, PathBuf)>);
 
 /// `{"step":1,"loss":5.58,"norm":1.2,"rate":0.0003}`: steps count from 1, and the loss is that
 /// before the step.
 #[derive(Serialize)]
-struct Line {
+struct LossLine {
     step: u64,
     #[serde(flatten)]
-    report: Report,
+    report: StepReport,
 }
 
 /// Of a line that is there: which step it is of. What is no number is `null`.
 #[derive(Deserialize)]
-struct Earlier {
+struct EarlierLine {
     step: u64,
     loss: Option<f64>,
 }
 
-impl Record {
+impl LossRecord {
     /// A new file, or, if `done` steps were done before, the one that is there up to that step; and
     /// the losses in it, of the last steps before that one without a gap.
     pub(crate) fn new(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, Vec<f64>)> {
@@ -42,9 +42,9 @@ impl Record {
     }
 
     /// Step number `step` is done.
-    pub(crate) fn step(&mut self, step: u64, report: Report) -> anyhow::Result<()> {
+    pub(crate) fn step(&mut self, step: u64, report: StepReport) -> anyhow::Result<()> {
         let Some((file, path)) = &mut self.0 else { return Ok(()) };
-        let line = serde_json::to_string(&Line { step, report })? + "\n";
+        let line = serde_json::to_string(&LossLine { step, report })? + "\n";
         file.write_all(line.as_bytes())
             .with_context(|| format!("--losses: cannot write {}", path.display()))
     }
@@ -58,8 +58,8 @@ fn cut_back(path: &Path, done: u64) -> std::io::Result<Vec<f64>> {
         return Ok(Vec::new());
     }
     let (path, text) = (path.canonicalize()?, fs::read_to_string(path)?);
-    let read = |line| serde_json::from_str::<Earlier>(line).ok().map(|it| (line, it));
-    let kept: Vec<(&str, Earlier)> =
+    let read = |line| serde_json::from_str::<EarlierLine>(line).ok().map(|it| (line, it));
+    let kept: Vec<(&str, EarlierLine)> =
         text.lines().filter_map(read).filter(|(_, it)| it.step <= done).collect();
     let lines: String = kept.iter().map(|(line, _)| format!("{line}\n")).collect();
     if lines != text {

@@ -1,29 +1,29 @@
 //! `train run` on one rank.
 
-use crate::options::{Job, Precision};
+use crate::options::{TrainingJob, Precision};
 use crate::outputs;
-use crate::progress::{Progress, split};
-use crate::record::Record;
+use crate::progress::{StepProgress, split};
+use crate::record::LossRecord;
 use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::check::memory::Memory;
+use maypole_trainer::check::memory::RankMemory;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::expert_parallel::rebalance::Move;
+use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::expert_parallel::router::histogram;
 use maypole_trainer::pipeline_parallel::bubble::account;
 use maypole_trainer::pipeline_parallel::draw::svg;
-use maypole_trainer::pipeline_parallel::trace::{Trace, simulate};
+use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::timeline::{Kind, Span};
-use maypole_trainer::tensor::precision::Scale;
+use maypole_trainer::ranks::timeline::{Activity, TimeSpan};
+use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::chart;
 use maypole_trainer::train::checkpoint::{latest, load, manifest, save};
-use maypole_trainer::train::sample::{Draw, generate, whole_weights};
-use maypole_trainer::train::session::Session;
+use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
+use maypole_trainer::train::session::TrainingSession;
 use maypole_trainer::train::setup::Setup;
-use maypole_trainer::train::text::Source;
-use maypole_trainer::train::validation::judge;
+use maypole_trainer::train::text::DataFingerprint;
+use maypole_trainer::train::validation::validation_loss;
 use maypole_trainer::train::worker::Worker;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -31,7 +31,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// Trains, saves, draws, judges and writes.
-pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
+pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     let shared = share_cores(comm.hosts());
     let mut worker = Worker::<f32>::new(
         comm,
@@ -72,7 +72,7 @@ pub(crate) fn rank(comm: Communicator, job: &Job) -> anyhow::Result<()> {
     }
 }
 
-fn prepare(worker: &mut Worker<f32>, job: &Job) {
+fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) {
     match job.precision {
         Precision::F32 => {}
         Precision::Bf16 => worker.narrow::<bf16>(job.seed),
@@ -81,9 +81,9 @@ fn prepare(worker: &mut Worker<f32>, job: &Job) {
     let session = &mut worker.session;
     session.clip = job.clip;
     session.source =
-        Some(Source { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
+        Some(DataFingerprint { vocabulary: job.bpe.fingerprint(), rows: job.text.fingerprint() });
     session.gpt.recompute = job.recompute;
-    session.scale = (job.precision == Precision::F16).then(Scale::default);
+    session.scale = (job.precision == Precision::F16).then(LossScale::default);
 }
 
 /// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
@@ -94,7 +94,7 @@ fn share_cores(hosts: &[usize]) -> bool {
 }
 
 /// What to try when a loss is no number any more.
-fn remedy(job: &Job) -> String {
+fn remedy(job: &TrainingJob) -> String {
     let rate = format!("try a --rate below {:?}", job.schedule.peak);
     let clip = if job.clip.is_none() { ", --clip 1" } else { "" };
     let precision = if job.precision == Precision::F32 { "" } else { ", --precision f32" };
@@ -102,23 +102,23 @@ fn remedy(job: &Job) -> String {
 }
 
 /// What the last step left behind.
-struct Last {
-    spans: Vec<Span>,
+struct LastStep {
+    spans: Vec<TimeSpan>,
     wall: Duration,
     /// What all stages of this rank's pipeline did, if there was a step.
-    pipeline: Option<Trace>,
+    pipeline: Option<PipelineTrace>,
     /// Whether ranks share cores.
     shared: bool,
     loss: f64,
 }
 
-fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(Vec<f64>, Last)> {
+fn train(worker: &mut Worker<f32>, job: &TrainingJob, shared: bool) -> anyhow::Result<(Vec<f64>, LastStep)> {
     let mut last =
-        Last { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
+        LastStep { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
     let mut progress =
-        Progress::new(worker.groups.world.rank(), worker.session.step, steps, shared);
-    let (mut record, mut losses) = Record::new(
+        StepProgress::new(worker.groups.world.rank(), worker.session.step, steps, shared);
+    let (mut record, mut losses) = LossRecord::new(
         job.losses.as_deref().filter(|_| worker.groups.world.rank() == 0),
         worker.session.step,
     )?;
@@ -133,7 +133,7 @@ fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(V
         // Telling one another is no part of a step.
         worker.session.timeline.take();
         let spans = account(noted, &outcome.trace, &pipeline, start);
-        last = Last { spans, wall, pipeline: Some(pipeline), shared, loss };
+        last = LastStep { spans, wall, pipeline: Some(pipeline), shared, loss };
         losses.push(loss);
         record.step(worker.session.step, outcome.report)?;
         progress.step(worker.session.step, loss, tokens, &last.spans, last.wall);
@@ -157,8 +157,8 @@ fn train(worker: &mut Worker<f32>, job: &Job, shared: bool) -> anyhow::Result<(V
 }
 
 /// How uneven the ranks of `ep` were by layer, and how even they are where experts moved.
-fn balance(moves: &[Move]) -> String {
-    let layer = |it: &Move| {
+fn balance(moves: &[ExpertMove]) -> String {
+    let layer = |it: &ExpertMove| {
         let [before, after] = it.uneven;
         if it.any() { format!("{before:.2} -> {after:.2}") } else { format!("{before:.2}") }
     };
@@ -171,12 +171,12 @@ fn balance(moves: &[Move]) -> String {
 /// Bytes and time of every rank, and pictures.
 fn report(
     worker: &mut Worker<f32>,
-    last: &Last,
-    job: &Job,
+    last: &LastStep,
+    job: &TrainingJob,
     losses: &[f64],
     first: u64,
 ) -> anyhow::Result<()> {
-    let (world, memory) = (worker.groups.world.clone(), Memory::of(&worker.session));
+    let (world, memory) = (worker.groups.world.clone(), RankMemory::of(&worker.session));
     let numbers: Vec<f64> = last
         .spans
         .iter()
@@ -191,7 +191,7 @@ fn report(
     if world.rank() != 0 {
         return Ok(());
     }
-    let ranks: Vec<Vec<Span>> =
+    let ranks: Vec<Vec<TimeSpan>> =
         lists.iter().map(|list| list.chunks_exact(3).map(span).collect()).collect();
     for (rank, (spans, bytes)) in ranks.iter().zip(bytes.chunks_exact(3)).enumerate() {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -203,7 +203,7 @@ fn report(
             split(spans, Duration::from_secs_f64(walls[rank]), last.shared)
         );
     }
-    if let Some(Scale { factor, skipped, .. }) = worker.session.scale {
+    if let Some(LossScale { factor, skipped, .. }) = worker.session.scale {
         let steps = worker.session.step;
         println!(
             "{skipped} of {steps} steps overflowed and were skipped; losses are now multiplied by {factor}"
@@ -230,14 +230,14 @@ fn report(
     }
 }
 
-fn span(numbers: &[f64]) -> Span {
+fn span(numbers: &[f64]) -> TimeSpan {
     let time = |seconds| Duration::from_secs_f64(seconds);
-    Span { kind: Kind::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
+    TimeSpan { kind: Activity::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
 }
 
 fn draw(
     folder: &Path,
-    ranks: &[Vec<Span>],
+    ranks: &[Vec<TimeSpan>],
     title: &str,
     losses: &[f64],
     first: u64,
@@ -252,7 +252,7 @@ fn draw(
 fn draw_pipeline(
     folder: &Path,
     worker: &Worker<f32>,
-    measured: Option<&Trace>,
+    measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
     let (plan, Setup { schedule, .. }) = (&worker.plan, &worker.setup);
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
@@ -268,7 +268,7 @@ fn draw_pipeline(
 }
 
 /// The whole model, trained, on rank 0 alone.
-fn alone(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<Option<Worker<f32>>> {
+fn alone(worker: &mut Worker<f32>, job: &TrainingJob) -> anyhow::Result<Option<Worker<f32>>> {
     let world = worker.groups.world.clone();
     let weights = whole_weights(&mut worker.session, &world)?;
     if world.rank() != 0 {
@@ -284,9 +284,9 @@ fn alone(worker: &mut Worker<f32>, job: &Job) -> anyhow::Result<Option<Worker<f3
 }
 
 /// What the model has learnt, as a number and as text.
-fn finish(session: Session<f32>, job: &Job) -> anyhow::Result<()> {
-    let Session { mut gpt, mut store, .. } = session;
-    let loss = judge(&mut gpt, &mut *store, &job.held_out)?;
+fn finish(session: TrainingSession<f32>, job: &TrainingJob) -> anyhow::Result<()> {
+    let TrainingSession { mut gpt, mut store, .. } = session;
+    let loss = validation_loss(&mut gpt, &mut *store, &job.held_out)?;
     ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
     println!(
         "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
@@ -295,7 +295,7 @@ fn finish(session: Session<f32>, job: &Job) -> anyhow::Result<()> {
         return Ok(());
     }
     let prompt = job.bpe.encode(b"KING.\n");
-    let draw = Draw { temperature: 0.8, seed: job.seed };
+    let draw = Sampling { temperature: 0.8, seed: job.seed };
     let tokens = generate(&mut gpt, &mut *store, &prompt, job.sample, draw)?;
     println!("\n{}", String::from_utf8_lossy(&job.bpe.decode(&[prompt, tokens].concat())));
     Ok(())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TourArgs {
     /// Write the rows to this file too: a JSON array with one object a row.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 /// Fails if any comparison does.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     let (start, mut rows) = (Instant::now(), Vec::new());
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
     let names = || stops().iter().map(|stop| stop.axis).collect::<Vec<_>>().join("; ");

@@ -5,22 +5,22 @@
 //! ranks in another order. What is sharded, which collective runs where, what it costs: in the file
 //! of each axis.
 
-use crate::check::tour::meshes::Stop;
-use crate::context_parallel::ulysses::Ulysses;
+use crate::check::tour::meshes::MeshCheck;
+use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::model::axes::Attention;
-use crate::ranks::group::{Group, Order};
-use crate::ranks::mesh::Axis;
+use crate::ranks::group::{RankGroup, SumOrder};
+use crate::ranks::mesh::MeshAxis;
 use crate::tensor::attention::{self, Heads};
-use crate::tensor::device::Cpu;
+use crate::tensor::device::CpuDevice;
 use crate::tensor::random::centred;
 use crate::train::setup::Setup;
 use maypole::{Communicator, Result};
 
 /// With sums in the order of ranks, tokens divided or not give the same losses, and the same
 /// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
-pub(crate) fn tokens_divided_or_not(stop: &Stop) -> Result<bool> {
+pub(crate) fn tokens_divided_or_not(stop: &MeshCheck) -> Result<bool> {
     let train =
-        |sequence| stop.train(&Setup { sequence, order: Order::Ranks, ..stop.setup.clone() }, 1);
+        |sequence| stop.train(&Setup { sequence, order: SumOrder::Ranks, ..stop.setup.clone() }, 1);
     let (whole, divided) = (train(false)?, train(true)?);
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
@@ -30,15 +30,15 @@ pub(crate) fn tokens_divided_or_not(stop: &Stop) -> Result<bool> {
 }
 
 /// A head is computed whole, wherever: what is attended to is what one process attends to.
-pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
-    let (config, ranks) = (&stop.config, stop.setup.mesh.size(Axis::Cp));
+pub(crate) fn heads_anywhere(stop: &MeshCheck) -> Result<bool> {
+    let (config, ranks) = (&stop.config, stop.setup.mesh.size(MeshAxis::Cp));
     let Setup { division, fault, .. } = stop.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();
     let y = attention::forward(heads, &qkv).0;
     let rank = |comm| {
-        let group = Group::new(comm, Order::Fast);
+        let group = RankGroup::new(comm, SumOrder::Fast);
         let positions = division.positions(group.rank(), ranks, config.context);
         let part = |all: &[f32]| {
             let rows = all.chunks_exact(all.len() / heads.rows);
@@ -48,7 +48,7 @@ pub(crate) fn heads_anywhere(stop: &Stop) -> Result<bool> {
             rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at)))
                 .collect::<Vec<f32>>()
         };
-        let mine = Ulysses { group, division, fault }.forward(&Cpu, heads, &part(&qkv))?.0;
+        let mine = UlyssesAttention { group, division, fault }.forward(&CpuDevice, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
     let same: Vec<bool> =

@@ -1,16 +1,16 @@
 //! The tour's stops for data parallelism, its shardings, precision and checkpoints.
 
-use crate::check::memory::{FULL, Memory, wire};
-use crate::check::tour::row::Row;
-use crate::check::tour::{Show, Stop};
-use crate::check::verify::{Difference, First, Outcome, Recipe};
+use crate::check::memory::{FULL, RankMemory, wire};
+use crate::check::tour::row::TourRow;
+use crate::check::tour::{CheckKind, AxisCheck};
+use crate::check::verify::{OutcomeDifference, SumFirst, TrainingOutcome, Recipe};
 use crate::data_parallel::sharding::Sharding;
-use crate::ranks::group::{Group, Order};
-use crate::tensor::precision::Scale;
+use crate::ranks::group::{RankGroup, SumOrder};
+use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::{load, save};
 use crate::train::optim::Rule;
-use crate::train::schedule::Schedule;
-use crate::train::session::Session;
+use crate::train::schedule::RateSchedule;
+use crate::train::session::TrainingSession;
 use half::{bf16, f16};
 use maypole::Communicator;
 use std::time::Instant;
@@ -20,51 +20,51 @@ const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// What is shown here.
-pub(crate) fn stops() -> Vec<Stop> {
-    let stop = |axis, show| Stop { axis, show: Show::Data(show) };
+pub(crate) fn stops() -> Vec<AxisCheck> {
+    let stop = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
     vec![
-        stop("data, sums overlapped", |axis| Shown::of(axis, 2, DATA).row()),
-        stop("data, sums afterwards", |axis| Shown::of(axis, 2, LATE).row()),
-        stop("micro-batches", |axis| Shown { micro: 2, ..Shown::of(axis, 2, DATA) }.row()),
-        stop("ZeRO-1", |axis| Shown::of(axis, 2, Sharding::Zero1).row()),
-        stop("ZeRO-2", |axis| Shown::of(axis, 2, Sharding::Zero2).row()),
+        stop("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
+        stop("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
+        stop("micro-batches", |axis| DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()),
+        stop("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
+        stop("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
         stop("ZeRO-2, micro-batches", |axis| {
-            Shown { micro: 2, ..Shown::of(axis, 2, Sharding::Zero2) }.row()
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }.row()
         }),
-        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 2, FSDP).row()),
-        stop("ZeRO-3 (FSDP)", |axis| Shown::of(axis, 4, FSDP).row()),
+        stop("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
+        stop("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
         stop("ZeRO-3, clipped", |axis| {
-            Shown { rule: Rule::Sgd, clip: true, ..Shown::of(axis, 2, FSDP) }.row()
+            DataParallelCheck { rule: Rule::Sgd, clip: true, ..DataParallelCheck::of(axis, 2, FSDP) }.row()
         }),
         stop("local SGD, each step", |axis| {
-            Shown { rule: Rule::Sgd, ..Shown::of(axis, 2, Sharding::Local { every: 1 }) }.row()
+            DataParallelCheck { rule: Rule::Sgd, ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 }) }.row()
         }),
         stop("recomputed activations", |axis| {
-            Shown { recompute: true, ..Shown::of(axis, 1, DATA) }.row()
+            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }.row()
         }),
         stop("bf16", |axis| {
-            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, DATA) }.row()
+            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
         }),
         stop("bf16, ZeRO-1", |axis| {
-            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, Sharding::Zero1) }
+            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, Sharding::Zero1) }
                 .row()
         }),
         stop("bf16, ZeRO-3", |axis| {
-            Shown { narrow: Some(Recipe::narrow::<bf16>), ..Shown::of(axis, 2, FSDP) }.row()
+            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, FSDP) }.row()
         }),
         stop("f16, scaled loss", |axis| {
-            Shown { narrow: Some(Recipe::narrow::<f16>), ..Shown::of(axis, 2, DATA) }.row()
+            DataParallelCheck { narrow: Some(Recipe::narrow::<f16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
         }),
         stop("checkpoint, there and back", resharded),
     ]
 }
 
 /// Makes a session train in 16 bits.
-type Narrow = fn(&Recipe, &mut Session<f32>, Sharding, &Group);
+type NarrowSession = fn(&Recipe, &mut TrainingSession<f32>, Sharding, &RankGroup);
 
 /// What a stop trains.
 #[derive(Clone, Copy)]
-struct Shown {
+struct DataParallelCheck {
     axis: &'static str,
     ranks: usize,
     micro: usize,
@@ -72,7 +72,7 @@ struct Shown {
     rule: Rule,
     clip: bool,
     recompute: bool,
-    narrow: Option<Narrow>,
+    narrow: Option<NarrowSession>,
 }
 
 /// What is asked for.
@@ -94,9 +94,9 @@ impl Criterion {
     }
 
     /// How far apart, and whether that is near enough.
-    fn judge(&self, ours: &Outcome, theirs: &Outcome) -> (f64, bool) {
-        let Difference { loss, weights, bitwise } = ours.difference(theirs);
-        let last = |outcome: &Outcome| outcome.losses.iter().rev().take(5).sum::<f64>();
+    fn judge(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
+        let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
+        let last = |outcome: &TrainingOutcome| outcome.losses.iter().rev().take(5).sum::<f64>();
         let last = (last(ours) - last(theirs)).abs() / last(theirs);
         match self {
             Self::Bitwise => (loss.max(weights), bitwise),
@@ -106,7 +106,7 @@ impl Criterion {
     }
 }
 
-impl Shown {
+impl DataParallelCheck {
     fn of(axis: &'static str, ranks: usize, sharding: Sharding) -> Self {
         Self {
             axis,
@@ -122,8 +122,8 @@ impl Shown {
 
     fn recipe(&self) -> Recipe {
         let (schedule, steps) = match self.rule {
-            Rule::Sgd => (Schedule::constant(0.1), 20),
-            Rule::AdamW { .. } => (Schedule::constant(1e-3), 10),
+            Rule::Sgd => (RateSchedule::constant(0.1), 20),
+            Rule::AdamW { .. } => (RateSchedule::constant(1e-3), 10),
         };
         Recipe {
             rule: self.rule,
@@ -148,22 +148,22 @@ impl Shown {
         self.axis.starts_with("f16")
     }
 
-    fn row(self) -> Row {
+    fn row(self) -> TourRow {
         let (recipe, criterion) = (self.recipe(), self.criterion());
         let first = match self.sharding {
-            Sharding::Zero2 | Sharding::Fsdp { .. } => First::Ranks,
-            _ => First::MicroBatches,
+            Sharding::Zero2 | Sharding::Fsdp { .. } => SumFirst::Ranks,
+            _ => SumFirst::MicroBatches,
         };
         let start = Instant::now();
-        let prepare = |session: &mut Session<f32>, group: &Group| {
+        let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
             session.gpt.recompute = self.recompute;
             if let Some(narrow) = self.narrow {
                 narrow(&recipe, session, self.sharding, group);
             }
-            session.scale = self.scaled().then(Scale::default);
+            session.scale = self.scaled().then(LossScale::default);
         };
         let look =
-            |session: &mut Session<f32>, group: &Group| (Memory::of(session), group.payload());
+            |session: &mut TrainingSession<f32>, group: &RankGroup| (RankMemory::of(session), group.payload());
         let (outcome, seen) =
             recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
@@ -172,7 +172,7 @@ impl Shown {
         let parameters = recipe.config.parameters();
         let width = if self.narrow.is_some() { 2 } else { FULL };
         let theory =
-            Memory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
+            RankMemory::theory(self.sharding, parameters, self.ranks, self.rule.states(), width);
         // Beside the gradients each step tells everybody's loss, and what is clipped or scaled the
         // norm.
         let told = 1 + usize::from(self.clip || self.scaled());
@@ -180,13 +180,13 @@ impl Shown {
         let sent = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent.round() as u64;
         let (first, exact) = (seen[0], exact(&seen, theory, recipe.steps * wire_bytes_theory));
-        Row {
+        TourRow {
             criterion: criterion.name().to_owned(),
             difference,
             pass: equal && exact,
             wire_bytes: first.1 / recipe.steps,
             wire_bytes_theory,
-            ..Row::new(
+            ..TourRow::new(
                 self.axis,
                 format!("dp={}", self.ranks),
                 self.ranks,
@@ -199,20 +199,20 @@ impl Shown {
 
 /// Whether every rank holds and sends this, to the byte: ranks divide each unit of the tour's model
 /// evenly, so theory is one for all of them.
-fn exact(seen: &[(Memory, u64)], memory: Memory, sent: u64) -> bool {
+fn exact(seen: &[(RankMemory, u64)], memory: RankMemory, sent: u64) -> bool {
     seen.iter().all(|seen| *seen == (memory, sent))
 }
 
 /// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and
 /// goes on.
-fn resharded(axis: &'static str) -> Row {
-    let shown = Shown::of(axis, 2, Sharding::Zero1);
+fn resharded(axis: &'static str) -> TourRow {
+    let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
     let [half, whole] = [4, 8].map(|steps| Recipe { steps, ..shown.recipe() });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
     let start = Instant::now();
     let stay = |ranks, sharding, recipe: &Recipe| {
         let outcomes = Communicator::run_local(ranks, |comm| {
-            let group = Group::new(comm, Order::Ranks);
+            let group = RankGroup::new(comm, SumOrder::Ranks);
             let mut session = recipe.session(&group, sharding);
             if let Some(place) = crate::train::checkpoint::latest(&folder) {
                 load(&mut session, &place).expect("it was written just now");
@@ -227,7 +227,7 @@ fn resharded(axis: &'static str) -> Row {
             let sent = group.payload() - before;
             save(&mut session, &group, group.slice(), &folder)
                 .expect("the folder for temporary files is writable");
-            let memory = Memory::of(&session);
+            let memory = RankMemory::of(&session);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
             (outcome, (memory, sent))
         });
@@ -241,19 +241,19 @@ fn resharded(axis: &'static str) -> Row {
     // What is left behind by a failure here is in the system's folder for such things.
     let _ = std::fs::remove_dir_all(&folder);
     let losses = [first.losses, last.losses].concat();
-    let alone = whole.alone(2, 1, First::MicroBatches);
-    let (difference, equal) = Criterion::Bitwise.judge(&Outcome { losses, ..last }, &alone);
+    let alone = whole.alone(2, 1, SumFirst::MicroBatches);
+    let (difference, equal) = Criterion::Bitwise.judge(&TrainingOutcome { losses, ..last }, &alone);
     let parameters = whole.config.parameters();
-    let theory = Memory::theory(shown.sharding, parameters, 2, 2, FULL);
+    let theory = RankMemory::theory(shown.sharding, parameters, 2, 2, FULL);
     // The gradients and weights of a step, and its loss.
     let wire_bytes_theory = FULL as u64 * wire(shown.sharding, parameters, 2, 1) as u64 + 8;
     let (memory, sent) = seen[0];
-    Row {
+    TourRow {
         criterion: Criterion::Bitwise.name().to_owned(),
         difference,
         pass: equal && exact(&seen, theory, half.steps * wire_bytes_theory),
         wire_bytes: sent / half.steps,
         wire_bytes_theory,
-        ..Row::new(axis, "dp=2, 4, 2".to_owned(), 4, [memory, theory], seconds)
+        ..TourRow::new(axis, "dp=2, 4, 2".to_owned(), 4, [memory, theory], seconds)
     }
 }

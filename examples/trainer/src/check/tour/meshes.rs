@@ -1,29 +1,29 @@
 //! The tour of the axes that divide the model: each trains the same model, and is compared with one
 //! process.
 //!
-//! What it does: runs every [`Stop`] on threads of this process and makes a [`Row`] of it. What is
+//! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it. What is
 //! sharded, which collective runs where, what it costs: in the file of each axis. The bytes of a
 //! row are those of rank 0; for it to pass those of every rank are as theory says of that rank, to
 //! the byte.
 
-use crate::check::memory::{FULL, Memory};
-use crate::check::theory::Site;
+use crate::check::memory::{FULL, RankMemory};
+use crate::check::theory::RankTheory;
 use crate::check::tour::bits::{heads_anywhere, tokens_divided_or_not};
-use crate::check::tour::row::Row;
+use crate::check::tour::row::TourRow;
 use crate::check::verify::greater;
-use crate::expert_parallel::layer::Ledger;
-use crate::expert_parallel::rebalance::Move;
+use crate::expert_parallel::layer::RoutingRecord;
+use crate::expert_parallel::rebalance::ExpertMove;
 use crate::expert_parallel::router::Router;
 use crate::model::config::Config;
-use crate::model::layout::Layout;
-use crate::pipeline_parallel::plan::Schedule;
-use crate::pipeline_parallel::trace::{Trace, simulate};
-use crate::ranks::mesh::{Axis, Mesh};
+use crate::model::layout::ParameterLayout;
+use crate::pipeline_parallel::plan::PipelineSchedule;
+use crate::pipeline_parallel::trace::{PipelineTrace, simulate};
+use crate::ranks::mesh::{MeshAxis, Mesh};
 use crate::ranks::traffic::Traffic;
 use crate::train::bpe::Bpe;
 use crate::train::optim::Rule;
 use crate::train::schedule;
-use crate::train::setup::{Exchange, Setup};
+use crate::train::setup::{ContextExchange, Setup};
 use crate::train::text::Text;
 use crate::train::worker::Worker;
 use maypole::{Communicator, Result};
@@ -43,11 +43,11 @@ const EXPERTS: f64 = 1e-6;
 const NEAR: f64 = 0.25;
 
 /// Compares a stop with another way to compute the same.
-pub type Same = fn(&Stop) -> Result<bool>;
+pub type BitwiseCheck = fn(&MeshCheck) -> Result<bool>;
 
 /// What is run for one row.
 #[derive(Clone, Debug)]
-pub struct Stop {
+pub struct MeshCheck {
     /// What is shown.
     pub axis: &'static str,
     /// The model.
@@ -61,15 +61,15 @@ pub struct Stop {
     pub bound: f64,
     /// What else is compared to the bit, and whether it is equal: the forward pass with that of one
     /// process, or the run with one on another mesh.
-    pub also: Option<(&'static str, Same)>,
+    pub also: Option<(&'static str, BitwiseCheck)>,
     /// The step after which experts move.
     pub rebalance: Option<u64>,
 }
 
 /// Every axis alone, and some together.
-pub fn stops() -> Vec<Stop> {
+pub fn stops() -> Vec<MeshCheck> {
     let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
-    let stop = |axis, setup| Stop {
+    let stop = |axis, setup| MeshCheck {
         axis,
         config: Config::default(),
         setup,
@@ -80,32 +80,32 @@ pub fn stops() -> Vec<Stop> {
     };
     let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
-    let bits = |axis, setup| Stop { bound: 0.0, ..stop(axis, setup) };
-    let one_by_one = Schedule::OneForwardOneBackward;
+    let bits = |axis, setup| MeshCheck { bound: 0.0, ..stop(axis, setup) };
+    let one_by_one = PipelineSchedule::OneForwardOneBackward;
     let router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.01 };
-    let experts = |axis, mesh| Stop {
+    let experts = |axis, mesh| MeshCheck {
         config: Config { experts: 4, layers: 2, ..Config::default() },
         ..stop(axis, Setup { router: Some(router), ..setup(mesh) })
     };
     let odd = |vocab| Config { vocab, ..Config::default() };
     vec![
         stop("tensor", setup("tp=2")),
-        Stop {
+        MeshCheck {
             also: Some(("tp=2", tokens_divided_or_not)),
             ..stop("tensor, tokens divided", sequence("tp=2"))
         },
-        Stop { config: odd(257), ..stop("tensor, 257 tokens", setup("tp=2")) },
-        Stop { config: odd(301), text: byte_pairs, ..stop("tensor, byte pairs", setup("tp=2")) },
-        bits("pipeline, GPipe", pipeline("pp=2", Schedule::GPipe)),
+        MeshCheck { config: odd(257), ..stop("tensor, 257 tokens", setup("tp=2")) },
+        MeshCheck { config: odd(301), text: byte_pairs, ..stop("tensor, byte pairs", setup("tp=2")) },
+        bits("pipeline, GPipe", pipeline("pp=2", PipelineSchedule::GPipe)),
         bits("pipeline, 1F1B", pipeline("pp=2", one_by_one)),
-        bits("pipeline, interleaved", pipeline("pp=2", Schedule::Interleaved(2))),
+        bits("pipeline, interleaved", pipeline("pp=2", PipelineSchedule::Interleaved(2))),
         bits("pipeline of four", pipeline("pp=4", one_by_one)),
-        Stop { bound: EXPERTS, ..experts("experts", "ep=2") },
-        Stop { bound: EXPERTS, rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
+        MeshCheck { bound: EXPERTS, ..experts("experts", "ep=2") },
+        MeshCheck { bound: EXPERTS, rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
         stop("context, ring", setup("cp=2")),
-        Stop {
+        MeshCheck {
             also: Some(("forward", heads_anywhere)),
-            ..stop("context, Ulysses", Setup { exchange: Exchange::Ulysses, ..setup("cp=2") })
+            ..stop("context, Ulysses", Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") })
         },
         stop("data and tensor", setup("dp=2,tp=2")),
         stop("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
@@ -134,7 +134,7 @@ impl Setup {
     }
 }
 
-impl Stop {
+impl MeshCheck {
     /// Trains for `steps` steps on the mesh and in one process.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Stop {
     ///
     /// # Panics
     /// If the setup does not go with the model.
-    pub fn run(&self, steps: u64) -> Result<Row> {
+    pub fn run(&self, steps: u64) -> Result<TourRow> {
         self.setup.check(&self.config, ROWS).expect("a stop of the tour is possible");
         let begun = Instant::now();
         let seen = self.train(&self.setup, steps)?;
@@ -158,10 +158,10 @@ impl Stop {
         let exact =
             seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
         let (first, (memory, sent)) = (&seen[0], theory[0]);
-        let moved = self.rebalance.is_none() || first.moves.iter().any(Move::any);
+        let moved = self.rebalance.is_none() || first.moves.iter().any(ExpertMove::any);
         let [bubble, bubble_theory] = self.bubble(&first.traces);
         let mesh = self.setup.mesh;
-        Ok(Row {
+        Ok(TourRow {
             criterion: self.criterion(),
             difference,
             pass: equal && exact && moved && (bubble - bubble_theory).abs() <= NEAR,
@@ -169,21 +169,21 @@ impl Stop {
             wire_bytes_theory: sent.total(),
             bubble,
             bubble_theory,
-            ..Row::new(self.axis, mesh.to_string(), mesh.world(), [first.memory, memory], seconds)
+            ..TourRow::new(self.axis, mesh.to_string(), mesh.world(), [first.memory, memory], seconds)
         })
     }
 
     /// What `rank` should hold, and send in a step in which its routers saw `ledger`.
-    fn theory(&self, rank: usize, ledger: &Ledger) -> (Memory, Traffic) {
+    fn theory(&self, rank: usize, ledger: &RoutingRecord) -> (RankMemory, Traffic) {
         let place = self.setup.mesh.place(rank);
-        let site = Site {
+        let site = RankTheory {
             config: &self.config,
             setup: &self.setup,
             place,
             rows: ROWS,
             element: size_of::<f32>(),
         };
-        let memory = Memory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
+        let memory = RankMemory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
         (memory, site.traffic(ledger))
     }
 
@@ -196,10 +196,10 @@ impl Stop {
     }
 
     /// What each rank saw in `steps` steps on the mesh of `setup`.
-    pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<Seen>> {
+    pub(crate) fn train(&self, setup: &Setup, steps: u64) -> Result<Vec<RankResult>> {
         let text = (self.text)(&self.config);
         let rank = |comm| {
-            let rule = (RULE, schedule::Schedule::constant(1e-2));
+            let rule = (RULE, schedule::RateSchedule::constant(1e-2));
             let mut worker = Worker::<f32>::new(comm, &self.config, setup.clone(), 7, rule)?;
             let (mut losses, mut traces, mut sent, mut moves) =
                 (Vec::new(), Vec::new(), Traffic::default(), Vec::new());
@@ -213,12 +213,12 @@ impl Stop {
                     moves = worker.rebalance()?;
                 }
             }
-            let (memory, ledger) = (Memory::of(&worker.session), worker.ledger.borrow().clone());
+            let (memory, ledger) = (RankMemory::of(&worker.session), worker.ledger.borrow().clone());
             // Weights are compared in the places that experts have in one process.
-            worker.rearrange(&moves.iter().map(Move::back).collect::<Vec<_>>())?;
+            worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
             let (weights, layout) = (store.all_weights()?, store.layout().clone());
-            Ok(Seen { losses, weights, layout, memory, sent, ledger, traces, moves })
+            Ok(RankResult { losses, weights, layout, memory, sent, ledger, traces, moves })
         };
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
@@ -226,20 +226,20 @@ impl Stop {
     /// The share of time in which ranks of the pipeline wait: by the plan with the measured work of
     /// each operation (the clock's shows too who else wanted the cores), and by the formula for
     /// equal stages. The median of all steps.
-    fn bubble(&self, traces: &[Trace]) -> [f64; 2] {
-        let (ranks, schedule) = (self.setup.mesh.size(Axis::Pp), self.setup.schedule);
+    fn bubble(&self, traces: &[PipelineTrace]) -> [f64; 2] {
+        let (ranks, schedule) = (self.setup.mesh.size(MeshAxis::Pp), self.setup.schedule);
         if ranks == 1 {
             return [0.0; 2];
         }
         let plan = schedule.plan(ranks, self.setup.micros).expect("it ran");
-        let replay = |trace: &Trace| simulate(&plan, trace.costs()).expect("it ended").idle();
+        let replay = |trace: &PipelineTrace| simulate(&plan, trace.costs()).expect("it ended").idle();
         [median(traces.iter().map(replay)), schedule.idle(ranks, self.setup.micros)]
     }
 }
 
 /// The greatest difference of a loss (as a part of it) or of a weight, on any rank.
-fn difference(seen: &[Seen], reference: &Seen) -> f64 {
-    let of = |rank: &Seen| {
+fn difference(seen: &[RankResult], reference: &RankResult) -> f64 {
+    let of = |rank: &RankResult| {
         let losses =
             rank.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b.abs());
         let own = rank.layout.gather_from(&reference.weights);
@@ -256,13 +256,13 @@ fn median(of: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// What a rank saw.
-pub(crate) struct Seen {
+pub(crate) struct RankResult {
     pub(crate) losses: Vec<f64>,
     pub(crate) weights: Vec<f32>,
-    pub(crate) layout: Layout,
-    memory: Memory,
+    pub(crate) layout: ParameterLayout,
+    memory: RankMemory,
     sent: Traffic,
-    ledger: Ledger,
-    traces: Vec<Trace>,
-    moves: Vec<Move>,
+    ledger: RoutingRecord,
+    traces: Vec<PipelineTrace>,
+    moves: Vec<ExpertMove>,
 }

@@ -3,7 +3,7 @@
 //! What it does: holds what was measured beside what should be, as a line of a table and as an
 //! object of JSON. What is sharded, which collective runs where, what it costs: nothing.
 
-use crate::check::memory::Memory;
+use crate::check::memory::RankMemory;
 use serde::Serialize;
 
 /// What came of one configuration. Bytes are those of rank 0, and of the wire in one step.
@@ -12,7 +12,7 @@ use serde::Serialize;
     missing_docs,
     reason = "each measurement stands beside the theory of it, under the same name"
 )]
-pub struct Row {
+pub struct TourRow {
     /// What is shown.
     pub axis: String,
     /// Ranks along each axis.
@@ -74,14 +74,14 @@ pub fn heading() -> String {
     )
 }
 
-impl Row {
+impl TourRow {
     /// The row of a run that took `seconds`, with the bytes that a rank held and should hold.
     /// Nothing is sent, nobody waits, and nothing is compared yet.
     pub(crate) fn new(
         axis: &str,
         mesh: String,
         ranks: usize,
-        [held, theory]: [Memory; 2],
+        [held, theory]: [RankMemory; 2],
         seconds: f64,
     ) -> Self {
         Self {

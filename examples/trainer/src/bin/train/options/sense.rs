@@ -1,17 +1,17 @@
 //! Options that make no sense: numbers that cannot be, and what would change nothing, which nobody
 //! gives to that end.
 
-use super::Options;
+use super::TrainOptions;
 use anyhow::ensure;
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::context_parallel::zigzag::Division;
+use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::ranks::mesh::Axis;
+use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::setup::{Exchange, Setup};
+use maypole_trainer::train::setup::{ContextExchange, Setup};
 
-impl Options {
+impl TrainOptions {
     /// Refuses numbers that cannot be, whatever the others are.
     pub(super) fn can_be(&self) -> anyhow::Result<()> {
         let positive = [
@@ -52,7 +52,7 @@ impl Options {
 
     /// Refuses stages without layers, of which interleaving can make any number.
     pub(super) fn stages_have_layers(config: &Config, setup: &Setup) -> anyhow::Result<()> {
-        let stages = setup.mesh.size(Axis::Pp).saturating_mul(setup.schedule.chunks());
+        let stages = setup.mesh.size(MeshAxis::Pp).saturating_mul(setup.schedule.chunks());
         ensure!(
             setup.schedule.chunks() == 1 || stages <= config.layers,
             "--pipeline {} makes {stages} stages of {} layers, so that some are empty: give --layers {stages} or fewer stages",
@@ -70,13 +70,13 @@ impl Options {
         rule: Rule,
     ) -> anyhow::Result<()> {
         let several = |axis| setup.mesh.size(axis) > 1;
-        let (experts, ep, cp) = (config.experts > 0, several(Axis::Ep), several(Axis::Cp));
+        let (experts, ep, cp) = (config.experts > 0, several(MeshAxis::Ep), several(MeshAxis::Cp));
         let replicated = matches!(setup.sharding, Sharding::Replicated { .. });
         let warms = self.warm_up.is_some_and(|steps| steps > 0);
         for (given, matters, why) in [
             (
                 self.sequence == Some(true),
-                several(Axis::Tp),
+                several(MeshAxis::Tp),
                 "--sequence divides tokens over the ranks of tp, and the mesh has one: see --mesh",
             ),
             (
@@ -146,10 +146,10 @@ impl Options {
         setup: &Setup,
         rule: Rule,
     ) -> (bool, &'static str) {
-        use Axis::{Cp, Dp, Ep, Pp, Tp};
-        let several = |axes: &[Axis]| setup.mesh.sizes(axes) > 1;
-        let (experts, zig_zag) = (config.experts > 0, setup.division == Division::ZigZag);
-        let (ring, cp, tp) = (setup.exchange == Exchange::Ring, several(&[Cp]), several(&[Tp]));
+        use MeshAxis::{Cp, Dp, Ep, Pp, Tp};
+        let several = |axes: &[MeshAxis]| setup.mesh.sizes(axes) > 1;
+        let (experts, zig_zag) = (config.experts > 0, setup.division == PositionDivision::ZigZag);
+        let (ring, cp, tp) = (setup.exchange == ContextExchange::Ring, several(&[Cp]), several(&[Tp]));
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
             Fault::LocalMean => (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp"),
