@@ -50,7 +50,7 @@ fn run_as(
                 vec![text.step(step, recipe.rows, ranks)[group.rank()].clone()]
             })
             .unwrap();
-        save(&mut session, &group, group.slice(), folder).unwrap();
+        save(&mut session, &group, group.shard(), folder).unwrap();
         outcome.weights = session.store.all_weights().unwrap();
         outcome
     });
@@ -155,14 +155,14 @@ fn damage_and_other_models_are_said() {
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
     let fails =
-        |recipe: &Recipe| load(&mut recipe.session(&RankGroup::alone(), DATA), &place).unwrap_err();
+        |recipe: &Recipe| load(&mut recipe.session(&RankGroup::single(), DATA), &place).unwrap_err();
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
     assert!(matches!(fails(&other), CheckpointError::Other { .. }));
     assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), CheckpointError::Other { .. }));
     let of = |vocabulary, rows| Some(DataFingerprint { vocabulary, rows });
     let (tokens, steps) = (tempfile::tempdir().unwrap(), recipe(1));
     run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
-    let mut session = steps.session(&RankGroup::alone(), DATA);
+    let mut session = steps.session(&RankGroup::single(), DATA);
     session.source = of(2, 1);
     let error = load(&mut session, &latest(tokens.path()).unwrap()).unwrap_err();
     assert!(matches!(error, CheckpointError::Other { .. }), "tokens stand for something else: {error}");
@@ -185,7 +185,7 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
         // What rank 0 is to make a folder of is a file.
         let below = folder.path().join("file");
         fs::write(&below, "").unwrap();
-        save(&mut session, &group, group.slice(), &below).unwrap_err()
+        save(&mut session, &group, group.shard(), &below).unwrap_err()
     });
     assert!(matches!((&errors[0], &errors[1]), (CheckpointError::File { .. }, CheckpointError::Rank(0))), "{errors:?}");
 }
@@ -196,7 +196,7 @@ fn ranks_that_train_apart_cannot_be_saved_as_one() {
     let errors = Communicator::run_local(2, |comm| {
         let group = RankGroup::new(comm, SumOrder::Ranks);
         let mut session = recipe(1).session(&group, Sharding::Local { every: 2 });
-        save(&mut session, &group, group.slice(), folder.path()).unwrap_err()
+        save(&mut session, &group, group.shard(), folder.path()).unwrap_err()
     });
     assert!(errors.iter().all(|error| matches!(error, CheckpointError::Apart)), "{errors:?}");
 }

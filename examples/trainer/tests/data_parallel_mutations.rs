@@ -69,8 +69,8 @@ impl Store<f32> for Mistaken {
         self.inner.copies()
     }
 
-    fn apart(&self) -> bool {
-        self.inner.apart()
+    fn diverges(&self) -> bool {
+        self.inner.diverges()
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {

@@ -26,7 +26,7 @@ struct Subject {
     store: FlatStore<f64>,
     batch: TokenBatch,
     layout: ParameterLayout,
-    ledger: Rc<RefCell<RoutingRecord>>,
+    routing: Rc<RefCell<RoutingRecord>>,
 }
 
 /// What routers decided: tokens kept by each expert of each layer, and the choices that were not
@@ -53,33 +53,33 @@ impl Subject {
             .iter_mut()
             .enumerate()
             .for_each(|(i, w)| *w = 2.0 * *w + 0.1 * centred(7, i as u64));
-        let (mut axes, ledger) = (Axes::alone(), Rc::default());
+        let (mut axes, routing) = (Axes::single_rank(), Rc::default());
         if let Some(router) = router {
-            let (ep, tp, ledger) = (RankGroup::alone(), RankGroup::alone(), Rc::clone(&ledger));
-            axes.feed_forward = Box::new(ExpertLayer { router, ep, tp, ledger, fault });
+            let (ep, tp, routing) = (RankGroup::single(), RankGroup::single(), Rc::clone(&routing));
+            axes.feed_forward = Box::new(ExpertLayer { router, ep, tp, routing, fault });
         }
         let (gpt, store) = (Gpt::new(&layout, axes), FlatStore::new(layout.clone(), weights));
-        Self { gpt, store, batch: batch(&config), layout, ledger }
+        Self { gpt, store, batch: batch(&config), layout, routing }
     }
 
-    /// The ledger as it is when a step begins, so that the forward pass writes what it sees.
+    /// The routing as it is when a step begins, so that the forward pass writes what it sees.
     fn begin(&self) {
         let Config { context, layers, experts, .. } = self.layout.config;
         let (share, load) =
             (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
-        *self.ledger.borrow_mut() =
+        *self.routing.borrow_mut() =
             RoutingRecord { share, coming: (0..layers).collect(), load, ..RoutingRecord::default() };
     }
 
     fn decisions(&self) -> Decisions {
-        let ledger = self.ledger.borrow();
-        (ledger.load.clone(), ledger.dropped.clone())
+        let routing = self.routing.borrow();
+        (routing.load.clone(), routing.dropped.clone())
     }
 
     fn train(&mut self) -> f64 {
         self.begin();
         let loss = self.gpt.train(&mut self.store, &self.batch, true).unwrap();
-        loss + self.ledger.borrow().loss
+        loss + self.routing.borrow().loss
     }
 
     /// The whole loss with weight `at` moved by `distance`, and what routers decided then.
@@ -91,7 +91,7 @@ impl Subject {
         let loss =
             self.gpt.forward(units, &mut self.store, &self.batch, Vec::new()).unwrap().1.loss;
         self.store.weights[at] = before;
-        let auxiliary = self.ledger.borrow().loss;
+        let auxiliary = self.routing.borrow().loss;
         (loss + auxiliary, self.decisions())
     }
 

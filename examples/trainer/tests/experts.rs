@@ -36,7 +36,7 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
     let mut decided = Decided { load: vec![0; task.config.layers * EXPERTS], ..Decided::default() };
     for (rank, seen) in run.seen.iter().enumerate() {
         let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
-        let dropped = global(&seen.ledger.dropped, setup, rank, task);
+        let dropped = global(&seen.routing.dropped, setup, rank, task);
         if place.at(MeshAxis::Tp) > 0 {
             assert!(
                 dropped.iter().all(|choice| decided.dropped.contains(choice)),
@@ -44,7 +44,7 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
             );
             continue;
         }
-        decided.load.iter_mut().zip(&seen.ledger.load).for_each(|(sum, load)| *sum += load);
+        decided.load.iter_mut().zip(&seen.routing.load).for_each(|(sum, load)| *sum += load);
         let before = decided.dropped.len();
         decided.dropped.extend(&dropped);
         assert_eq!(

@@ -148,7 +148,7 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     let task = Task::small();
     let run: Run<f32> = train(&task, &Setup::of(Mesh::ONE));
     let (layout, text) = (ParameterLayout::whole(&task.config), support::text(&task.config));
-    let mut gpt = Gpt::<f32>::new(&layout, Axes::alone());
+    let mut gpt = Gpt::<f32>::new(&layout, Axes::single_rank());
     let weights = layout.initial(7);
     let (mut store, mut optimizer) = (FlatStore::new(layout, weights), Optimizer::new(task.rule));
     for (step, expected) in run.losses.iter().enumerate() {

@@ -36,13 +36,13 @@ fn compare_with_its_simulation(clip: Option<f64>) {
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
     let (layout, text) = (ParameterLayout::whole(&recipe.config), recipe.text());
-    let mut gpt = Gpt::new(&layout, Axes::alone());
+    let mut gpt = Gpt::new(&layout, Axes::single_rank());
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
             (FlatStore::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule))
         })
         .collect();
-    let (mut losses, own) = (Vec::new(), GradientNorm::new(&layout, RankGroup::alone(), |_| 1));
+    let (mut losses, own) = (Vec::new(), GradientNorm::new(&layout, RankGroup::single(), |_| 1));
     for step in 0..recipe.steps {
         let mut loss = 0.0;
         for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {

@@ -232,12 +232,12 @@ impl Watched<'_> {
                 (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
             while worker.session.step < task.steps {
                 losses.push(worker.step(&text, task.rows).unwrap().report.loss);
-                here.push(worker.ledger.borrow().here);
+                here.push(worker.routing.borrow().here);
                 if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
                     moves.extend(worker.rebalance().unwrap());
                 }
             }
-            let (copy, world) = (worker.groups.copies.slice(), worker.groups.world.clone());
+            let (copy, world) = (worker.groups.copies.shard(), worker.groups.world.clone());
             save(&mut worker.session, &world, copy, self.folder).unwrap();
             (losses, here, moves)
         })

@@ -71,8 +71,8 @@ fn sixteen_bits_are_the_same_bits_in_every_sharding() {
 #[test]
 fn masters_are_updated_as_in_32_bits() {
     let recipe = recipe(1);
-    let mut session = recipe.session(&RankGroup::alone(), DATA);
-    recipe.narrow::<bf16>(&mut session, DATA, &RankGroup::alone());
+    let mut session = recipe.session(&RankGroup::single(), DATA);
+    recipe.narrow::<bf16>(&mut session, DATA, &RankGroup::single());
     let batch = recipe.text().step(0, recipe.rows, 1).remove(0);
     let loss = session.gpt.train(&mut *session.store, &batch, true).unwrap();
     let copy = |owned: &OwnedRun<'_, f32>| (owned.weights.to_vec(), owned.gradients.to_vec());

@@ -78,7 +78,7 @@ fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
     let expected = on.cross_entropy(&mut whole, &targets, 1.0 / tokens as f64);
     Communicator::run_local(2, |comm| {
         let group = RankGroup::new(comm, SumOrder::Fast);
-        let mine = group.slice().range(vocabulary);
+        let mine = group.shard().range(vocabulary);
         let part = |of: &[f32]| {
             of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>()
         };

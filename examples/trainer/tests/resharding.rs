@@ -48,7 +48,7 @@ fn train_as(
         while worker.session.step < steps {
             losses.push(worker.step(&text, ROWS).unwrap().report.loss);
         }
-        save(&mut worker.session, &worker.groups.world, worker.groups.copies.slice(), to).unwrap();
+        save(&mut worker.session, &worker.groups.world, worker.groups.copies.shard(), to).unwrap();
         losses
     };
     Communicator::run_local(setup.mesh.world(), rank).swap_remove(0)

@@ -23,7 +23,7 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| centred(seed, i) as f32).collect()
 }
 
-fn gates(group: &RankGroup) -> TensorParallelRegion {
+fn region(group: &RankGroup) -> TensorParallelRegion {
     TensorParallelRegion { group: group.clone(), sequence: false, fault: None }
 }
 
@@ -38,14 +38,14 @@ fn a_column_parallel_layer_has_the_bits_of_its_columns_and_a_row_parallel_one_ne
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Fast);
-            let mine = group.slice().range(hidden);
+            let mine = group.shard().range(hidden);
             let mut part = vec![0.0; tokens * mine.len()];
             linear::forward(&mut part, &x, &up[mine.start * width..mine.end * width], width);
             assert_eq!(part, columns(&inner, hidden, &mine), "bit for bit");
             let down = columns(&down, hidden, &mine);
             let mut y = vec![0.0; tokens * width];
             linear::forward(&mut y, &part, &down, mine.len());
-            let y = gates(&group).leave(y).unwrap();
+            let y = region(&group).leave(y).unwrap();
             let far = far(&y, &whole);
             assert!(far <= 1e-5, "{ranks} ranks: {far:e}");
         });
@@ -77,8 +77,8 @@ fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Fast);
-            let mine = group.slice().range(hidden);
-            let dy = gates(&group).leave_backward(dy.clone()).unwrap();
+            let mine = group.shard().range(hidden);
+            let dy = region(&group).leave_backward(dy.clone()).unwrap();
             let (inner, down) = (columns(&inner, hidden, &mine), columns(&down, hidden, &mine));
             let (mut my_dinner, mut my_ddown) = (vec![0.0; inner.len()], vec![0.0; down.len()]);
             linear::backward(&mut my_dinner, &mut my_ddown, &dy, &inner, &down, mine.len());
@@ -89,7 +89,7 @@ fn the_backward_of_a_pair_of_divided_layers_has_the_gradients_of_whole_ones() {
             linear::backward(&mut my_dx, &mut my_dup, &my_dinner, &x, &up[rows.clone()], width);
             assert!(far(&my_dup, &dup[rows]) <= 1e-5);
             assert!(far(&my_dx, &dx) > 1e-2, "it is one term of a sum");
-            assert!(far(&gates(&group).enter_backward(my_dx).unwrap(), &dx) <= 1e-5);
+            assert!(far(&region(&group).enter_backward(my_dx).unwrap(), &dx) <= 1e-5);
         });
     }
 }
@@ -103,12 +103,12 @@ fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
     for ranks in [2, 4] {
         Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Fast);
-            let mine = group.slice().range(vocabulary);
+            let mine = group.shard().range(vocabulary);
             let divided = VocabParallel { group: group.clone(), vocabulary, fault: None };
             let first = Vocabulary::<f32>::first(&divided);
             let mut x = vec![0.0; ids.len() * width];
             embed::forward(&mut x, &table[mine.start * width..mine.end * width], first, &ids);
-            assert_eq!(gates(&group).leave(x).unwrap(), whole);
+            assert_eq!(region(&group).leave(x).unwrap(), whole);
         });
     }
 }

@@ -97,7 +97,7 @@ fn bytes_that_leave_a_rank_are_the_formulas() {
                     rows: task.rows,
                     element: 4,
                 };
-                let theory = site.traffic(&seen.ledger);
+                let theory = site.traffic(&seen.routing);
                 assert_eq!(seen.sent, theory, "{text} rank {rank}: {setup:?}");
             }
         }

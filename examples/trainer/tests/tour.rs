@@ -1,14 +1,14 @@
-//! Every stop of the tour is as one process, and holds and sends what theory says.
+//! Every check of the tour is as one process, and holds and sends what theory says.
 
 use maypole_trainer::check::faults::Fault;
 use maypole_trainer::check::tour::meshes;
 use maypole_trainer::check::tour::row::heading;
-use maypole_trainer::check::tour::stops;
+use maypole_trainer::check::tour::checks;
 use std::collections::BTreeSet;
 
 #[test]
 fn every_stop_holds() {
-    let rows: Vec<_> = stops().iter().map(|stop| stop.visit().unwrap()).collect();
+    let rows: Vec<_> = checks().iter().map(|check| check.run().unwrap()).collect();
     println!("{}", heading());
     rows.iter().for_each(|row| println!("{}", row.line()));
     for row in &rows {
@@ -28,14 +28,14 @@ fn a_mistake_fails_its_row() {
         ("context, Ulysses", Fault::HeadsSwapped),
         ("data, pipeline, tensor", Fault::MicrosSwapped),
     ] {
-        let mut stop = meshes::stops().into_iter().find(|stop| stop.axis == axis).unwrap();
-        stop.setup.fault = Some(fault);
-        let row = stop.run(2).unwrap();
-        assert!(!row.pass && row.difference > stop.bound, "{row:?}");
+        let mut check = meshes::checks().into_iter().find(|check| check.axis == axis).unwrap();
+        check.setup.fault = Some(fault);
+        let row = check.run(2).unwrap();
+        assert!(!row.pass && row.difference > check.bound, "{row:?}");
         if fault == Fault::HeadsSwapped {
-            stop.bound = f64::INFINITY;
+            check.bound = f64::INFINITY;
             assert!(
-                !stop.run(1).unwrap().pass,
+                !check.run(1).unwrap().pass,
                 "a forward pass that is not bitwise is enough to fail"
             );
         }
@@ -44,7 +44,7 @@ fn a_mistake_fails_its_row() {
 
 #[test]
 fn rows_have_the_names_that_readers_of_the_file_know() {
-    let row = stops().into_iter().find(|stop| stop.axis == "ZeRO-1").unwrap().visit().unwrap();
+    let row = checks().into_iter().find(|check| check.axis == "ZeRO-1").unwrap().run().unwrap();
     let value = serde_json::to_value(row).unwrap();
     let keys: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     let wanted = "axis mesh ranks criterion difference pass params_bytes params_bytes_theory grads_bytes \

@@ -36,7 +36,7 @@ pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
     let (mut gpt, mut store) =
-        (Gpt::new(&layout, Axes::alone()), FlatStore::new(layout.clone(), layout.initial::<f32>(1)));
+        (Gpt::new(&layout, Axes::single_rank()), FlatStore::new(layout.clone(), layout.initial::<f32>(1)));
     let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
     let mut step = 0;
     let training = best(steps, || {

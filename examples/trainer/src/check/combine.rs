@@ -1,7 +1,7 @@
 //! Which axes go together, and why the others do not.
 //!
-//! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair that
-//! it says combines is trained and compared with one process. Of those that do not combine, a
+//! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair
+//! that it says combines is trained and compared with one process. Of those that do not combine, a
 //! [`Setup`] cannot say both, or [`Setup::check`] refuses it. What is sharded, which collective
 //! runs where, what it costs: nothing here.
 

@@ -93,17 +93,17 @@ impl RankTheory<'_> {
         self.setup.micro_rows(self.rows) * self.config.context / self.size(MeshAxis::Cp)
     }
 
-    /// What should leave this rank in a step; `ledger` says which rows went where, if there are
+    /// What should leave this rank in a step; `routing` says which rows went where, if there are
     /// experts.
-    pub fn traffic(&self, ledger: &RoutingRecord) -> Traffic {
+    pub fn traffic(&self, routing: &RoutingRecord) -> Traffic {
         let copies = self.size(MeshAxis::Dp) * self.size(MeshAxis::Cp);
         let shared = wire(self.setup.sharding, self.parameters(), copies, self.setup.micros);
         let world = self.setup.mesh.world() as u64;
         Traffic {
             pp: self.bytes(self.pp()),
-            ep: self.bytes(self.ep(ledger)) + self.counts(),
+            ep: self.bytes(self.ep(routing)) + self.counts(),
             cp: self.bytes(self.cp()),
-            tp: self.bytes(self.tp(ledger)),
+            tp: self.bytes(self.tp(routing)),
             copies: self.bytes(shared),
             world: (world - 1) * size_of::<f64>() as u64,
         }
@@ -119,7 +119,7 @@ impl RankTheory<'_> {
         2.0 * numbers as f64 * (ranks - 1.0) / ranks
     }
 
-    fn tp(&self, ledger: &RoutingRecord) -> f64 {
+    fn tp(&self, routing: &RoutingRecord) -> f64 {
         let ((layers, embed, head), d, tokens) = (self.layers(), self.config.width, self.tokens());
         let all = |numbers| self.all_reduce(numbers, MeshAxis::Tp);
         let (embed, head) = (usize::from(embed), usize::from(head));
@@ -130,7 +130,7 @@ impl RankTheory<'_> {
         let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
-        let rows = if dense { 0.0 } else { 2.0 * all(ledger.here * d) };
+        let rows = if dense { 0.0 } else { 2.0 * all(routing.here * d) };
         let vectors =
             layers * if dense { 6 } else { 5 } * d + embed * self.config.context * d + head * 2 * d;
         micros + rows + if self.setup.sequence { all(vectors) } else { 0.0 }
@@ -161,8 +161,8 @@ impl RankTheory<'_> {
         }
     }
 
-    fn ep(&self, ledger: &RoutingRecord) -> f64 {
-        let journeys = 2 * (ledger.abroad[0] + ledger.abroad[1]) * self.config.width;
+    fn ep(&self, routing: &RoutingRecord) -> f64 {
+        let journeys = 2 * (routing.abroad[0] + routing.abroad[1]) * self.config.width;
         journeys as f64 + self.all_reduce(self.parts()[0], MeshAxis::Ep)
     }
 

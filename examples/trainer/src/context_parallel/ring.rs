@@ -56,25 +56,25 @@ impl<T: Real> Attention<T> for RingAttention {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
         let (mut y, logs) = RingPass { ring: self, heads }.forward(qkv)?;
-        on.keep(&mut y);
+        device.keep(&mut y);
         Ok((y, vec![logs]))
     }
 
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
         (y, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let mut dqkv = RingPass { ring: self, heads }.backward(on, qkv, (y, &kept[0]), dy)?;
-        on.keep(&mut dqkv);
+        let mut dqkv = RingPass { ring: self, heads }.backward(device, qkv, (y, &kept[0]), dy)?;
+        device.keep(&mut dqkv);
         Ok(dqkv)
     }
 }
@@ -109,8 +109,8 @@ impl RingPass<'_> {
             if step > 0 {
                 kv = shift(&self.ring.group, &kv)?;
             }
-            for meeting in self.meetings(step, qkv.len()) {
-                self.attend(meeting, qkv, &kv, &mut y, (&mut most, &mut sums));
+            for pair in self.block_pairs(step, qkv.len()) {
+                self.attend(pair, qkv, &kv, &mut y, (&mut most, &mut sums));
             }
         }
         self.for_each_output(qkv.len(), |line, output| {
@@ -123,7 +123,7 @@ impl RingPass<'_> {
 
     fn backward<T: Real>(
         &self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         qkv: &[T],
         (y, logs): (&[T], &[T]),
         dy: &[T],
@@ -140,10 +140,10 @@ impl RingPass<'_> {
             if step > 0 {
                 (kv, dkv) = (shift(&self.ring.group, &kv)?, shift(&self.ring.group, &dkv)?);
             }
-            for meeting in self.meetings(step, qkv.len()) {
+            for pair in self.block_pairs(step, qkv.len()) {
                 self.attend_backward(
-                    on,
-                    meeting,
+                    device,
+                    pair,
                     (qkv, &kv, dy),
                     (logs, &means),
                     (&mut dqkv, &mut dkv),
@@ -163,15 +163,15 @@ impl RingPass<'_> {
     /// `y` and the state of the softmax, with one more piece of keys.
     fn attend<T: Real>(
         &self,
-        meeting: BlockPair,
+        pair: BlockPair,
         qkv: &[T],
         kv: &[T],
         y: &mut [T],
         (most, sums): (&mut [T], &mut [T]),
     ) {
         let (width, size) = (self.heads.width(), self.heads.size);
-        let BlockPair { output, line, key, length, sight, .. } = meeting;
-        let mut p = self.scores(meeting, qkv, kv);
+        let BlockPair { output, line, key, length, sight, .. } = pair;
+        let mut p = self.scores(pair, qkv, kv);
         vectorized(|| {
             for (i, scores) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
@@ -196,15 +196,15 @@ impl RingPass<'_> {
     /// The terms of all gradients that one piece of keys gives.
     fn attend_backward<T: Real>(
         &self,
-        on: &dyn Device<T>,
-        meeting: BlockPair,
+        device: &dyn Device<T>,
+        pair: BlockPair,
         (qkv, kv, dy): (&[T], &[T], &[T]),
         (logs, means): (&[T], &[T]),
         (dqkv, dkv): (&mut [T], &mut [T]),
     ) {
         let (width, size) = (self.heads.width(), self.heads.size);
-        let BlockPair { query, output, line, key, length, sight } = meeting;
-        let (mut p, mut ds) = (self.scores(meeting, qkv, kv), vec![T::zero(); length * length]);
+        let BlockPair { query, output, line, key, length, sight } = pair;
+        let (mut p, mut ds) = (self.scores(pair, qkv, kv), vec![T::zero(); length * length]);
         vectorized(|| {
             for (i, p) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
@@ -213,7 +213,7 @@ impl RingPass<'_> {
                 unseen.fill(T::zero());
             }
         });
-        on.keep(&mut p);
+        device.keep(&mut p);
         let part = |of, stride| MatrixView::strided(of, length, size, stride);
         let dy = part(&dy[output..], width);
         matmul(&mut ds, length, dy, part(&kv[key + width..], 2 * width).t(), 1.0, false);
@@ -229,11 +229,11 @@ impl RingPass<'_> {
         matmul(&mut dkv[key..], 2 * width, ds.t(), part(&qkv[query..], 3 * width), scale, true);
     }
 
-    fn scores<T: Real>(&self, meeting: BlockPair, qkv: &[T], kv: &[T]) -> Vec<T> {
-        let (width, size, length) = (self.heads.width(), self.heads.size, meeting.length);
+    fn scores<T: Real>(&self, pair: BlockPair, qkv: &[T], kv: &[T]) -> Vec<T> {
+        let (width, size, length) = (self.heads.width(), self.heads.size, pair.length);
         let mut scores = vec![T::zero(); length * length];
-        let queries = MatrixView::strided(&qkv[meeting.query..], length, size, 3 * width);
-        let keys = MatrixView::strided(&kv[meeting.key..], length, size, 2 * width);
+        let queries = MatrixView::strided(&qkv[pair.query..], length, size, 3 * width);
+        let keys = MatrixView::strided(&kv[pair.key..], length, size, 2 * width);
         matmul(&mut scores, length, queries, keys.t(), self.scale(), false);
         scores
     }
@@ -249,7 +249,7 @@ impl RingPass<'_> {
     }
 
     /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
-    fn meetings(&self, step: usize, qkv: usize) -> Vec<BlockPair> {
+    fn block_pairs(&self, step: usize, qkv: usize) -> Vec<BlockPair> {
         let Heads { rows, heads, size } = self.heads;
         let (ranks, width, tokens) =
             (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
@@ -261,13 +261,13 @@ impl RingPass<'_> {
             pieces((self.ring.group.rank() + ranks - step) % ranks),
         );
         let length = tokens / queries.len();
-        let mut meetings = Vec::new();
+        let mut block_pairs = Vec::new();
         for nth in 0..rows * heads {
             let (token, head) = (nth / heads * tokens, nth % heads * size);
             for (i, queries) in queries.iter().enumerate() {
                 for (j, keys) in keys.iter().enumerate() {
                     let (query, key) = (token + i * length, token + j * length);
-                    meetings.push(BlockPair {
+                    block_pairs.push(BlockPair {
                         query: 3 * query * width + head,
                         output: query * width + head,
                         line: nth * tokens + i * length,
@@ -278,8 +278,8 @@ impl RingPass<'_> {
                 }
             }
         }
-        meetings.retain(|meeting| meeting.sight != Visibility::Nothing);
-        meetings
+        block_pairs.retain(|pair| pair.sight != Visibility::Nothing);
+        block_pairs
     }
 
     /// For each query of each head: its number, and where its output begins.

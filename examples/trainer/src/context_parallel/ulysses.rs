@@ -50,27 +50,27 @@ impl<T: Real> Attention<T> for UlyssesAttention {
     /// If the ranks do not divide the heads.
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let turn = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
-        let qkv = turn.to_heads(qkv, 3)?;
-        let (y, probabilities) = on.attention(turn.within(), &qkv);
-        Ok((turn.to_positions(&y, 1)?, vec![qkv, probabilities]))
+        let exchange = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let qkv = exchange.to_heads(qkv, 3)?;
+        let (y, probabilities) = device.attention(exchange.within(), &qkv);
+        Ok((exchange.to_positions(&y, 1)?, vec![qkv, probabilities]))
     }
 
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         _: &[T],
         (_, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let turn = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
-        let dy = turn.to_heads(dy, 1)?;
-        turn.to_positions(&on.attention_backward(turn.within(), &kept[0], &kept[1], &dy), 3)
+        let exchange = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let dy = exchange.to_heads(dy, 1)?;
+        exchange.to_positions(&device.attention_backward(exchange.within(), &kept[0], &kept[1], &dy), 3)
     }
 }
 

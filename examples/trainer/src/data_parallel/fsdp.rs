@@ -48,7 +48,7 @@ impl<T: FloatElement> Fsdp<T> {
     /// If there are not as many weights as the layout says.
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup, prefetch: bool) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
-        let shards = Shards::new(&layout, group.slice());
+        let shards = Shards::new(&layout, group.shard());
         let (weights, gradients) = (shards.pack(weights), vec![T::zero(); shards.len()]);
         Self {
             layout,

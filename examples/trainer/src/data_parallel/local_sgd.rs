@@ -52,7 +52,7 @@ impl<T: FloatElement> Store<T> for LocalSgd<T> {
         self.flat.layout()
     }
 
-    fn apart(&self) -> bool {
+    fn diverges(&self) -> bool {
         true
     }
 

@@ -86,8 +86,8 @@ impl<T: FloatElement> Store<T> for PartialSumStore<T> {
         self.inner.copies()
     }
 
-    fn apart(&self) -> bool {
-        self.inner.apart()
+    fn diverges(&self) -> bool {
+        self.inner.diverges()
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {

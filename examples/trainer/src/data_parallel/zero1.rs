@@ -27,7 +27,7 @@ pub struct Zero1<T> {
 impl<T: FloatElement> Zero1<T> {
     /// These weights, alike on all ranks of `group`.
     pub fn new(flat: FlatStore<T>, group: RankGroup) -> Self {
-        let shards = Shards::new(flat.layout(), group.slice());
+        let shards = Shards::new(flat.layout(), group.shard());
         Self { flat, group, shards, under_way: Vec::new(), last: false }
     }
 }

@@ -38,7 +38,7 @@ impl<T: FloatElement> Zero2<T> {
     /// If there are not as many as the layout says.
     pub fn new(layout: ParameterLayout, weights: Vec<T>, group: RankGroup) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
-        let shards = Shards::new(&layout, group.slice());
+        let shards = Shards::new(&layout, group.shard());
         let gradients = vec![T::zero(); shards.len()];
         Self {
             layout,

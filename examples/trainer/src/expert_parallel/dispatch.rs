@@ -11,8 +11,8 @@
 //!   in the order of the tokens           combine         the same rows, worked on
 //! ```
 //!
-//! What is sharded: experts, by a [`ExpertPlacement`]; rows of the batch too, so the expert axis is a
-//! data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
+//! What is sharded: experts, by a [`ExpertPlacement`]; rows of the batch too, so the expert axis is
+//! a data axis for everything else. An expert's tokens lie in the order of ranks, then of tokens:
 //! that of one process with the whole batch.
 //!
 //! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows
@@ -165,7 +165,7 @@ mod tests {
     fn round_trip(ranks: usize, placement: &ExpertPlacement, capacity: Option<f32>) {
         let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
         let received = Communicator::run_local(ranks, |comm| {
-            let ep = if ranks == 1 { RankGroup::alone() } else { RankGroup::new(comm, SumOrder::Fast) };
+            let ep = if ranks == 1 { RankGroup::single() } else { RankGroup::new(comm, SumOrder::Fast) };
             let me = ep.rank() as u64;
             let logits: Vec<f32> = (0..32 * 8).map(|i| centred(me, i) as f32).collect();
             let routed = router.route(&logits);

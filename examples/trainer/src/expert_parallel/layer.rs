@@ -5,8 +5,8 @@
 //! experts, and back, and each token's output is the sum of its experts' outputs, each times its
 //! gate. With one rank it is the same layer in one place.
 //!
-//! Ranks of `ep` wait for the one with the busiest experts: the [`RoutingRecord`] says how busy each was,
-//! layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
+//! Ranks of `ep` wait for the one with the busiest experts: the [`RoutingRecord`] says how busy
+//! each was, layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
 //!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
 //! part ([`crate::tensor_parallel::regions`]); the router is on every rank. Under sequence
@@ -44,7 +44,7 @@ pub struct ExpertLayer {
     /// The ranks that have the other parts of these.
     pub tp: RankGroup,
     /// What this step is told, and what happened in it.
-    pub ledger: Rc<RefCell<RoutingRecord>>,
+    pub routing: Rc<RefCell<RoutingRecord>>,
     /// A mistake to make.
     pub fault: Option<Fault>,
 }
@@ -97,19 +97,19 @@ impl ExpertLayer {
     }
 
     fn write_down<T>(&self, routed: &Routed<T>, routes: &TokenRoutes) {
-        let mut ledger = self.ledger.borrow_mut();
-        let Some(layer) = ledger.coming.pop_front() else { return };
-        ledger.loss += routed.loss * ledger.share;
+        let mut routing = self.routing.borrow_mut();
+        let Some(layer) = routing.coming.pop_front() else { return };
+        routing.loss += routed.loss * routing.share;
         let full = routed.choices.iter().filter(|choice| !choice.kept);
-        ledger.dropped.extend(full.map(|choice| DroppedChoice {
+        routing.dropped.extend(full.map(|choice| DroppedChoice {
             layer,
             token: choice.token,
             expert: choice.expert,
         }));
-        ledger.here += routes.load.iter().sum::<usize>();
-        ledger.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
+        routing.here += routes.load.iter().sum::<usize>();
+        routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let (experts, load) = (self.router.experts, routed.load(self.router.experts));
-        ledger.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
+        routing.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
     }
 }
 
@@ -120,16 +120,16 @@ const SHARED: usize = 3;
 impl<T: Real> FeedForward<T> for ExpertLayer {
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let h = gates.enter(h)?;
+        let h = region.enter(h)?;
         let (router, experts) = p.split_at(self.router.experts * width);
         let mut logits = vec![T::zero(); h.len() / width * self.router.experts];
-        on.linear(&mut logits, &h, router, width);
+        device.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
         let routes = self.routes(&routed)?;
         self.write_down(&routed, &routes);
@@ -140,14 +140,14 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let mut rest = &*rows;
         for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
             let (y, inner) =
-                feed_forward::forward(on, width, p, take(&mut rest, load * width).to_vec());
+                feed_forward::forward(device, width, p, take(&mut rest, load * width).to_vec());
             outputs.extend(y);
             kept.extend(inner);
         }
         let mut outputs = ParallelRegion::leave(&mut self.inner(), outputs)?;
         let mut rest = &mut *outputs;
         for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
-            on.bias(take_mut(&mut rest, load * width), &p[p.len() - width..]);
+            device.bias(take_mut(&mut rest, load * width), &p[p.len() - width..]);
         }
         let outputs = routes.combine(&self.ep, width, &outputs, routed.choices.len())?;
 
@@ -156,15 +156,15 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
             let y = &mut y[choice.token * width..][..width];
             y.iter_mut().zip(output).for_each(|(y, output)| *y += choice.gate * *output);
         }
-        let mine = gates.tokens(y.len() / width);
+        let mine = region.tokens(y.len() / width);
         let y = y[mine.start * width..mine.end * width].to_vec();
         Ok((y, [h, logits, outputs].into_iter().chain(kept).collect()))
     }
 
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         (p, g): (&[T], &mut [T]),
         kept: &[Vec<T>],
@@ -173,7 +173,7 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let ([h, logits, outputs], inner) = kept.split_at(SHARED) else {
             unreachable!("forward keeps three")
         };
-        let dy = gates.leave_backward(dy.to_vec())?;
+        let dy = region.leave_backward(dy.to_vec())?;
         let (router, experts) = p.split_at(self.router.experts * width);
         let (drouter, dexperts) = g.split_at_mut(self.router.experts * width);
         let routed = self.router.route(logits);
@@ -190,21 +190,21 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
             let dy = take(&mut rest, load * width);
-            on.bias_backward(&mut g[each - width..], dy);
-            drows.extend(feed_forward::backward(on, width, (p, g), kept, dy));
+            device.bias_backward(&mut g[each - width..], dy);
+            drows.extend(feed_forward::backward(device, width, (p, g), kept, dy));
         }
         let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
 
-        let share = self.ledger.borrow().share;
+        let share = self.routing.borrow().share;
         let dlogits =
             self.router.backward(&routed, &self.gates(&routed, outputs, &dy, width), share);
         let mut dh = vec![T::zero(); h.len()];
-        on.linear_backward(&mut dh, drouter, &dlogits, h, router, width);
+        device.linear_backward(&mut dh, drouter, &dlogits, h, router, width);
         for (choice, drow) in routed.choices.iter().zip(drows.chunks_exact(width)) {
-            on.add(&mut dh[choice.token * width..][..width], drow);
+            device.add(&mut dh[choice.token * width..][..width], drow);
         }
-        let mine = gates.tokens(dh.len() / width);
+        let mine = region.tokens(dh.len() / width);
         Ok(dh[mine.start * width..mine.end * width].to_vec())
     }
 }

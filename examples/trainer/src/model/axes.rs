@@ -1,9 +1,10 @@
 //! Where the ranks of one model meet: the places in the model where an axis of parallelism puts a
 //! collective.
 //!
-//! A single process has [`Axes::alone`], in which nothing happens. Tensor and sequence parallelism
-//! bring other [`ParallelRegion`] and another [`Vocabulary`], context parallelism another [`Attention`],
-//! expert parallelism another [`FeedForward`]. Block and model are the same code in all of them.
+//! A single process has [`Axes::single_rank`], in which nothing happens. Tensor and sequence
+//! parallelism bring other [`ParallelRegion`] and another [`Vocabulary`], context parallelism
+//! another [`Attention`], expert parallelism another [`FeedForward`]. Block and model are the same
+//! code in all of them.
 
 use crate::model::feed_forward::DenseFeedForward;
 use crate::tensor::attention::Heads;
@@ -64,11 +65,11 @@ pub trait Attention<T: Real> {
     /// As the collectives in it.
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let (y, probabilities) = on.attention(heads, qkv);
+        let (y, probabilities) = device.attention(heads, qkv);
         Ok((y, vec![probabilities]))
     }
 
@@ -79,14 +80,14 @@ pub trait Attention<T: Real> {
     /// As the collectives in it.
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         heads: Heads,
         qkv: &[T],
         (y, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
         let _ = y;
-        Ok(on.attention_backward(heads, qkv, &kept[0], dy))
+        Ok(device.attention_backward(heads, qkv, &kept[0], dy))
     }
 }
 
@@ -99,8 +100,8 @@ pub trait FeedForward<T: Real> {
     /// As the collectives in it.
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
@@ -113,8 +114,8 @@ pub trait FeedForward<T: Real> {
     /// As the collectives in it.
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         weights: (&[T], &mut [T]),
         kept: &[Vec<T>],
@@ -136,19 +137,19 @@ pub trait Vocabulary<T: Real> {
     /// As the collectives in it.
     fn cross_entropy(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         logits: &mut [T],
         targets: &[u32],
         weight: f64,
     ) -> Result<f64> {
-        Ok(on.cross_entropy(logits, targets, weight))
+        Ok(device.cross_entropy(logits, targets, weight))
     }
 }
 
 /// What a model runs by on one rank.
 #[allow(missing_docs, reason = "each field is named after its trait")]
 pub struct Axes<T> {
-    pub gates: Box<dyn ParallelRegion<T>>,
+    pub region: Box<dyn ParallelRegion<T>>,
     pub attention: Box<dyn Attention<T>>,
     pub feed_forward: Box<dyn FeedForward<T>>,
     pub vocabulary: Box<dyn Vocabulary<T>>,
@@ -156,10 +157,10 @@ pub struct Axes<T> {
 
 impl<T: Real> Axes<T> {
     /// One rank has the whole model: nothing is sent.
-    pub fn alone() -> Self {
-        let (gates, attention, feed_forward, vocabulary) =
+    pub fn single_rank() -> Self {
+        let (region, attention, feed_forward, vocabulary) =
             (Box::new(SingleRank), Box::new(SingleRank), Box::new(DenseFeedForward), Box::new(SingleRank));
-        Self { gates, attention, feed_forward, vocabulary }
+        Self { region, attention, feed_forward, vocabulary }
     }
 }
 

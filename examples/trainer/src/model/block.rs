@@ -6,10 +6,10 @@
 //!   \-> norm1 -> [qkv -> attention -> projection] -/ \-> norm2 -> [feed-forward] -/
 //! ```
 //!
-//! Brackets are the gates of [`Axes`]: within them a rank of a tensor group has some heads and some
-//! hidden numbers, outside all ranks have the same (or, with sequence parallelism, each some
-//! tokens). Everything kept for the backward pass is a field of [`BlockActivations`]: this struct *is* the
-//! activation memory of a block.
+//! Brackets are the region of [`Axes`]: within them a rank of a tensor group has some heads and
+//! some hidden numbers, outside all ranks have the same (or, with sequence parallelism, each some
+//! tokens). Everything kept for the backward pass is a field of [`BlockActivations`]: this struct
+//! *is* the activation memory of a block.
 
 use crate::model::axes::Axes;
 use crate::tensor::attention::Heads;
@@ -77,7 +77,7 @@ fn tensors_mut<T>(mut p: &mut [T], width: usize, inner: usize) -> BlockTensors<&
 /// # Errors
 /// As the collectives of `axes`.
 pub fn forward<T: Real>(
-    on: &dyn Device<T>,
+    device: &dyn Device<T>,
     axes: &mut Axes<T>,
     heads: Heads,
     width: usize,
@@ -85,33 +85,33 @@ pub fn forward<T: Real>(
     x: Vec<T>,
 ) -> Result<(Vec<T>, BlockActivations<T>)> {
     let w = tensors(p, width, heads.width());
-    let (h1, stats1) = normalise(on, &x, w.norm1);
-    let h1 = axes.gates.enter(h1)?;
+    let (h1, stats1) = normalise(device, &x, w.norm1);
+    let h1 = axes.region.enter(h1)?;
     let mut qkv = vec![T::zero(); h1.len() / width * 3 * heads.width()];
-    on.linear(&mut qkv, &h1, w.qkv[0], width);
-    on.bias(&mut qkv, w.qkv[1]);
-    let (y, attention) = axes.attention.forward(on, heads, &qkv)?;
+    device.linear(&mut qkv, &h1, w.qkv[0], width);
+    device.bias(&mut qkv, w.qkv[1]);
+    let (y, attention) = axes.attention.forward(device, heads, &qkv)?;
     let mut x2 = vec![T::zero(); h1.len()];
-    on.linear(&mut x2, &y, w.projection[0], heads.width());
-    let mut x2 = axes.gates.leave(x2)?;
-    on.bias(&mut x2, w.projection[1]);
-    on.add(&mut x2, &x);
+    device.linear(&mut x2, &y, w.projection[0], heads.width());
+    let mut x2 = axes.region.leave(x2)?;
+    device.bias(&mut x2, w.projection[1]);
+    device.add(&mut x2, &x);
 
-    let (h2, stats2) = normalise(on, &x2, w.norm2);
+    let (h2, stats2) = normalise(device, &x2, w.norm2);
     let (mut out, feed_forward) =
-        axes.feed_forward.forward(on, &mut *axes.gates, width, w.feed_forward, h2)?;
-    on.add(&mut out, &x2);
+        axes.feed_forward.forward(device, &mut *axes.region, width, w.feed_forward, h2)?;
+    device.add(&mut out, &x2);
     Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
 }
 
 /// The normalised rows, and the mean and `rstd` of each.
 pub(crate) fn normalise<T: Real>(
-    on: &dyn Device<T>,
+    device: &dyn Device<T>,
     x: &[T],
     [w, b]: [&[T]; 2],
 ) -> (Vec<T>, Vec<T>) {
     let (mut h, mut stats) = (vec![T::zero(); x.len()], vec![T::zero(); 2 * x.len() / w.len()]);
-    on.norm(&mut h, &mut stats, x, w, b);
+    device.norm(&mut h, &mut stats, x, w, b);
     (h, stats)
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn normalise<T: Real>(
 /// # Errors
 /// As the collectives of `axes`.
 pub fn backward<T: Real>(
-    on: &dyn Device<T>,
+    device: &dyn Device<T>,
     axes: &mut Axes<T>,
     heads: Heads,
     (p, g): (&[T], &mut [T]),
@@ -132,9 +132,9 @@ pub fn backward<T: Real>(
     let (w, d) = (tensors(p, width, heads.width()), tensors_mut(g, width, heads.width()));
     let feed = (w.feed_forward, d.feed_forward);
     let dh2 =
-        axes.feed_forward.backward(on, &mut *axes.gates, width, feed, &kept.feed_forward, &dx)?;
+        axes.feed_forward.backward(device, &mut *axes.region, width, feed, &kept.feed_forward, &dx)?;
     let [dw, db] = d.norm2;
-    on.norm_backward(
+    device.norm_backward(
         &mut dx,
         dw,
         db,
@@ -143,18 +143,18 @@ pub fn backward<T: Real>(
     );
 
     let [dw, db] = d.projection;
-    on.bias_backward(db, &dx);
-    let dx2 = axes.gates.leave_backward(dx.clone())?;
+    device.bias_backward(db, &dx);
+    let dx2 = axes.region.leave_backward(dx.clone())?;
     let mut dy = vec![T::zero(); kept.y.len()];
-    on.linear_backward(&mut dy, dw, &dx2, &kept.y, w.projection[0], heads.width());
-    let dqkv = axes.attention.backward(on, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
+    device.linear_backward(&mut dy, dw, &dx2, &kept.y, w.projection[0], heads.width());
+    let dqkv = axes.attention.backward(device, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
     let [dw, db] = d.qkv;
-    on.bias_backward(db, &dqkv);
+    device.bias_backward(db, &dqkv);
     let mut dh1 = dx2;
-    on.linear_backward(&mut dh1, dw, &dqkv, &kept.h1, w.qkv[0], width);
-    let dh1 = axes.gates.enter_backward(dh1)?;
+    device.linear_backward(&mut dh1, dw, &dqkv, &kept.h1, w.qkv[0], width);
+    let dh1 = axes.region.enter_backward(dh1)?;
     let [dw, db] = d.norm1;
-    on.norm_backward(
+    device.norm_backward(
         &mut dx,
         dw,
         db,

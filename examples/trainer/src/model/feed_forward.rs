@@ -1,6 +1,6 @@
 //! The feed-forward part of a block: up to four times the width, a nonlinearity, and down again.
 //!
-//! `y = gelu(h up^T + up_bias) down^T + down_bias`. Between the gates each rank may have some of
+//! `y = gelu(h up^T + up_bias) down^T + down_bias`. Between the region each rank may have some of
 //! the hidden numbers only: the nonlinearity works on each alone, and the second matrix gives a
 //! summand of `y`, which the gate sums. So the last bias comes after the gate, once.
 
@@ -16,33 +16,33 @@ pub struct DenseFeedForward;
 impl<T: Real> FeedForward<T> for DenseFeedForward {
     fn forward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         p: &[T],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let h = gates.enter(h)?;
-        let (y, kept) = forward(on, width, p, h);
-        let mut y = gates.leave(y)?;
-        on.bias(&mut y, &p[p.len() - width..]);
+        let h = region.enter(h)?;
+        let (y, kept) = forward(device, width, p, h);
+        let mut y = region.leave(y)?;
+        device.bias(&mut y, &p[p.len() - width..]);
         Ok((y, kept))
     }
 
     fn backward(
         &mut self,
-        on: &dyn Device<T>,
-        gates: &mut dyn ParallelRegion<T>,
+        device: &dyn Device<T>,
+        region: &mut dyn ParallelRegion<T>,
         width: usize,
         (p, g): (&[T], &mut [T]),
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>> {
         let last = g.len() - width;
-        on.bias_backward(&mut g[last..], dy);
-        let dy = gates.leave_backward(dy.to_vec())?;
-        let dh = backward(on, width, (p, g), kept, &dy);
-        gates.enter_backward(dh)
+        device.bias_backward(&mut g[last..], dy);
+        let dy = region.leave_backward(dy.to_vec())?;
+        let dh = backward(device, width, (p, g), kept, &dy);
+        region.enter_backward(dh)
     }
 }
 
@@ -54,7 +54,7 @@ fn hidden(parameters: usize, width: usize) -> usize {
 /// The two matrices without the last bias, and what [`backward`] needs: the input, and the hidden
 /// numbers before and after the nonlinearity.
 pub fn forward<T: Real>(
-    on: &dyn Device<T>,
+    device: &dyn Device<T>,
     width: usize,
     p: &[T],
     h: Vec<T>,
@@ -63,17 +63,17 @@ pub fn forward<T: Real>(
     let (up, up_bias, down) =
         (take(&mut rest, hidden * width), take(&mut rest, hidden), take(&mut rest, hidden * width));
     let mut before = vec![T::zero(); tokens * hidden];
-    on.linear(&mut before, &h, up, width);
-    on.bias(&mut before, up_bias);
+    device.linear(&mut before, &h, up, width);
+    device.bias(&mut before, up_bias);
     let (mut after, mut y) = (vec![T::zero(); tokens * hidden], vec![T::zero(); tokens * width]);
-    on.gelu(&mut after, &before);
-    on.linear(&mut y, &after, down, hidden);
+    device.gelu(&mut after, &before);
+    device.linear(&mut y, &after, down, hidden);
     (y, vec![h, before, after])
 }
 
 /// The gradient of the input; those of the parameters, but for the last bias, are added to `g`.
 pub fn backward<T: Real>(
-    on: &dyn Device<T>,
+    device: &dyn Device<T>,
     width: usize,
     (p, g): (&[T], &mut [T]),
     kept: &[Vec<T>],
@@ -85,10 +85,10 @@ pub fn backward<T: Real>(
         (take(&mut p, hidden * width), take(&mut p, hidden), take(&mut p, hidden * width));
     let (dup, dup_bias) = (take_mut(&mut g, hidden * width), take_mut(&mut g, hidden));
     let mut dhidden = vec![T::zero(); after.len()];
-    on.linear_backward(&mut dhidden, take_mut(&mut g, hidden * width), dy, after, down, hidden);
-    on.gelu_backward(&mut dhidden, before);
-    on.bias_backward(dup_bias, &dhidden);
+    device.linear_backward(&mut dhidden, take_mut(&mut g, hidden * width), dy, after, down, hidden);
+    device.gelu_backward(&mut dhidden, before);
+    device.bias_backward(dup_bias, &dhidden);
     let mut dh = vec![T::zero(); h.len()];
-    on.linear_backward(&mut dh, dup, &dhidden, h, up, width);
+    device.linear_backward(&mut dh, dup, &dhidden, h, up, width);
     dh
 }

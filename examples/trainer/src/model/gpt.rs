@@ -100,10 +100,10 @@ impl<T: Real> Gpt<T> {
     /// # Errors
     /// As the collectives of the axes and of the store.
     pub fn train(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch, last: bool) -> Result<f64> {
-        let (_, trail) = self.forward(0..self.units(), store, batch, Vec::new())?;
-        let loss = trail.loss;
+        let (_, activations) = self.forward(0..self.units(), store, batch, Vec::new())?;
+        let loss = activations.loss;
         store.backward_begins(last);
-        self.backward(0..self.units(), store, batch, trail, Vec::new())?;
+        self.backward(0..self.units(), store, batch, activations, Vec::new())?;
         Ok(loss)
     }
 
@@ -119,7 +119,7 @@ impl<T: Real> Gpt<T> {
         batch: &TokenBatch,
         mut x: Vec<T>,
     ) -> Result<(Vec<T>, Activations<T>)> {
-        let mut trail = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
+        let mut activations = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
         for unit in units {
             let p = store.weights(unit)?;
             let kept = match self.parts[unit] {
@@ -139,7 +139,7 @@ impl<T: Real> Gpt<T> {
                 ModelPart::Head => {
                     let mut head = self.logits(p, std::mem::take(&mut x))?;
                     let (targets, weight) = (&batch.targets, batch.weight);
-                    trail.loss = self.axes.vocabulary.cross_entropy(
+                    activations.loss = self.axes.vocabulary.cross_entropy(
                         &*self.device,
                         &mut head.logits,
                         targets,
@@ -148,15 +148,15 @@ impl<T: Real> Gpt<T> {
                     UnitActivations::Head(head)
                 }
             };
-            trail.kept.push(kept);
+            activations.kept.push(kept);
             store.forward_done(unit)?;
         }
-        Ok((x, trail))
+        Ok((x, activations))
     }
 
-    /// Runs `units` backward, which ran forward and left `trail`. `dx` is the gradient of what the
-    /// last gave; nothing, if that is the head. Returns the gradient of what went into the first;
-    /// nothing, if that is the embedding.
+    /// Runs `units` backward, which ran forward and left `activations`. `dx` is the gradient of
+    /// what the last gave; nothing, if that is the head. Returns the gradient of what went into the
+    /// first; nothing, if that is the embedding.
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
@@ -165,10 +165,10 @@ impl<T: Real> Gpt<T> {
         units: Range<usize>,
         store: &mut dyn Store<T>,
         batch: &TokenBatch,
-        trail: Activations<T>,
+        activations: Activations<T>,
         mut dx: Vec<T>,
     ) -> Result<Vec<T>> {
-        for (unit, kept) in units.zip(trail.kept).rev() {
+        for (unit, kept) in units.zip(activations.kept).rev() {
             let (p, g) = store.weights_and_gradients(unit)?;
             dx = match kept {
                 UnitActivations::Embed => self.embed_backward(g, batch, std::mem::take(&mut dx))?,
@@ -220,17 +220,17 @@ impl<T: Real> Gpt<T> {
         let (tokens, positions) = p.split_at(p.len() - self.config.context * self.config.width);
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];
         self.device.embed(&mut x, tokens, self.axes.vocabulary.first(), &batch.tokens);
-        let mut x = self.axes.gates.leave(x)?;
-        let mine = self.axes.gates.tokens(batch.tokens.len());
+        let mut x = self.axes.region.leave(x)?;
+        let mine = self.axes.region.tokens(batch.tokens.len());
         self.device.embed(&mut x, positions, 0, &batch.positions[mine]);
         Ok(x)
     }
 
     fn embed_backward(&mut self, g: &mut [T], batch: &TokenBatch, dx: Vec<T>) -> Result<Vec<T>> {
         let (tokens, positions) = g.split_at_mut(g.len() - self.config.context * self.config.width);
-        let mine = self.axes.gates.tokens(batch.tokens.len());
+        let mine = self.axes.region.tokens(batch.tokens.len());
         self.device.embed_backward(positions, 0, &batch.positions[mine], &dx);
-        let dx = self.axes.gates.leave_backward(dx)?;
+        let dx = self.axes.region.leave_backward(dx)?;
         self.device.embed_backward(tokens, self.axes.vocabulary.first(), &batch.tokens, &dx);
         Ok(Vec::new())
     }
@@ -238,7 +238,7 @@ impl<T: Real> Gpt<T> {
     fn logits(&mut self, mut p: &[T], x: Vec<T>) -> Result<HeadActivations<T>> {
         let width = self.config.width;
         let (h, stats) = normalise(&*self.device, &x, [take(&mut p, width), take(&mut p, width)]);
-        let h = self.axes.gates.enter(h)?;
+        let h = self.axes.region.enter(h)?;
         let mut logits = vec![T::zero(); h.len() / width * (p.len() / width)];
         self.device.linear(&mut logits, &h, p, width);
         Ok(HeadActivations { x, stats, h, logits })
@@ -254,7 +254,7 @@ impl<T: Real> Gpt<T> {
         let (dw, db) = (take_mut(&mut g, width), take_mut(&mut g, width));
         let mut dh = vec![T::zero(); head.h.len()];
         self.device.linear_backward(&mut dh, g, &head.logits, &head.h, p, width);
-        let dh = self.axes.gates.enter_backward(dh)?;
+        let dh = self.axes.region.enter_backward(dh)?;
         let mut dx = vec![T::zero(); head.x.len()];
         self.device.norm_backward(
             &mut dx,

@@ -3,13 +3,13 @@
 //! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
 //! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
 //! a buffer, and no axis needs to know what the numbers mean. Which numbers a rank has at all
-//! depends on its [`ModelShare`]: some layers (pipeline), some rows or columns of each matrix (tensor),
-//! some experts (expert).
+//! depends on its [`ModelShare`]: some layers (pipeline), some rows or columns of each matrix
+//! (tensor), some experts (expert).
 //!
-//! An [`LayoutEntry`] says where a tensor lies here *and* which elements of the whole model these are.
-//! That second half is what makes everything comparable: initial weight `i` is a function of the
-//! seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by any
-//! other.
+//! An [`LayoutEntry`] says where a tensor lies here *and* which elements of the whole model these
+//! are. That second half is what makes everything comparable: initial weight `i` is a function of
+//! the seed and of `i`, the number in the whole model, and a checkpoint of any mesh can be read by
+//! any other.
 
 use crate::model::config::Config;
 use crate::tensor::math::Real;

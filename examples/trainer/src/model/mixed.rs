@@ -71,8 +71,8 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
         self.inner.copies()
     }
 
-    fn apart(&self) -> bool {
-        self.inner.apart()
+    fn diverges(&self) -> bool {
+        self.inner.diverges()
     }
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {

@@ -51,7 +51,7 @@ pub trait Store<T: FloatElement> {
 
     /// True if ranks have weights of their own, of which they make one model now and then: each is
     /// clipped by itself.
-    fn apart(&self) -> bool {
+    fn diverges(&self) -> bool {
         false
     }
 

@@ -1,8 +1,8 @@
 //! Pictures of a pipeline: a line a rank, time to the right, and the holes are the bubble.
 //!
-//! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. It times nothing and
-//! runs nothing, so the picture is of what was given. What is sharded, which collective runs where,
-//! what it costs: nothing.
+//! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. It times
+//! nothing and runs nothing, so the picture is of what was given. What is sharded, which collective
+//! runs where, what it costs: nothing.
 
 use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};

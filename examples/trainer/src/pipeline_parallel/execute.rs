@@ -1,8 +1,8 @@
 //! Pipeline parallel: ranks have different layers, and activations walk from rank to rank.
 //!
-//! What it does: executes a [`PipelinePlan`]. A stage's forward takes what the stage before sent and sends
-//! on what it made; its backward takes the gradient of that from the stage after, and sends the
-//! gradient of its input back.
+//! What it does: executes a [`PipelinePlan`]. A stage's forward takes what the stage before sent
+//! and sends on what it made; its backward takes the gradient of that from the stage after, and
+//! sends the gradient of its input back.
 //!
 //! ```text
 //!   rank 0   layers 0 1     F0 F1 .  B0 F2 B1 .  B2        F: activations -> next rank
@@ -17,11 +17,11 @@
 //!
 //! Cost: those messages, and the bubble ([`crate::pipeline_parallel::plan`]).
 //!
-//! Messages travel on links of their own ([`crate::pipeline_parallel::peers`]) while ranks compute.
+//! Messages travel on links of their own ([`crate::pipeline_parallel::links`]) while ranks compute.
 //! A rank waits for nothing but what the plan says it needs, and
 //! [`crate::pipeline_parallel::trace::simulate`] shows of every plan that this ends.
 
-use crate::pipeline_parallel::peers::StageLinks;
+use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{StagePass, PassKind, PipelinePlan};
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::tensor::math::Real;
@@ -55,21 +55,21 @@ pub trait Stages<T> {
 pub fn execute<T: Real>(
     plan: &PipelinePlan,
     rank: usize,
-    peers: &mut StageLinks<T>,
+    links: &mut StageLinks<T>,
     stages: &mut impl Stages<T>,
     length: usize,
     start: Instant,
 ) -> Result<PipelineTrace> {
     let (mut spans, mut own) = (Vec::new(), HashMap::<StagePass, Vec<T>>::new());
     std::thread::scope(|scope| {
-        let mut mail = peers.open(scope, (outgoing(plan, rank), incoming(plan, rank)), length);
+        let mut messages = links.open(scope, (outgoing(plan, rank), incoming(plan, rank)), length);
         for op in plan.ops[rank].iter().copied() {
             let input = match source(plan, rank, op) {
                 None => Vec::new(),
                 Some(from) if from == rank => {
                     own.remove(&op).expect("a plan has work before what needs it")
                 }
-                Some(_) => mail.take(way(op), op)?,
+                Some(_) => messages.receive(way(op), op)?,
             };
             let (begun, worked) = (start.elapsed().as_secs_f64(), processor_time());
             let output = match op.pass {
@@ -80,11 +80,11 @@ pub fn execute<T: Real>(
             spans.push(PassSpan { rank, op, start: begun, end: start.elapsed().as_secs_f64(), work });
             match plan.after(rank, op) {
                 Some((to, next)) if to == rank => drop(own.insert(next, output)),
-                Some(_) => mail.give(way(op), output)?,
+                Some(_) => messages.send(way(op), output)?,
                 None => {}
             }
         }
-        mail.close()
+        messages.close()
     })?;
     Ok(PipelineTrace { ranks: plan.ranks, chunks: plan.chunks, spans })
 }
@@ -177,12 +177,12 @@ mod tests {
                 let plan = schedule.plan(ranks, micros).unwrap();
                 Communicator::run_local(ranks, |comm| {
                     let group =
-                        if ranks == 1 { RankGroup::alone() } else { RankGroup::new(comm, SumOrder::Fast) };
+                        if ranks == 1 { RankGroup::single() } else { RankGroup::new(comm, SumOrder::Fast) };
                     let mut diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
-                    let mut peers = StageLinks::new(&group).unwrap();
+                    let mut links = StageLinks::new(&group).unwrap();
                     for _ in 0..2 {
                         let trace =
-                            execute(&plan, group.rank(), &mut peers, &mut diary, 2, Instant::now())
+                            execute(&plan, group.rank(), &mut links, &mut diary, 2, Instant::now())
                                 .unwrap();
                         let ran: Vec<StagePass> = trace.spans.iter().map(|span| span.op).collect();
                         assert_eq!(ran, plan.ops[group.rank()]);
@@ -223,9 +223,9 @@ mod tests {
                     let group = RankGroup::new(comm, SumOrder::Fast);
                     let diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut stages = Failing { diary, fails };
-                    let mut peers = StageLinks::new(&group).unwrap();
+                    let mut links = StageLinks::new(&group).unwrap();
                     let failed =
-                        execute(&plan, group.rank(), &mut peers, &mut stages, 2, Instant::now());
+                        execute(&plan, group.rank(), &mut links, &mut stages, 2, Instant::now());
                     assert!(
                         failed.is_err(),
                         "{} rank {} after {fails}",

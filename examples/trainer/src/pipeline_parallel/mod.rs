@@ -9,7 +9,7 @@
 //!
 //! # Which collective runs where
 //! None. One message of activations to the next stage and one of gradients to the previous, a
-//! micro-batch and boundary ([`peers`]).
+//! micro-batch and boundary ([`links`]).
 //!
 //! # Cost
 //! Those messages, and the bubble: the time in which a stage waits for others ([`bubble`]). With
@@ -22,6 +22,6 @@
 pub mod bubble;
 pub mod draw;
 pub mod execute;
-pub mod peers;
+pub mod links;
 pub mod plan;
 pub mod trace;

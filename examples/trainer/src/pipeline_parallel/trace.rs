@@ -1,9 +1,10 @@
 //! What a pipeline did when: simulated or measured, in one form.
 //!
-//! What it does: [`simulate`] runs a [`PipelinePlan`] on paper, with any cost of each operation; the
-//! executor measures the same form ([`PipelineTrace`]). From it come the idle share and the activations
-//! held, and [`crate::pipeline_parallel::draw`] makes its pictures. With the measured cost of each
-//! operation a simulation says what the idle share should be of stages that are not equal.
+//! What it does: [`simulate`] runs a [`PipelinePlan`] on paper, with any cost of each operation;
+//! the executor measures the same form ([`PipelineTrace`]). From it come the idle share and the
+//! activations held, and [`crate::pipeline_parallel::draw`] makes its pictures. With the measured
+//! cost of each operation a simulation says what the idle share should be of stages that are not
+//! equal.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 

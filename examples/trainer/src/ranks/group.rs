@@ -1,9 +1,9 @@
 //! The ranks that an axis joins: the trainer's one seam to the library's collectives.
 //!
-//! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same ranks. A
-//! group of one does nothing. Time spent in calls, or waiting for those that were started, is noted
-//! in a [`Timeline`]: it is what communication costs that nothing hides. What runs meanwhile, on a
-//! thread of its own, is noted too, as something else.
+//! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same
+//! ranks. A group of one does nothing. Time spent in calls, or waiting for those that were started,
+//! is noted in a [`Timeline`]: it is what communication costs that nothing hides. What runs
+//! meanwhile, on a thread of its own, is noted too, as something else.
 
 use crate::model::layout::Shard;
 use crate::ranks::timeline::{Activity, Timeline};
@@ -54,7 +54,7 @@ impl RankGroup {
     }
 
     /// This process and nobody else.
-    pub fn alone() -> Self {
+    pub fn single() -> Self {
         Self {
             rank: 0,
             world: 1,
@@ -80,7 +80,7 @@ impl RankGroup {
     }
 
     /// This rank's part of what is cut over the group.
-    pub fn slice(&self) -> Shard {
+    pub fn shard(&self) -> Shard {
         Shard { index: self.rank, of: self.world }
     }
 
@@ -119,7 +119,7 @@ impl RankGroup {
     /// # Errors
     /// As the library's `split`.
     pub fn split(&self, color: usize, key: usize) -> Result<Self> {
-        let alone = Self { timeline: self.timeline.clone(), ..Self::alone() };
+        let alone = Self { timeline: self.timeline.clone(), ..Self::single() };
         if self.world == 1 {
             return Ok(alone);
         }
@@ -143,7 +143,7 @@ impl RankGroup {
         self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
-    /// Everybody's `data`, summed: this rank's part of the sum (see [`slice`](Self::slice)) in its
+    /// Everybody's `data`, summed: this rank's part of the sum (see [`shard`](Self::shard)) in its
     /// place, the rest undefined.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(());
         }
-        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let (mine, counts) = (self.shard().range(data.len()), self.counts(data.len()));
         let mut sum = vec![T::zero(); mine.len()];
         self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
         data[mine].copy_from_slice(&sum);
@@ -168,7 +168,7 @@ impl RankGroup {
             return Ok(());
         }
         let (mine, counts) =
-            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+            (data[self.shard().range(data.len())].to_vec(), self.counts(data.len()));
         self.call(|comm| comm.all_gather_v(&mine, data, &counts))
     }
 
@@ -221,7 +221,8 @@ impl RankGroup {
         Ok(self.pending(PendingKind::Whole(request)))
     }
 
-    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from [`PendingCollective::wait`].
+    /// Starts [`reduce_scatter`](Self::reduce_scatter); the result is had from
+    /// [`PendingCollective::wait`].
     ///
     /// # Errors
     /// As the library's.
@@ -229,7 +230,7 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }
-        let (mine, counts) = (self.slice().range(data.len()), self.counts(data.len()));
+        let (mine, counts) = (self.shard().range(data.len()), self.counts(data.len()));
         let sum = vec![T::zero(); mine.len()];
         let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
             comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
@@ -247,7 +248,7 @@ impl RankGroup {
             return Ok(self.pending(PendingKind::Done(data)));
         }
         let (mine, counts) =
-            (data[self.slice().range(data.len())].to_vec(), self.counts(data.len()));
+            (data[self.shard().range(data.len())].to_vec(), self.counts(data.len()));
         let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
             comm.all_gather_v(mine, data, &counts)
         };

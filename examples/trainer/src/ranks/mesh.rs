@@ -12,8 +12,8 @@
 //! tp    columns, rows, heads        sums of partial activations                      four times a layer
 //! ```
 //!
-//! Which collective runs where: [`MeshGroups::new`] splits the communicator once for each group; none
-//! after that. Cost: five splits at the start.
+//! Which collective runs where: [`MeshGroups::new`] splits the communicator once for each group;
+//! none after that. Cost: five splits at the start.
 //!
 //! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
 //! neighbouring ranks, which launchers put on one machine.
@@ -242,7 +242,7 @@ impl MeshGroups {
     pub fn new(world: Communicator, mesh: Mesh, order: SumOrder) -> Result<Self> {
         assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
         let rank = world.rank();
-        let world = if mesh.world() == 1 { RankGroup::alone() } else { RankGroup::new(world, order) };
+        let world = if mesh.world() == 1 { RankGroup::single() } else { RankGroup::new(world, order) };
         let along = |axes: &[MeshAxis]| world.split(mesh.color(rank, axes), rank);
         let [pp, ep, cp] = [along(&[MeshAxis::Pp])?, along(&[MeshAxis::Ep])?, along(&[MeshAxis::Cp])?];
         let [tp, copies] = [along(&[MeshAxis::Tp])?, along(&MeshAxis::COPIES)?];

@@ -13,8 +13,8 @@
 //! many gradients lie. So the loss is multiplied by a [`LossScale`] before the backward pass and
 //! gradients are divided by it after. The scale grows until something overflows; then that step is
 //! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
-//! their gradients are rounded by [`HalfPrecisionDevice`], a device, and at the same places whoever computes
-//! them. There is one difference: the terms of a sum over ranks
+//! their gradients are rounded by [`HalfPrecisionDevice`], a device, and at the same places whoever
+//! computes them. There is one difference: the terms of a sum over ranks
 //! ([`crate::tensor_parallel::regions`]) are each rounded before it, as on devices with 16-bit
 //! arithmetic, where one process rounds the sum.
 //!
@@ -199,7 +199,7 @@ impl Default for LossScale {
 impl LossScale {
     /// What follows from a step whose gradient had this norm, which is the same on all ranks: true
     /// if the step is to be taken.
-    pub fn judge(&mut self, norm: f64) -> bool {
+    pub fn update(&mut self, norm: f64) -> bool {
         if !norm.is_finite() {
             (self.factor, self.good) = (self.factor / 2.0, 0);
             self.skipped += 1;

@@ -82,6 +82,6 @@ impl<T: Real> ParallelRegion<T> for TensorParallelRegion {
     }
 
     fn tokens(&self, all: usize) -> Range<usize> {
-        if self.sequence { self.group.slice().range(all) } else { 0..all }
+        if self.sequence { self.group.shard().range(all) } else { 0..all }
     }
 }

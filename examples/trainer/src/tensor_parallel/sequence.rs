@@ -49,5 +49,5 @@ pub fn sum_and_scatter<T: Real>(tp: &RankGroup, mut terms: Vec<T>) -> Result<Vec
 /// This rank's part of what all of them have: what a region that everybody computes whole is left
 /// by.
 pub fn part<'a, T>(tp: &RankGroup, whole: &'a [T]) -> &'a [T] {
-    &whole[tp.slice().range(whole.len())]
+    &whole[tp.shard().range(whole.len())]
 }

@@ -47,7 +47,7 @@ pub struct VocabParallel {
 impl VocabParallel {
     /// The lines of this rank.
     fn lines(&self) -> Range<usize> {
-        self.group.slice().range(self.vocabulary)
+        self.group.shard().range(self.vocabulary)
     }
 
     /// Where `target` is among them, if it is.
@@ -74,7 +74,7 @@ impl<T: Real> Vocabulary<T> for VocabParallel {
 
     fn cross_entropy(
         &mut self,
-        on: &dyn Device<T>,
+        device: &dyn Device<T>,
         logits: &mut [T],
         targets: &[u32],
         weight: f64,
@@ -110,7 +110,7 @@ impl<T: Real> Vocabulary<T> for VocabParallel {
                 row[at] -= T::of(weight);
             }
         }
-        on.keep(logits);
+        device.keep(logits);
         Ok(total(&most, &sums) * weight)
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
         let errors = Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Fast);
-            let mine = group.slice().range(vocabulary);
+            let mine = group.shard().range(vocabulary);
             let columns = |of: &[f64]| {
                 of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
             };

@@ -110,7 +110,7 @@ pub fn save(
     copy: Shard,
     folder: &Path,
 ) -> Result<PathBuf, CheckpointError> {
-    if session.store.apart() {
+    if session.store.diverges() {
         return Err(CheckpointError::Apart);
     }
     let place = folder.join(format!("step-{:08}", session.step));

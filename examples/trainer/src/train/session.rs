@@ -65,9 +65,9 @@ impl<T: Real> TrainingSession<T> {
         schedule: RateSchedule,
         data: &RankGroup,
     ) -> Self {
-        let (copies, apart) = (store.copies(), store.apart());
+        let (copies, apart) = (store.copies(), store.diverges());
         let norm =
-            GradientNorm::new(store.layout(), if apart { RankGroup::alone() } else { data.clone() }, |_| {
+            GradientNorm::new(store.layout(), if apart { RankGroup::single() } else { data.clone() }, |_| {
                 copies
             });
         let timeline = data.timeline().clone();
@@ -113,7 +113,7 @@ impl<T: Real> TrainingSession<T> {
         let mut owned = self.store.owned();
         let wanted = self.clip.is_some() || self.scale.is_some();
         let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);
-        let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.judge(norm));
+        let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.update(norm));
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
             self.timeline.record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));

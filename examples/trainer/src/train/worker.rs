@@ -1,6 +1,6 @@
 //! All axes at once: one rank of any mesh, assembled from the files of the axes.
 //!
-//! What it does: gives the model ([`Gpt`]) the gates, the attention, the feed-forward part and the
+//! What it does: gives the model ([`Gpt`]) the region, the attention, the feed-forward part and the
 //! vocabulary of this rank's place in the mesh, its layers to a pipeline, and its gradients to the
 //! sums that are due. Nothing of an axis is decided here: this file only joins.
 //!
@@ -28,7 +28,7 @@ use crate::model::gpt::{Gpt, Activations};
 use crate::model::layout::{LayoutEntry, ParameterLayout, ModelPart, ModelShare};
 use crate::model::store::Store;
 use crate::pipeline_parallel::execute::{Stages, execute};
-use crate::pipeline_parallel::peers::StageLinks;
+use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::PipelinePlan;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::ranks::group::RankGroup;
@@ -59,13 +59,13 @@ pub struct Worker<T> {
     /// The model, its weights and its optimizer.
     pub session: TrainingSession<T>,
     /// What its routers saw in the last step.
-    pub ledger: Rc<RefCell<RoutingRecord>>,
+    pub routing: Rc<RefCell<RoutingRecord>>,
     /// What its pipeline does: the plan of the setup, or any other of the same stages.
     pub plan: PipelinePlan,
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
     /// dealt out.
-    tally: Vec<u64>,
-    peers: StageLinks<T>,
+    expert_load: Vec<u64>,
+    links: StageLinks<T>,
     /// The units of each of its stages.
     stages: Vec<Range<usize>>,
     /// What times are counted from: all ranks were here together.
@@ -108,23 +108,23 @@ impl<T: Real> Worker<T> {
             .expect("a setup is checked");
         let layout = ParameterLayout::new(config, share(config, &setup, &groups));
         let stages = stages(&layout, config, &setup, &groups);
-        let ledger = Rc::default();
-        let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &ledger));
+        let routing = Rc::default();
+        let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &routing));
         let weights = layout.initial(seed);
         let store = store(layout, weights, &setup, &groups);
         let mut session = TrainingSession::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups)?;
-        let peers = StageLinks::new(&groups.pp)?;
-        let tally = vec![0; config.layers * config.experts];
+        let links = StageLinks::new(&groups.pp)?;
+        let expert_load = vec![0; config.layers * config.experts];
         groups.world.sum(0.0)?;
         Ok(Self {
             setup,
             groups,
             session,
-            ledger,
+            routing,
             plan,
-            tally,
-            peers,
+            expert_load,
+            links,
             stages,
             epoch: Instant::now(),
         })
@@ -140,32 +140,32 @@ impl<T: Real> Worker<T> {
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
         batches.iter_mut().for_each(|batch| batch.weight *= scale);
         let share = scale / self.routing_groups(rows) as f64;
-        *self.ledger.borrow_mut() =
-            RoutingRecord { share, load: vec![0; self.tally.len()], ..RoutingRecord::default() };
+        *self.routing.borrow_mut() =
+            RoutingRecord { share, load: vec![0; self.expert_load.len()], ..RoutingRecord::default() };
         let TrainingSession { gpt, store, .. } = &mut self.session;
-        let tokens = gpt.axes.gates.tokens(batches[0].tokens.len()).len();
+        let tokens = gpt.axes.region.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
-        let trails = self.stages.iter().map(|_| Vec::new()).collect();
+        let held_activations = self.stages.iter().map(|_| Vec::new()).collect();
         let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
         let (stages, store) = (&self.stages, &mut **store);
         let done = vec![0; stages.len()];
-        let ledger = &*self.ledger;
+        let routing = &*self.routing;
         let mut run = StageRunner {
             gpt,
             store,
-            ledger,
+            routing,
             stages,
             batches: &batches,
-            trails,
+            held_activations,
             done,
             stacked,
             loss: 0.0,
             held: 0,
             most: 0,
         };
-        let trace = execute(&self.plan, rank, &mut self.peers, &mut run, length, start)?;
-        let (loss, activations) = (run.loss + self.ledger.borrow().loss, run.most);
-        self.tally.iter_mut().zip(&self.ledger.borrow().load).for_each(|(sum, load)| *sum += load);
+        let trace = execute(&self.plan, rank, &mut self.links, &mut run, length, start)?;
+        let (loss, activations) = (run.loss + self.routing.borrow().loss, run.most);
+        self.expert_load.iter_mut().zip(&self.routing.borrow().load).for_each(|(sum, load)| *sum += load);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
         Ok(StepOutcome { report, trace, began, activations })
@@ -180,7 +180,7 @@ impl<T: Real> Worker<T> {
         // The ranks of tp route the same tokens: one of them counts.
         let counts = self.groups.tp.rank() == 0;
         let mut load: Vec<f64> =
-            self.tally.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
+            self.expert_load.iter().map(|load| if counts { *load as f64 } else { 0.0 }).collect();
         self.groups.world.all_reduce(&mut load)?;
         Ok(load.into_iter().map(|load| load as u64).collect())
     }
@@ -193,7 +193,7 @@ impl<T: Real> Worker<T> {
     /// As every collective.
     pub fn rebalance(&mut self) -> Result<Vec<ExpertMove>> {
         let load = self.load()?;
-        self.tally.fill(0);
+        self.expert_load.fill(0);
         let moves = moves_by_load(&load, self.session.gpt.config.experts, self.groups.ep.world());
         self.rearrange(&moves)?;
         Ok(moves)
@@ -213,7 +213,7 @@ impl<T: Real> Worker<T> {
     pub fn sent(&self) -> Traffic {
         let MeshGroups { ep, cp, tp, copies, world, .. } = &self.groups;
         let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(RankGroup::payload);
-        Traffic { pp: self.peers.payload(), ep, cp, tp, copies, world }
+        Traffic { pp: self.links.payload(), ep, cp, tp, copies, world }
     }
 
     /// What all ranks of this rank's pipeline did in a step. They all call it.
@@ -278,7 +278,7 @@ impl Worker<f32> {
         let (setup, groups, weights) =
             (&self.setup, &self.groups, self.session.store.layout().initial(seed));
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
-        self.peers.narrow::<H>();
+        self.links.narrow::<H>();
     }
 }
 
@@ -287,7 +287,7 @@ fn share(config: &Config, setup: &Setup, groups: &MeshGroups) -> ModelShare {
     let (rank, ranks) = (groups.pp.rank(), groups.pp.world());
     let chunks = 0..setup.schedule.chunks();
     let layers = chunks.flat_map(|chunk| setup.layers(config, chunk * ranks + rank)).collect();
-    let (tensor, expert) = (groups.tp.slice(), groups.ep.slice());
+    let (tensor, expert) = (groups.tp.shard(), groups.ep.shard());
     ModelShare { tensor, expert, layers, embed: rank == 0, head: rank + 1 == ranks }
 }
 
@@ -314,13 +314,13 @@ fn axes<T: Real>(
     config: &Config,
     setup: &Setup,
     groups: &MeshGroups,
-    ledger: &Rc<RefCell<RoutingRecord>>,
+    routing: &Rc<RefCell<RoutingRecord>>,
 ) -> Axes<T> {
     let fault = setup.fault;
-    let (mut gates, mut vocabulary): (Box<dyn ParallelRegion<T>>, Box<dyn Vocabulary<T>>) =
+    let (mut region, mut vocabulary): (Box<dyn ParallelRegion<T>>, Box<dyn Vocabulary<T>>) =
         (Box::new(SingleRank), Box::new(SingleRank));
     if groups.tp.world() > 1 {
-        gates = Box::new(TensorParallelRegion { group: groups.tp.clone(), sequence: setup.sequence, fault });
+        region = Box::new(TensorParallelRegion { group: groups.tp.clone(), sequence: setup.sequence, fault });
         vocabulary =
             Box::new(VocabParallel { group: groups.tp.clone(), vocabulary: config.vocab, fault });
     }
@@ -331,14 +331,14 @@ fn axes<T: Real>(
         ContextExchange::Ulysses => Box::new(UlyssesAttention { group, division, fault }),
     };
     let experts = |router| {
-        let (ep, tp, ledger) = (groups.ep.clone(), groups.tp.clone(), Rc::clone(ledger));
-        Box::new(ExpertLayer { router, ep, tp, ledger, fault })
+        let (ep, tp, routing) = (groups.ep.clone(), groups.tp.clone(), Rc::clone(routing));
+        Box::new(ExpertLayer { router, ep, tp, routing, fault })
     };
     let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
         Some(router) => experts(router),
         None => Box::new(DenseFeedForward),
     };
-    Axes { gates, attention, feed_forward, vocabulary }
+    Axes { region, attention, feed_forward, vocabulary }
 }
 
 /// These weights of this place, and every sum that their gradients need.
@@ -356,7 +356,7 @@ fn store<T: FloatElement>(
     let dense = if fault == Some(Fault::ExpertsSummed) { SummedEntries::Everything } else { SummedEntries::Dense };
     sums.push((groups.ep.clone(), dense));
     let copies = match fault {
-        Some(Fault::GradientsAlone) => RankGroup::alone(),
+        Some(Fault::GradientsAlone) => RankGroup::single(),
         Some(Fault::GradientsOverTensor) => groups.tp.clone(),
         _ => groups.copies.clone(),
     };
@@ -373,7 +373,7 @@ fn store<T: FloatElement>(
 /// brought by every rank that has the same one.
 fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNorm> {
     let world = &groups.world;
-    let model = if store.apart() {
+    let model = if store.diverges() {
         world.split(groups.copies.rank(), world.rank())?
     } else {
         world.clone()
@@ -390,11 +390,11 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNo
 struct StageRunner<'a, T> {
     gpt: &'a mut Gpt<T>,
     store: &'a mut dyn Store<T>,
-    ledger: &'a RefCell<RoutingRecord>,
+    routing: &'a RefCell<RoutingRecord>,
     stages: &'a [Range<usize>],
     batches: &'a [TokenBatch],
     /// By stage: what waits for its backward, with its micro-batch.
-    trails: Vec<Vec<(usize, Activations<T>)>>,
+    held_activations: Vec<Vec<(usize, Activations<T>)>>,
     /// By stage: backwards done.
     done: Vec<usize>,
     /// The mistake of taking the last instead of the one that belongs to it.
@@ -408,30 +408,30 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.stages[chunk].clone();
         let layer = |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
-        self.ledger.borrow_mut().coming =
+        self.routing.borrow_mut().coming =
             self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
-        let (output, trail) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
-        self.loss += trail.loss;
-        self.held += trail.bytes();
+        let (output, activations) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        self.loss += activations.loss;
+        self.held += activations.bytes();
         self.most = self.most.max(self.held);
-        self.trails[chunk].push((micro, trail));
+        self.held_activations[chunk].push((micro, activations));
         Ok(output)
     }
 
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
-        let trails = &mut self.trails[chunk];
+        let held_activations = &mut self.held_activations[chunk];
         let own = |(of, _): &(usize, Activations<T>)| *of == micro;
         let own =
-            if self.stacked { trails.len().checked_sub(1) } else { trails.iter().position(own) };
-        let (_, trail) = trails.remove(own.expect("forward comes before backward"));
-        self.held -= trail.bytes();
+            if self.stacked { held_activations.len().checked_sub(1) } else { held_activations.iter().position(own) };
+        let (_, activations) = held_activations.remove(own.expect("forward comes before backward"));
+        self.held -= activations.bytes();
         self.done[chunk] += 1;
         self.store.backward_begins(self.done[chunk] == self.batches.len());
         self.gpt.backward(
             self.stages[chunk].clone(),
             self.store,
             &self.batches[micro],
-            trail,
+            activations,
             gradient,
         )
     }

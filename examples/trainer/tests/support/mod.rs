@@ -212,7 +212,7 @@ pub struct Seen {
     pub outcome: StepOutcome,
     pub bytes: StoreBytes,
     pub state: usize,
-    pub ledger: RoutingRecord,
+    pub routing: RoutingRecord,
     /// What the last step sent.
     pub sent: Traffic,
     /// All that experts did.
@@ -250,8 +250,8 @@ fn rank<T: Real>(
     let store = &mut worker.session.store;
     let (weights, bytes, state) =
         (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
-    let (outcome, ledger) = (last.expect("there was a step"), worker.ledger.borrow().clone());
-    let seen = Seen { outcome, bytes, state, ledger, sent, moves, prints };
+    let (outcome, routing) = (last.expect("there was a step"), worker.routing.borrow().clone());
+    let seen = Seen { outcome, bytes, state, routing, sent, moves, prints };
     Ok((losses, store.layout().clone(), weights, seen))
 }
 

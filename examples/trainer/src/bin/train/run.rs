@@ -149,7 +149,7 @@ fn train(worker: &mut Worker<f32>, job: &TrainingJob, shared: bool) -> anyhow::R
         if let Some(folder) = &job.save
             && (worker.session.step.is_multiple_of(job.save_every) || worker.session.step == steps)
         {
-            save(&mut worker.session, &worker.groups.world, worker.groups.copies.slice(), folder)?;
+            save(&mut worker.session, &worker.groups.world, worker.groups.copies.shard(), folder)?;
         }
     }
     progress.done();

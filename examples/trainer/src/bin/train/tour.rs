@@ -2,7 +2,7 @@
 
 use crate::outputs;
 use maypole_trainer::check::tour::row::{NOTE, heading};
-use maypole_trainer::check::tour::stops;
+use maypole_trainer::check::tour::checks;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -20,16 +20,16 @@ pub(crate) struct TourArgs {
 pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     let (start, mut rows) = (Instant::now(), Vec::new());
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
-    let names = || stops().iter().map(|stop| stop.axis).collect::<Vec<_>>().join("; ");
+    let names = || checks().iter().map(|check| check.axis).collect::<Vec<_>>().join("; ");
     anyhow::ensure!(
-        stops().iter().any(|stop| wanted(stop.axis)),
+        checks().iter().any(|check| wanted(check.axis)),
         "nothing has this in its name; there are {}",
         names()
     );
     args.json.as_deref().map_or(Ok(()), |path| outputs::try_file("--json", path))?;
     println!("{}", heading());
-    for stop in stops().into_iter().filter(|stop| wanted(stop.axis)) {
-        let row = stop.visit()?;
+    for check in checks().into_iter().filter(|check| wanted(check.axis)) {
+        let row = check.run()?;
         println!("{}", row.line());
         rows.push(row);
     }

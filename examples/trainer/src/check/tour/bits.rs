@@ -18,9 +18,9 @@ use maypole::{Communicator, Result};
 
 /// With sums in the order of ranks, tokens divided or not give the same losses, and the same
 /// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
-pub(crate) fn tokens_divided_or_not(stop: &MeshCheck) -> Result<bool> {
+pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
     let train =
-        |sequence| stop.train(&Setup { sequence, order: SumOrder::Ranks, ..stop.setup.clone() }, 1);
+        |sequence| check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1);
     let (whole, divided) = (train(false)?, train(true)?);
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
@@ -30,9 +30,9 @@ pub(crate) fn tokens_divided_or_not(stop: &MeshCheck) -> Result<bool> {
 }
 
 /// A head is computed whole, wherever: what is attended to is what one process attends to.
-pub(crate) fn heads_anywhere(stop: &MeshCheck) -> Result<bool> {
-    let (config, ranks) = (&stop.config, stop.setup.mesh.size(MeshAxis::Cp));
-    let Setup { division, fault, .. } = stop.setup;
+pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
+    let (config, ranks) = (&check.config, check.setup.mesh.size(MeshAxis::Cp));
+    let Setup { division, fault, .. } = check.setup;
     let heads = Heads { rows: 2, heads: config.heads, size: config.width / config.heads };
     let numbers = (heads.rows * config.context * 3 * config.width) as u64;
     let qkv: Vec<f32> = (0..numbers).map(|i| centred(1, i) as f32).collect();

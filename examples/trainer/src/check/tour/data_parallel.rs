@@ -1,4 +1,4 @@
-//! The tour's stops for data parallelism, its shardings, precision and checkpoints.
+//! The tour's checks for data parallelism, its shardings, precision and checkpoints.
 
 use crate::check::memory::{FULL, RankMemory, wire};
 use crate::check::tour::row::TourRow;
@@ -20,42 +20,42 @@ const LATE: Sharding = Sharding::Replicated { bucket: 4_000, overlap: false };
 const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 /// What is shown here.
-pub(crate) fn stops() -> Vec<AxisCheck> {
-    let stop = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
+pub(crate) fn checks() -> Vec<AxisCheck> {
+    let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
     vec![
-        stop("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
-        stop("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
-        stop("micro-batches", |axis| DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()),
-        stop("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
-        stop("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
-        stop("ZeRO-2, micro-batches", |axis| {
+        check("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
+        check("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
+        check("micro-batches", |axis| DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()),
+        check("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
+        check("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
+        check("ZeRO-2, micro-batches", |axis| {
             DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }.row()
         }),
-        stop("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
-        stop("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
-        stop("ZeRO-3, clipped", |axis| {
+        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
+        check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
+        check("ZeRO-3, clipped", |axis| {
             DataParallelCheck { rule: Rule::Sgd, clip: true, ..DataParallelCheck::of(axis, 2, FSDP) }.row()
         }),
-        stop("local SGD, each step", |axis| {
+        check("local SGD, each step", |axis| {
             DataParallelCheck { rule: Rule::Sgd, ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 }) }.row()
         }),
-        stop("recomputed activations", |axis| {
+        check("recomputed activations", |axis| {
             DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }.row()
         }),
-        stop("bf16", |axis| {
+        check("bf16", |axis| {
             DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
         }),
-        stop("bf16, ZeRO-1", |axis| {
+        check("bf16, ZeRO-1", |axis| {
             DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, Sharding::Zero1) }
                 .row()
         }),
-        stop("bf16, ZeRO-3", |axis| {
+        check("bf16, ZeRO-3", |axis| {
             DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, FSDP) }.row()
         }),
-        stop("f16, scaled loss", |axis| {
+        check("f16, scaled loss", |axis| {
             DataParallelCheck { narrow: Some(Recipe::narrow::<f16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
         }),
-        stop("checkpoint, there and back", resharded),
+        check("checkpoint, there and back", resharded),
     ]
 }
 
@@ -94,7 +94,7 @@ impl Criterion {
     }
 
     /// How far apart, and whether that is near enough.
-    fn judge(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
+    fn compare(&self, ours: &TrainingOutcome, theirs: &TrainingOutcome) -> (f64, bool) {
         let OutcomeDifference { loss, weights, bitwise } = ours.difference(theirs);
         let last = |outcome: &TrainingOutcome| outcome.losses.iter().rev().take(5).sum::<f64>();
         let last = (last(ours) - last(theirs)).abs() / last(theirs);
@@ -168,7 +168,7 @@ impl DataParallelCheck {
             recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) =
-            criterion.judge(&outcome, &recipe.alone(self.ranks, self.micro, first));
+            criterion.compare(&outcome, &recipe.alone(self.ranks, self.micro, first));
         let parameters = recipe.config.parameters();
         let width = if self.narrow.is_some() { 2 } else { FULL };
         let theory =
@@ -203,7 +203,7 @@ fn exact(seen: &[(RankMemory, u64)], memory: RankMemory, sent: u64) -> bool {
     seen.iter().all(|seen| *seen == (memory, sent))
 }
 
-/// A run that stops after 4 of 8 steps, has its checkpoint read and written by another mesh, and
+/// A run that checks after 4 of 8 steps, has its checkpoint read and written by another mesh, and
 /// goes on.
 fn resharded(axis: &'static str) -> TourRow {
     let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
@@ -225,7 +225,7 @@ fn resharded(axis: &'static str) -> TourRow {
             let before = group.payload();
             let mut outcome = recipe.follow(&mut session, rows).expect("all ranks call the same");
             let sent = group.payload() - before;
-            save(&mut session, &group, group.slice(), &folder)
+            save(&mut session, &group, group.shard(), &folder)
                 .expect("the folder for temporary files is writable");
             let memory = RankMemory::of(&session);
             outcome.weights = session.store.all_weights().expect("all ranks call the same");
@@ -242,7 +242,7 @@ fn resharded(axis: &'static str) -> TourRow {
     let _ = std::fs::remove_dir_all(&folder);
     let losses = [first.losses, last.losses].concat();
     let alone = whole.alone(2, 1, SumFirst::MicroBatches);
-    let (difference, equal) = Criterion::Bitwise.judge(&TrainingOutcome { losses, ..last }, &alone);
+    let (difference, equal) = Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
     let parameters = whole.config.parameters();
     let theory = RankMemory::theory(shown.sharding, parameters, 2, 2, FULL);
     // The gradients and weights of a step, and its loss.

@@ -1,10 +1,10 @@
 //! The tour of the axes that divide the model: each trains the same model, and is compared with one
 //! process.
 //!
-//! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it. What is
-//! sharded, which collective runs where, what it costs: in the file of each axis. The bytes of a
-//! row are those of rank 0; for it to pass those of every rank are as theory says of that rank, to
-//! the byte.
+//! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it.
+//! What is sharded, which collective runs where, what it costs: in the file of each axis. The bytes
+//! of a row are those of rank 0; for it to pass those of every rank are as theory says of that
+//! rank, to the byte.
 
 use crate::check::memory::{FULL, RankMemory};
 use crate::check::theory::RankTheory;
@@ -42,7 +42,7 @@ const EXPERTS: f64 = 1e-6;
 /// and the head make them unequal, and processor time is measured with others at work.
 const NEAR: f64 = 0.25;
 
-/// Compares a stop with another way to compute the same.
+/// Compares a check with another way to compute the same.
 pub type BitwiseCheck = fn(&MeshCheck) -> Result<bool>;
 
 /// What is run for one row.
@@ -67,9 +67,9 @@ pub struct MeshCheck {
 }
 
 /// Every axis alone, and some together.
-pub fn stops() -> Vec<MeshCheck> {
+pub fn checks() -> Vec<MeshCheck> {
     let setup = |mesh: &str| Setup::of(Mesh::parse(mesh).expect("these are meshes"));
-    let stop = |axis, setup| MeshCheck {
+    let check = |axis, setup| MeshCheck {
         axis,
         config: Config::default(),
         setup,
@@ -80,37 +80,37 @@ pub fn stops() -> Vec<MeshCheck> {
     };
     let sequence = |mesh| Setup { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Setup { schedule, micros: 8, ..setup(mesh) };
-    let bits = |axis, setup| MeshCheck { bound: 0.0, ..stop(axis, setup) };
+    let bits = |axis, setup| MeshCheck { bound: 0.0, ..check(axis, setup) };
     let one_by_one = PipelineSchedule::OneForwardOneBackward;
     let router = Router { experts: 4, top: 2, group: 8, capacity: None, balance: 0.01 };
     let experts = |axis, mesh| MeshCheck {
         config: Config { experts: 4, layers: 2, ..Config::default() },
-        ..stop(axis, Setup { router: Some(router), ..setup(mesh) })
+        ..check(axis, Setup { router: Some(router), ..setup(mesh) })
     };
     let odd = |vocab| Config { vocab, ..Config::default() };
     vec![
-        stop("tensor", setup("tp=2")),
+        check("tensor", setup("tp=2")),
         MeshCheck {
             also: Some(("tp=2", tokens_divided_or_not)),
-            ..stop("tensor, tokens divided", sequence("tp=2"))
+            ..check("tensor, tokens divided", sequence("tp=2"))
         },
-        MeshCheck { config: odd(257), ..stop("tensor, 257 tokens", setup("tp=2")) },
-        MeshCheck { config: odd(301), text: byte_pairs, ..stop("tensor, byte pairs", setup("tp=2")) },
+        MeshCheck { config: odd(257), ..check("tensor, 257 tokens", setup("tp=2")) },
+        MeshCheck { config: odd(301), text: byte_pairs, ..check("tensor, byte pairs", setup("tp=2")) },
         bits("pipeline, GPipe", pipeline("pp=2", PipelineSchedule::GPipe)),
         bits("pipeline, 1F1B", pipeline("pp=2", one_by_one)),
         bits("pipeline, interleaved", pipeline("pp=2", PipelineSchedule::Interleaved(2))),
         bits("pipeline of four", pipeline("pp=4", one_by_one)),
         MeshCheck { bound: EXPERTS, ..experts("experts", "ep=2") },
         MeshCheck { bound: EXPERTS, rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
-        stop("context, ring", setup("cp=2")),
+        check("context, ring", setup("cp=2")),
         MeshCheck {
             also: Some(("forward", heads_anywhere)),
-            ..stop("context, Ulysses", Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") })
+            ..check("context, Ulysses", Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") })
         },
-        stop("data and tensor", setup("dp=2,tp=2")),
-        stop("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
-        stop("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
-        stop("data, pipeline, tensor", pipeline("dp=2,pp=2,tp=2", one_by_one).with_micros(4)),
+        check("data and tensor", setup("dp=2,tp=2")),
+        check("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
+        check("pipeline and tensor", pipeline("pp=2,tp=2", one_by_one)),
+        check("data, pipeline, tensor", pipeline("dp=2,pp=2,tp=2", one_by_one).with_micros(4)),
         experts("experts and tensor", "ep=2,tp=2"),
         experts("experts and context", "ep=2,cp=2"),
     ]
@@ -143,7 +143,7 @@ impl MeshCheck {
     /// # Panics
     /// If the setup does not go with the model.
     pub fn run(&self, steps: u64) -> Result<TourRow> {
-        self.setup.check(&self.config, ROWS).expect("a stop of the tour is possible");
+        self.setup.check(&self.config, ROWS).expect("a check of the tour is possible");
         let begun = Instant::now();
         let seen = self.train(&self.setup, steps)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -154,7 +154,7 @@ impl MeshCheck {
         let equal =
             difference <= self.bound && self.also.map_or(Ok(true), |(_, same)| same(self))?;
         let theory: Vec<_> =
-            seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.ledger)).collect();
+            seen.iter().enumerate().map(|(rank, seen)| self.theory(rank, &seen.routing)).collect();
         let exact =
             seen.iter().zip(&theory).all(|(seen, theory)| (seen.memory, seen.sent) == *theory);
         let (first, (memory, sent)) = (&seen[0], theory[0]);
@@ -173,8 +173,8 @@ impl MeshCheck {
         })
     }
 
-    /// What `rank` should hold, and send in a step in which its routers saw `ledger`.
-    fn theory(&self, rank: usize, ledger: &RoutingRecord) -> (RankMemory, Traffic) {
+    /// What `rank` should hold, and send in a step in which its routers saw `routing`.
+    fn theory(&self, rank: usize, routing: &RoutingRecord) -> (RankMemory, Traffic) {
         let place = self.setup.mesh.place(rank);
         let site = RankTheory {
             config: &self.config,
@@ -184,7 +184,7 @@ impl MeshCheck {
             element: size_of::<f32>(),
         };
         let memory = RankMemory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
-        (memory, site.traffic(ledger))
+        (memory, site.traffic(routing))
     }
 
     fn criterion(&self) -> String {
@@ -213,12 +213,12 @@ impl MeshCheck {
                     moves = worker.rebalance()?;
                 }
             }
-            let (memory, ledger) = (RankMemory::of(&worker.session), worker.ledger.borrow().clone());
+            let (memory, routing) = (RankMemory::of(&worker.session), worker.routing.borrow().clone());
             // Weights are compared in the places that experts have in one process.
             worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
             let (weights, layout) = (store.all_weights()?, store.layout().clone());
-            Ok(RankResult { losses, weights, layout, memory, sent, ledger, traces, moves })
+            Ok(RankResult { losses, weights, layout, memory, sent, routing, traces, moves })
         };
         Communicator::run_local(setup.mesh.world(), rank).into_iter().collect()
     }
@@ -262,7 +262,7 @@ pub(crate) struct RankResult {
     pub(crate) layout: ParameterLayout,
     memory: RankMemory,
     sent: Traffic,
-    ledger: RoutingRecord,
+    routing: RoutingRecord,
     traces: Vec<PipelineTrace>,
     moves: Vec<ExpertMove>,
 }

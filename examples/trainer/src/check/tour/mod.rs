@@ -1,8 +1,8 @@
 //! The tour: every axis trained and compared with one process, and what it holds and sends beside
 //! theory.
 //!
-//! A [`AxisCheck`] trains one configuration and gives a [`TourRow`]. [`stops`] lists all of them; each axis
-//! brings its own.
+//! A [`AxisCheck`] trains one configuration and gives a [`TourRow`]. [`checks`] lists all of them;
+//! each axis brings its own.
 
 pub(crate) mod bits;
 mod data_parallel;
@@ -29,7 +29,7 @@ pub(crate) enum CheckKind {
     Mesh(Box<meshes::MeshCheck>),
 }
 
-/// Steps of the stops that divide the model.
+/// Steps of the checks that divide the model.
 const STEPS: u64 = 10;
 
 impl AxisCheck {
@@ -37,16 +37,16 @@ impl AxisCheck {
     ///
     /// # Errors
     /// As the collectives in it.
-    pub fn visit(&self) -> Result<TourRow> {
+    pub fn run(&self) -> Result<TourRow> {
         match &self.show {
             CheckKind::Data(show) => Ok(show(self.axis)),
-            CheckKind::Mesh(stop) => stop.run(STEPS),
+            CheckKind::Mesh(check) => check.run(STEPS),
         }
     }
 }
 
 /// All configurations, in the order in which they are shown.
-pub fn stops() -> Vec<AxisCheck> {
-    let mesh = |stop: meshes::MeshCheck| AxisCheck { axis: stop.axis, show: CheckKind::Mesh(Box::new(stop)) };
-    data_parallel::stops().into_iter().chain(meshes::stops().into_iter().map(mesh)).collect()
+pub fn checks() -> Vec<AxisCheck> {
+    let mesh = |check: meshes::MeshCheck| AxisCheck { axis: check.axis, show: CheckKind::Mesh(Box::new(check)) };
+    data_parallel::checks().into_iter().chain(meshes::checks().into_iter().map(mesh)).collect()
 }

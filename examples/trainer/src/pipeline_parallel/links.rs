@@ -71,23 +71,23 @@ impl<T: Real> StageLinks<T> {
     /// As the library's `split`.
     pub fn new(ranks: &RankGroup) -> Result<Self> {
         let (rank, world) = (ranks.rank(), ranks.world());
-        let mut peers = Self { forward: [None, None], backward: [None, None], wire: plain() };
+        let mut links = Self { forward: [None, None], backward: [None, None], wire: plain() };
         if world == 1 {
-            return Ok(peers);
+            return Ok(links);
         }
         for from in 0..world {
             // Of the two, rank 0 is the sender.
             let at = |to: usize| [from, to].iter().position(|member| *member == rank);
             let ways = [(from + 1) % world, (from + world - 1) % world];
-            for (links, to) in [&mut peers.forward, &mut peers.backward].into_iter().zip(ways) {
+            for (ends, to) in [&mut links.forward, &mut links.backward].into_iter().zip(ways) {
                 let color = at(to).map(|_| 0);
                 let pair = ranks.call(|comm| comm.split(color, at(to).unwrap_or(0) as i64))?;
                 if let Some(end) = at(to) {
-                    links[end] = pair;
+                    ends[end] = pair;
                 }
             }
         }
-        Ok(peers)
+        Ok(links)
     }
 
     /// Bytes of payload that this rank has sent so far.
@@ -109,7 +109,7 @@ impl<T: Real> StageLinks<T> {
         length: usize,
     ) -> StepMessages<'scope, K, T> {
         let WireFormat { send, receive } = self.wire;
-        let mut mail = StepMessages {
+        let mut messages = StepMessages {
             out: Vec::new(),
             coming: Vec::new(),
             arrived: HashMap::new(),
@@ -119,17 +119,17 @@ impl<T: Real> StageLinks<T> {
         for (([out, coming], sent), keys) in links.zip(received) {
             if let Some(link) = out {
                 let (give, given) = channel::<Vec<T>>();
-                mail.threads.push(scope.spawn(move || send_all(link, send, sent, &given)));
-                mail.out.push(give);
+                messages.threads.push(scope.spawn(move || send_all(link, send, sent, &given)));
+                messages.out.push(give);
             }
             if let Some(link) = coming {
                 let (put, come) = channel();
-                mail.threads
+                messages.threads
                     .push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
-                mail.coming.push(come);
+                messages.coming.push(come);
             }
         }
-        mail
+        messages
     }
 }
 
@@ -177,7 +177,7 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
     ///
     /// # Errors
     /// What the link failed with.
-    pub fn give(&mut self, way: usize, data: Vec<T>) -> Result<()> {
+    pub fn send(&mut self, way: usize, data: Vec<T>) -> Result<()> {
         self.out[way].send(data).or_else(|_| self.failure())
     }
 
@@ -186,7 +186,7 @@ impl<K: Copy + Eq + Hash, T> StepMessages<'_, K, T> {
     ///
     /// # Errors
     /// What the link failed with.
-    pub fn take(&mut self, way: usize, key: K) -> Result<Vec<T>> {
+    pub fn receive(&mut self, way: usize, key: K) -> Result<Vec<T>> {
         loop {
             if let Some(data) = self.arrived.remove(&key) {
                 return Ok(data);
