@@ -3,7 +3,7 @@
 
 use half::f16;
 use maypole::Communicator;
-use maypole_trainer::check::verify::{TrainingOutcome, Recipe};
+use maypole_trainer::check::verify::{Recipe, TrainingOutcome};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
@@ -18,8 +18,13 @@ use std::path::Path;
 use std::process::Command;
 
 fn recipe(steps: u64) -> Recipe {
-    let schedule =
-        RateSchedule { shape: RateShape::Cosine, peak: 1e-3, warm_up: 2, steps: 6, ..RateSchedule::default() };
+    let schedule = RateSchedule {
+        shape: RateShape::Cosine,
+        peak: 1e-3,
+        warm_up: 2,
+        steps: 6,
+        ..RateSchedule::default()
+    };
     let config = Config { layers: 2, ..Config::default() };
     Recipe { rule: Rule::ADAMW, schedule, steps, config, ..Recipe::default() }
 }
@@ -154,18 +159,25 @@ fn damage_and_other_models_are_said() {
     let folder = tempfile::tempdir().unwrap();
     run(&recipe(1), 2, DATA, folder.path());
     let place = latest(folder.path()).unwrap();
-    let fails =
-        |recipe: &Recipe| load(&mut recipe.session(&RankGroup::single(), DATA), &place).unwrap_err();
+    let fails = |recipe: &Recipe| {
+        load(&mut recipe.session(&RankGroup::single(), DATA), &place).unwrap_err()
+    };
     let other = Recipe { config: Config { layers: 3, ..recipe(1).config }, ..recipe(1) };
     assert!(matches!(fails(&other), CheckpointError::Other { .. }));
-    assert!(matches!(fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }), CheckpointError::Other { .. }));
+    assert!(matches!(
+        fails(&Recipe { rule: Rule::Sgd, ..recipe(1) }),
+        CheckpointError::Other { .. }
+    ));
     let of = |vocabulary, rows| Some(DataFingerprint { vocabulary, rows });
     let (tokens, steps) = (tempfile::tempdir().unwrap(), recipe(1));
     run_as(&steps, 1, DATA, tokens.path(), |session, _| session.source = of(1, 1));
     let mut session = steps.session(&RankGroup::single(), DATA);
     session.source = of(2, 1);
     let error = load(&mut session, &latest(tokens.path()).unwrap()).unwrap_err();
-    assert!(matches!(error, CheckpointError::Other { .. }), "tokens stand for something else: {error}");
+    assert!(
+        matches!(error, CheckpointError::Other { .. }),
+        "tokens stand for something else: {error}"
+    );
     session.source = of(1, 2);
     load(&mut session, &latest(tokens.path()).unwrap()).expect("another text may follow");
     let part = place.join("rank-001.safetensors");
@@ -187,7 +199,13 @@ fn a_rank_that_cannot_write_stops_all_of_them() {
         fs::write(&below, "").unwrap();
         save(&mut session, &group, group.shard(), &below).unwrap_err()
     });
-    assert!(matches!((&errors[0], &errors[1]), (CheckpointError::File { .. }, CheckpointError::Rank(0))), "{errors:?}");
+    assert!(
+        matches!(
+            (&errors[0], &errors[1]),
+            (CheckpointError::File { .. }, CheckpointError::Rank(0))
+        ),
+        "{errors:?}"
+    );
 }
 
 #[test]

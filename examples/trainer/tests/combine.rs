@@ -62,8 +62,9 @@ fn what_does_not_fit_the_model_is_refused_with_its_reason() {
     );
     assert!(why("cp=16", |_| ()).contains("positions are divided"));
     assert!(
-        why("cp=8", |setup| setup.exchange = maypole_trainer::train::setup::ContextExchange::Ulysses)
-            .contains("Ulysses")
+        why("cp=8", |setup| setup.exchange =
+            maypole_trainer::train::setup::ContextExchange::Ulysses)
+        .contains("Ulysses")
     );
     assert!(
         why("pp=2", |setup| {

@@ -28,7 +28,12 @@ fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> V
 }
 
 /// How far the attended vectors and the gradient of q, k and v are from those of one process.
-fn far(exchange: ContextExchange, division: PositionDivision, ranks: usize, fault: Option<Fault>) -> [f64; 2] {
+fn far(
+    exchange: ContextExchange,
+    division: PositionDivision,
+    ranks: usize,
+    fault: Option<Fault>,
+) -> [f64; 2] {
     let numbers =
         |seed, n: usize| (0..n as u64).map(|i| 2.0 * centred(seed, i)).collect::<Vec<f64>>();
     let n = HEADS.rows * TOKENS * HEADS.width();
@@ -46,7 +51,8 @@ fn far(exchange: ContextExchange, division: PositionDivision, ranks: usize, faul
             ContextExchange::Ulysses => Box::new(UlyssesAttention { group, division, fault }),
         };
         let (my_y, kept) = attention.forward(&CpuDevice, HEADS, &my_qkv).unwrap();
-        let my_dqkv = attention.backward(&CpuDevice, HEADS, &my_qkv, (&my_y, &kept), &my_dy).unwrap();
+        let my_dqkv =
+            attention.backward(&CpuDevice, HEADS, &my_qkv, (&my_y, &kept), &my_dy).unwrap();
         [apart(&my_y, &expected[0]), apart(&my_dqkv, &expected[1])]
     });
     errors.into_iter().fold([0.0, 0.0], |[a, b], [c, d]| [f64::max(a, c), f64::max(b, d)])
@@ -87,7 +93,10 @@ fn mistakes_show_forward_or_only_backward() {
     assert!(ring(Fault::MaskOfFirst)[0] > 1e-3);
     let [forward, backward] = ring(Fault::NotSentHome);
     assert!(forward < 1e-13 && backward > 1e-3, "right forward, silently wrong backward");
-    assert!(far(ContextExchange::Ulysses, PositionDivision::ZigZag, 2, Some(Fault::HeadsSwapped))[0] > 1e-3);
+    assert!(
+        far(ContextExchange::Ulysses, PositionDivision::ZigZag, 2, Some(Fault::HeadsSwapped))[0]
+            > 1e-3
+    );
 }
 
 #[test]
@@ -95,9 +104,11 @@ fn twenty_steps_end_where_one_process_ends() {
     let task = Task::full();
     let reference: Run<f32> = train(&task, &Setup::default());
     for exchange in [ContextExchange::Ring, ContextExchange::Ulysses] {
-        for (text, division) in
-            [("cp=2", PositionDivision::ZigZag), ("cp=4", PositionDivision::ZigZag), ("cp=2", PositionDivision::Contiguous)]
-        {
+        for (text, division) in [
+            ("cp=2", PositionDivision::ZigZag),
+            ("cp=4", PositionDivision::ZigZag),
+            ("cp=2", PositionDivision::Contiguous),
+        ] {
             let run = train(&task, &Setup { exchange, division, ..mesh(text) });
             let (loss, weights) = run.far(&reference);
             assert!(

@@ -1,6 +1,6 @@
 //! Data parallelism in all its forms against one process: bits where bits are promised.
 
-use maypole_trainer::check::verify::{SumFirst, Recipe};
+use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
@@ -32,7 +32,8 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
 #[test]
 fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
     let recipe = Recipe::default();
-    let difference = recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, SumFirst::MicroBatches));
+    let difference =
+        recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, SumFirst::MicroBatches));
     assert!(difference.loss < 1e-6 && difference.weights < 1e-6, "{difference:?}");
 }
 

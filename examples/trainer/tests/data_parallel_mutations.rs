@@ -4,11 +4,11 @@
 //! Nearly all of these train on: the loss still falls. That is why they are looked for by numbers.
 
 use maypole::Result;
-use maypole_trainer::check::verify::{OutcomeDifference, SumFirst, Recipe};
+use maypole_trainer::check::verify::{OutcomeDifference, Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{StoreBytes, OwnedRun, Store};
+use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
@@ -264,7 +264,8 @@ fn a_group_of_the_wrong_ranks_is_caught() {
 #[test]
 fn decay_of_the_wrong_size_is_caught_under_adam() {
     let rule = Rule::ADAMW;
-    let recipe = Recipe { steps: 3, rule, schedule: RateSchedule::constant(1e-3), ..Recipe::default() };
+    let recipe =
+        Recipe { steps: 3, rule, schedule: RateSchedule::constant(1e-3), ..Recipe::default() };
     let prepare = |session: &mut TrainingSession<f32>, group: &RankGroup| {
         let Rule::AdamW { beta1, beta2, epsilon, .. } = rule else { unreachable!() };
         let decay = 0.1 * group.world() as f64;

@@ -67,8 +67,12 @@ impl Subject {
         let Config { context, layers, experts, .. } = self.layout.config;
         let (share, load) =
             (ROUTER.group as f64 / (ROWS * context) as f64, vec![0; layers * experts]);
-        *self.routing.borrow_mut() =
-            RoutingRecord { share, coming: (0..layers).collect(), load, ..RoutingRecord::default() };
+        *self.routing.borrow_mut() = RoutingRecord {
+            share,
+            coming: (0..layers).collect(),
+            load,
+            ..RoutingRecord::default()
+        };
     }
 
     fn decisions(&self) -> Decisions {

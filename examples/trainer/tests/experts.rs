@@ -59,8 +59,11 @@ fn decided<T>(run: &Run<T>, setup: &Setup, task: &Task) -> Decided {
 /// What `rank` dropped, by the rows and positions of the whole batch.
 fn global(dropped: &[DroppedChoice], setup: &Setup, rank: usize, task: &Task) -> Vec<[usize; 4]> {
     let (mesh, place) = (setup.mesh, setup.mesh.place(rank));
-    let positions =
-        setup.division.positions(place.at(MeshAxis::Cp), mesh.size(MeshAxis::Cp), task.config.context);
+    let positions = setup.division.positions(
+        place.at(MeshAxis::Cp),
+        mesh.size(MeshAxis::Cp),
+        task.config.context,
+    );
     let first = setup.micro_rows(task.rows)
         * (place.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + place.at(MeshAxis::Ep));
     let of = |it: &DroppedChoice| {

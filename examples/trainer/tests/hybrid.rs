@@ -33,9 +33,16 @@ fn check(task: &Task, setups: &[Setup]) {
 /// Each mesh as it is, and with everything that can be switched on.
 fn variants(text: &str) -> Vec<Setup> {
     let plain = Setup { micros: 2, ..mesh(text) };
-    let sequence =
-        Setup { sequence: text.contains("tp"), exchange: ContextExchange::Ulysses, ..plain.clone() };
-    let schedule = if text.contains("pp=2") { PipelineSchedule::Interleaved(2) } else { PipelineSchedule::GPipe };
+    let sequence = Setup {
+        sequence: text.contains("tp"),
+        exchange: ContextExchange::Ulysses,
+        ..plain.clone()
+    };
+    let schedule = if text.contains("pp=2") {
+        PipelineSchedule::Interleaved(2)
+    } else {
+        PipelineSchedule::GPipe
+    };
     vec![Setup { schedule, ..sequence }, plain]
 }
 

@@ -1,7 +1,7 @@
 //! Weights averaged now and then: local SGD against data parallelism and against a simulation in
 //! one process.
 
-use maypole_trainer::check::verify::{SumFirst, Recipe};
+use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::gpt::Gpt;
@@ -31,15 +31,23 @@ fn averaging_now_and_then_is_bitwise_its_simulation() {
 fn compare_with_its_simulation(clip: Option<f64>) {
     let (ranks, every) = (4, 3);
     let rule = if clip.is_some() { Rule::Sgd } else { Rule::ADAMW };
-    let recipe =
-        Recipe { rule, schedule: RateSchedule::constant(1e-3), steps: 6, clip, ..Recipe::default() };
+    let recipe = Recipe {
+        rule,
+        schedule: RateSchedule::constant(1e-3),
+        steps: 6,
+        clip,
+        ..Recipe::default()
+    };
     let outcome = recipe.ranks(ranks, 1, Sharding::Local { every });
 
     let (layout, text) = (ParameterLayout::whole(&recipe.config), recipe.text());
     let mut gpt = Gpt::new(&layout, Axes::single_rank());
     let mut all: Vec<(FlatStore<f32>, Optimizer<f32>)> = (0..ranks)
         .map(|_| {
-            (FlatStore::new(layout.clone(), layout.initial(recipe.seed)), Optimizer::new(recipe.rule))
+            (
+                FlatStore::new(layout.clone(), layout.initial(recipe.seed)),
+                Optimizer::new(recipe.rule),
+            )
         })
         .collect();
     let (mut losses, own) = (Vec::new(), GradientNorm::new(&layout, RankGroup::single(), |_| 1));

@@ -29,8 +29,12 @@ fn every_sharding_holds_what_theory_says() {
         Sharding::Local { every: 1 },
     ] {
         for ranks in [1, 2, 4] {
-            let (_, seen) =
-                recipe.each_rank((ranks, 1), sharding, |_, _| (), |session, _| RankMemory::of(session));
+            let (_, seen) = recipe.each_rank(
+                (ranks, 1),
+                sharding,
+                |_, _| (),
+                |session, _| RankMemory::of(session),
+            );
             let theory = RankMemory::theory(sharding, parameters, ranks, 2, FULL);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");
@@ -48,7 +52,8 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
         ..Recipe::default()
     };
     let parameters = recipe.config.parameters();
-    let per_parameter = |sharding| RankMemory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
+    let per_parameter =
+        |sharding| RankMemory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
     let [all, zero1, zero2, fsdp] =
         [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
     // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
@@ -58,8 +63,8 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
             let narrow = |session: &mut TrainingSession<f32>, group: &RankGroup| {
                 recipe.narrow::<bf16>(session, sharding, group)
             };
-            let (_, seen) =
-                recipe.each_rank((ranks, 1), sharding, narrow, |session, _| RankMemory::of(session));
+            let (_, seen) = recipe
+                .each_rank((ranks, 1), sharding, narrow, |session, _| RankMemory::of(session));
             let theory = RankMemory::theory(sharding, parameters, ranks, 2, 2);
             for memory in &seen {
                 assert_eq!(*memory, theory, "{sharding:?} on {ranks}");

@@ -7,12 +7,12 @@ use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout, ModelPart};
+use maypole_trainer::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::random::random;
 use maypole_trainer::train::checkpoint::{latest, load, save};
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::reshard::{RunPool, ParameterRun as Piece, runs};
+use maypole_trainer::train::reshard::{ParameterRun as Piece, RunPool, runs};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
@@ -136,7 +136,8 @@ fn theory(worker: &Worker<f32>, moves: &[ExpertMove]) -> u64 {
     let (ep, layout) = (&worker.groups.ep, worker.session.store.layout());
     let each = layout.config.experts / ep.world();
     let sent = |it: &ExpertMove| {
-        let entries = || layout.entries.iter().filter(|entry| entry.part == ModelPart::Block(it.layer));
+        let entries =
+            || layout.entries.iter().filter(|entry| entry.part == ModelPart::Block(it.layer));
         let expert = entries()
             .filter(|entry| entry.expert == Some(ep.rank() * each))
             .map(LayoutEntry::len)
@@ -280,7 +281,10 @@ fn the_busiest_rank_gets_fewer_rows_after_a_move() {
         );
         let (first, second) = seen[0].2.split_at(2);
         assert!(first.iter().all(|it| it.any() && it.uneven[0] > it.uneven[1]), "{first:?}");
-        assert!(!second.iter().any(ExpertMove::any), "nobody moves for less than it costs: {second:?}");
+        assert!(
+            !second.iter().any(ExpertMove::any),
+            "nobody moves for less than it costs: {second:?}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! The gradient's norm, and clipping by it, under every sharding.
 
-use maypole_trainer::check::verify::{SumFirst, Recipe};
+use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::clip::GradientNorm;
 
@@ -43,8 +43,10 @@ fn a_norm_that_counts_copies_or_parts_wrongly_is_seen() {
     let recipe = Recipe { clip: Some(0.5), steps: 3, ..Recipe::default() };
     let alone = recipe.alone(1, 1, SumFirst::MicroBatches);
     for (sharding, copies) in [(DATA, 1), (Sharding::Zero2, 2)] {
-        let wrong = |session: &mut maypole_trainer::train::session::TrainingSession<f32>, group: &_| {
-            session.norm = GradientNorm::new(session.store.layout(), Clone::clone(group), |_| copies);
+        let wrong = |session: &mut maypole_trainer::train::session::TrainingSession<f32>,
+                     group: &_| {
+            session.norm =
+                GradientNorm::new(session.store.layout(), Clone::clone(group), |_| copies);
         };
         let (outcome, _) = recipe.each_rank((2, 1), sharding, wrong, |_, _| ());
         assert!((outcome.norms[0] - alone.norms[0]).abs() > 0.2 * alone.norms[0], "{sharding:?}");

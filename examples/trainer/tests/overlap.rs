@@ -5,7 +5,7 @@ use maypole::Result;
 use maypole_trainer::check::verify::Recipe;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{StoreBytes, OwnedRun, Store};
+use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{Activity, TimeSpan, Timeline};
 use maypole_trainer::train::session::TrainingSession;
@@ -130,7 +130,8 @@ fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
 #[test]
 fn without_overlap_no_sum_begins_before_the_backward_pass_is_over() {
     for spans in spans(false, false) {
-        let (sums, backward) = (of(&spans, Activity::Communication), of(&spans, Activity::Backward)[0]);
+        let (sums, backward) =
+            (of(&spans, Activity::Communication), of(&spans, Activity::Backward)[0]);
         assert!(!sums.is_empty() && sums.iter().all(|sum| sum.start >= backward.end));
     }
 }

@@ -9,13 +9,16 @@ use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::pipeline_parallel::plan::{PassKind, PipelineSchedule};
 use maypole_trainer::pipeline_parallel::trace::{equal_stages, simulate};
 use maypole_trainer::train::optim::Rule;
-use maypole_trainer::train::schedule::RateSchedule as RateSchedule;
+use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::worker::Worker;
 use support::{Run, Task, alone, mesh, text, train, train_by};
 
-const SCHEDULES: [PipelineSchedule; 3] =
-    [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)];
+const SCHEDULES: [PipelineSchedule; 3] = [
+    PipelineSchedule::GPipe,
+    PipelineSchedule::OneForwardOneBackward,
+    PipelineSchedule::Interleaved(2),
+];
 
 fn setup(ranks: usize, schedule: PipelineSchedule, micros: usize) -> Setup {
     Setup { schedule, micros, ..mesh(&format!("pp={ranks}")) }
@@ -54,7 +57,8 @@ fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
         let run: Run<f32> = train(&task, &setup(2, schedule, 4));
         assert!(run.same_bits(&reference), "{}", schedule.name());
     }
-    let (loss, weights) = reference.far(&train(&task, &alone(&setup(1, PipelineSchedule::GPipe, 1))));
+    let (loss, weights) =
+        reference.far(&train(&task, &alone(&setup(1, PipelineSchedule::GPipe, 1))));
     assert!(
         loss < 1e-6 && weights < 1e-6,
         "micro-batches are the batch: loss {loss:e}, weights {weights:e}"

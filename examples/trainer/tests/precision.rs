@@ -2,7 +2,7 @@
 //! everywhere.
 
 use half::{bf16, f16};
-use maypole_trainer::check::verify::{SumFirst, Recipe};
+use maypole_trainer::check::verify::{Recipe, SumFirst};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::store::OwnedRun;
 use maypole_trainer::ranks::group::RankGroup;

@@ -58,7 +58,8 @@ fn the_ring_rounds_as_attention_of_one_process() {
                 .flat_map(|row| positions.iter().map(|at| &row[at * each..][..each]));
             tokens.flatten().copied().collect()
         };
-        let (qkv, dy, mut ring) = (part(&qkv), part(&dy), RingAttention { group, division, fault: None });
+        let (qkv, dy, mut ring) =
+            (part(&qkv), part(&dy), RingAttention { group, division, fault: None });
         let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
         let share = same(&my_y, &part(&y));
         assert!(share > 0.999, "but for numbers on the edge between two: {share}");

@@ -28,12 +28,17 @@ fn parameters_of_a_place_are_the_formulas() {
         for text in MESHES.into_iter().filter(|text| experts > 0 || !text.contains("ep")) {
             let task = Task { steps: 1, rows: 8, ..Task::small().with_experts(experts) };
             let router = (experts > 0).then(|| router(experts));
-            let setup =
-                Setup { router, schedule: PipelineSchedule::Interleaved(1), micros: 2, ..mesh(text) };
+            let setup = Setup {
+                router,
+                schedule: PipelineSchedule::Interleaved(1),
+                micros: 2,
+                ..mesh(text)
+            };
             let run = train::<f32>(&task, &setup);
             for (rank, seen) in run.seen.iter().enumerate() {
                 let place = setup.mesh.place(rank);
-                let site = RankTheory { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
+                let site =
+                    RankTheory { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
                 assert_eq!(
                     seen.bytes.weights,
                     4 * site.parameters(),

@@ -1,9 +1,9 @@
 //! Every check of the tour is as one process, and holds and sends what theory says.
 
 use maypole_trainer::check::faults::Fault;
+use maypole_trainer::check::tour::checks;
 use maypole_trainer::check::tour::meshes;
 use maypole_trainer::check::tour::row::heading;
-use maypole_trainer::check::tour::checks;
 use std::collections::BTreeSet;
 
 #[test]

@@ -35,8 +35,10 @@ pub fn processor_time() -> Duration {
 pub fn measure(config: &Config, rows: usize, steps: usize) -> Speed {
     let tokens = (rows * config.context) as f64;
     let layout = ParameterLayout::whole(config);
-    let (mut gpt, mut store) =
-        (Gpt::new(&layout, Axes::single_rank()), FlatStore::new(layout.clone(), layout.initial::<f32>(1)));
+    let (mut gpt, mut store) = (
+        Gpt::new(&layout, Axes::single_rank()),
+        FlatStore::new(layout.clone(), layout.initial::<f32>(1)),
+    );
     let (text, mut optimizer) = (Text::invented(config.context, 1), Optimizer::new(Rule::ADAMW));
     let mut step = 0;
     let training = best(steps, || {
@@ -68,7 +70,8 @@ fn products(config: &Config, n: usize) -> impl FnMut() {
     let (mut y, mut dw) = (vec![0.0; n * largest], vec![0.0; 4 * width * largest]);
     move || {
         let mut linear = |inputs: usize, outputs: usize| {
-            let matrix = |rows: usize, columns: usize| MatrixView::strided(&x, rows, columns, columns);
+            let matrix =
+                |rows: usize, columns: usize| MatrixView::strided(&x, rows, columns, columns);
             let weights = MatrixView::strided(&w, outputs, inputs, inputs);
             matmul(&mut y, outputs, matrix(n, inputs), weights.t(), 1.0, false);
             matmul(&mut y, inputs, matrix(n, outputs), weights, 1.0, false);

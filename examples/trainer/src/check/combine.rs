@@ -9,7 +9,7 @@ use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
 use crate::model::config::Config;
 use crate::pipeline_parallel::plan::PipelineSchedule;
-use crate::ranks::mesh::{MeshAxis, Mesh};
+use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::train::setup::{ContextExchange, Setup};
 
 /// Something that can be switched on.

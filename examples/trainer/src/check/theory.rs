@@ -63,7 +63,9 @@ impl RankTheory<'_> {
         let (attention, forward) = ((4 * d * d + 3 * d) / tp + d, (8 * d * d + 4 * d) / tp + d);
         match self.config.experts {
             0 => [4 * d + attention + forward, 0],
-            experts => [4 * d + attention + experts * d, experts / self.size(MeshAxis::Ep) * forward],
+            experts => {
+                [4 * d + attention + experts * d, experts / self.size(MeshAxis::Ep) * forward]
+            }
         }
     }
 

@@ -127,7 +127,8 @@ impl Recipe {
         let (layout, text) = (ParameterLayout::whole(&self.config), self.text());
         let mut gpt = Gpt::new(&layout, Axes::single_rank());
         let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
-        let mut outcome = TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
+        let mut outcome =
+            TrainingOutcome { losses: Vec::new(), norms: Vec::new(), weights: Vec::new() };
         let mut optimizer = Optimizer::new(self.rule);
         for step in 0..self.steps {
             let batches = text.step(step, self.rows, ranks * micro);
@@ -199,7 +200,12 @@ impl Recipe {
     }
 
     /// `session`, which has not stepped yet, in 16 bits and of this sharding.
-    pub fn narrow<H: HalfFloat>(&self, session: &mut TrainingSession<f32>, sharding: Sharding, group: &RankGroup) {
+    pub fn narrow<H: HalfFloat>(
+        &self,
+        session: &mut TrainingSession<f32>,
+        sharding: Sharding,
+        group: &RankGroup,
+    ) {
         let weights = session.store.layout().initial(self.seed);
         session.narrow::<H>(&weights, |layout, weights| {
             sharding.store(layout, weights, group.clone())

@@ -223,7 +223,8 @@ impl RingPass<'_> {
                 ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
             }
         });
-        let (p, ds, scale) = (MatrixView::new(&p, length), MatrixView::new(&ds, length), self.scale());
+        let (p, ds, scale) =
+            (MatrixView::new(&p, length), MatrixView::new(&ds, length), self.scale());
         matmul(&mut dkv[key + width..], 2 * width, p.t(), dy, 1.0, true);
         matmul(&mut dqkv[query..], 3 * width, ds, part(&kv[key..], 2 * width), scale, true);
         matmul(&mut dkv[key..], 2 * width, ds.t(), part(&qkv[query..], 3 * width), scale, true);

@@ -54,7 +54,8 @@ impl<T: Real> Attention<T> for UlyssesAttention {
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let exchange = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let exchange =
+            HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
         let qkv = exchange.to_heads(qkv, 3)?;
         let (y, probabilities) = device.attention(exchange.within(), &qkv);
         Ok((exchange.to_positions(&y, 1)?, vec![qkv, probabilities]))
@@ -68,9 +69,11 @@ impl<T: Real> Attention<T> for UlyssesAttention {
         (_, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let exchange = HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let exchange =
+            HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
         let dy = exchange.to_heads(dy, 1)?;
-        exchange.to_positions(&device.attention_backward(exchange.within(), &kept[0], &kept[1], &dy), 3)
+        exchange
+            .to_positions(&device.attention_backward(exchange.within(), &kept[0], &kept[1], &dy), 3)
     }
 }
 

@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn sight_is_what_the_causal_mask_says() {
-        let pieces: Vec<_> = (0..4).flat_map(|rank| PositionDivision::ZigZag.pieces(rank, 4, 32)).collect();
+        let pieces: Vec<_> =
+            (0..4).flat_map(|rank| PositionDivision::ZigZag.pieces(rank, 4, 32)).collect();
         for queries in &pieces {
             for keys in &pieces {
                 let pairs: usize =

@@ -14,8 +14,8 @@
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, OwnedRun, Store};
-use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 
@@ -177,6 +177,12 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
     fn bytes(&self) -> StoreBytes {
         let [weights, gradients] =
             [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
-        StoreBytes { weights, gradients, masters: 0, transient: self.transient, gathered: self.gathered }
+        StoreBytes {
+            weights,
+            gradients,
+            masters: 0,
+            transient: self.transient,
+            gathered: self.gathered,
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! which clips the mean.
 
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, FlatStore, OwnedRun, Store};
+use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, number, scale};
 use maypole::Result;

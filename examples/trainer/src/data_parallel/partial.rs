@@ -21,7 +21,7 @@
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::{LayoutEntry, ParameterLayout};
-use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{FloatElement, number, scale, take};
 use maypole::Result;

@@ -21,8 +21,8 @@
 //! Where a bucket ends does not matter to the numbers: each element is summed over ranks alone.
 
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, OwnedRun, Store};
-use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, take_mut};
 use maypole::Result;
 use std::ops::Range;

@@ -53,14 +53,18 @@ impl Sharding {
         group: RankGroup,
     ) -> Box<dyn Store<T>> {
         match self {
-            Self::Replicated { .. } if group.world() == 1 => Box::new(FlatStore::new(layout, weights)),
+            Self::Replicated { .. } if group.world() == 1 => {
+                Box::new(FlatStore::new(layout, weights))
+            }
             Self::Replicated { bucket, overlap } => {
                 Box::new(Replicated::new(layout, weights, group, bucket, overlap))
             }
             Self::Zero1 => Box::new(Zero1::new(FlatStore::new(layout, weights), group)),
             Self::Zero2 => Box::new(Zero2::new(layout, weights, group)),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
-            Self::Local { every } => Box::new(LocalSgd::new(FlatStore::new(layout, weights), group, every)),
+            Self::Local { every } => {
+                Box::new(LocalSgd::new(FlatStore::new(layout, weights), group, every))
+            }
         }
     }
 }

@@ -63,7 +63,11 @@ impl Shards {
     }
 
     /// What this rank updates, with weights and gradients each either whole or put together.
-    pub fn owned<'a, T>(&self, weights: &'a mut [T], gradients: &'a mut [T]) -> Vec<OwnedRun<'a, T>> {
+    pub fn owned<'a, T>(
+        &self,
+        weights: &'a mut [T],
+        gradients: &'a mut [T],
+    ) -> Vec<OwnedRun<'a, T>> {
         let (weights, gradients) = (self.parts(weights), self.parts(gradients));
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);
         runs.map(|((weights, gradients), mine)| OwnedRun { offset: mine.start, weights, gradients })

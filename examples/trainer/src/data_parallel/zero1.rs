@@ -9,8 +9,8 @@
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, FlatStore, OwnedRun, Store};
-use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};
+use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::FloatElement;
 use maypole::Result;
 

@@ -11,8 +11,8 @@
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, OwnedRun, Store};
-use crate::ranks::group::{RankGroup, PendingCollective};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
+use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
 

@@ -165,7 +165,8 @@ mod tests {
     fn round_trip(ranks: usize, placement: &ExpertPlacement, capacity: Option<f32>) {
         let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
         let received = Communicator::run_local(ranks, |comm| {
-            let ep = if ranks == 1 { RankGroup::single() } else { RankGroup::new(comm, SumOrder::Fast) };
+            let ep =
+                if ranks == 1 { RankGroup::single() } else { RankGroup::new(comm, SumOrder::Fast) };
             let me = ep.rank() as u64;
             let logits: Vec<f32> = (0..32 * 8).map(|i| centred(me, i) as f32).collect();
             let routed = router.route(&logits);

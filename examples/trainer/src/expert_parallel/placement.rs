@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn every_expert_has_one_place() {
-        for placement in [ExpertPlacement::even(8, 4), ExpertPlacement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
+        for placement in
+            [ExpertPlacement::even(8, 4), ExpertPlacement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], 4)]
         {
             let mut seen: Vec<usize> = placement.kept.concat();
             seen.sort_unstable();

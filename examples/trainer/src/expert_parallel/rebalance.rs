@@ -30,7 +30,7 @@
 
 use crate::check::faults::Fault;
 use crate::expert_parallel::placement::ExpertPlacement;
-use crate::model::layout::{ParameterLayout, ModelPart};
+use crate::model::layout::{ModelPart, ParameterLayout};
 use crate::model::store::Store;
 use crate::ranks::exchange::all_to_all_v;
 use crate::ranks::group::RankGroup;
@@ -117,7 +117,8 @@ pub fn move_experts<T: Real>(
     if sites.is_empty() {
         return Ok(());
     }
-    let weights = OwnedNumbers(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
+    let weights =
+        OwnedNumbers(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
     let runs = weights.runs();
     let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
     let mut all = vec![weights];

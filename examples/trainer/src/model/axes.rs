@@ -158,8 +158,12 @@ pub struct Axes<T> {
 impl<T: Real> Axes<T> {
     /// One rank has the whole model: nothing is sent.
     pub fn single_rank() -> Self {
-        let (region, attention, feed_forward, vocabulary) =
-            (Box::new(SingleRank), Box::new(SingleRank), Box::new(DenseFeedForward), Box::new(SingleRank));
+        let (region, attention, feed_forward, vocabulary) = (
+            Box::new(SingleRank),
+            Box::new(SingleRank),
+            Box::new(DenseFeedForward),
+            Box::new(SingleRank),
+        );
         Self { region, attention, feed_forward, vocabulary }
     }
 }

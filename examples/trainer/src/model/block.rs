@@ -131,8 +131,14 @@ pub fn backward<T: Real>(
     let width = kept.x.len() * 2 / kept.stats1.len();
     let (w, d) = (tensors(p, width, heads.width()), tensors_mut(g, width, heads.width()));
     let feed = (w.feed_forward, d.feed_forward);
-    let dh2 =
-        axes.feed_forward.backward(device, &mut *axes.region, width, feed, &kept.feed_forward, &dx)?;
+    let dh2 = axes.feed_forward.backward(
+        device,
+        &mut *axes.region,
+        width,
+        feed,
+        &kept.feed_forward,
+        &dx,
+    )?;
     let [dw, db] = d.norm2;
     device.norm_backward(
         &mut dx,
@@ -147,7 +153,8 @@ pub fn backward<T: Real>(
     let dx2 = axes.region.leave_backward(dx.clone())?;
     let mut dy = vec![T::zero(); kept.y.len()];
     device.linear_backward(&mut dy, dw, &dx2, &kept.y, w.projection[0], heads.width());
-    let dqkv = axes.attention.backward(device, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
+    let dqkv =
+        axes.attention.backward(device, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
     let [dw, db] = d.qkv;
     device.bias_backward(db, &dqkv);
     let mut dh1 = dx2;

@@ -1,6 +1,6 @@
 //! What the model is: its sizes, and the list of its tensors.
 
-use crate::model::layout::{TensorCut, ModelPart, Initialization, ModelTensor};
+use crate::model::layout::{Initialization, ModelPart, ModelTensor, TensorCut};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -102,7 +102,12 @@ impl Config {
             tensors: Vec::new(),
         };
         list.push("token.weight", [self.vocab, self.width], ROWS, Initialization::Random(0.02));
-        list.push("position.weight", [self.context, self.width], None, Initialization::Random(0.02));
+        list.push(
+            "position.weight",
+            [self.context, self.width],
+            None,
+            Initialization::Random(0.02),
+        );
         for layer in 0..self.layers {
             self.block(&mut list, layer);
         }
@@ -163,9 +168,22 @@ struct TensorList {
 }
 
 impl TensorList {
-    fn push(&mut self, name: &str, shape: [usize; 2], cut: Option<TensorCut>, start: Initialization) {
+    fn push(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        cut: Option<TensorCut>,
+        start: Initialization,
+    ) {
         let name = format!("{}{name}", self.prefix);
-        self.tensors.push(ModelTensor { name, part: self.part, expert: self.expert, shape, cut, start });
+        self.tensors.push(ModelTensor {
+            name,
+            part: self.part,
+            expert: self.expert,
+            shape,
+            cut,
+            start,
+        });
     }
 
     fn norm(&mut self, name: &str, width: usize) {

@@ -8,7 +8,7 @@ use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
 use crate::model::block::{self, normalise};
 use crate::model::config::Config;
-use crate::model::layout::{ParameterLayout, ModelPart};
+use crate::model::layout::{ModelPart, ParameterLayout};
 use crate::model::store::Store;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
@@ -99,7 +99,12 @@ impl<T: Real> Gpt<T> {
     ///
     /// # Errors
     /// As the collectives of the axes and of the store.
-    pub fn train(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch, last: bool) -> Result<f64> {
+    pub fn train(
+        &mut self,
+        store: &mut dyn Store<T>,
+        batch: &TokenBatch,
+        last: bool,
+    ) -> Result<f64> {
         let (_, activations) = self.forward(0..self.units(), store, batch, Vec::new())?;
         let loss = activations.loss;
         store.backward_begins(last);
@@ -199,7 +204,12 @@ impl<T: Real> Gpt<T> {
         Heads { rows: batch.rows, heads: self.heads, size: self.config.width / self.config.heads }
     }
 
-    fn block(&mut self, p: &[T], batch: &TokenBatch, x: Vec<T>) -> Result<(Vec<T>, block::BlockActivations<T>)> {
+    fn block(
+        &mut self,
+        p: &[T],
+        batch: &TokenBatch,
+        x: Vec<T>,
+    ) -> Result<(Vec<T>, block::BlockActivations<T>)> {
         let heads = self.of_heads(batch);
         block::forward(&*self.device, &mut self.axes, heads, self.config.width, p, x)
     }

@@ -166,7 +166,11 @@ impl LayoutEntry {
     pub fn pieces(&self) -> Vec<LayoutPiece> {
         let [rows, columns] = self.full;
         let Some((cut, slice)) = self.cut else {
-            return vec![LayoutPiece { local: self.offset, global: self.global, len: rows * columns }];
+            return vec![LayoutPiece {
+                local: self.offset,
+                global: self.global,
+                len: rows * columns,
+            }];
         };
         let (runs, run, unit) = match cut.dimension {
             0 => (cut.groups, rows / cut.groups, columns),
@@ -248,7 +252,17 @@ impl ParameterLayout {
         }
         let ModelTensor { name, part, expert, shape: full, cut, start } = tensor;
         let cut = cut.filter(|_| slice.of > 1).map(|cut| (cut, slice));
-        self.entries.push(LayoutEntry { name, part, expert, full, shape, offset, global, cut, start });
+        self.entries.push(LayoutEntry {
+            name,
+            part,
+            expert,
+            full,
+            shape,
+            offset,
+            global,
+            cut,
+            start,
+        });
         if self.units.last().is_none_or(|unit| unit.part != part) {
             self.units.push(LayoutUnit { part, range: offset..offset, entries: nth..nth });
         }

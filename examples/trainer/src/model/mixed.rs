@@ -14,7 +14,7 @@
 //! summed over ranks as 16-bit numbers.
 
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{StoreBytes, OwnedRun, Store};
+use crate::model::store::{OwnedRun, Store, StoreBytes};
 use crate::tensor::precision::{HalfFloat, PIECE};
 use maypole::Result;
 

@@ -24,7 +24,12 @@ use std::time::Duration;
 /// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from
 /// `start` of the timeline, and its bubble. `pipeline` is the trace of all stages, by any clock
 /// whose seconds are as long. What is bubble is no [`Activity::Wait`] any more.
-pub fn account(noted: Vec<TimeSpan>, own: &PipelineTrace, pipeline: &PipelineTrace, start: Duration) -> Vec<TimeSpan> {
+pub fn account(
+    noted: Vec<TimeSpan>,
+    own: &PipelineTrace,
+    pipeline: &PipelineTrace,
+    start: Duration,
+) -> Vec<TimeSpan> {
     let passes: Vec<TimeSpan> = own.spans.iter().map(|pass| span(pass, start)).collect();
     let bubble = match flush(own, pipeline) {
         Some(flush) if own.ranks > 1 => waited(&noted, &passes, start, start + flush),
@@ -37,7 +42,8 @@ pub fn account(noted: Vec<TimeSpan>, own: &PipelineTrace, pipeline: &PipelineTra
 }
 
 fn span(pass: &trace::PassSpan, start: Duration) -> TimeSpan {
-    let kind = if pass.op.pass == PassKind::Forward { Activity::Forward } else { Activity::Backward };
+    let kind =
+        if pass.op.pass == PassKind::Forward { Activity::Forward } else { Activity::Backward };
     let [from, to] = [pass.start, pass.end].map(Duration::from_secs_f64);
     TimeSpan { kind, start: start + from, end: start + to }
 }
@@ -51,14 +57,21 @@ fn flush(own: &PipelineTrace, pipeline: &PipelineTrace) -> Option<Duration> {
 
 /// Holes from the `start` of the step to the first pass and between passes, and what is idle from
 /// the last to the `flush`.
-fn waited(noted: &[TimeSpan], passes: &[TimeSpan], start: Duration, flush: Duration) -> Vec<TimeSpan> {
+fn waited(
+    noted: &[TimeSpan],
+    passes: &[TimeSpan],
+    start: Duration,
+    flush: Duration,
+) -> Vec<TimeSpan> {
     let starts = passes.iter().map(|pass| pass.start).chain([flush]);
     let ends = [start].into_iter().chain(passes.iter().map(|pass| pass.end));
-    let holes = ends.zip(starts).map(|(start, end)| TimeSpan { kind: Activity::Bubble, start, end });
+    let holes =
+        ends.zip(starts).map(|(start, end)| TimeSpan { kind: Activity::Bubble, start, end });
     let holes: Vec<TimeSpan> = holes.filter(|hole| hole.start < hole.end).collect();
     // Sums that run beside passes are hidden: only after the last may they be what is waited for.
     let last = passes.last().map_or(start, |pass| pass.end);
-    let busy = noted.iter().filter(|span| matches!(span.kind, Activity::Update | Activity::Communication));
+    let busy =
+        noted.iter().filter(|span| matches!(span.kind, Activity::Update | Activity::Communication));
     let late = busy
         .filter(|span| span.end > last)
         .map(|span| TimeSpan { start: span.start.max(last), ..*span });
@@ -87,7 +100,11 @@ mod tests {
     }
 
     /// The trace of all and of each rank, whose steps began `late` seconds after that of the first.
-    fn traces(schedule: PipelineSchedule, micros: usize, late: [f64; 2]) -> (PipelineTrace, [PipelineTrace; 2]) {
+    fn traces(
+        schedule: PipelineSchedule,
+        micros: usize,
+        late: [f64; 2],
+    ) -> (PipelineTrace, [PipelineTrace; 2]) {
         let plan = schedule.plan(2, micros).unwrap();
         let all = simulate(&plan, equal_stages(&plan)).unwrap();
         let own = |rank: usize| {
@@ -110,7 +127,9 @@ mod tests {
     #[test]
     fn both_stages_are_idle_for_as_long_as_the_formula_says() {
         let start = Duration::from_secs(100);
-        for (schedule, micros) in [(PipelineSchedule::GPipe, 2), (PipelineSchedule::OneForwardOneBackward, 8)] {
+        for (schedule, micros) in
+            [(PipelineSchedule::GPipe, 2), (PipelineSchedule::OneForwardOneBackward, 8)]
+        {
             let (all, own) = traces(schedule, micros, [0.0, 0.0]);
             for own in own {
                 let end = own.spans.last().unwrap().end;

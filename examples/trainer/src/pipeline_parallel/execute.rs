@@ -22,7 +22,7 @@
 //! [`crate::pipeline_parallel::trace::simulate`] shows of every plan that this ends.
 
 use crate::pipeline_parallel::links::StageLinks;
-use crate::pipeline_parallel::plan::{StagePass, PassKind, PipelinePlan};
+use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::tensor::math::Real;
 use maypole::Result;
@@ -77,7 +77,13 @@ pub fn execute<T: Real>(
                 PassKind::Backward => stages.backward(op.micro, op.chunk, input)?,
             };
             let work = processor_time() - worked;
-            spans.push(PassSpan { rank, op, start: begun, end: start.elapsed().as_secs_f64(), work });
+            spans.push(PassSpan {
+                rank,
+                op,
+                start: begun,
+                end: start.elapsed().as_secs_f64(),
+                work,
+            });
             match plan.after(rank, op) {
                 Some((to, next)) if to == rank => drop(own.insert(next, output)),
                 Some(_) => messages.send(way(op), output)?,
@@ -171,13 +177,18 @@ mod tests {
     #[test]
     fn every_message_comes_to_the_work_that_it_is_for() {
         for (ranks, micros) in [(1, 3), (2, 4), (3, 6), (4, 8)] {
-            for schedule in
-                [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)]
-            {
+            for schedule in [
+                PipelineSchedule::GPipe,
+                PipelineSchedule::OneForwardOneBackward,
+                PipelineSchedule::Interleaved(2),
+            ] {
                 let plan = schedule.plan(ranks, micros).unwrap();
                 Communicator::run_local(ranks, |comm| {
-                    let group =
-                        if ranks == 1 { RankGroup::single() } else { RankGroup::new(comm, SumOrder::Fast) };
+                    let group = if ranks == 1 {
+                        RankGroup::single()
+                    } else {
+                        RankGroup::new(comm, SumOrder::Fast)
+                    };
                     let mut diary = Diary { rank: group.rank(), ranks, stages: plan.stages() };
                     let mut links = StageLinks::new(&group).unwrap();
                     for _ in 0..2 {
@@ -215,8 +226,11 @@ mod tests {
     #[test]
     fn when_one_rank_fails_all_fail_and_none_waits() {
         let (ranks, begun) = (3, Instant::now());
-        for schedule in [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)]
-        {
+        for schedule in [
+            PipelineSchedule::GPipe,
+            PipelineSchedule::OneForwardOneBackward,
+            PipelineSchedule::Interleaved(2),
+        ] {
             let plan = schedule.plan(ranks, 6).unwrap();
             for fails in 0..ranks {
                 Communicator::run_local(ranks, |comm| {

@@ -37,7 +37,10 @@ struct WireFormat<T> {
 
 /// As they are.
 fn plain<T: Real>() -> WireFormat<T> {
-    WireFormat { send: |link, data| link.send(data, 1, 0), receive: |link, data| link.recv(data, 0, 0) }
+    WireFormat {
+        send: |link, data| link.send(data, 1, 0),
+        receive: |link, data| link.recv(data, 0, 0),
+    }
 }
 
 /// As 16-bit numbers, which they must be.
@@ -124,7 +127,8 @@ impl<T: Real> StageLinks<T> {
             }
             if let Some(link) = coming {
                 let (put, come) = channel();
-                messages.threads
+                messages
+                    .threads
                     .push(scope.spawn(move || receive_all(link, receive, keys, length, &put)));
                 messages.coming.push(come);
             }

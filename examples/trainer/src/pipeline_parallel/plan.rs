@@ -165,7 +165,11 @@ fn turned(pass: PassKind, turn: usize, ranks: usize, chunks: usize) -> StagePass
     }
     let micro = turn / (ranks * chunks) * ranks + turn % ranks;
     let chunk = turn / ranks % chunks;
-    StagePass { pass, micro, chunk: if pass == PassKind::Forward { chunk } else { chunks - 1 - chunk } }
+    StagePass {
+        pass,
+        micro,
+        chunk: if pass == PassKind::Forward { chunk } else { chunks - 1 - chunk },
+    }
 }
 
 /// Each rank's operations, in its order.
@@ -254,7 +258,8 @@ mod tests {
         }
         let example = PipelineSchedule::Interleaved(2).idle(4, 8);
         assert!(
-            (example - 0.1579).abs() < 1e-4 && (PipelineSchedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4
+            (example - 0.1579).abs() < 1e-4
+                && (PipelineSchedule::GPipe.idle(4, 8) - 0.2727).abs() < 1e-4
         );
     }
 

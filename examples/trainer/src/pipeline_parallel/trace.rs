@@ -8,7 +8,7 @@
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 
-use crate::pipeline_parallel::plan::{StagePass, PassKind, PipelinePlan};
+use crate::pipeline_parallel::plan::{PassKind, PipelinePlan, StagePass};
 use std::collections::HashMap;
 
 /// An operation and when it ran, in any unit of time.
@@ -121,7 +121,10 @@ impl PipelineTrace {
 ///
 /// # Errors
 /// A sentence that names the operations that wait for one another, if the plan never ends.
-pub fn simulate(plan: &PipelinePlan, cost: impl Fn(usize, StagePass) -> f64) -> Result<PipelineTrace, String> {
+pub fn simulate(
+    plan: &PipelinePlan,
+    cost: impl Fn(usize, StagePass) -> f64,
+) -> Result<PipelineTrace, String> {
     let (mut done, mut free, mut next) =
         (Vec::<PassSpan>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
     let total: usize = plan.ops.iter().map(Vec::len).sum();

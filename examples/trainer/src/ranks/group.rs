@@ -110,8 +110,9 @@ impl RankGroup {
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
-        self.timeline
-            .record(Activity::Wait, || call(inner.comm.as_mut().expect("a group of one calls nobody")))
+        self.timeline.record(Activity::Wait, || {
+            call(inner.comm.as_mut().expect("a group of one calls nobody"))
+        })
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank. All ranks call it.
@@ -226,7 +227,10 @@ impl RankGroup {
     ///
     /// # Errors
     /// As the library's.
-    pub fn start_reduce_scatter<T: FloatElement>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
+    pub fn start_reduce_scatter<T: FloatElement>(
+        &self,
+        data: Vec<T>,
+    ) -> Result<PendingCollective<T>> {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }

@@ -242,9 +242,11 @@ impl MeshGroups {
     pub fn new(world: Communicator, mesh: Mesh, order: SumOrder) -> Result<Self> {
         assert_eq!(world.world(), mesh.world(), "mesh {mesh} and the communicator differ in size");
         let rank = world.rank();
-        let world = if mesh.world() == 1 { RankGroup::single() } else { RankGroup::new(world, order) };
+        let world =
+            if mesh.world() == 1 { RankGroup::single() } else { RankGroup::new(world, order) };
         let along = |axes: &[MeshAxis]| world.split(mesh.color(rank, axes), rank);
-        let [pp, ep, cp] = [along(&[MeshAxis::Pp])?, along(&[MeshAxis::Ep])?, along(&[MeshAxis::Cp])?];
+        let [pp, ep, cp] =
+            [along(&[MeshAxis::Pp])?, along(&[MeshAxis::Ep])?, along(&[MeshAxis::Cp])?];
         let [tp, copies] = [along(&[MeshAxis::Tp])?, along(&MeshAxis::COPIES)?];
         Ok(Self { mesh, place: mesh.place(rank), world, pp, ep, cp, tp, copies })
     }
@@ -310,7 +312,8 @@ mod tests {
         Communicator::run_local(8, |comm| {
             let rank = comm.rank();
             let groups = MeshGroups::new(comm, mesh, SumOrder::Fast).unwrap();
-            let parts = [(&groups.tp, vec![MeshAxis::Tp]), (&groups.copies, MeshAxis::COPIES.to_vec())];
+            let parts =
+                [(&groups.tp, vec![MeshAxis::Tp]), (&groups.copies, MeshAxis::COPIES.to_vec())];
             for (group, axes) in parts {
                 let members = group.gather(&[rank as u64]).unwrap();
                 let expected: Vec<u64> =

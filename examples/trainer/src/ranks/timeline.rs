@@ -102,8 +102,9 @@ pub fn shares(spans: &[TimeSpan]) -> [Duration; 6] {
     let mut shares = Activity::ALL.map(total);
     for wait in spans.iter().filter(|span| span.kind == Activity::Wait) {
         let passes = |kind| !matches!(kind, Activity::Wait | Activity::Communication);
-        let around =
-            |span: &&TimeSpan| passes(span.kind) && span.start <= wait.start && wait.end <= span.end;
+        let around = |span: &&TimeSpan| {
+            passes(span.kind) && span.start <= wait.start && wait.end <= span.end
+        };
         if let Some(around) = spans.iter().find(around) {
             shares[around.kind as usize] =
                 shares[around.kind as usize].saturating_sub(wait.end - wait.start);

@@ -13,7 +13,14 @@ use crate::tensor::matmul::{MatrixView, matmul};
 
 /// `y = x w^T`, rows of `inputs` elements in, rows of `w.len() / inputs` elements out.
 pub fn forward<T: Real>(y: &mut [T], x: &[T], w: &[T], inputs: usize) {
-    matmul(y, w.len() / inputs, MatrixView::new(x, inputs), MatrixView::new(w, inputs).t(), 1.0, false);
+    matmul(
+        y,
+        w.len() / inputs,
+        MatrixView::new(x, inputs),
+        MatrixView::new(w, inputs).t(),
+        1.0,
+        false,
+    );
 }
 
 /// `dx = dy w` and `dw += dy^T x`.

@@ -24,7 +24,7 @@ use crate::model::layout::{ParameterLayout, Shard};
 use crate::ranks::group::RankGroup;
 use crate::tensor::precision::LossScale;
 use crate::train::optim::Rule;
-use crate::train::reshard::{RunPool, ParameterRun, runs};
+use crate::train::reshard::{ParameterRun, RunPool, runs};
 use crate::train::session::TrainingSession;
 use crate::train::text::DataFingerprint;
 use safetensors::tensor::TensorView;
@@ -138,7 +138,10 @@ pub fn save(
 fn agree(world: &RankGroup, mine: Result<(), CheckpointError>) -> Result<(), CheckpointError> {
     let failures = world.gather(&[u8::from(mine.is_err())])?;
     mine?;
-    failures.iter().position(|failed| *failed != 0).map_or(Ok(()), |rank| Err(CheckpointError::Rank(rank)))
+    failures
+        .iter()
+        .position(|failed| *failed != 0)
+        .map_or(Ok(()), |rank| Err(CheckpointError::Rank(rank)))
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
@@ -159,12 +162,17 @@ fn parts(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize
     owned.iter().map(part).collect()
 }
 
-fn write_part(session: &mut TrainingSession<f32>, copy: Shard, file: &Path) -> Result<(), CheckpointError> {
+fn write_part(
+    session: &mut TrainingSession<f32>,
+    copy: Shard,
+    file: &Path,
+) -> Result<(), CheckpointError> {
     let (copies, layout) = (session.store.copies(), session.store.layout().clone());
     let owned = session.store.owned();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
-    let (mut list, mut buffers) = (Vec::<ParameterRun>::new(), [Vec::new(), Vec::new(), Vec::new()]);
+    let (mut list, mut buffers) =
+        (Vec::<ParameterRun>::new(), [Vec::new(), Vec::new(), Vec::new()]);
     for ((part, state), run) in parts(&ranges, copies, copy).into_iter().zip(&owned) {
         buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
         for (buffer, average) in
@@ -192,7 +200,11 @@ fn write_part(session: &mut TrainingSession<f32>, copy: Shard, file: &Path) -> R
     File::open(file).and_then(|file| file.sync_all()).map_err(failed(file))
 }
 
-fn write_manifest(session: &TrainingSession<f32>, ranks: usize, folder: &Path) -> Result<(), CheckpointError> {
+fn write_manifest(
+    session: &TrainingSession<f32>,
+    ranks: usize,
+    folder: &Path,
+) -> Result<(), CheckpointError> {
     let (config, path) = (session.store.layout().config.clone(), folder.join("manifest.json"));
     let TrainingSession { step, scale, source, .. } = *session;
     let (updates, rule) = (session.optimizer.steps, session.optimizer.rule);
@@ -246,8 +258,9 @@ pub fn load(session: &mut TrainingSession<f32>, place: &Path) -> Result<(), Chec
     same(place, &manifest.config, &layout.config)?;
     same(place, &manifest.rule, &session.optimizer.rule)?;
     if let (Some(theirs), Some(ours)) = (manifest.source, session.source) {
-        let tokens =
-            |source: DataFingerprint| format!("tokens of the vocabulary {:016x}", source.vocabulary);
+        let tokens = |source: DataFingerprint| {
+            format!("tokens of the vocabulary {:016x}", source.vocabulary)
+        };
         same(place, &tokens(theirs), &tokens(ours))?;
     }
     let pool = read_all(place, manifest.ranks)?;
@@ -271,9 +284,17 @@ pub fn load(session: &mut TrainingSession<f32>, place: &Path) -> Result<(), Chec
     Ok(session.store.share()?)
 }
 
-fn same(path: &Path, theirs: &impl fmt::Display, ours: &impl fmt::Display) -> Result<(), CheckpointError> {
+fn same(
+    path: &Path,
+    theirs: &impl fmt::Display,
+    ours: &impl fmt::Display,
+) -> Result<(), CheckpointError> {
     let (theirs, ours) = (theirs.to_string(), ours.to_string());
-    if theirs == ours { Ok(()) } else { Err(CheckpointError::Other { path: path.to_owned(), theirs, ours }) }
+    if theirs == ours {
+        Ok(())
+    } else {
+        Err(CheckpointError::Other { path: path.to_owned(), theirs, ours })
+    }
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> CheckpointError {
@@ -300,7 +321,8 @@ fn read_part(bytes: &[u8], pool: &mut RunPool<3>) -> Result<(), String> {
         .and_then(|header| header.get("runs"))
         .ok_or("its header names no runs")?;
     let list: Vec<[usize; 2]> = serde_json::from_str(list).map_err(|why| why.to_string())?;
-    let list: Vec<ParameterRun> = list.into_iter().map(|[start, len]| ParameterRun { start, len }).collect();
+    let list: Vec<ParameterRun> =
+        list.into_iter().map(|[start, len]| ParameterRun { start, len }).collect();
     let buffer = |name| -> Result<Vec<f32>, String> {
         let tensor = tensors.tensor(name).map_err(|why| why.to_string())?;
         Ok(bytemuck::allocation::pod_collect_to_vec(tensor.data()))
@@ -320,7 +342,8 @@ fn read_part(bytes: &[u8], pool: &mut RunPool<3>) -> Result<(), String> {
 /// [`CheckpointError`].
 pub fn export(place: &Path, file: &Path) -> Result<(), CheckpointError> {
     let manifest = manifest(place)?;
-    let (layout, pool) = (ParameterLayout::whole(&manifest.config), read_all(place, manifest.ranks)?);
+    let (layout, pool) =
+        (ParameterLayout::whole(&manifest.config), read_all(place, manifest.ranks)?);
     let mut tensors = Vec::new();
     for entry in &layout.entries {
         let mut buffers: [Vec<f32>; 3] = Default::default();

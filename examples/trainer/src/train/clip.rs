@@ -26,7 +26,11 @@ pub struct GradientNorm {
 
 impl GradientNorm {
     /// The norm over all ranks of `group`, in which each parameter is brought by `copies` ranks.
-    pub fn new(layout: &ParameterLayout, group: RankGroup, copies: impl Fn(&LayoutEntry) -> usize) -> Self {
+    pub fn new(
+        layout: &ParameterLayout,
+        group: RankGroup,
+        copies: impl Fn(&LayoutEntry) -> usize,
+    ) -> Self {
         let runs = layout.entries.iter().map(|entry| (entry.range(), copies(entry))).collect();
         Self { group, runs }
     }

@@ -102,7 +102,12 @@ impl<T: Real> Optimizer<T> {
                 Rule::AdamW { .. } => {
                     let (first, second) =
                         (&mut self.first[states.clone()], &mut self.second[states]);
-                    adamw(run, first, second, &AdamWConstants::new(self.rule, self.steps, rate, factor));
+                    adamw(
+                        run,
+                        first,
+                        second,
+                        &AdamWConstants::new(self.rule, self.steps, rate, factor),
+                    );
                 }
             }
         }
@@ -143,7 +148,12 @@ impl<T: Real> AdamWConstants<T> {
     }
 }
 
-fn adamw<T: Real>(run: &mut OwnedRun<'_, T>, first: &mut [T], second: &mut [T], c: &AdamWConstants<T>) {
+fn adamw<T: Real>(
+    run: &mut OwnedRun<'_, T>,
+    first: &mut [T],
+    second: &mut [T],
+    c: &AdamWConstants<T>,
+) {
     vectorized(|| {
         let states = first.iter_mut().zip(second);
         for ((w, g), (first, second)) in run.weights.iter_mut().zip(&*run.gradients).zip(states) {

@@ -24,7 +24,8 @@ pub struct ParameterRun {
 pub fn runs(layout: &ParameterLayout, part: Range<usize>) -> Vec<ParameterRun> {
     let overlap = |piece: crate::model::layout::LayoutPiece| {
         let (start, end) = (part.start.max(piece.local), part.end.min(piece.local + piece.len));
-        (start < end).then(|| ParameterRun { start: piece.global + start - piece.local, len: end - start })
+        (start < end)
+            .then(|| ParameterRun { start: piece.global + start - piece.local, len: end - start })
     };
     layout.pieces().filter_map(overlap).collect()
 }
@@ -68,7 +69,11 @@ impl<const N: usize> RunPool<N> {
     ///
     /// # Errors
     /// [`MissingParameters`] if a part of it was never added.
-    pub fn read(&self, run: ParameterRun, buffers: &mut [Vec<f32>; N]) -> Result<(), MissingParameters> {
+    pub fn read(
+        &self,
+        run: ParameterRun,
+        buffers: &mut [Vec<f32>; N],
+    ) -> Result<(), MissingParameters> {
         let mut wanted = run;
         while wanted.len > 0 {
             let (found, numbers) = self.covering(wanted.start).ok_or(MissingParameters(wanted))?;

@@ -57,8 +57,13 @@ pub fn generate(
     for nth in 0..count {
         let seen = &tokens[tokens.len().saturating_sub(context)..];
         let positions = (0..seen.len() as u32).collect();
-        let batch =
-            TokenBatch { rows: 1, tokens: seen.to_vec(), targets: Vec::new(), positions, weight: 0.0 };
+        let batch = TokenBatch {
+            rows: 1,
+            tokens: seen.to_vec(),
+            targets: Vec::new(),
+            positions,
+            weight: 0.0,
+        };
         let logits = gpt.predict(store, &batch)?;
         tokens.push(pick(&logits[logits.len() - vocab..], draw, nth as u64));
     }

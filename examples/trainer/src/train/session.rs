@@ -66,10 +66,11 @@ impl<T: Real> TrainingSession<T> {
         data: &RankGroup,
     ) -> Self {
         let (copies, apart) = (store.copies(), store.diverges());
-        let norm =
-            GradientNorm::new(store.layout(), if apart { RankGroup::single() } else { data.clone() }, |_| {
-                copies
-            });
+        let norm = GradientNorm::new(
+            store.layout(),
+            if apart { RankGroup::single() } else { data.clone() },
+            |_| copies,
+        );
         let timeline = data.timeline().clone();
         let (optimizer, losses) = (Optimizer::new(rule), data.clone());
         Self {
@@ -116,7 +117,8 @@ impl<T: Real> TrainingSession<T> {
         let good = self.scale.as_mut().zip(norm).is_none_or(|(scale, norm)| scale.update(norm));
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
-            self.timeline.record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));
+            self.timeline
+                .record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
         self.store.publish()?;
         self.step += 1;
@@ -138,11 +140,17 @@ impl TrainingSession<f32> {
     ) {
         let mut rounded = vec![H::zero(); weights.len()];
         H::narrow(&mut rounded, weights);
-        self.store = Box::new(MixedPrecisionStore::new(inner(self.store.layout().clone(), rounded), weights));
+        self.store = Box::new(MixedPrecisionStore::new(
+            inner(self.store.layout().clone(), rounded),
+            weights,
+        ));
         self.gpt.device = Arc::new(HalfPrecisionDevice::<H>::default());
     }
 }
 
 fn scaled(batches: &[TokenBatch], factor: f64) -> Vec<TokenBatch> {
-    batches.iter().map(|batch| TokenBatch { weight: batch.weight * factor, ..batch.clone() }).collect()
+    batches
+        .iter()
+        .map(|batch| TokenBatch { weight: batch.weight * factor, ..batch.clone() })
+        .collect()
 }

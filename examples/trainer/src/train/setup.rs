@@ -13,7 +13,7 @@ use crate::model::config::{Config, divisor};
 use crate::model::layout::Shard;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
-use crate::ranks::mesh::{MeshAxis, Mesh};
+use crate::ranks::mesh::{Mesh, MeshAxis};
 
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;
@@ -111,7 +111,8 @@ impl Setup {
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
-        let (tp, cp, heads) = (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.heads);
+        let (tp, cp, heads) =
+            (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.heads);
         if !heads.is_multiple_of(tp) {
             let give = format!(
                 "give a multiple of {tp} as --heads, or tp={} in --mesh",
@@ -160,7 +161,8 @@ impl Setup {
 
     /// What rows are divided over, in words.
     fn parts_of_rows(&self) -> String {
-        let axes = [MeshAxis::Dp, MeshAxis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
+        let axes =
+            [MeshAxis::Dp, MeshAxis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
         let mut over: Vec<String> =
             axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
         let (micros, stages) = (self.micros, self.mesh.size(MeshAxis::Pp));
@@ -173,7 +175,8 @@ impl Setup {
 
     /// The most micro-batches below those of the setup that `rows` rows can be cut into.
     fn fewer_micros(&self, rows: usize) -> Option<usize> {
-        let (ranks, stages) = (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]), self.mesh.size(MeshAxis::Pp));
+        let (ranks, stages) =
+            (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]), self.mesh.size(MeshAxis::Pp));
         let whole = |micros: usize| self.schedule.chunks() == 1 || micros.is_multiple_of(stages);
         let fits = |micros: &usize| rows.is_multiple_of(ranks * micros) && whole(*micros);
         (1..self.micros.min(rows + 1)).rev().find(fits)

@@ -22,7 +22,11 @@ const EACH: usize = 8;
 ///
 /// # Errors
 /// As the collectives of the model, if it has any.
-pub fn validation_loss<T: Real>(gpt: &mut Gpt<T>, store: &mut dyn Store<T>, text: &Text) -> Result<f64> {
+pub fn validation_loss<T: Real>(
+    gpt: &mut Gpt<T>,
+    store: &mut dyn Store<T>,
+    text: &Text,
+) -> Result<f64> {
     let mut loss = 0.0;
     for batch in text.spread(TOKENS.div_ceil(gpt.config.context), EACH) {
         loss += gpt.forward(0..gpt.units(), store, &batch, Vec::new())?.1.loss;

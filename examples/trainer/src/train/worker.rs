@@ -19,13 +19,13 @@ use crate::context_parallel::ring::RingAttention;
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::data_parallel::partial::{PartialSumStore, SummedEntries};
 use crate::expert_parallel::layer::{ExpertLayer, RoutingRecord};
-use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load, move_experts};
-use crate::model::axes::{SingleRank, Attention, Axes, FeedForward, ParallelRegion, Vocabulary};
+use crate::expert_parallel::rebalance::{ExpertMove, move_experts, moves_by_load};
+use crate::model::axes::{Attention, Axes, FeedForward, ParallelRegion, SingleRank, Vocabulary};
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::model::feed_forward::DenseFeedForward;
-use crate::model::gpt::{Gpt, Activations};
-use crate::model::layout::{LayoutEntry, ParameterLayout, ModelPart, ModelShare};
+use crate::model::gpt::{Activations, Gpt};
+use crate::model::layout::{LayoutEntry, ModelPart, ModelShare, ParameterLayout};
 use crate::model::store::Store;
 use crate::pipeline_parallel::execute::{Stages, execute};
 use crate::pipeline_parallel::links::StageLinks;
@@ -140,8 +140,11 @@ impl<T: Real> Worker<T> {
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
         batches.iter_mut().for_each(|batch| batch.weight *= scale);
         let share = scale / self.routing_groups(rows) as f64;
-        *self.routing.borrow_mut() =
-            RoutingRecord { share, load: vec![0; self.expert_load.len()], ..RoutingRecord::default() };
+        *self.routing.borrow_mut() = RoutingRecord {
+            share,
+            load: vec![0; self.expert_load.len()],
+            ..RoutingRecord::default()
+        };
         let TrainingSession { gpt, store, .. } = &mut self.session;
         let tokens = gpt.axes.region.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
@@ -165,7 +168,10 @@ impl<T: Real> Worker<T> {
         };
         let trace = execute(&self.plan, rank, &mut self.links, &mut run, length, start)?;
         let (loss, activations) = (run.loss + self.routing.borrow().loss, run.most);
-        self.expert_load.iter_mut().zip(&self.routing.borrow().load).for_each(|(sum, load)| *sum += load);
+        self.expert_load
+            .iter_mut()
+            .zip(&self.routing.borrow().load)
+            .for_each(|(sum, load)| *sum += load);
         // The ranks of tp have the same losses: one of them counts.
         let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
         Ok(StepOutcome { report, trace, began, activations })
@@ -222,8 +228,11 @@ impl<T: Real> Worker<T> {
     /// As the collective.
     pub fn gather_trace(&self, outcome: &StepOutcome) -> Result<PipelineTrace> {
         let (trace, began) = (&outcome.trace, outcome.began);
-        let since =
-            |span: &PassSpan| PassSpan { start: span.start + began, end: span.end + began, ..*span };
+        let since = |span: &PassSpan| PassSpan {
+            start: span.start + began,
+            end: span.end + began,
+            ..*span
+        };
         let numbers: Vec<f64> =
             trace.spans.iter().flat_map(|span| since(span).to_numbers()).collect();
         let all = self.groups.pp.gather(&numbers)?;
@@ -239,7 +248,8 @@ impl<T: Real> Worker<T> {
         let (rank, ranks) = (self.groups.cp.rank(), self.groups.cp.world());
         let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
         let mut batches: Vec<TokenBatch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
-        let ends = self.session.gpt.parts.last() == Some(&ModelPart::Head) && self.groups.pp.world() > 1;
+        let ends =
+            self.session.gpt.parts.last() == Some(&ModelPart::Head) && self.groups.pp.world() > 1;
         match setup.fault {
             Some(Fault::LocalMean) => {
                 batches.iter_mut().for_each(|batch| batch.weight *= (slice.of * ranks) as f64);
@@ -292,7 +302,12 @@ fn share(config: &Config, setup: &Setup, groups: &MeshGroups) -> ModelShare {
 }
 
 /// Which units are at each of a rank's stages.
-fn stages(layout: &ParameterLayout, config: &Config, setup: &Setup, groups: &MeshGroups) -> Vec<Range<usize>> {
+fn stages(
+    layout: &ParameterLayout,
+    config: &Config,
+    setup: &Setup,
+    groups: &MeshGroups,
+) -> Vec<Range<usize>> {
     let (rank, ranks, last) = (groups.pp.rank(), groups.pp.world(), setup.schedule.chunks() - 1);
     let mut from = 0;
     let mut stage = |chunk: usize| {
@@ -320,7 +335,11 @@ fn axes<T: Real>(
     let (mut region, mut vocabulary): (Box<dyn ParallelRegion<T>>, Box<dyn Vocabulary<T>>) =
         (Box::new(SingleRank), Box::new(SingleRank));
     if groups.tp.world() > 1 {
-        region = Box::new(TensorParallelRegion { group: groups.tp.clone(), sequence: setup.sequence, fault });
+        region = Box::new(TensorParallelRegion {
+            group: groups.tp.clone(),
+            sequence: setup.sequence,
+            fault,
+        });
         vocabulary =
             Box::new(VocabParallel { group: groups.tp.clone(), vocabulary: config.vocab, fault });
     }
@@ -353,7 +372,11 @@ fn store<T: FloatElement>(
     if setup.sequence && fault != Some(Fault::NormsNotSummed) {
         sums.push((groups.tp.clone(), SummedEntries::OfTokens));
     }
-    let dense = if fault == Some(Fault::ExpertsSummed) { SummedEntries::Everything } else { SummedEntries::Dense };
+    let dense = if fault == Some(Fault::ExpertsSummed) {
+        SummedEntries::Everything
+    } else {
+        SummedEntries::Dense
+    };
     sums.push((groups.ep.clone(), dense));
     let copies = match fault {
         Some(Fault::GradientsAlone) => RankGroup::single(),
@@ -407,10 +430,12 @@ struct StageRunner<'a, T> {
 impl<T: Real> Stages<T> for StageRunner<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.stages[chunk].clone();
-        let layer = |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
+        let layer =
+            |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
         self.routing.borrow_mut().coming =
             self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
-        let (output, activations) = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        let (output, activations) =
+            self.gpt.forward(units, self.store, &self.batches[micro], input)?;
         self.loss += activations.loss;
         self.held += activations.bytes();
         self.most = self.most.max(self.held);
@@ -421,8 +446,11 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
         let held_activations = &mut self.held_activations[chunk];
         let own = |(of, _): &(usize, Activations<T>)| *of == micro;
-        let own =
-            if self.stacked { held_activations.len().checked_sub(1) } else { held_activations.iter().position(own) };
+        let own = if self.stacked {
+            held_activations.len().checked_sub(1)
+        } else {
+            held_activations.iter().position(own)
+        };
         let (_, activations) = held_activations.remove(own.expect("forward comes before backward"));
         self.held -= activations.bytes();
         self.done[chunk] += 1;

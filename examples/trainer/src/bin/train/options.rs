@@ -10,7 +10,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Config, divisor};
 use maypole_trainer::ranks::group::SumOrder;
-use maypole_trainer::ranks::mesh::{MeshAxis, Mesh};
+use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
@@ -320,7 +320,10 @@ impl TrainOptions {
             division: named(
                 &self.division,
                 "division",
-                &[("zig-zag", PositionDivision::ZigZag), ("contiguous", PositionDivision::Contiguous)],
+                &[
+                    ("zig-zag", PositionDivision::ZigZag),
+                    ("contiguous", PositionDivision::Contiguous),
+                ],
             )?,
             fault: self
                 .fault
@@ -328,7 +331,11 @@ impl TrainOptions {
                 .map(Fault::parse)
                 .transpose()
                 .map_err(anyhow::Error::msg)?,
-            order: if self.deterministic.unwrap_or(false) { SumOrder::Ranks } else { SumOrder::Fast },
+            order: if self.deterministic.unwrap_or(false) {
+                SumOrder::Ranks
+            } else {
+                SumOrder::Fast
+            },
         })
     }
 

@@ -24,7 +24,11 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
-    let all = vec![PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward, PipelineSchedule::Interleaved(2)];
+    let all = vec![
+        PipelineSchedule::GPipe,
+        PipelineSchedule::OneForwardOneBackward,
+        PipelineSchedule::Interleaved(2),
+    ];
     args.svg.as_deref().map_or(Ok(()), |folder| outputs::try_folder("--svg", folder))?;
     for schedule in args.schedule.map_or(all, |one| vec![one]) {
         anyhow::ensure!(

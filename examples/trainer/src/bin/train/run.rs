@@ -1,6 +1,6 @@
 //! `train run` on one rank.
 
-use crate::options::{TrainingJob, Precision};
+use crate::options::{Precision, TrainingJob};
 use crate::outputs;
 use crate::progress::{StepProgress, split};
 use crate::record::LossRecord;
@@ -112,7 +112,11 @@ struct LastStep {
     loss: f64,
 }
 
-fn train(worker: &mut Worker<f32>, job: &TrainingJob, shared: bool) -> anyhow::Result<(Vec<f64>, LastStep)> {
+fn train(
+    worker: &mut Worker<f32>,
+    job: &TrainingJob,
+    shared: bool,
+) -> anyhow::Result<(Vec<f64>, LastStep)> {
     let mut last =
         LastStep { spans: Vec::new(), wall: Duration::ZERO, pipeline: None, shared, loss: 0.0 };
     let steps = job.schedule.steps;
@@ -232,7 +236,11 @@ fn report(
 
 fn span(numbers: &[f64]) -> TimeSpan {
     let time = |seconds| Duration::from_secs_f64(seconds);
-    TimeSpan { kind: Activity::ALL[numbers[0] as usize], start: time(numbers[1]), end: time(numbers[2]) }
+    TimeSpan {
+        kind: Activity::ALL[numbers[0] as usize],
+        start: time(numbers[1]),
+        end: time(numbers[2]),
+    }
 }
 
 fn draw(

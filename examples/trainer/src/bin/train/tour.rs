@@ -1,8 +1,8 @@
 //! `train tour`.
 
 use crate::outputs;
-use maypole_trainer::check::tour::row::{NOTE, heading};
 use maypole_trainer::check::tour::checks;
+use maypole_trainer::check::tour::row::{NOTE, heading};
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -19,8 +19,9 @@ use maypole::{Communicator, Result};
 /// With sums in the order of ranks, tokens divided or not give the same losses, and the same
 /// weights of divided matrices. Norms and biases alone are sums over tokens in another order.
 pub(crate) fn tokens_divided_or_not(check: &MeshCheck) -> Result<bool> {
-    let train =
-        |sequence| check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1);
+    let train = |sequence| {
+        check.train(&Setup { sequence, order: SumOrder::Ranks, ..check.setup.clone() }, 1)
+    };
     let (whole, divided) = (train(false)?, train(true)?);
     Ok(whole.iter().zip(&divided).all(|(whole, divided)| {
         let mut cut = whole.layout.entries.iter().filter(|entry| entry.cut.is_some());
@@ -48,7 +49,8 @@ pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
             rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at)))
                 .collect::<Vec<f32>>()
         };
-        let mine = UlyssesAttention { group, division, fault }.forward(&CpuDevice, heads, &part(&qkv))?.0;
+        let mine =
+            UlyssesAttention { group, division, fault }.forward(&CpuDevice, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
     let same: Vec<bool> =

@@ -2,8 +2,8 @@
 
 use crate::check::memory::{FULL, RankMemory, wire};
 use crate::check::tour::row::TourRow;
-use crate::check::tour::{CheckKind, AxisCheck};
-use crate::check::verify::{OutcomeDifference, SumFirst, TrainingOutcome, Recipe};
+use crate::check::tour::{AxisCheck, CheckKind};
+use crate::check::verify::{OutcomeDifference, Recipe, SumFirst, TrainingOutcome};
 use crate::data_parallel::sharding::Sharding;
 use crate::ranks::group::{RankGroup, SumOrder};
 use crate::tensor::precision::LossScale;
@@ -25,7 +25,9 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
     vec![
         check("data, sums overlapped", |axis| DataParallelCheck::of(axis, 2, DATA).row()),
         check("data, sums afterwards", |axis| DataParallelCheck::of(axis, 2, LATE).row()),
-        check("micro-batches", |axis| DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()),
+        check("micro-batches", |axis| {
+            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row()
+        }),
         check("ZeRO-1", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero1).row()),
         check("ZeRO-2", |axis| DataParallelCheck::of(axis, 2, Sharding::Zero2).row()),
         check("ZeRO-2, micro-batches", |axis| {
@@ -34,26 +36,50 @@ pub(crate) fn checks() -> Vec<AxisCheck> {
         check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 2, FSDP).row()),
         check("ZeRO-3 (FSDP)", |axis| DataParallelCheck::of(axis, 4, FSDP).row()),
         check("ZeRO-3, clipped", |axis| {
-            DataParallelCheck { rule: Rule::Sgd, clip: true, ..DataParallelCheck::of(axis, 2, FSDP) }.row()
+            DataParallelCheck {
+                rule: Rule::Sgd,
+                clip: true,
+                ..DataParallelCheck::of(axis, 2, FSDP)
+            }
+            .row()
         }),
         check("local SGD, each step", |axis| {
-            DataParallelCheck { rule: Rule::Sgd, ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 }) }.row()
+            DataParallelCheck {
+                rule: Rule::Sgd,
+                ..DataParallelCheck::of(axis, 2, Sharding::Local { every: 1 })
+            }
+            .row()
         }),
         check("recomputed activations", |axis| {
             DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }.row()
         }),
         check("bf16", |axis| {
-            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, DATA)
+            }
+            .row()
         }),
         check("bf16, ZeRO-1", |axis| {
-            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, Sharding::Zero1) }
-                .row()
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, Sharding::Zero1)
+            }
+            .row()
         }),
         check("bf16, ZeRO-3", |axis| {
-            DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..DataParallelCheck::of(axis, 2, FSDP) }.row()
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<bf16>),
+                ..DataParallelCheck::of(axis, 2, FSDP)
+            }
+            .row()
         }),
         check("f16, scaled loss", |axis| {
-            DataParallelCheck { narrow: Some(Recipe::narrow::<f16>), ..DataParallelCheck::of(axis, 2, DATA) }.row()
+            DataParallelCheck {
+                narrow: Some(Recipe::narrow::<f16>),
+                ..DataParallelCheck::of(axis, 2, DATA)
+            }
+            .row()
         }),
         check("checkpoint, there and back", resharded),
     ]
@@ -162,8 +188,9 @@ impl DataParallelCheck {
             }
             session.scale = self.scaled().then(LossScale::default);
         };
-        let look =
-            |session: &mut TrainingSession<f32>, group: &RankGroup| (RankMemory::of(session), group.payload());
+        let look = |session: &mut TrainingSession<f32>, group: &RankGroup| {
+            (RankMemory::of(session), group.payload())
+        };
         let (outcome, seen) =
             recipe.each_rank((self.ranks, self.micro), self.sharding, prepare, look);
         let seconds = start.elapsed().as_secs_f64();
@@ -242,7 +269,8 @@ fn resharded(axis: &'static str) -> TourRow {
     let _ = std::fs::remove_dir_all(&folder);
     let losses = [first.losses, last.losses].concat();
     let alone = whole.alone(2, 1, SumFirst::MicroBatches);
-    let (difference, equal) = Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
+    let (difference, equal) =
+        Criterion::Bitwise.compare(&TrainingOutcome { losses, ..last }, &alone);
     let parameters = whole.config.parameters();
     let theory = RankMemory::theory(shown.sharding, parameters, 2, 2, FULL);
     // The gradients and weights of a step, and its loss.

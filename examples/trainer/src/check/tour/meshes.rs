@@ -18,7 +18,7 @@ use crate::model::config::Config;
 use crate::model::layout::ParameterLayout;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::pipeline_parallel::trace::{PipelineTrace, simulate};
-use crate::ranks::mesh::{MeshAxis, Mesh};
+use crate::ranks::mesh::{Mesh, MeshAxis};
 use crate::ranks::traffic::Traffic;
 use crate::train::bpe::Bpe;
 use crate::train::optim::Rule;
@@ -95,17 +95,28 @@ pub fn checks() -> Vec<MeshCheck> {
             ..check("tensor, tokens divided", sequence("tp=2"))
         },
         MeshCheck { config: odd(257), ..check("tensor, 257 tokens", setup("tp=2")) },
-        MeshCheck { config: odd(301), text: byte_pairs, ..check("tensor, byte pairs", setup("tp=2")) },
+        MeshCheck {
+            config: odd(301),
+            text: byte_pairs,
+            ..check("tensor, byte pairs", setup("tp=2"))
+        },
         bits("pipeline, GPipe", pipeline("pp=2", PipelineSchedule::GPipe)),
         bits("pipeline, 1F1B", pipeline("pp=2", one_by_one)),
         bits("pipeline, interleaved", pipeline("pp=2", PipelineSchedule::Interleaved(2))),
         bits("pipeline of four", pipeline("pp=4", one_by_one)),
         MeshCheck { bound: EXPERTS, ..experts("experts", "ep=2") },
-        MeshCheck { bound: EXPERTS, rebalance: Some(5), ..experts("experts, moved by load", "ep=2") },
+        MeshCheck {
+            bound: EXPERTS,
+            rebalance: Some(5),
+            ..experts("experts, moved by load", "ep=2")
+        },
         check("context, ring", setup("cp=2")),
         MeshCheck {
             also: Some(("forward", heads_anywhere)),
-            ..check("context, Ulysses", Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") })
+            ..check(
+                "context, Ulysses",
+                Setup { exchange: ContextExchange::Ulysses, ..setup("cp=2") },
+            )
         },
         check("data and tensor", setup("dp=2,tp=2")),
         check("data and pipeline", pipeline("dp=2,pp=2", one_by_one).with_micros(4)),
@@ -169,7 +180,13 @@ impl MeshCheck {
             wire_bytes_theory: sent.total(),
             bubble,
             bubble_theory,
-            ..TourRow::new(self.axis, mesh.to_string(), mesh.world(), [first.memory, memory], seconds)
+            ..TourRow::new(
+                self.axis,
+                mesh.to_string(),
+                mesh.world(),
+                [first.memory, memory],
+                seconds,
+            )
         })
     }
 
@@ -183,7 +200,8 @@ impl MeshCheck {
             rows: ROWS,
             element: size_of::<f32>(),
         };
-        let memory = RankMemory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
+        let memory =
+            RankMemory::theory(self.setup.sharding, site.parameters(), 1, RULE.states(), FULL);
         (memory, site.traffic(routing))
     }
 
@@ -213,7 +231,8 @@ impl MeshCheck {
                     moves = worker.rebalance()?;
                 }
             }
-            let (memory, routing) = (RankMemory::of(&worker.session), worker.routing.borrow().clone());
+            let (memory, routing) =
+                (RankMemory::of(&worker.session), worker.routing.borrow().clone());
             // Weights are compared in the places that experts have in one process.
             worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;
@@ -232,7 +251,8 @@ impl MeshCheck {
             return [0.0; 2];
         }
         let plan = schedule.plan(ranks, self.setup.micros).expect("it ran");
-        let replay = |trace: &PipelineTrace| simulate(&plan, trace.costs()).expect("it ended").idle();
+        let replay =
+            |trace: &PipelineTrace| simulate(&plan, trace.costs()).expect("it ended").idle();
         [median(traces.iter().map(replay)), schedule.idle(ranks, self.setup.micros)]
     }
 }

@@ -47,6 +47,9 @@ impl AxisCheck {
 
 /// All configurations, in the order in which they are shown.
 pub fn checks() -> Vec<AxisCheck> {
-    let mesh = |check: meshes::MeshCheck| AxisCheck { axis: check.axis, show: CheckKind::Mesh(Box::new(check)) };
+    let mesh = |check: meshes::MeshCheck| AxisCheck {
+        axis: check.axis,
+        show: CheckKind::Mesh(Box::new(check)),
+    };
     data_parallel::checks().into_iter().chain(meshes::checks().into_iter().map(mesh)).collect()
 }

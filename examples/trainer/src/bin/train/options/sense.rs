@@ -149,7 +149,8 @@ impl TrainOptions {
         use MeshAxis::{Cp, Dp, Ep, Pp, Tp};
         let several = |axes: &[MeshAxis]| setup.mesh.sizes(axes) > 1;
         let (experts, zig_zag) = (config.experts > 0, setup.division == PositionDivision::ZigZag);
-        let (ring, cp, tp) = (setup.exchange == ContextExchange::Ring, several(&[Cp]), several(&[Tp]));
+        let (ring, cp, tp) =
+            (setup.exchange == ContextExchange::Ring, several(&[Cp]), several(&[Tp]));
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
             Fault::LocalMean => (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp"),
