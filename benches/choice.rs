@@ -183,7 +183,7 @@ impl Point {
         let unit = size_of::<f32>() * if collective.is_blocked() { comm.world() } else { 1 };
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
         let question =
-            Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+            Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
         let table: &CostTable = comm.costs();
         let chosen = plan(&question, None, table).expect("nothing is asked for by name");
         let rows = rows(&question, None);

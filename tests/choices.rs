@@ -2,6 +2,7 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::tuner::{
     CandidateVerdict, CostTable, Explanation, Plan, PlanOverride, Question, UnsupportedAlgorithm,
     choose, plan, rows,
@@ -12,16 +13,17 @@ const TABLE: CostTable = CostTable::BUILT_IN;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-fn chosen(collective: Collective, hosts: &[usize], crowding: usize, bytes: usize) -> Plan {
-    plan(&Question { collective, hosts, bytes, crowding }, None, &TABLE).unwrap()
+fn chosen(collective: Collective, boards: &Boards, crowding: usize, bytes: usize) -> Plan {
+    plan(&Question { collective, boards, bytes, crowding }, None, &TABLE).unwrap()
 }
 
-fn one_host(world: usize) -> Vec<usize> {
-    vec![0; world]
+fn one_board(world: usize) -> Boards {
+    Boards::new(&vec![0; world])
 }
 
-fn all_apart(world: usize) -> Vec<usize> {
-    (0..world).collect()
+/// `world` ranks, `each` of them on a board.
+fn boards_of(each: usize, world: usize) -> Boards {
+    Boards::new(&(0..world).map(|rank| rank / each).collect::<Vec<_>>())
 }
 
 /// All-reduce on a machine of two cores, measured: (ranks, over streams, bytes) and what was best.
@@ -65,10 +67,10 @@ const MEASURED: &[(usize, bool, usize, Algorithm)] = &[
 fn choices_agree_with_what_was_measured() {
     let mut wrong = Vec::new();
     for &(world, streams, bytes, best) in MEASURED {
-        let hosts = if streams { all_apart(world) } else { one_host(world) };
+        let boards = if streams { Boards::separate(world) } else { one_board(world) };
         let question = Question {
             collective: Collective::AllReduce,
-            hosts: &hosts,
+            boards: &boards,
             bytes,
             crowding: world.div_ceil(2),
         };
@@ -89,7 +91,7 @@ fn choices_agree_with_what_was_measured() {
 fn many_hosts_do_not_all_talk_to_each_other_at_once() {
     for world in [48, 64] {
         for bytes in [256 * KIB, MIB] {
-            let plan = chosen(Collective::AllReduce, &all_apart(world), 1, bytes);
+            let plan = chosen(Collective::AllReduce, &Boards::separate(world), 1, bytes);
             let few_links = ![Algorithm::OneShot, Algorithm::TwoShot].contains(&plan.algorithm);
             assert!(few_links, "{world} hosts, {bytes} bytes: {}", plan.algorithm);
         }
@@ -101,7 +103,7 @@ fn the_root_serves_a_board_itself() {
     for world in [4, 8] {
         let plan = chosen(
             Collective::Broadcast { root: 1 },
-            &one_host(world),
+            &one_board(world),
             world.div_ceil(2),
             64 * KIB,
         );
@@ -110,19 +112,23 @@ fn the_root_serves_a_board_itself() {
 }
 
 /// Ranks and their boards: one host, all apart, and pairs.
-fn layouts(world: usize) -> [Vec<usize>; 3] {
-    [one_host(world), all_apart(world), (0..world).map(|rank| rank / 2).collect()]
+fn layouts(world: usize) -> [Boards; 3] {
+    [one_board(world), Boards::separate(world), boards_of(2, world)]
 }
 
 #[test]
 fn every_question_has_an_answer_and_prices_grow_with_bytes() {
     for world in [1, 2, 3, 5, 8] {
-        for hosts in layouts(world) {
+        for boards in layouts(world) {
             for collective in Collective::all(world - 1) {
                 let mut before = 0;
                 for bytes in [0, 8, 4 * KIB, 64 * KIB, MIB, 64 * MIB] {
-                    let question =
-                        Question { collective, hosts: &hosts, bytes, crowding: world.div_ceil(2) };
+                    let question = Question {
+                        collective,
+                        boards: &boards,
+                        bytes,
+                        crowding: world.div_ceil(2),
+                    };
                     let choice = choose(&question, None, &TABLE).unwrap();
                     assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
                     assert!(rows(&question, None).contains(&choice.plan));
@@ -131,7 +137,7 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
                     // news.
                     assert!(
                         best + best / 4 + TABLE.switch / 250 >= before,
-                        "{collective:?} {hosts:?} {bytes}: {best} after {before}"
+                        "{collective:?} {boards:?} {bytes}: {best} after {before}"
                     );
                     before = best;
                 }
@@ -147,10 +153,10 @@ fn dearer_machines_are_never_cheaper() {
         (costs.alpha, costs.beta, costs.gamma) = (2 * costs.alpha, 2 * costs.beta, 2 * costs.gamma);
     }
     (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
-    for hosts in layouts(4) {
+    for boards in layouts(4) {
         for bytes in [8, 4 * KIB, MIB] {
             let question =
-                Question { collective: Collective::AllReduce, hosts: &hosts, bytes, crowding: 1 };
+                Question { collective: Collective::AllReduce, boards: &boards, bytes, crowding: 1 };
             let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
             let (cheap, dear) = (price(&TABLE), price(&dear));
             assert!(dear >= 2 * cheap - 2 && dear <= 2 * cheap + 2, "{dear} is twice {cheap}");
@@ -163,13 +169,13 @@ fn prices_are_the_same_everywhere() {
     // Computed once; every host must come to the same, to the last digit, whatever its arithmetic.
     let golden = include_str!("golden/prices.txt");
     let mut text = String::new();
-    for (collective, hosts, crowding, bytes) in [
-        (Collective::AllReduce, one_host(4), 2, 64 * KIB),
-        (Collective::AllReduce, all_apart(4), 1, MIB),
-        (Collective::Broadcast { root: 1 }, vec![0, 0, 1, 1], 1, 100_000),
-        (Collective::AllGather, one_host(3), 2, 1000),
+    for (collective, boards, crowding, bytes) in [
+        (Collective::AllReduce, one_board(4), 2, 64 * KIB),
+        (Collective::AllReduce, Boards::separate(4), 1, MIB),
+        (Collective::Broadcast { root: 1 }, boards_of(2, 4), 1, 100_000),
+        (Collective::AllGather, one_board(3), 2, 1000),
     ] {
-        let question = Question { collective, hosts: &hosts, bytes, crowding };
+        let question = Question { collective, boards: &boards, bytes, crowding };
         for one in choose(&question, None, &TABLE).unwrap().candidates {
             text += &format!(
                 "{} {} {} {}\n",
@@ -185,9 +191,9 @@ fn prices_are_the_same_everywhere() {
 
 #[test]
 fn who_is_asked_for_is_taken_or_refused() {
-    let hosts = one_host(4);
+    let boards = one_board(4);
     let question =
-        Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 8, crowding: 1 };
+        Question { collective: Collective::AllReduce, boards: &boards, bytes: 8, crowding: 1 };
     let ring = Some(PlanOverride::from(Algorithm::Ring));
     let choice = choose(&question, ring, &TABLE).unwrap();
     assert_eq!(choice.plan.algorithm, Algorithm::Ring);
@@ -213,10 +219,10 @@ fn choosing_is_soon_done() {
     // Generous, for builds that are not optimised and machines that are busy.
     let generous = if cfg!(debug_assertions) { 20 } else { 3 };
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
-        for hosts in layouts(world) {
+        for boards in layouts(world) {
             for collective in Collective::all(0) {
                 let question =
-                    Question { collective, hosts: &hosts, bytes: MIB, crowding: world / 2 };
+                    Question { collective, boards: &boards, bytes: MIB, crowding: world / 2 };
                 let took = (0..3).map(|_| timed(&question)).min().unwrap();
                 assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
             }
@@ -232,8 +238,8 @@ fn timed(question: &Question<'_>) -> Duration {
 
 #[test]
 fn large_worlds_are_priced_too() {
-    let hosts: Vec<usize> = (0..512).map(|rank| rank / 8).collect();
-    let plan = chosen(Collective::Broadcast { root: 511 }, &hosts, 1, MIB);
+    let boards = boards_of(8, 512);
+    let plan = chosen(Collective::Broadcast { root: 511 }, &boards, 1, MIB);
     assert!(plan.algorithm.supports(Collective::Broadcast { root: 0 }));
 }
 
@@ -242,10 +248,10 @@ fn absurd_costs_and_sizes_are_priced_too() {
     let text =
         "maypole costs 1\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\nswitch A\nwake A\n";
     let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
-    for hosts in layouts(8) {
+    for boards in layouts(8) {
         for collective in Collective::all(0) {
             for crowding in [1, 8] {
-                let question = Question { collective, hosts: &hosts, bytes: 1 << 50, crowding };
+                let question = Question { collective, boards: &boards, bytes: 1 << 50, crowding };
                 let odd = Plan {
                     algorithm: plan(&question, None, &absurd).unwrap().algorithm,
                     window: 1 << 45,
@@ -257,14 +263,19 @@ fn absurd_costs_and_sizes_are_priced_too() {
 }
 
 fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explanation {
-    Explanation::new(question, question.hosts, wanted, choose(question, wanted, &TABLE), None)
+    let hosts = Hosts::new(question.boards.numbers());
+    Explanation::new(question, &hosts, wanted, choose(question, wanted, &TABLE), None)
 }
 
 #[test]
 fn explanations_read_like_this() {
-    let hosts = [0, 0, 1, 1];
-    let question =
-        Question { collective: Collective::AllReduce, hosts: &hosts, bytes: 64 * KIB, crowding: 1 };
+    let boards = boards_of(2, 4);
+    let question = Question {
+        collective: Collective::AllReduce,
+        boards: &boards,
+        bytes: 64 * KIB,
+        crowding: 1,
+    };
     let texts = [
         explanation(&question, None).to_string(),
         explanation(&question, Some(Algorithm::Tree.into())).to_string(),

@@ -30,7 +30,8 @@ fn a_ring_sends_what_theory_says_over_every_transport() {
     for world in 2..=5u64 {
         for local in mixtures(world as usize) {
             local.run(|mut comm| {
-                let (rank, hosts) = (comm.rank(), comm.hosts().to_vec());
+                let rank = comm.rank();
+                let boards = comm.boards().clone();
                 let right = (rank + 1) % comm.world();
                 comm.set_algorithm(Some(Algorithm::Ring));
                 for elements in [1, 100, 60_000] {
@@ -42,7 +43,7 @@ fn a_ring_sends_what_theory_says_over_every_transport() {
                     let expected = 3 * 2 * (world - 1) * bytes / world;
                     assert_eq!(counted.payload(), expected);
                     assert_eq!(counted.calls, [("all_reduce", 3)].into());
-                    let shared = hosts[rank] == hosts[right];
+                    let shared = boards.together(rank, right);
                     let (moved, other) = if shared {
                         (counted.board, counted.stream)
                     } else {

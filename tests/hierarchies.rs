@@ -6,6 +6,7 @@ use common::Lot;
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{Levels, schedule};
 use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::Boards;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::verify::{Proof, verify};
 use maypole::schedule::{Layout, Placement, Schedule};
@@ -214,16 +215,23 @@ fn whoever_asks_for_levels_gets_right_results() {
 
 #[test]
 fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
-    let hosts: Vec<usize> = (0..15).map(|rank| rank / 5).collect();
-    let question =
-        |hosts| Question { collective: Collective::AllReduce, hosts, bytes: 1 << 20, crowding: 1 };
-    let chosen = choose(&question(&hosts), None, &CostTable::BUILT_IN).unwrap().plan;
+    let boards = Boards::new(&(0..15).map(|rank| rank / 5).collect::<Vec<_>>());
+    let one_board = Boards::new(&[0, 0]);
+    let question = |boards| Question {
+        collective: Collective::AllReduce,
+        boards,
+        bytes: 1 << 20,
+        crowding: 1,
+    };
+    let chosen = choose(&question(&boards), None, &CostTable::BUILT_IN).unwrap().plan;
     assert_eq!(chosen.algorithm, Algorithm::Hierarchical);
     let told =
         Local::new(2).run(|mut comm| comm.explain(Collective::AllReduce, 1 << 20).to_string());
     assert!(told[0].contains("hierarchical          all ranks are at one distance"), "{}", told[0]);
     assert!(
-        rows(&question(&[0, 0]), None).iter().all(|row| row.algorithm != Algorithm::Hierarchical)
+        rows(&question(&one_board), None)
+            .iter()
+            .all(|row| row.algorithm != Algorithm::Hierarchical)
     );
-    assert!(!rows(&question(&[0, 0]), Some(Algorithm::Hierarchical)).is_empty());
+    assert!(!rows(&question(&one_board), Some(Algorithm::Hierarchical)).is_empty());
 }

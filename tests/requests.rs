@@ -202,7 +202,7 @@ fn settings_take_their_turn_without_waiting() {
             comm.set_algorithm(Some(algorithm));
             comm.set_timeout(LIMIT);
             assert_eq!(
-                (comm.timeout(), comm.rank() < comm.world(), comm.hosts()),
+                (comm.timeout(), comm.rank() < comm.world(), comm.hosts().numbers()),
                 (LIMIT, true, &[0, 0][..])
             );
             requests.push(start_sum(&mut comm, 1, 1000));

@@ -11,6 +11,7 @@ use crate::comm::element::{Element, ReduceOp};
 use crate::comm::error::{Error, Result};
 pub use crate::execute::Moved;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::{Boards, Hosts};
 pub use api::counters::{Counters, Sent};
 pub use api::messages::Group;
 pub use api::operation::Operation;
@@ -61,16 +62,16 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Communicator {
     engine: Home,
-    /// For each rank the number of its machine, whatever the transport.
-    machines: Vec<usize>,
+    /// Where the ranks run, whatever joins them.
+    hosts: Hosts,
     /// Where all ranks run, whatever group they are in.
     surroundings: Surroundings,
     left: bool,
 }
 
 impl Communicator {
-    fn new(engine: Engine, machines: Vec<usize>) -> Self {
-        Self { surroundings: engine.surroundings, engine: Home::new(engine), machines, left: false }
+    fn new(engine: Engine, hosts: Hosts) -> Self {
+        Self { surroundings: engine.surroundings, engine: Home::new(engine), hosts, left: false }
     }
 
     /// `world` communicators of ranks that are threads of this process: each goes to a thread of
@@ -101,9 +102,25 @@ impl Communicator {
         self.engine.world
     }
 
-    /// For each rank the number of its host: ranks with equal numbers share memory.
-    pub fn hosts(&self) -> &[usize] {
-        &self.engine.hosts
+    /// Returns the hosts that the ranks run on, whatever transport joins them.
+    ///
+    /// ```
+    /// use maypole::{Communicator, Transport};
+    /// // Two threads of this process, which share no memory.
+    /// Communicator::run_local(2, |mut comm| {
+    ///     let comm = comm.over(Transport::Tcp).unwrap();
+    ///     assert_eq!(comm.hosts().numbers(), [0, 0]);
+    ///     assert_eq!(comm.boards().numbers(), [0, 1]);
+    /// });
+    /// ```
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    /// Returns the boards that join the ranks: ranks of one board share memory, and streams join
+    /// all others.
+    pub fn boards(&self) -> &Boards {
+        &self.engine.boards
     }
 
     /// Returns once every rank has called it.

@@ -21,6 +21,7 @@ mod program;
 mod traffic;
 
 use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Layout, Placement, Schedule, Span};
 use fuse::{FusedFold, Origin, fuse, linear};
@@ -43,8 +44,8 @@ pub struct LoweringInput<'a> {
     pub layout: &'a Layout,
     /// Bytes of an element.
     pub element: usize,
-    /// Ranks with equal numbers share a board; streams join the others.
-    pub hosts: &'a [usize],
+    /// Which ranks share a board; streams join the others.
+    pub boards: &'a Boards,
     /// Bytes of a window of the longest chunk, at most; boards lower it to what a slot holds.
     pub window: usize,
     /// What all ranks' calls must agree on, condensed.
@@ -58,7 +59,7 @@ pub struct LoweringInput<'a> {
 /// [`verify`](crate::schedule::verify::verify) accepts do.
 ///
 /// # Panics
-/// If there is not one schedule and one host for each rank, or the element size is zero.
+/// If there is not one schedule and one board for each rank, or the element size is zero.
 pub fn lower(
     request: &LoweringInput<'_>,
     me: usize,
@@ -66,8 +67,8 @@ pub fn lower(
 ) -> Result<Program, Stuck> {
     assert_eq!(
         request.schedules.len(),
-        request.hosts.len(),
-        "one schedule and one host for each rank"
+        request.boards.world(),
+        "one schedule and one board for each rank"
     );
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request);
@@ -80,16 +81,11 @@ pub fn lower(
 
 /// The fewest windows such that none is too long.
 fn windows(request: &LoweringInput<'_>) -> u32 {
-    let boards = has_boards(request.hosts);
-    let limit = if boards { request.window.min(CHUNK) } else { request.window };
+    let shared = request.boards.is_shared();
+    let limit = if shared { request.window.min(CHUNK) } else { request.window };
     let elements = (limit / request.element).max(1);
     u32::try_from(request.layout.longest().div_ceil(elements).max(1))
         .expect("fewer than 2^32 windows")
-}
-
-fn has_boards(hosts: &[usize]) -> bool {
-    let mut seen = BTreeSet::new();
-    !hosts.iter().all(|host| seen.insert(host))
 }
 
 /// A way of running the schedules that completes.
@@ -104,9 +100,9 @@ struct Strategy {
 }
 
 fn choose(request: &LoweringInput<'_>, windows: u32) -> Result<Strategy, Stuck> {
-    let hosts = request.hosts;
+    let boards = request.boards;
     let fused =
-        |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| hosts[peer] != hosts[rank]);
+        |(rank, schedule): (usize, &Schedule)| fuse(schedule, |peer| !boards.together(peer, rank));
     let all: Vec<_> = request.schedules.iter().enumerate().map(fused).collect();
     if let Some(matching) = Matching::new(&all) {
         let listed = all.iter().map(|folds| vec![0; folds.len()]).collect();
@@ -131,12 +127,12 @@ fn attempt(
     matching: &Matching,
     stages: Vec<Vec<u32>>,
 ) -> Option<Strategy> {
-    let ranks = ranks_of_a_host(request.hosts);
+    let ranks = ranks_of_smallest_board(request.boards);
     let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
     let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
     let completes = |class: SlotClass, placement| {
         let depth = class.slots(ranks) as u64;
-        Trial { all, matching, stages: &stages, hosts: request.hosts, placement, windows, depth }
+        Trial { all, matching, stages: &stages, boards: request.boards, placement, windows, depth }
             .completes()
     };
     let class = [smallest, SlotClass::Chunk]
@@ -154,10 +150,9 @@ fn attempt(
     })
 }
 
-/// Ranks of the smallest board: it has the fewest slots.
-fn ranks_of_a_host(hosts: &[usize]) -> usize {
-    let sharing = hosts.iter().map(|host| hosts.iter().filter(|h| *h == host).count());
-    sharing.filter(|ranks| *ranks > 1).min().unwrap_or(1)
+/// Ranks of the smallest board that is shared: it has the fewest slots.
+fn ranks_of_smallest_board(boards: &Boards) -> usize {
+    boards.sizes().into_iter().filter(|ranks| *ranks > 1).min().unwrap_or(1)
 }
 
 /// True if a fold reads an input chunk that an earlier one, in place, has overwritten.
@@ -180,7 +175,7 @@ struct Emitter<'a> {
     me: usize,
     windows: u32,
     placement: Placement,
-    /// Ranks of our host, ascending; their places are the local ranks.
+    /// Ranks of our board, ascending; their places are the local ranks.
     locals: Vec<usize>,
     /// Ranks that we have streams with, ascending.
     remotes: Vec<usize>,
@@ -201,17 +196,17 @@ impl<'a> Emitter<'a> {
             order.sort_by_key(|at| stages[*at]);
             order
         };
-        let hosts = request.hosts;
+        let boards = request.boards;
         let peers =
             strategy.all[me].iter().flat_map(|fold| fold.to.iter().copied().chain(fold.remotes()));
-        let remotes: BTreeSet<usize> = peers.filter(|peer| hosts[*peer] != hosts[me]).collect();
+        let remotes: BTreeSet<usize> = peers.filter(|peer| !boards.together(*peer, me)).collect();
         Self {
             request,
             strategy,
             me,
             windows,
             placement,
-            locals: (0..hosts.len()).filter(|rank| hosts[*rank] == hosts[me]).collect(),
+            locals: boards.locals(me),
             remotes: remotes.into_iter().collect(),
             order: strategy.stages.iter().map(sorted).collect(),
         }
@@ -381,17 +376,17 @@ impl<'a> Emitter<'a> {
 
     /// Local ranks that read what `fold` of `rank`, one of our host, publishes.
     fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
-        let hosts = self.request.hosts;
-        let local = fold.to.iter().filter(|to| hosts[**to] == hosts[rank]);
+        let boards = self.request.boards;
+        let local = fold.to.iter().filter(|to| boards.together(**to, rank));
         local
             .map(|to| 1 << self.locals.iter().position(|rank| rank == to).expect("of our host"))
             .sum()
     }
 
     fn flushes(&self, at: usize) -> Vec<Flush> {
-        let hosts = self.request.hosts;
+        let boards = self.request.boards;
         let folds = &self.strategy.all[self.me];
-        let posts = flushes(folds, at, self.placement, |to| hosts[to] != hosts[self.me]);
+        let posts = flushes(folds, at, self.placement, |to| !boards.together(to, self.me));
         let flush = |(peer, post): (usize, usize)| Flush {
             stream: self.remotes.iter().position(|rank| *rank == peer).expect("a stream") as u32,
             nth: self.nth_of(self.me, post, |fold| fold.to.contains(&peer)),

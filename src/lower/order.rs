@@ -2,6 +2,7 @@
 //! whether all programs together complete with so many slots.
 
 use super::fuse::{FusedFold, Origin};
+use crate::schedule::hosts::Boards;
 use crate::schedule::{Placement, Span};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -130,7 +131,7 @@ pub(super) struct Trial<'a> {
     pub(super) all: &'a [Vec<FusedFold>],
     pub(super) matching: &'a Matching,
     pub(super) stages: &'a [Vec<u32>],
-    pub(super) hosts: &'a [usize],
+    pub(super) boards: &'a Boards,
     pub(super) placement: Placement,
     pub(super) windows: u32,
     /// Slots of each rank's ring.
@@ -209,7 +210,7 @@ struct TrialRun<'a> {
 impl<'a> TrialRun<'a> {
     fn new(trial: &'a Trial<'a>) -> Self {
         let of_rank = |(rank, folds): (usize, &Vec<FusedFold>)| {
-            let by_stream = |to: usize| trial.hosts[to] != trial.hosts[rank];
+            let by_stream = |to: usize| !trial.boards.together(to, rank);
             (0..folds.len()).map(|at| flushes(folds, at, trial.placement, by_stream)).collect()
         };
         Self {
@@ -223,7 +224,7 @@ impl<'a> TrialRun<'a> {
     }
 
     fn shares_board(&self, a: usize, b: usize) -> bool {
-        self.trial.hosts[a] == self.trial.hosts[b]
+        self.trial.boards.together(a, b)
     }
 
     /// Does window `k` of fold `at`; false if it must wait.
@@ -247,7 +248,7 @@ impl<'a> TrialRun<'a> {
             self.consume(rank, peer, sent, k);
         }
         let position = (audience > 0).then(|| self.publish(rank, audience));
-        for to in fold.to.iter().filter(|to| trial.hosts[**to] != trial.hosts[rank]) {
+        for to in fold.to.iter().filter(|to| !trial.boards.together(**to, rank)) {
             self.posted.entry((rank, *to)).or_default().push_back((at, k));
         }
         self.done.insert((rank, at, k), position);

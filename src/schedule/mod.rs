@@ -31,6 +31,7 @@
 
 pub mod collective;
 pub mod draw;
+pub mod hosts;
 pub mod simulate;
 pub mod trace;
 pub mod verify;

@@ -70,7 +70,8 @@ pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
-    let lengths = if has_boards(question.hosts) { &BOARD_WINDOWS[..] } else { &STREAM_WINDOWS[..] };
+    let lengths =
+        if question.boards.is_shared() { &BOARD_WINDOWS[..] } else { &STREAM_WINDOWS[..] };
     let choice = if question.world() <= CHOICE_OF_WINDOWS { lengths.len() } else { 1 };
     let longest = longest_chunk(question, algorithm);
     let mut rows: Vec<Plan> = Vec::new();
@@ -86,16 +87,9 @@ fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {
 pub(super) fn longest_chunk(question: &Question<'_>, algorithm: Algorithm) -> usize {
     let rank = question.collective.root().unwrap_or(0);
     let chunks = algorithm
-        .schedule_on(question.collective, question.hosts, rank)
+        .schedule_on(question.collective, question.boards.numbers(), rank)
         .map_or(1, |schedule| schedule.chunks);
     question.bytes.div_ceil(chunks)
-}
-
-/// True if some ranks share a board, whose slots then bound the windows of all.
-pub(super) fn has_boards(hosts: &[usize]) -> bool {
-    let mut sorted = hosts.to_vec();
-    sorted.sort_unstable();
-    sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Every row with its price.

@@ -4,6 +4,7 @@ use super::pairs::{PairGroup, pair_groups};
 use super::{Candidate, CandidateVerdict, Choice, PlanOverride, Question, UnsupportedAlgorithm};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Hosts;
 use std::fmt;
 
 /// Why a call runs as it does: every candidate with its price, what was refused, and how good the
@@ -21,7 +22,7 @@ pub struct Explanation {
     pub world: usize,
     /// How many of them share a core, at most.
     pub crowding: usize,
-    /// Whether there are several hosts, and one of them has several ranks.
+    /// Whether there are several boards, and one of them has several ranks.
     pub levels: bool,
     /// What joins the ranks, how many pairs of them, and why nothing better does.
     pub pair_groups: Vec<PairGroup>,
@@ -61,11 +62,10 @@ impl MeasuredTime {
 }
 
 impl Explanation {
-    /// Of the answer to `question`. `machines` says for each rank where it really is, whatever
-    /// joins it to others.
+    /// Of the answer to `question`, for ranks on `hosts`.
     pub fn new(
         question: &Question<'_>,
-        machines: &[usize],
+        hosts: &Hosts,
         wanted: Option<PlanOverride>,
         choice: Result<Choice, UnsupportedAlgorithm>,
         measured: Option<MeasuredTime>,
@@ -76,7 +76,7 @@ impl Explanation {
             world: question.world(),
             crowding: question.crowding,
             levels: question.has_levels(),
-            pair_groups: pair_groups(question.hosts, machines),
+            pair_groups: pair_groups(question.boards, hosts),
             wanted,
             choice,
             measured,

@@ -19,8 +19,8 @@ mod price;
 pub mod saved;
 
 use crate::algorithms::Algorithm;
-use crate::algorithms::hierarchical::nodes;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Boards;
 use std::fmt;
 
 pub use candidates::{Candidate, CandidateVerdict, rows};
@@ -64,9 +64,8 @@ impl From<Plan> for PlanOverride {
 pub struct Question<'a> {
     /// What is to be done.
     pub collective: Collective,
-    /// For each rank the number of its board: ranks with equal numbers share one, streams join the
-    /// others.
-    pub hosts: &'a [usize],
+    /// Which ranks share a board; streams join the others.
+    pub boards: &'a Boards,
     /// Bytes of the whole: of the vector, or of all blocks together.
     pub bytes: usize,
     /// How many ranks share a core where they are most crowded, rounded up; at least 1.
@@ -74,15 +73,14 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// True if there are several hosts, and one of them has several ranks.
+    /// True if there are several boards, and one of them has several ranks.
     pub fn has_levels(&self) -> bool {
-        let nodes = nodes(self.hosts);
-        1 < nodes && nodes < self.world()
+        self.boards.has_levels()
     }
 
     /// How many ranks there are.
     pub fn world(&self) -> usize {
-        self.hosts.len()
+        self.boards.world()
     }
 }
 
@@ -136,7 +134,8 @@ impl fmt::Display for Implementers {
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
 /// use maypole::tuner::{CostTable, Question, choose};
-/// let question = Question { collective: Collective::AllReduce, hosts: &[0, 0], bytes: 8, crowding: 1 };
+/// let boards = Boards::new(&[0, 0]);
+/// let question = Question { collective: Collective::AllReduce, boards: &boards, bytes: 8, crowding: 1 };
 /// let choice = choose(&question, None, &CostTable::BUILT_IN).unwrap();
 /// assert_eq!(choice.plan.algorithm, Algorithm::OneShot);
 /// ```

@@ -1,5 +1,6 @@
 //! What joins each pair of ranks, and why nothing better does.
 
+use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::transport::{self, Cuda, InfiniBand, Offer, Reason, Way};
 use std::fmt;
 
@@ -17,24 +18,24 @@ pub struct PairGroup {
     pub refused: Vec<(Way, Reason)>,
 }
 
-/// Counts pairs by what joins them: `boards` says for each rank which board it shares, `machines`
-/// on which host it is. All ranks know both alike, so all come to the same answer.
+/// Counts pairs of ranks by what joins them. Equal arguments give equal answers on all ranks.
 ///
 /// ```
+/// use maypole::schedule::hosts::{Boards, Hosts};
 /// use maypole::topology::transport::Way;
-/// let edges = maypole::tuner::pair_groups(&[0, 0, 1], &[0, 0, 0]);
+/// let edges = maypole::tuner::pair_groups(&Boards::new(&[0, 0, 1]), &Hosts::new(&[0, 0, 0]));
 /// assert_eq!((edges[0].pairs, edges[0].way), (1, Way::SharedMemory));
 /// assert_eq!((edges[1].pairs, edges[1].way), (2, Way::Tcp));
 /// ```
 ///
 /// # Panics
-/// If the two do not speak of equally many ranks.
-pub fn pair_groups(boards: &[usize], machines: &[usize]) -> Vec<PairGroup> {
-    assert_eq!(boards.len(), machines.len(), "one board and one host for each rank");
+/// If the two are not about equally many ranks.
+pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
+    assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
     let mut kinds: Vec<PairGroup> = Vec::new();
-    for a in 0..boards.len() {
-        for b in a + 1..boards.len() {
-            let joined = join(machines[a], machines[b], boards[a] == boards[b]);
+    for a in 0..boards.world() {
+        for b in a + 1..boards.world() {
+            let joined = join(hosts.of(a), hosts.of(b), boards.together(a, b));
             match kinds
                 .iter_mut()
                 .find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused))

@@ -9,7 +9,7 @@
 //! that chains and trees cost less than one call alone would say. Only in large worlds, one call
 //! alone is what is run.
 
-use super::candidates::{has_boards, longest_chunk};
+use super::candidates::longest_chunk;
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::simulate::{MachineModel, Simulation};
@@ -46,8 +46,10 @@ impl<'a> Pricer<'a> {
         };
         let rehearse = |world: usize| {
             let root = question.collective.root().unwrap_or(0) % world;
-            let schedules = algorithm
-                .schedules_on(question.collective.with_root(root), &question.hosts[..world]);
+            let schedules = algorithm.schedules_on(
+                question.collective.with_root(root),
+                &question.boards.numbers()[..world],
+            );
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             (
                 world,
@@ -65,7 +67,7 @@ impl<'a> Pricer<'a> {
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
         let limit =
-            if has_boards(self.question.hosts) { plan.window.min(CHUNK) } else { plan.window };
+            if self.question.boards.is_shared() { plan.window.min(CHUNK) } else { plan.window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
         let prices: Vec<u64> =
@@ -85,7 +87,7 @@ impl<'a> Pricer<'a> {
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
     fn long(&self, (world, rehearsal): &(usize, Simulation), windows: usize, bytes: usize) -> u64 {
         let machine = MachineModel {
-            hosts: &self.question.hosts[..*world],
+            boards: &self.question.boards.numbers()[..*world],
             board: self.table.board(bytes, self.question.crowding),
             stream: self.table.stream(self.question.crowding),
             crowding: self.question.crowding,
@@ -114,7 +116,7 @@ fn one_more(
     bytes: usize,
 ) -> u64 {
     let alone = rehearsal.run(machine, 1, windows, bytes);
-    if machine.hosts.len() > ROW {
+    if machine.boards.len() > ROW {
         return alone.end;
     }
     let row = rehearsal.run(machine, CALLS, windows, bytes);

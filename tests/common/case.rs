@@ -103,7 +103,7 @@ impl Case {
             (_, None) => "the tuner's choice".to_owned(),
         };
         let place = Place { case: self, world, rank };
-        let order = self.order(algorithm.parse().ok(), comm.hosts(), rank);
+        let order = self.order(algorithm.parse().ok(), comm.boards().numbers(), rank);
         let mut rounds: Vec<_> = (0..self.repeats).map(|nth| Round::<T>::new(place, nth)).collect();
         for round in &mut rounds {
             round.call(comm).unwrap_or_else(|error| {

@@ -5,6 +5,7 @@ use maypole::Element;
 use maypole::execute::{AnyStream, Buffers, Executor, Failure};
 use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, HeldChunks};
+use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_kernels::{BinaryOp, BuiltInReducer, Region, View, ViewMut};
 use maypole_transports::board::Board;
@@ -140,7 +141,7 @@ impl Operation {
             schedules: &self.schedules,
             layout: &self.layout,
             element: size_of::<T>(),
-            hosts,
+            boards: &Boards::new(hosts),
             window: self.window,
             fingerprint: self.fingerprint,
         };

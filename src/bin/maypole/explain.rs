@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::tuner::{CostTable, Explanation, PlanOverride, Question, choose};
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
@@ -98,18 +99,18 @@ impl Args {
     }
 
     fn predict(&self, collective: Collective) -> Explanation {
-        let machines = vec![0; self.ranks];
-        let hosts: Vec<usize> = match self.transport {
-            Over::Shm => machines.clone(),
-            Over::Tcp => (0..self.ranks).collect(),
+        let hosts = Hosts::new(&vec![0; self.ranks]);
+        let boards = match self.transport {
+            Over::Shm => Boards::within(&hosts),
+            Over::Tcp => Boards::separate(self.ranks),
         };
         let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let bytes = self.whole(collective, self.ranks);
-        let question = Question { collective, hosts: &hosts, bytes, crowding };
+        let question = Question { collective, boards: &boards, bytes, crowding };
         let wanted = self.algorithm.map(PlanOverride::from);
         Explanation::new(
             &question,
-            &machines,
+            &hosts,
             wanted,
             choose(&question, wanted, &CostTable::tuned()),
             None,

@@ -3,6 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::engine::Engine;
 use crate::comm::error::Result;
+use crate::schedule::hosts::Boards;
 
 impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
@@ -35,8 +36,8 @@ impl Communicator {
         }
         members.sort_unstable();
         let members: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
-        let hosts: Vec<usize> = members.iter().map(|member| self.engine.hosts[*member]).collect();
-        Ok(Some(self.subgroup(&members, &hosts)))
+        let boards = self.boards().subset(&members);
+        Ok(Some(self.subgroup(&members, boards)))
     }
 
     /// The same ranks again, as a communicator of its own, as [`split`](Self::split) makes them:
@@ -57,25 +58,25 @@ impl Communicator {
     /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
     pub fn duplicate(&mut self) -> Result<Self> {
         let members: Vec<usize> = (0..self.world()).collect();
-        let hosts = self.hosts().to_vec();
+        let boards = self.boards().clone();
         self.agree("duplicate", "a duplicate")?;
-        Ok(self.subgroup(&members, &hosts))
+        Ok(self.subgroup(&members, boards))
     }
 
-    /// The group of these ranks of ours, on these hosts. `splits` has just been counted up.
-    pub(crate) fn subgroup(&self, members: &[usize], hosts: &[usize]) -> Self {
+    /// The group of these ranks of ours, joined by these boards. `splits` has just been counted up.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
         let engine = &*self.engine;
         let rank =
             members.iter().position(|member| *member == engine.rank).expect("we are a member");
-        let machines = members.iter().map(|member| self.machines[*member]).collect();
+        let hosts = self.hosts.subset(members);
         let control = engine.control.subgroup(members, engine.splits);
         let mut surroundings = self.surroundings;
         surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
-        let mut engine = Engine::new(rank, hosts, control, surroundings);
+        let mut engine = Engine::new(rank, boards, control, surroundings);
         (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
         (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
         engine.watch_like(&self.engine, members, self.engine.splits);
-        Self::new(engine, machines)
+        Self::new(engine, hosts)
     }
 
     /// Makes sure that all ranks ask for the same new group.

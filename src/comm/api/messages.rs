@@ -152,7 +152,7 @@ impl Communicator {
             control: &*engine.control,
             waiting,
             alarm: &alarm,
-            hosts: &engine.hosts,
+            hosts: engine.boards.numbers(),
             memory: engine.memory_for_messages(),
         };
         let mut noted = false;

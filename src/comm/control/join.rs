@@ -9,6 +9,7 @@ use crate::comm::control::summary::Log;
 use crate::comm::engine::Engine;
 use crate::comm::engine::surroundings::Surroundings;
 use crate::comm::error::{Error, Result};
+use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use crate::world::bootstrap::{JoinConfig, join};
 use crate::world::launch::{self, Launch, VARIABLES};
@@ -47,14 +48,15 @@ impl Transport {
         }
     }
 
-    /// Hosts as this transport sees them.
-    fn hosts(self, hosts: &[usize]) -> std::result::Result<Vec<usize>, String> {
+    /// The boards that this transport joins the ranks of these hosts by.
+    fn boards(self, hosts: &Hosts) -> std::result::Result<Boards, String> {
         match self {
-            Self::Auto => Ok(hosts.to_vec()),
-            Self::Tcp => Ok((0..hosts.len()).collect()),
-            Self::Shm if hosts.iter().all(|host| *host == hosts[0]) => Ok(hosts.to_vec()),
+            Self::Auto => Ok(Boards::within(hosts)),
+            Self::Tcp => Ok(Boards::separate(hosts.world())),
+            Self::Shm if hosts.is_one() => Ok(Boards::within(hosts)),
             Self::Shm => {
-                let other = hosts.iter().position(|host| *host != hosts[0]).expect("not all equal");
+                let elsewhere = |rank: &usize| !hosts.together(0, *rank);
+                let other = (0..hosts.world()).find(elsewhere).expect("there are several hosts");
                 Err(format!(
                     "shm was asked for, but rank {other} is not on rank 0's host; use auto or tcp"
                 ))
@@ -137,21 +139,22 @@ impl Communicator {
     }
 
     fn of_service(service: Service, transport: Transport, timeout: Duration) -> Result<Self> {
-        let (rank, machines) = (service.rank(), service.hosts().to_vec());
-        let hosts = transport.hosts(&machines).map_err(Error::Join)?;
+        let rank = service.rank();
+        let hosts = Hosts::new(service.hosts());
+        let boards = transport.boards(&hosts).map_err(Error::Join)?;
         let control: Arc<dyn Control> = Arc::new(Joined::world(service));
         let costs = (rank == 0).then(CostTable::tuned);
         let mine = Offer { share: UsableCores::of_this_thread(), costs }.to_bytes();
         let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
         let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
-        let crowds = Crowds::new(&machines, &offers);
-        let (ranks, cores) = crowds.of(machines[rank]);
+        let crowds = Crowds::new(&hosts, &offers);
+        let (ranks, cores) = crowds.of(hosts.of(rank));
         let surroundings = Surroundings {
             waiting: Waiting::new(ranks, cores, timeout),
             crowding: crowds.worst(),
             costs: offers[0].costs.unwrap_or(CostTable::BUILT_IN),
         };
-        Ok(Self::new(Engine::new(rank, &hosts, control, surroundings), machines))
+        Ok(Self::new(Engine::new(rank, boards, control, surroundings), hosts))
     }
 
     /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split)
@@ -161,11 +164,10 @@ impl Communicator {
     /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks
     /// call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
-        let machines = self.machines.clone();
-        let hosts = transport.hosts(&machines).map_err(Error::Join)?;
+        let boards = transport.boards(&self.hosts).map_err(Error::Join)?;
         let members: Vec<usize> = (0..self.world()).collect();
         self.agree("over", transport.name())?;
-        Ok(self.subgroup(&members, &hosts))
+        Ok(self.subgroup(&members, boards))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::comm::DEFAULT_TIMEOUT;
 use crate::comm::control::threads::Hub;
 use crate::comm::engine::Engine;
 use crate::comm::engine::surroundings::Surroundings;
+use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
@@ -85,8 +86,14 @@ impl Local {
         let waiting = Waiting::new(world, cores, self.timeout);
         let surroundings =
             Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
-        let engine = |rank| Engine::new(rank, &self.hosts, hub.member(world, rank), surroundings);
-        (0..world).map(|rank| Communicator::new(engine(rank), self.hosts.clone())).collect()
+        let hosts = Hosts::new(&self.hosts);
+        let boards = Boards::within(&hosts);
+        let communicator = |rank| {
+            let control = hub.member(world, rank);
+            let engine = Engine::new(rank, boards.clone(), control, surroundings);
+            Communicator::new(engine, hosts.clone())
+        };
+        (0..world).map(communicator).collect()
     }
 
     /// Runs `rank` on one thread a communicator and gives what they returned, by rank.

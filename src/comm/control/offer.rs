@@ -1,6 +1,7 @@
 //! What each rank tells all others right after joining: its share of the cores, and rank 0 the
 //! table of costs.
 
+use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
 use maypole_transports::cores::UsableCores;
 use std::collections::BTreeMap;
@@ -34,10 +35,10 @@ impl Offer {
 pub(crate) struct Crowds(BTreeMap<usize, (usize, usize)>);
 
 impl Crowds {
-    pub(crate) fn new(machines: &[usize], offers: &[Offer]) -> Self {
+    pub(crate) fn new(hosts: &Hosts, offers: &[Offer]) -> Self {
         let mut shares: BTreeMap<usize, Vec<&UsableCores>> = BTreeMap::new();
-        for (machine, offer) in machines.iter().zip(offers) {
-            shares.entry(*machine).or_default().push(&offer.share);
+        for (host, offer) in hosts.numbers().iter().zip(offers) {
+            shares.entry(*host).or_default().push(&offer.share);
         }
         let crowd = |(machine, shares): (usize, Vec<&UsableCores>)| {
             (machine, (shares.len(), UsableCores::count(shares)))
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn the_fullest_machine_counts() {
         let offer = Offer { share: UsableCores::default(), costs: None };
-        let crowds = Crowds::new(&[0, 0, 0, 1], &vec![offer; 4]);
+        let crowds = Crowds::new(&Hosts::new(&[0, 0, 0, 1]), &vec![offer; 4]);
         assert_eq!((crowds.of(0), crowds.of(1), crowds.worst()), ((3, 1), (1, 1), 3));
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::comm::Communicator;
 use crate::tuner::pair_groups;
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::str::FromStr;
 
@@ -17,13 +16,13 @@ impl Communicator {
     /// assert!(said[0].contains("1 pairs by shm, first 0-1; not cuda: no library"));
     /// ```
     pub fn summary(&self) -> String {
-        let hosts = self.machines.iter().collect::<BTreeSet<_>>().len();
+        let hosts = self.hosts.count();
         let (ranks, some) = (self.world(), if hosts == 1 { "host" } else { "hosts" });
         let mut text = format!(
             "maypole: {ranks} ranks on {hosts} {some}, at most {} to a core",
             self.crowding()
         );
-        for group in pair_groups(self.hosts(), &self.machines) {
+        for group in pair_groups(self.boards(), &self.hosts) {
             write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
         text

@@ -9,6 +9,7 @@ use crate::comm::engine::counts::Count;
 use crate::comm::engine::{Engine, Ready};
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Hosts;
 use crate::tuner::{self, CostTable, Explanation, MeasuredTime, Plan, PlanOverride, Question};
 
 /// What a call runs by, besides schedules.
@@ -67,7 +68,7 @@ impl Communicator {
     /// If the collective's root is not one of the ranks.
     pub fn explain(&mut self, collective: Collective, bytes: usize) -> Explanation {
         self.engine.time();
-        self.engine.explain(collective, bytes, &self.machines)
+        self.engine.explain(collective, bytes, &self.hosts)
     }
 
     /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of
@@ -137,7 +138,7 @@ impl Engine {
         &self,
         collective: Collective,
         bytes: usize,
-        machines: &[usize],
+        hosts: &Hosts,
     ) -> Explanation {
         let (question, wanted) = (self.question(collective, bytes), self.asked(collective));
         let mut choice = tuner::choose(&question, wanted, &self.surroundings.costs);
@@ -156,7 +157,7 @@ impl Engine {
             .fold(MeasuredTime::default(), MeasuredTime::and);
         Explanation::new(
             &question,
-            machines,
+            hosts,
             wanted,
             choice,
             Some(measured).filter(|measured| measured.runs > 0),
@@ -164,7 +165,7 @@ impl Engine {
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'_> {
-        Question { collective, hosts: &self.hosts, bytes, crowding: self.surroundings.crowding }
+        Question { collective, boards: &self.boards, bytes, crowding: self.surroundings.crowding }
     }
 
     /// What is asked for by name, or preferred where it fits.

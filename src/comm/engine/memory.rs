@@ -20,7 +20,7 @@ impl Engine {
 
     /// Ranks that share a board with this one, itself among them.
     fn neighbours(&self) -> usize {
-        self.hosts.iter().filter(|host| **host == self.hosts[self.rank]).count()
+        self.boards.locals(self.rank).len()
     }
 
     /// Bytes of the board that count as this rank's.

@@ -20,13 +20,14 @@ use crate::comm::engine::call::{Call, Reduction, held};
 use crate::comm::engine::choice::Means;
 use crate::comm::engine::counts::{Count, Counts, Interned};
 use crate::comm::engine::own_schedules::Own;
-use crate::comm::engine::surroundings::{Surroundings, boards_of};
+use crate::comm::engine::surroundings::Surroundings;
 use crate::comm::engine::watched::Watching;
 use crate::comm::error::{Error, Result};
 use crate::execute::record::Notes;
 use crate::execute::{Buffers, Executor, Failure};
 use crate::lower::{LoweringInput, Program, lower};
 use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::hosts::Boards;
 use crate::schedule::{Placement, Schedule};
 use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::service::Pulse;
@@ -48,8 +49,8 @@ const MOST_GIVEN: usize = 256;
 pub(crate) struct Engine {
     pub(crate) rank: usize,
     pub(crate) world: usize,
-    /// Ranks with equal numbers share a board.
-    pub(crate) hosts: Vec<usize>,
+    /// Which ranks share a board.
+    pub(crate) boards: Boards,
     pub(crate) control: Arc<dyn Control>,
     pub(crate) timeout: Duration,
     /// What the user asked for by name.
@@ -138,21 +139,20 @@ impl Ready {
 impl Engine {
     pub(crate) fn new(
         rank: usize,
-        hosts: &[usize],
+        boards: Boards,
         control: Arc<dyn Control>,
         surroundings: Surroundings,
     ) -> Self {
-        let (hosts, world, waiting) = (boards_of(hosts), hosts.len(), surroundings.waiting);
-        let locals: Vec<usize> =
-            (0..hosts.len()).filter(|peer| hosts[*peer] == hosts[rank]).collect();
+        let world = boards.world();
+        let waiting = surroundings.waiting;
         let gone = Arc::clone(&control);
         let gone = Box::new(move |peer| gone.has_left(peer));
         let alone = Executor::new(rank, waiting, control.alarm(), gone);
-        let connected = locals.len() == 1;
+        let connected = boards.locals(rank).len() == 1;
         Self {
             rank,
             world,
-            hosts,
+            boards,
             pulse: control.pulse(),
             control,
             timeout: waiting.timeout(),
@@ -359,14 +359,16 @@ impl Engine {
         means: Means,
     ) -> Result<usize> {
         let layout = call.layout(self.world, schedules[0].chunks, &self.given);
-        let (collective, element, hosts) = (call.collective, call.kind.size(), &self.hosts);
+        let collective = call.collective;
+        let element = call.kind.size();
+        let boards = &self.boards;
         let Means { window, fingerprint, .. } = means;
         let request = LoweringInput {
             collective,
             schedules,
             layout: &layout,
             element,
-            hosts,
+            boards,
             window,
             fingerprint,
         };
@@ -399,7 +401,9 @@ impl Engine {
 
     pub(crate) fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
         let of = |rank| {
-            algorithm.schedule_on(collective, &self.hosts, rank).expect("the tuner knows the table")
+            algorithm
+                .schedule_on(collective, self.boards.numbers(), rank)
+                .expect("the tuner knows the table")
         };
         (0..self.world).map(of).collect()
     }
@@ -417,12 +421,8 @@ impl Engine {
         let deadline = self.deadline();
         if !self.connected {
             self.check_memory()?;
-            let locals: Vec<usize> =
-                (0..self.world).filter(|peer| self.hosts[*peer] == self.hosts[self.rank]).collect();
-            let me = locals
-                .iter()
-                .position(|peer| *peer == self.rank)
-                .expect("a rank is on its own host");
+            let locals = self.boards.locals(self.rank);
+            let me = self.boards.index(self.rank);
             let board: Board = self.control.board(&locals, me, deadline)?;
             self.executor.share(board, locals, me);
             self.connected = true;

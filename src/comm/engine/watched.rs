@@ -57,8 +57,8 @@ impl Communicator {
         self.engine.check()?;
         let (rank, own) = (self.rank(), file.contains(RANK));
         let path = PathBuf::from(file.replace(RANK, &rank.to_string()));
-        let machine = self.machines[rank];
-        let first = self.machines.iter().position(|other| *other == machine) == Some(rank);
+        let machine = self.hosts.of(rank);
+        let first = self.hosts.index(rank) == 0;
         let made = if own || first { TraceFile::create(&path) } else { Ok(()) };
         if let Err(error) = &made {
             eprintln!("maypole: {}: nothing is traced: {error}", path.display());
@@ -66,7 +66,7 @@ impl Communicator {
         let hellos = self.greet(made.is_ok())?;
         // Nobody complains of a file that another rank could not make.
         let unmade = |(other, hello): (usize, &Option<Hello>)| {
-            hello.is_none() && self.machines[other] == machine
+            hello.is_none() && self.hosts.together(other, rank)
         };
         let mine = &hellos[rank];
         if let Some(mine) = mine.as_ref().filter(|_| own || !hellos.iter().enumerate().any(unmade))
@@ -185,8 +185,8 @@ impl Engine {
         program: &Program,
     ) -> Option<Arc<Notes>> {
         self.watching.as_ref()?.recorder.as_ref()?;
-        let (rank, hosts) = (self.rank, &self.hosts);
-        let locals = (0..self.world).filter(|peer| hosts[*peer] == hosts[rank]).collect();
+        let rank = self.rank;
+        let locals = self.boards.locals(rank);
         Some(Arc::new(Notes {
             operation: call.to_string(),
             algorithm,

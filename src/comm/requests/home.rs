@@ -9,6 +9,7 @@
 use crate::comm::engine::Engine;
 use crate::comm::requests::progress::Progress;
 use crate::execute::messages::Pairs;
+use crate::schedule::hosts::Boards;
 use maypole_transports::Alarm;
 use std::cell::OnceCell;
 use std::fmt;
@@ -29,7 +30,7 @@ pub(crate) struct Home {
     // What may be asked at any time, wherever the engine is.
     pub(crate) rank: usize,
     pub(crate) world: usize,
-    pub(crate) hosts: Vec<usize>,
+    pub(crate) boards: Boards,
     pub(crate) timeout: Duration,
     /// By which those who wait for requests hurry them.
     pub(crate) alarm: Arc<Alarm>,
@@ -48,7 +49,7 @@ impl Home {
         Self {
             rank: engine.rank,
             world: engine.world,
-            hosts: engine.hosts.clone(),
+            boards: engine.boards.clone(),
             timeout: engine.timeout,
             alarm: engine.control.alarm(),
             here: OnceCell::from(Box::new(Kit { engine, pairs })),
@@ -60,8 +61,9 @@ impl Home {
     /// A home of the same rank, to which the engine can be sent.
     pub(crate) fn empty(&self) -> Self {
         let Self { rank, world, timeout, process, .. } = *self;
-        let (hosts, alarm) = (self.hosts.clone(), Arc::clone(&self.alarm));
-        Self { rank, world, hosts, timeout, alarm, here: OnceCell::new(), progress: None, process }
+        let boards = self.boards.clone();
+        let alarm = Arc::clone(&self.alarm);
+        Self { rank, world, boards, timeout, alarm, here: OnceCell::new(), progress: None, process }
     }
 
     pub(crate) fn is_here(&self) -> bool {

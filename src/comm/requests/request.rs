@@ -169,8 +169,9 @@ impl Communicator {
 
     /// A communicator that can be sent this one's engine, to use it in another thread.
     pub(crate) fn without_engine(&self) -> Self {
-        let (machines, surroundings) = (self.machines.clone(), self.surroundings);
+        let hosts = self.hosts.clone();
+        let surroundings = self.surroundings;
         // It is not the one that leaves.
-        Self { engine: self.engine.empty(), machines, surroundings, left: true }
+        Self { engine: self.engine.empty(), hosts, surroundings, left: true }
     }
 }

@@ -44,7 +44,7 @@ pub struct LinkCost {
 #[derive(Clone, Debug)]
 pub struct MachineModel<'a> {
     /// For each rank the number of its board: ranks with equal numbers are joined by it.
-    pub hosts: &'a [usize],
+    pub boards: &'a [usize],
     /// Between ranks of one board.
     pub board: LinkCost,
     /// Between all others.
@@ -82,7 +82,7 @@ impl Simulation {
     /// ranks are at.
     ///
     /// # Panics
-    /// If there is not one host for each rank.
+    /// If there is not one board for each rank.
     pub fn run(
         &self,
         machine: &MachineModel<'_>,
@@ -90,7 +90,7 @@ impl Simulation {
         windows: usize,
         bytes: usize,
     ) -> RunTime {
-        assert_eq!(machine.hosts.len(), self.world, "one host for each rank");
+        assert_eq!(machine.boards.len(), self.world, "one board for each rank");
         Turns::new(
             &self.graph,
             machine,
@@ -121,7 +121,7 @@ pub struct RunTime {
 
 impl MachineModel<'_> {
     pub(super) fn near(&self, a: usize, b: usize) -> bool {
-        self.hosts[a] == self.hosts[b]
+        self.boards[a] == self.boards[b]
     }
 
     pub(super) fn link(&self, a: usize, b: usize) -> LinkCost {
@@ -148,13 +148,13 @@ mod tests {
     fn time(
         algorithm: Algorithm,
         collective: Collective,
-        hosts: &[usize],
+        boards: &[usize],
         crowding: usize,
         bytes: usize,
     ) -> u64 {
-        let schedules = algorithm.schedules(collective, hosts.len()).unwrap();
+        let schedules = algorithm.schedules(collective, boards.len()).unwrap();
         let machine =
-            MachineModel { hosts, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
+            MachineModel { boards, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
         Simulation::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
     }
 

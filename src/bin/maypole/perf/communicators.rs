@@ -70,13 +70,10 @@ fn all(world: &mut Communicator) -> Result<Vec<(Joint, Communicator)>> {
 
 fn automatic(world: &mut Communicator) -> Result<(Joint, Communicator)> {
     let comm = world.over(Transport::Auto)?;
-    let mut hosts = comm.hosts().to_vec();
-    hosts.sort_unstable();
-    hosts.dedup();
-    let joint = match hosts.len() {
-        1 => Joint::Shm,
-        many if many == comm.world() => Joint::Tcp,
-        _ => Joint::Mixed,
+    let joint = match comm.boards() {
+        boards if boards.is_one() => Joint::Shm,
+        boards if boards.is_shared() => Joint::Mixed,
+        _ => Joint::Tcp,
     };
     Ok((joint, comm))
 }

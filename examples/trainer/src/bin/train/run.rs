@@ -7,6 +7,7 @@ use crate::record::LossRecord;
 use anyhow::ensure;
 use half::{bf16, f16};
 use maypole::Communicator;
+use maypole::schedule::hosts::Hosts;
 use maypole_trainer::check::memory::RankMemory;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::rebalance::ExpertMove;
@@ -88,9 +89,9 @@ fn prepare(worker: &mut Worker<f32>, job: &TrainingJob) {
 
 /// Whether ranks take turns on cores, so that one which waits may wait for a core. All hosts are
 /// taken to be as this one.
-fn share_cores(hosts: &[usize]) -> bool {
+fn share_cores(hosts: &Hosts) -> bool {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-    hosts.iter().any(|host| hosts.iter().filter(|other| *other == host).count() > cores)
+    hosts.sizes().into_iter().any(|ranks| ranks > cores)
 }
 
 /// What to try when a loss is no number any more.

@@ -24,7 +24,7 @@ impl Prediction {
         algorithm: Algorithm,
     ) -> Option<Self> {
         let question =
-            Question { collective, hosts: comm.hosts(), bytes, crowding: comm.crowding() };
+            Question { collective, boards: comm.boards(), bytes, crowding: comm.crowding() };
         let asked = choose(&question, Some(PlanOverride::from(algorithm)), comm.costs()).ok()?;
         let chosen = asked
             .candidates
