@@ -45,6 +45,7 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
     {
         say("peer", peer);
     }
+    say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
     let since = Instant::now();
     for later in [
         comm.barrier(),
@@ -248,6 +249,7 @@ fn a_process_is_stopped() {
             let blamed = error
                 .contains("rank 1 does not answer: its process is stopped, or has no processor");
             assert!(blamed, "over {way}, rank {rank}: {error}");
+            assert_eq!(said(&ranks, rank, "culprit"), "1", "over {way}, rank {rank}: {error}");
             assert!(error.contains("waited 5 s for rank "), "{error}");
         }
     }

@@ -244,7 +244,9 @@ fn a_world_of_one_needs_no_thread() {
 #[test]
 fn wrong_arguments_are_told_by_the_request_and_do_no_harm() {
     Communicator::run_local(2, |mut comm| {
-        let short = comm.start_all_reduce_into([1u8; 3], [0u8; 2], ReduceOp::Sum);
+        let short = comm.start(([1u8; 3], [0u8; 2]), |comm, (input, output)| {
+            comm.all_reduce_into(input, output, ReduceOp::Sum)
+        });
         let root = comm.start_broadcast(vec![1u8], 2);
         let good = start_sum(&mut comm, 1, 4);
         let error = short.wait().unwrap_err();

@@ -54,7 +54,9 @@ fn buckets(mut comm: Communicator) {
     let (left, right) = data.split_at_mut(LEN / 2);
     let mut twice = [1u8, 2];
     comm.scope(|scope| {
-        let copied = scope.start_all_reduce_into(&*left, &mut *right, ReduceOp::Max);
+        let copied = scope.start((&*left, &mut *right), |comm, (left, right)| {
+            comm.all_reduce_into(left, right, ReduceOp::Max)
+        });
         assert_eq!(
             scope.start(&mut twice[..], |comm, it| comm.broadcast(it, 0)).wait().unwrap()[1],
             2
@@ -64,7 +66,7 @@ fn buckets(mut comm: Communicator) {
     });
     assert_eq!(left[1..], right[1..], "sums are equal on all ranks");
     assert_eq!(left[0] + 1, right[0]);
-    let after = comm.start_barrier();
+    let after = comm.start((), |comm, ()| comm.barrier());
     assert_eq!(before.wait().unwrap(), vec![comm.world() as u64; 5000]);
     after.wait().unwrap();
     comm.close().unwrap();

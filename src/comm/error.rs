@@ -1,162 +1,194 @@
-//! What can go wrong, said so that the reader knows what, where and what to do.
+//! Why a call fails. Each error says what happened, on which rank, and what to do.
 
 use crate::algorithms::Algorithm;
+use std::fmt;
 use std::time::Duration;
 
-/// Why a call failed. After any of these but [`Error::Invalid`], [`Error::Unsupported`] and
-/// [`Error::Value`] the communicator has failed: every later call says so at once.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a call failed.
+///
+/// After [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the communicator works as
+/// before. After every other error it has failed: each later call returns [`Error::Failed`].
+///
+/// `Debug` prints the same sentence as `Display`, so a `main` that returns
+/// [`maypole::Result`](crate::Result) ends with a readable message.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp};
+/// let error = Communicator::run_local(1, |mut comm| {
+///     comm.broadcast(&mut [0u8], 7).unwrap_err()
+/// });
+/// let sentence = "rank 0: broadcast: root 7 is not one of the 1 ranks";
+/// assert_eq!(format!("{:?}", error[0]), sentence);
+/// assert_eq!(error[0].culprit(), Some(0));
+/// ```
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller's arguments cannot be right; nothing was sent. Mend the call.
+    /// The caller's arguments cannot be right; nothing was sent. Correct the call.
     #[error("rank {rank}: {operation}: {why}")]
     Invalid {
-        /// Who called.
+        /// The rank that made the call.
         rank: usize,
-        /// What was called.
+        /// The name of the call.
         operation: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the arguments.
         why: String,
     },
-    /// A value that was to be sent could not be written down, or what came is no value of the type
-    /// that was asked for. The communicator is as good as before. Give all ranks the same type.
+    /// A value could not be serialized, or the bytes received are no value of the type that was
+    /// asked for. The communicator works as before. Use the same type on all ranks.
     #[error("rank {rank}: {operation}: rank {peer} {why}")]
     Value {
-        /// Who noticed.
+        /// The rank that noticed it.
         rank: usize,
-        /// What was called.
+        /// The name of the call.
         operation: &'static str,
-        /// Whose value it is.
+        /// The rank whose value it is.
         peer: usize,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         why: String,
     },
-    /// The algorithm that was asked for by name has no answer to the collective. Ask for `auto`, or
-    /// another one.
-    #[error("algorithm '{}' has no answer to {operation}; leave the choice to 'auto' or name another", algorithm.name())]
+    /// The algorithm that was asked for by name does not implement the collective. Ask for `auto`
+    /// or for another algorithm.
+    #[error(
+        "algorithm '{}' does not implement {operation}: use 'auto' or name another algorithm",
+        algorithm.name()
+    )]
     Unsupported {
-        /// What was asked for.
+        /// The algorithm that was asked for.
         algorithm: Algorithm,
-        /// What it was asked for.
+        /// The collective that was called.
         operation: &'static str,
     },
-    /// Ranks called different things. Make every rank of the communicator call the same
+    /// Two ranks made different calls. Let every rank of the communicator call the same
     /// collectives, in the same order, with the same type, count, operation and root.
     #[error(
         "ranks do not match: rank {rank} calls {operation} as operation {sequence}, but rank {peer} {}",
         theirs.as_deref().unwrap_or("does something else")
     )]
     Mismatch {
-        /// Who noticed.
+        /// The rank that noticed it.
         rank: usize,
-        /// Whose call is another one.
+        /// The rank whose call differs.
         peer: usize,
-        /// What `rank` called.
+        /// The call that `rank` made.
         operation: String,
-        /// Operations before it on this communicator.
+        /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// What `peer` says it does.
+        /// What `peer` reports about itself.
         theirs: Option<String>,
     },
-    /// A peer did not do its part in time. Look at what it does instead; raise `MAYPOLE_TIMEOUT` if
-    /// it is only slow.
+    /// A peer did not do its part in time. Look at what the peer does instead. Raise
+    /// `MAYPOLE_TIMEOUT` if it is only slow.
     #[error(
         "rank {rank} waited {} s for rank {peer} in step {step} of {operation} (operation {sequence}){}",
         after.as_secs_f64(), detail.as_deref().map(|d| format!("; {d}")).unwrap_or_default()
     )]
     TimedOut {
-        /// Who waited.
+        /// The rank that waited.
         rank: usize,
-        /// For whom.
+        /// The rank that it waited for.
         peer: usize,
-        /// In what.
+        /// The call that `rank` made.
         operation: String,
-        /// Operations before it on this communicator.
+        /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// Which fold of the program, or which message of a group.
+        /// The number of the fold in the program, or of the message in its group.
         step: usize,
-        /// How long.
+        /// How long the rank waited.
         after: Duration,
-        /// What is known of the peer.
+        /// What the ranks report about themselves.
         detail: Option<String>,
+        /// The rank that holds the others up: the end of the chain of waits that begins at `peer`.
+        culprit: Option<usize>,
     },
-    /// No rank sent a message in time to one that receives from whoever does. Look at who should
-    /// have sent.
+    /// No rank sent a message in time to a rank that receives from any. Look at the rank that
+    /// should have sent.
     #[error(
         "rank {rank} waited {} s for a message of any rank in {operation} (operation {sequence})",
         after.as_secs_f64()
     )]
     NoMessage {
-        /// Who waited.
+        /// The rank that waited.
         rank: usize,
-        /// In what.
+        /// The call that `rank` made.
         operation: String,
-        /// Operations before it on this communicator.
+        /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// How long.
+        /// How long the rank waited.
         after: Duration,
     },
     /// A peer is gone: its process ended, or the network to it is lost.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
     PeerLost {
-        /// Who noticed.
+        /// The rank that noticed it.
         rank: usize,
-        /// Who is gone.
+        /// The rank that is gone.
         peer: usize,
-        /// In what.
+        /// The call that `rank` made.
         operation: String,
-        /// Operations before it on this communicator.
+        /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// How it showed.
+        /// How the loss was noticed.
         why: String,
     },
-    /// Somebody else failed first; every rank names the same cause.
+    /// Another rank failed first. Every rank names the same cause.
     #[error("rank {rank} gives up {operation} (operation {sequence}), because {cause}")]
     Aborted {
-        /// Who gives up.
+        /// The rank that gives up its call.
         rank: usize,
-        /// What.
+        /// The call that `rank` made.
         operation: String,
-        /// Operations before it on this communicator.
+        /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// What happened first, and where.
+        /// What happened first, and on which rank.
         cause: String,
-        /// Whether that may pass: see [`Error::is_retryable`].
+        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
+        /// The culprit of the first failure: see [`Error::culprit`].
+        culprit: Option<usize>,
     },
     /// The communicator failed earlier. Make a new one.
     #[error("this communicator has failed already: {first}")]
     Failed {
         /// The first failure.
         first: String,
-        /// Whether that may pass: see [`Error::is_retryable`].
+        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
+        /// The culprit of the first failure: see [`Error::culprit`].
+        culprit: Option<usize>,
     },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
     Connect {
-        /// Who.
+        /// The rank that could not connect.
         rank: usize,
-        /// For what.
+        /// The call that needed the connection.
         operation: String,
-        /// Why not.
+        /// What went wrong.
         why: String,
     },
-    /// The environment does not say who this process is, or the ranks did not find one another.
+    /// The environment does not say which rank this process is, or the ranks could not join.
     #[error("{0}")]
     Join(String),
 }
 
+/// Prints the sentence of `Display`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
-    /// True if the communicator is as good as before: the call was refused before anything was
-    /// sent, or what came is no value of the type that was asked for.
+    /// True if the communicator works as before: the call was refused before anything was sent, or
+    /// the bytes received are no value of the type that was asked for.
     pub fn is_harmless(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 
-    /// True if the same program may do better another time, on a new communicator: a peer died or
-    /// was late, or the ranks did not find one another. False if the program or its arguments must
-    /// change first, and of a panic in it. Where somebody else failed first, what counts is why.
+    /// True if the same program may succeed on a new communicator: a peer died or was late, or the
+    /// ranks could not join. False if the program or its arguments must change first, and after a
+    /// panic. If another rank failed first, the answer is that of the first failure.
     ///
     /// | | retryable | [harmless](Self::is_harmless) |
     /// |---|---|---|
@@ -191,6 +223,33 @@ impl Error {
         }
     }
 
+    /// The rank to look at first: the one that caused the failure, as far as that is known. Ranks
+    /// are numbered as in the communicator that reports the error.
+    ///
+    /// | | culprit |
+    /// |---|---|
+    /// | `Invalid` | the rank that made the call |
+    /// | `Value` | the rank whose value it is |
+    /// | `TimedOut` | the rank that holds the others up; none if ranks wait for one another in a circle |
+    /// | `PeerLost` | the rank that is gone |
+    /// | `Aborted`, `Failed` | that of the first failure; none if it is no rank of this communicator |
+    /// | `Mismatch` | none: either of the two calls may be the wrong one |
+    /// | `Unsupported`, `NoMessage`, `Connect`, `Join` | none |
+    pub fn culprit(&self) -> Option<usize> {
+        match self {
+            Self::Invalid { rank, .. } => Some(*rank),
+            Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
+            Self::TimedOut { culprit, .. }
+            | Self::Aborted { culprit, .. }
+            | Self::Failed { culprit, .. } => *culprit,
+            Self::Mismatch { .. }
+            | Self::Unsupported { .. }
+            | Self::NoMessage { .. }
+            | Self::Connect { .. }
+            | Self::Join(_) => None,
+        }
+    }
+
     /// The call that failed; `None` if no call did.
     pub fn operation(&self) -> Option<&str> {
         match self {
@@ -215,94 +274,107 @@ pub type Result<T> = std::result::Result<T, Error>;
 mod tests {
     use super::*;
 
-    /// Every kind, with what is said of it: its rank, its operation, whether it may pass, whether
-    /// it did any harm.
+    const CALL: &str = "scan(1 x u8, sum)";
+
+    /// An error, and what its methods must say of it.
+    struct Case {
+        error: Error,
+        rank: Option<usize>,
+        culprit: Option<usize>,
+        operation: Option<&'static str>,
+        retryable: bool,
+        harmless: bool,
+    }
+
+    impl Case {
+        /// A refused call: harmless, and the same wherever it is reported.
+        fn refused(error: Error, rank: Option<usize>, culprit: Option<usize>) -> Self {
+            let operation = Some("scan");
+            Self { error, rank, culprit, operation, retryable: false, harmless: true }
+        }
+
+        /// A failure of the call [`CALL`] that rank 1 reports.
+        fn failure(error: Error, culprit: Option<usize>, retryable: bool) -> Self {
+            let operation = Some(CALL);
+            Self { error, rank: Some(1), culprit, operation, retryable, harmless: false }
+        }
+
+        /// A failure that belongs to no call.
+        fn without_call(error: Error, culprit: Option<usize>, retryable: bool) -> Self {
+            Self { error, rank: None, culprit, operation: None, retryable, harmless: false }
+        }
+
+        fn check(self) {
+            let Self { error, rank, culprit, operation, retryable, harmless } = self;
+            assert_eq!(error.rank(), rank, "{error}");
+            assert_eq!(error.culprit(), culprit, "{error}");
+            assert_eq!(error.operation(), operation, "{error}");
+            assert_eq!(error.is_retryable(), retryable, "{error}");
+            assert_eq!(error.is_harmless(), harmless, "{error}");
+            assert_eq!(format!("{:?}", error.clone()), error.to_string());
+        }
+    }
+
     #[test]
-    fn what_is_said_of_every_kind() {
-        let (rank, peer, sequence, after) = (1, 2, 7, Duration::from_secs(3));
-        let (operation, why) = ("scan(1 x u8, sum)".to_owned(), "so".to_owned());
-        let of = |operation: &String| operation.clone();
-        let aborted = |retryable| Error::Aborted {
+    fn a_refused_call_is_harmless_and_not_retryable() {
+        let why = || "so".to_owned();
+        let invalid = Error::Invalid { rank: 1, operation: "scan", why: why() };
+        let value = Error::Value { rank: 1, operation: "scan", peer: 2, why: why() };
+        let unsupported = Error::Unsupported { algorithm: Algorithm::Ring, operation: "scan" };
+        let sentence =
+            "algorithm 'ring' does not implement scan: use 'auto' or name another algorithm";
+        assert_eq!(unsupported.to_string(), sentence);
+        Case::refused(invalid, Some(1), Some(1)).check();
+        Case::refused(value, Some(1), Some(2)).check();
+        Case::refused(unsupported, None, None).check();
+    }
+
+    #[test]
+    fn a_failed_call_names_its_rank_and_its_culprit() {
+        let rank = 1;
+        let peer = 2;
+        let sequence = 7;
+        let after = Duration::from_secs(3);
+        let operation = || CALL.to_owned();
+        let why = || "so".to_owned();
+        let mismatch =
+            Error::Mismatch { rank, peer, operation: operation(), sequence, theirs: None };
+        let timed_out = |culprit| Error::TimedOut {
             rank,
-            operation: of(&operation),
+            peer,
+            operation: operation(),
             sequence,
-            cause: of(&why),
-            retryable,
+            step: 0,
+            after,
+            detail: None,
+            culprit,
         };
-        let failed = |retryable| Error::Failed { first: of(&why), retryable };
-        let call = Some(operation.as_str());
-        let kinds = [
-            (
-                Error::Invalid { rank, operation: "scan", why: of(&why) },
-                Some(1),
-                Some("scan"),
-                false,
-                true,
-            ),
-            (
-                Error::Unsupported { algorithm: Algorithm::Ring, operation: "scan" },
-                None,
-                Some("scan"),
-                false,
-                true,
-            ),
-            (
-                Error::Mismatch { rank, peer, operation: of(&operation), sequence, theirs: None },
-                Some(1),
-                call,
-                false,
-                false,
-            ),
-            (
-                Error::TimedOut {
-                    rank,
-                    peer,
-                    operation: of(&operation),
-                    sequence,
-                    step: 0,
-                    after,
-                    detail: None,
-                },
-                Some(1),
-                call,
-                true,
-                false,
-            ),
-            (
-                Error::NoMessage { rank, operation: of(&operation), sequence, after },
-                Some(1),
-                call,
-                true,
-                false,
-            ),
-            (
-                Error::PeerLost { rank, peer, operation: of(&operation), sequence, why: of(&why) },
-                Some(1),
-                call,
-                true,
-                false,
-            ),
-            (aborted(true), Some(1), call, true, false),
-            (aborted(false), Some(1), call, false, false),
-            (failed(true), None, None, true, false),
-            (failed(false), None, None, false, false),
-            (
-                Error::Connect { rank, operation: of(&operation), why: of(&why) },
-                Some(1),
-                call,
-                true,
-                false,
-            ),
-            (Error::Join(of(&why)), None, None, true, false),
-        ];
-        for (error, rank, operation, retryable, harmless) in kinds {
-            assert_eq!((error.rank(), error.operation()), (rank, operation), "{error}");
-            assert_eq!(
-                (error.is_retryable(), error.is_harmless()),
-                (retryable, harmless),
-                "{error}"
-            );
-            assert_eq!(error.clone().to_string(), error.to_string());
+        let no_message = Error::NoMessage { rank, operation: operation(), sequence, after };
+        let lost = Error::PeerLost { rank, peer, operation: operation(), sequence, why: why() };
+        let connect = Error::Connect { rank, operation: operation(), why: why() };
+        Case::failure(mismatch, None, false).check();
+        Case::failure(timed_out(Some(5)), Some(5), true).check();
+        Case::failure(timed_out(None), None, true).check();
+        Case::failure(no_message, None, true).check();
+        Case::failure(lost, Some(2), true).check();
+        Case::failure(connect, None, true).check();
+        Case::without_call(Error::Join(why()), None, true).check();
+    }
+
+    #[test]
+    fn what_follows_a_failure_says_what_the_failure_said() {
+        for (culprit, retryable) in [(Some(3), true), (None, false)] {
+            let aborted = Error::Aborted {
+                rank: 1,
+                operation: CALL.to_owned(),
+                sequence: 7,
+                cause: "so".to_owned(),
+                retryable,
+                culprit,
+            };
+            let failed = Error::Failed { first: "so".to_owned(), retryable, culprit };
+            Case::failure(aborted, culprit, retryable).check();
+            Case::without_call(failed, culprit, retryable).check();
         }
     }
 }

@@ -19,9 +19,11 @@ fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     let first = errors.next().unwrap();
     for later in errors {
         assert!(
-            matches!(&later, Error::Failed { first: it, retryable } if *it == first.to_string() && *retryable == first.is_retryable()),
+            matches!(&later, Error::Failed { first: it, .. } if *it == first.to_string()),
             "{later}"
         );
+        assert_eq!(later.is_retryable(), first.is_retryable(), "{later}");
+        assert_eq!(later.culprit(), first.culprit(), "{later}");
     }
     first
 }
@@ -87,7 +89,7 @@ fn killed(mut comm: Communicator) {
             && first.is_retryable()
     );
     let since = Instant::now();
-    assert!(matches!(comm.start_barrier().wait(), Err(Error::Failed { .. })));
+    assert!(matches!(comm.start((), |comm, ()| comm.barrier()).wait(), Err(Error::Failed { .. })));
     assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
     comm.close().unwrap();
     assert!(since.elapsed() < SOON);
@@ -133,7 +135,7 @@ fn the_failure_of_a_dropped_request_is_told_by_the_next_call() {
             drop(start_sum(&mut comm, 1, 10));
             let error = comm.barrier().unwrap_err();
             assert!(
-                matches!(&error, Error::Failed { first, retryable: true } if first.contains("all_reduce(10 x u64")),
+                matches!(&error, Error::Failed { first, retryable: true, .. } if first.contains("all_reduce(10 x u64")),
                 "{error}"
             );
         }
@@ -147,7 +149,8 @@ fn panicking() -> Operation<u64> {
 #[test]
 fn the_panic_of_an_operation_goes_on_in_wait_and_ends_the_others() {
     Local::new(3).timeout(LIMIT).run(|mut comm| {
-        let first = comm.start_all_reduce_with(vec![1u64; 8], &panicking());
+        let first =
+            comm.start(vec![1u64; 8], |comm, data| comm.all_reduce_with(data, &panicking()));
         let later = start_sum(&mut comm, 1, 8);
         match catch_unwind(AssertUnwindSafe(|| first.wait())) {
             Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"as planned")),

@@ -1,4 +1,5 @@
-//! Every named request gives what the blocking call of its name gives, bit for bit.
+//! Every collective as a request, named or queued with `start`, gives what its blocking call gives,
+//! bit for bit.
 
 use super::mixtures;
 use maypole::{Communicator, Operation, ReduceOp, Request, Result};
@@ -18,14 +19,15 @@ fn check<B: Clone + PartialEq + Send + std::fmt::Debug + 'static>(
     start: impl FnOnce(B) -> Request<B>,
     call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + 'static,
 ) -> Check {
-    let (mut expected, request) = (buffers.clone(), start(buffers));
+    let mut expected = buffers.clone();
+    let request = start(buffers);
     Box::new(move |plain| {
         call(plain, &mut expected).unwrap();
         assert_eq!(request.wait().unwrap(), expected);
     })
 }
 
-/// `one!(comm, data(n), start_x(args) => x(&args))`: a form with one buffer; `two!` one with two.
+/// The named form and the blocking call of the same name, on one buffer (`one`) or two (`two`).
 macro_rules! one {
     ($comm:ident, $len:expr, $start:ident, $call:ident $(, $argument:expr)*) => {
         check(
@@ -45,96 +47,165 @@ macro_rules! two {
     };
 }
 
-fn all(comm: &mut Communicator) -> Vec<Check> {
-    let (rank, world, n, sum) = (comm.rank(), comm.world(), COUNT, ReduceOp::Sum);
-    let (root, whole) = (world - 1, COUNT * world);
-    let larger = || {
-        Operation::new("larger", true, |a: &[f32], b: &mut [f32]| {
-            b.iter_mut().zip(a).for_each(|(b, a)| *b = b.max(*a));
-        })
-    };
-    let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
-    let (mine, total) = (counts[rank], counts.iter().sum::<usize>());
-    // What rank r has for rank s.
-    let pairs = |r: usize, s: usize| (r * 3 + s * 2) % 5;
-    let sends: Vec<usize> = (0..world).map(|to| pairs(rank, to)).collect();
-    let receives: Vec<usize> = (0..world).map(|from| pairs(from, rank)).collect();
-    let mut checks = vec![
+/// The generic form and the blocking call: `started!(comm, buffers, |comm, buffers| call)`.
+macro_rules! started {
+    ($comm:ident, $buffers:expr, $call:expr) => {{
+        let call = $call;
+        let again = call.clone();
+        check($buffers, |it| $comm.start(it, call), again)
+    }};
+}
+
+fn named(comm: &mut Communicator) -> Vec<Check> {
+    let n = COUNT;
+    let world = comm.world();
+    let whole = n * world;
+    let root = world - 1;
+    vec![
         one!(comm, n, start_broadcast, broadcast, root),
-        one!(comm, n, start_reduce, reduce, sum, root),
-        two!(comm, n, n, start_reduce_into, reduce_into, sum, root),
         one!(comm, n, start_all_reduce, all_reduce, ReduceOp::Avg),
-        two!(comm, n, n, start_all_reduce_into, all_reduce_into, ReduceOp::Max),
-        two!(comm, n, whole, start_gather, gather, root),
-        one!(
-            comm,
-            if rank == root { whole } else { n },
-            start_gather_in_place,
-            gather_in_place,
-            root
-        ),
         two!(comm, n, whole, start_all_gather, all_gather),
-        one!(comm, whole, start_all_gather_in_place, all_gather_in_place),
-        two!(comm, whole, n, start_scatter, scatter, root),
-        one!(
-            comm,
-            if rank == root { whole } else { n },
-            start_scatter_in_place,
-            scatter_in_place,
-            root
-        ),
-        two!(comm, whole, n, start_reduce_scatter, reduce_scatter, sum),
-        one!(comm, whole, start_reduce_scatter_in_place, reduce_scatter_in_place, sum),
+        two!(comm, whole, n, start_reduce_scatter, reduce_scatter, ReduceOp::Sum),
         two!(comm, whole, whole, start_all_to_all, all_to_all),
-        one!(comm, whole, start_all_to_all_in_place, all_to_all_in_place),
-        one!(comm, n, start_scan, scan, sum),
-        one!(comm, n, start_exclusive_scan, exclusive_scan, sum),
-    ];
-    let ours = data(rank, 99, n);
-    checks.push(check(
-        ours.clone(),
-        |it| comm.start_all_reduce_with(it, &larger()),
-        move |plain, it| plain.all_reduce_with(it, &larger()),
-    ));
-    checks.push(check(
-        ours,
-        |it| comm.start_reduce_with(it, &larger(), root),
-        move |plain, it| plain.reduce_with(it, &larger(), root),
-    ));
-    let blocks = (data(rank, 98, whole), vec![0.0; n]);
-    checks.push(check(
-        blocks,
-        |(a, b)| comm.start_reduce_scatter_with(a, b, &larger()),
-        move |plain, (a, b)| plain.reduce_scatter_with(a, b, &larger()),
-    ));
-    let uneven = |input, output| (data(rank, 97, input), vec![0.0; output]);
-    let given = counts.clone();
-    checks.push(check(uneven(mine, total), |(a, b)| comm.start_all_gather_v(a, b, &given), {
-        let counts = given.clone();
-        move |plain, (a, b)| plain.all_gather_v(a, b, &counts)
-    }));
-    checks.push(check(
-        uneven(total, mine),
-        |(a, b)| comm.start_reduce_scatter_v(a, b, &given, sum),
-        {
-            let counts = given.clone();
-            move |plain, (a, b)| plain.reduce_scatter_v(a, b, &counts, sum)
-        },
-    ));
-    checks.push(check(uneven(mine, total), |(a, b)| comm.start_gather_v(a, b, &given, root), {
-        let counts = given.clone();
-        move |plain, (a, b)| plain.gather_v(a, b, &counts, root)
-    }));
-    checks.push(check(uneven(total, mine), |(a, b)| comm.start_scatter_v(a, b, &given, root), {
-        let counts = given.clone();
-        move |plain, (a, b)| plain.scatter_v(a, &counts, b, root)
-    }));
-    let crossed = uneven(sends.iter().sum(), receives.iter().sum());
-    checks.push(check(crossed, |(a, b)| comm.start_all_to_all_v(a, b, &sends, &receives), {
-        let (sends, receives) = (sends.clone(), receives.clone());
-        move |plain, (a, b)| plain.all_to_all_v(a, &sends, b, &receives)
-    }));
-    checks
+    ]
+}
+
+type Buffer = Vec<f32>;
+type Buffers = (Vec<f32>, Vec<f32>);
+
+/// An input of `input` elements and an output of `output`.
+fn two(comm: &Communicator, input: usize, output: usize) -> Buffers {
+    (data(comm.rank(), input + 3 * output, input), vec![-1.0; output])
+}
+
+fn in_place(comm: &mut Communicator) -> Vec<Check> {
+    let n = COUNT;
+    let (rank, world) = (comm.rank(), comm.world());
+    let whole = n * world;
+    let root = world - 1;
+    let at_root = if rank == root { whole } else { n };
+    let sum = ReduceOp::Sum;
+    let one = |call: usize, len: usize| data(rank, call, len);
+    vec![
+        started!(comm, one(1, n), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.reduce(it, sum, root)
+        }),
+        started!(comm, one(2, at_root), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.gather_in_place(it, root)
+        }),
+        started!(comm, one(3, whole), |comm: &mut Communicator, it: &mut Buffer| {
+            comm.all_gather_in_place(it)
+        }),
+        started!(comm, one(4, at_root), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.scatter_in_place(it, root)
+        }),
+        started!(comm, one(5, whole), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.reduce_scatter_in_place(it, sum)
+        }),
+        started!(comm, one(6, whole), |comm: &mut Communicator, it: &mut Buffer| {
+            comm.all_to_all_in_place(it)
+        }),
+        started!(comm, one(7, n), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.scan(it, sum)
+        }),
+        started!(comm, one(8, n), move |comm: &mut Communicator, it: &mut Buffer| {
+            comm.exclusive_scan(it, sum)
+        }),
+    ]
+}
+
+fn apart(comm: &mut Communicator) -> Vec<Check> {
+    let n = COUNT;
+    let world = comm.world();
+    let whole = n * world;
+    let root = world - 1;
+    vec![
+        started!(comm, two(comm, n, n), move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.reduce_into(&it.0, &mut it.1, ReduceOp::Sum, root)
+        }),
+        started!(comm, two(comm, n, n), |comm: &mut Communicator, it: &mut Buffers| {
+            comm.all_reduce_into(&it.0, &mut it.1, ReduceOp::Max)
+        }),
+        started!(comm, two(comm, n, whole), move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.gather(&it.0, &mut it.1, root)
+        }),
+        started!(comm, two(comm, whole, n), move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.scatter(&it.0, &mut it.1, root)
+        }),
+    ]
+}
+
+fn with_operation(comm: &mut Communicator) -> Vec<Check> {
+    let n = COUNT;
+    let (rank, world) = (comm.rank(), comm.world());
+    let root = world - 1;
+    let larger = Operation::new("larger", true, |a: &[f32], b: &mut [f32]| {
+        b.iter_mut().zip(a).for_each(|(b, a)| *b = b.max(*a));
+    });
+    let all_reduce = {
+        let larger = larger.clone();
+        move |comm: &mut Communicator, it: &mut Buffer| comm.all_reduce_with(it, &larger)
+    };
+    let reduce = {
+        let larger = larger.clone();
+        move |comm: &mut Communicator, it: &mut Buffer| comm.reduce_with(it, &larger, root)
+    };
+    let reduce_scatter = move |comm: &mut Communicator, it: &mut Buffers| {
+        comm.reduce_scatter_with(&it.0, &mut it.1, &larger)
+    };
+    vec![
+        started!(comm, data(rank, 99, n), all_reduce),
+        started!(comm, data(rank, 99, n), reduce),
+        started!(comm, two(comm, n * world, n), reduce_scatter),
+    ]
+}
+
+fn with_counts(comm: &mut Communicator) -> Vec<Check> {
+    let (rank, world) = (comm.rank(), comm.world());
+    let root = world - 1;
+    let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
+    let mine = counts[rank];
+    let total = counts.iter().sum::<usize>();
+    // The number of elements that rank `from` sends to rank `to`.
+    let sent = |from: usize, to: usize| (from * 3 + to * 2) % 5;
+    let sends: Vec<usize> = (0..world).map(|to| sent(rank, to)).collect();
+    let receives: Vec<usize> = (0..world).map(|from| sent(from, rank)).collect();
+    let crossed = two(comm, sends.iter().sum(), receives.iter().sum());
+    let given = || counts.clone();
+    let all_gather = {
+        let counts = given();
+        move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.all_gather_v(&it.0, &mut it.1, &counts)
+        }
+    };
+    let reduce_scatter = {
+        let counts = given();
+        move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.reduce_scatter_v(&it.0, &mut it.1, &counts, ReduceOp::Sum)
+        }
+    };
+    let gather = {
+        let counts = given();
+        move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.gather_v(&it.0, &mut it.1, &counts, root)
+        }
+    };
+    let scatter = {
+        let counts = given();
+        move |comm: &mut Communicator, it: &mut Buffers| {
+            comm.scatter_v(&it.0, &counts, &mut it.1, root)
+        }
+    };
+    let all_to_all = move |comm: &mut Communicator, it: &mut Buffers| {
+        comm.all_to_all_v(&it.0, &sends, &mut it.1, &receives)
+    };
+    vec![
+        started!(comm, two(comm, mine, total), all_gather),
+        started!(comm, two(comm, total, mine), reduce_scatter),
+        started!(comm, two(comm, mine, total), gather),
+        started!(comm, two(comm, total, mine), scatter),
+        started!(comm, crossed, all_to_all),
+    ]
 }
 
 #[test]
@@ -142,8 +213,9 @@ fn every_request_gives_what_its_call_gives() {
     for local in mixtures() {
         local.run(|mut comm| {
             let mut plain = comm.duplicate().unwrap();
-            let checks = all(&mut comm);
-            let barrier = comm.start_barrier();
+            let forms = [named, in_place, apart, with_operation, with_counts];
+            let checks: Vec<Check> = forms.into_iter().flat_map(|form| form(&mut comm)).collect();
+            let barrier = comm.start((), |comm, ()| comm.barrier());
             checks.into_iter().for_each(|check| check(&mut plain));
             barrier.wait().unwrap();
         });

@@ -19,6 +19,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Why a wait for a peer does not end.
+#[derive(Debug)]
+pub(crate) struct Straggler {
+    /// What the ranks report that they do.
+    pub(crate) report: String,
+    /// The rank that holds the others up; `None` if no single member of the group does.
+    pub(crate) rank: Option<usize>,
+}
+
 /// One rank's handle on its group. Ranks are those of the group.
 pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Raised when the group cannot go on.
@@ -42,8 +51,8 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// What `peer` noted last, if it can be had soon.
     fn inquire(&self, peer: usize) -> Option<String>;
 
-    /// What holds `peer` up, as far as it can be found out soon.
-    fn locate(&self, peer: usize) -> Option<String>;
+    /// What holds `peer` up, as far as it can be found out within a second.
+    fn locate(&self, peer: usize) -> Option<Straggler>;
 
     /// Tells everybody that the group has failed, and why; returns the first cause that is known.
     fn fail(&self, cause: Cause) -> Cause;

@@ -1,6 +1,6 @@
 //! The control of ranks that are processes: the service of this process.
 
-use crate::comm::control::Control;
+use crate::comm::control::{Control, Straggler};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Diagnosis, GroupId, Pulse, Service};
@@ -28,6 +28,18 @@ impl Joined {
     pub(crate) fn world(service: Service) -> Self {
         let members = (0..service.world()).collect();
         Self { service: Arc::new(service), group: GroupId::WORLD, members }
+    }
+
+    /// The rank in this group of rank `world` of the world; `None` if it is no member.
+    fn member(&self, world: usize) -> Option<usize> {
+        self.members.iter().position(|member| *member == world)
+    }
+
+    /// `cause` with its ranks numbered as in this group. A rank that is no member has no number.
+    fn in_group(&self, cause: Cause) -> Cause {
+        let rank = self.member(cause.rank).unwrap_or(usize::MAX);
+        let culprit = cause.culprit.and_then(|culprit| self.member(culprit));
+        Cause { rank, culprit, ..cause }
     }
 }
 
@@ -93,31 +105,37 @@ impl Control for Joined {
         places.get(self.members[peer])?.as_ref().map(ToString::to_string)
     }
 
-    fn locate(&self, peer: usize) -> Option<String> {
+    fn locate(&self, peer: usize) -> Option<Straggler> {
         let peer = self.members[peer];
         self.service.progress().awaits(self.group, Some(peer));
         let places = self.service.survey(self.group);
-        let verdict = Diagnosis::follow(peer, &places);
-        let Diagnosis::Busy { .. } = verdict else { return Some(verdict.to_string()) };
-        // It waits for somebody, too, but not for so long that it says for whom: who does nothing
-        // is to blame.
+        let found = Diagnosis::follow(peer, &places);
+        let straggler = |report: String, found: &Diagnosis| Straggler {
+            report,
+            rank: found.culprit().and_then(|rank| self.member(rank)),
+        };
+        let Diagnosis::Busy { .. } = found else {
+            return Some(straggler(found.to_string(), &found));
+        };
+        // A busy rank may wait, too, but not yet for so long that it reports for whom. A rank that
+        // is idle then holds all of them up.
         let mut others = self.members.iter().map(|member| Diagnosis::follow(*member, &places));
         let idle =
             others.find(|it| matches!(it, Diagnosis::Silent { .. } | Diagnosis::Outside { .. }));
-        Some(idle.map_or_else(|| verdict.to_string(), |idle| format!("{verdict}; {idle}")))
+        Some(match idle {
+            Some(idle) => straggler(format!("{found}; {idle}"), &idle),
+            None => straggler(found.to_string(), &found),
+        })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
         let rank = self.members[cause.rank];
-        let first = self.service.settle(Cause { rank, ..cause }, SETTLING);
-        // Who is no member of this group has no rank in it.
-        let rank =
-            self.members.iter().position(|member| *member == first.rank).unwrap_or(usize::MAX);
-        Cause { rank, ..first }
+        let culprit = cause.culprit.map(|culprit| self.members[culprit]);
+        self.in_group(self.service.settle(Cause { rank, culprit, ..cause }, SETTLING))
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.service.cause()
+        self.service.cause().map(|cause| self.in_group(cause))
     }
 
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {

@@ -1,6 +1,6 @@
 //! The control of ranks that are threads of one process: a table behind a lock.
 
-use crate::comm::control::Control;
+use crate::comm::control::{Control, Straggler};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Pulse};
@@ -127,6 +127,14 @@ impl Connector for Member {
     }
 }
 
+impl Member {
+    /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
+    fn in_group(&self, cause: Cause) -> Cause {
+        let member = |world| self.members.iter().position(|member| *member == world);
+        Cause { culprit: cause.culprit.and_then(member), ..cause }
+    }
+}
+
 impl Control for Member {
     fn alarm(&self) -> Arc<Alarm> {
         Arc::clone(&self.hub.alarm)
@@ -196,21 +204,25 @@ impl Control for Member {
         self.hub.table().doing.get(&(self.path.clone(), peer)).cloned()
     }
 
-    fn locate(&self, peer: usize) -> Option<String> {
-        self.inquire(peer).map(|doing| format!("rank {peer} {doing}"))
+    fn locate(&self, peer: usize) -> Option<Straggler> {
+        let report = format!("rank {peer} {}", self.inquire(peer)?);
+        Some(Straggler { report, rank: Some(peer) })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
+        let culprit = cause.culprit.map(|culprit| self.members[culprit]);
+        let cause = Cause { culprit, ..cause };
         let mut table = self.hub.table();
         let first = table.cause.take().map_or(cause.clone(), |known| known.min(cause));
         table.cause = Some(first.clone());
         self.hub.alarm.raise();
         self.hub.changed.notify_all();
-        first
+        self.in_group(first)
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.hub.table().cause.clone()
+        let cause = self.hub.table().cause.clone();
+        cause.map(|cause| self.in_group(cause))
     }
 
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control> {

@@ -13,9 +13,11 @@ impl Engine {
     /// Refuses to go on after a failure.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.failed {
-            Some(first) => {
-                Err(Error::Failed { first: first.to_string(), retryable: first.is_retryable() })
-            }
+            Some(first) => Err(Error::Failed {
+                first: first.to_string(),
+                retryable: first.is_retryable(),
+                culprit: first.culprit(),
+            }),
             None => Ok(()),
         }
     }
@@ -43,14 +45,7 @@ impl Engine {
                     Some(CauseKind::Mismatch),
                 )
             }
-            What::TimedOut => {
-                let detail = self.control.locate(peer);
-                let after = self.allowed();
-                (
-                    Error::TimedOut { rank, peer, operation, sequence, step, after, detail },
-                    Some(CauseKind::Timeout),
-                )
-            }
+            What::TimedOut => (self.timed_out(peer, operation, step), Some(CauseKind::Timeout)),
             What::Left => {
                 let why = "it has left".to_owned();
                 (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
@@ -72,12 +67,46 @@ impl Engine {
         self.fail(error)
     }
 
+    /// The error of a wait for `peer` in `step` of `operation` that did not end in time.
+    pub(crate) fn timed_out(&self, peer: usize, operation: String, step: usize) -> Error {
+        let straggler = self.control.locate(peer);
+        let culprit = straggler.as_ref().map_or(Some(peer), |straggler| straggler.rank);
+        Error::TimedOut {
+            rank: self.rank,
+            peer,
+            operation,
+            sequence: self.sequence,
+            step,
+            after: self.allowed(),
+            detail: straggler.map(|straggler| straggler.report),
+            culprit,
+        }
+    }
+
     /// Somebody else failed first.
     pub(crate) fn aborted(&self, operation: String) -> Error {
-        let (rank, sequence, cause) = (self.rank, self.sequence, self.control.cause());
-        let retryable = cause.as_ref().is_some_and(may_pass);
-        let cause = cause.map_or_else(|| "a rank failed".to_owned(), |cause| cause.text);
-        Error::Aborted { rank, operation, sequence, cause, retryable }
+        match self.control.cause() {
+            Some(cause) => self.aborted_by(operation, cause),
+            None => Error::Aborted {
+                rank: self.rank,
+                operation,
+                sequence: self.sequence,
+                cause: "a rank failed".to_owned(),
+                retryable: false,
+                culprit: None,
+            },
+        }
+    }
+
+    fn aborted_by(&self, operation: String, first: Cause) -> Error {
+        Error::Aborted {
+            rank: self.rank,
+            operation,
+            sequence: self.sequence,
+            retryable: may_pass(&first),
+            culprit: first.culprit,
+            cause: first.text,
+        }
     }
 
     /// Tells everybody; gives `error` back unless something else happened first.
@@ -89,13 +118,18 @@ impl Engine {
         rank: usize,
     ) -> Error {
         let sequence = self.sequence;
-        let first = self.control.fail(Cause { sequence, kind, rank, text: error.to_string() });
+        let first = self.control.fail(Cause {
+            sequence,
+            kind,
+            rank,
+            text: error.to_string(),
+            culprit: error.culprit(),
+        });
         // The end of a failed peer looks like a death of its own.
         if first.kind == kind && (kind != CauseKind::Death || first.rank == rank) {
             return error;
         }
-        let retryable = may_pass(&first);
-        Error::Aborted { rank: self.rank, operation, sequence, cause: first.text, retryable }
+        self.aborted_by(operation, first)
     }
 
     /// The ranks cannot be connected for `operation`: the communicator has failed, because of that
@@ -104,10 +138,7 @@ impl Engine {
     pub(crate) fn unconnected(&mut self, operation: String, why: String) -> Error {
         let (rank, sequence) = (self.rank, self.sequence);
         let error = match self.control.cause() {
-            Some(cause) => {
-                let retryable = may_pass(&cause);
-                Error::Aborted { rank, operation, sequence, cause: cause.text, retryable }
-            }
+            Some(cause) => self.aborted_by(operation, cause),
             None => {
                 let error = Error::Connect { rank, operation, why };
                 self.control.fail(Cause {
@@ -115,6 +146,7 @@ impl Engine {
                     kind: CauseKind::Timeout,
                     rank,
                     text: error.to_string(),
+                    culprit: None,
                 });
                 error
             }
@@ -143,8 +175,9 @@ impl Engine {
             .unwrap_or("no message");
         let text = format!("rank {rank} panicked in {what} (operation {sequence}): {said}");
         let (operation, cause) = (what.to_owned(), text.clone());
-        self.fail(Error::Aborted { rank, operation, sequence, cause, retryable: false });
-        self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text });
+        let culprit = Some(rank);
+        self.fail(Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit });
+        self.control.fail(Cause { sequence, kind: CauseKind::UserAbort, rank, text, culprit });
     }
 }
 

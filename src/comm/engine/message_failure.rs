@@ -47,8 +47,7 @@ impl Engine {
     fn late(&self, peer: Option<usize>, operation: String, step: usize) -> Error {
         let (rank, sequence, after) = (self.rank, self.sequence, self.allowed());
         let Some(peer) = peer else { return Error::NoMessage { rank, operation, sequence, after } };
-        let detail = self.control.locate(peer);
-        Error::TimedOut { rank, peer, operation, sequence, step, after, detail }
+        self.timed_out(peer, operation, step)
     }
 
     /// Notes, for others that ask, what this rank waits for.

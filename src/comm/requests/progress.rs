@@ -110,7 +110,13 @@ pub(crate) fn await_or_fail<T>(
         Err(RecvTimeoutError::Timeout) => {
             let text = format!("rank {rank} panicked while it had requests in flight");
             // Whatever else is known is nearer to the cause.
-            control.fail(Cause { sequence: u64::MAX, kind: CauseKind::UserAbort, rank, text });
+            control.fail(Cause {
+                sequence: u64::MAX,
+                kind: CauseKind::UserAbort,
+                rank,
+                text,
+                culprit: Some(rank),
+            });
             done.recv_timeout(GRACE).ok()
         }
         done => done.ok(),

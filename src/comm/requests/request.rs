@@ -69,7 +69,7 @@ impl<B> fmt::Debug for Request<B> {
 #[cold]
 fn abandoned() -> Error {
     let first = "it ended before the operation could run".to_owned();
-    Error::Failed { first, retryable: false }
+    Error::Failed { first, retryable: false, culprit: None }
 }
 
 /// Waits for all of `requests` and gives their buffers back, in order.
@@ -112,9 +112,8 @@ pub(crate) fn task<'a, B: Send + 'a>(
 
 impl Communicator {
     /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns at
-    /// once. The named forms ([`start_all_reduce`](Self::start_all_reduce) and so on) are this for
-    /// one collective each; `call` may as well make several calls, or one of those that have no
-    /// name here.
+    /// once. `call` makes one call or several. Five collectives have a shorter form, such as
+    /// [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// Requests run one after the other, in the order in which they were started, on a thread that
     /// the communicator starts at the first one; all ranks start them in the same order. A blocking

@@ -28,13 +28,15 @@ pub struct Cause {
     pub rank: usize,
     /// What to tell the user.
     pub text: String,
+    /// The rank to look at first; `None` if no single rank can be named.
+    pub culprit: Option<usize>,
 }
 
 impl Cause {
     /// The death of `rank`, as the control plane notices it. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
         let text = format!("rank {rank} died: {how}");
-        Self { sequence: 0, kind: CauseKind::Death, rank, text }
+        Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank) }
     }
 }
 

@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
-        Cause { sequence, kind, rank, text: String::new() }
+        Cause { sequence, kind, rank, text: String::new(), culprit: None }
     }
 
     #[test]

@@ -157,6 +157,18 @@ impl Diagnosis {
     }
 }
 
+impl Diagnosis {
+    /// The rank that holds the others up; `None` of a cycle, in which no rank is to blame alone.
+    pub fn culprit(&self) -> Option<usize> {
+        match self {
+            Self::Silent { rank } | Self::Outside { rank, .. } | Self::Busy { rank, .. } => {
+                Some(*rank)
+            }
+            Self::Cycle { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for ProgressReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.inside, self.operation.as_str()) {
