@@ -1,11 +1,12 @@
-//! Where to listen, and where to knock.
+//! The addresses at which ranks listen and connect, and the secret that they share.
 
 use super::{JoinConfig, JoinError};
 use maypole_transports::secure::JobSecret;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// The addresses of rank 0, IPv4 first: that is what a name's other users mostly mean.
+/// The addresses of rank 0, IPv4 before IPv6, because a host name usually stands for its IPv4
+/// address.
 pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<IpAddr>, JoinError> {
     let Some(address) = config.address.as_deref() else {
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
@@ -27,14 +28,14 @@ pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<IpAddr>, JoinError> {
     Ok(found)
 }
 
-/// Rank 0's listener: the first address and port that can be had.
+/// The listener of rank 0, on the first address and port that are free.
 pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinError> {
     let addresses = resolve(config)?;
     let ports = config.ports.iter().copied();
-    let places = addresses
+    let candidates = addresses
         .iter()
         .flat_map(|address| ports.clone().map(move |port| SocketAddr::new(*address, port)));
-    first(places).map_err(|source| JoinError::PortsTaken {
+    first_free(candidates).map_err(|source| JoinError::PortsTaken {
         rank: 0,
         address: config.address.clone().unwrap_or_else(|| addresses[0].to_string()),
         ports: config.ports.clone(),
@@ -43,10 +44,10 @@ pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinErr
     })
 }
 
-/// Any other rank's listener, on the interface that leads to rank 0.
+/// The listener of any other rank, on the network interface that leads to rank 0.
 pub(super) fn listen_at(config: &JoinConfig, address: IpAddr) -> Result<TcpListener, JoinError> {
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    first(ports.iter().map(|port| SocketAddr::new(address, *port))).map_err(|source| {
+    first_free(ports.iter().map(|port| SocketAddr::new(address, *port))).map_err(|source| {
         JoinError::PortsTaken {
             rank: config.rank,
             address: address.to_string(),
@@ -57,10 +58,10 @@ pub(super) fn listen_at(config: &JoinConfig, address: IpAddr) -> Result<TcpListe
     })
 }
 
-fn first(places: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
+fn first_free(candidates: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
     let mut last = io::ErrorKind::InvalidInput.into();
-    for place in places {
-        match TcpListener::bind(place) {
+    for candidate in candidates {
+        match TcpListener::bind(candidate) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
         }
@@ -68,7 +69,7 @@ fn first(places: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// What the handshakes of this job are made with. Without a key it is one that everybody knows.
+/// The secret of this job's handshakes. Without a job key the key is all zeros, which is no secret.
 pub(super) fn secret(config: &JoinConfig, session: [u8; 16]) -> JobSecret {
     JobSecret { key: config.key.unwrap_or([0; 32]), job: config.job.clone(), session }
 }

@@ -1,9 +1,11 @@
-//! The joining end: knock at every place where rank 0 may be, until one of them proves to be it.
+//! The joining side: connect to every address where rank 0 may listen, until one of them proves
+//! that it is rank 0 of this job.
 
 use super::addresses::{listen_at, resolve, secret};
 use super::protocol::{Differences, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
-use crate::world::service::message::{WHILE_JOINING, decode};
+use crate::world::peer::Peer;
+use crate::world::service::message::{MAX_JOIN_MESSAGE, decode};
 use crate::world::service::{Acceptor, ControlConnection, Service, ServiceStart};
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::secure::{Binding, Channel, JobSecret, Purpose, SecureError, initiate};
@@ -13,119 +15,147 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What a silent place is given at first; it doubles up to [`MOST_PATIENCE`], so that one candidate
-/// that never answers does not keep us from the others.
-const LEAST_PATIENCE: Duration = Duration::from_millis(500);
-const MOST_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two rounds of knocking; it doubles up to a quarter of a second.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
-/// Rank 0 may notice later than we that somebody is missing, and its word names who.
+/// Time limit of the first attempt at an address. The limit doubles up to
+/// [`LONGEST_ATTEMPT`], so that an address that never answers does not block the others.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
+/// First pause between two rounds of attempts. The pause doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// How much longer than its own deadline a rank waits for rank 0, whose answer names the missing
+/// ranks.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(super) fn dial(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
+/// An authenticated connection to rank 0.
+struct RootConnection {
+    stream: TcpStream,
+    channel: Channel,
+    address: SocketAddr,
+}
+
+/// Joins the world of rank 0.
+pub(super) fn join_root(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let secret = secret(config, [0; 16]);
-    let (mut stream, mut channel, root) = knock(config, &secret, deadline)?;
-    let listener = listen_at(config, stream.local_addr()?.ip())?;
-    let hello = JoinRequest::new(config, listener.local_addr()?, random()?)?;
-    let lost = |why: SecureError| JoinError::Lost {
-        rank: config.rank,
-        address: root,
-        why: why.to_string(),
-    };
-    let mut out = Vec::new();
-    channel.seal(&hello.encode(), &mut out);
-    let mut timed = DeadlineSocket { socket: &mut stream, deadline: deadline + GRACE };
-    timed.write_all(&out).map_err(|error| lost(error.into()))?;
-    let reply = answer(&mut timed, &mut channel).map_err(lost)?;
-    let waited = config.join_timeout;
-    let (session, mut peers) = match decode::<JoinReply>(&reply) {
-        Some(JoinReply::Welcome { session, peers }) if peers.len() == config.world => {
-            (session, peers)
-        }
-        Some(JoinReply::OtherVersion(version)) => {
-            return Err(JoinError::Differs(Differences::of_version(
-                config.rank,
-                &version,
-                VERSION,
-            )));
-        }
-        Some(JoinReply::Refused(refusal)) => return Err(JoinError::refused(refusal, waited)),
-        _ => return Err(lost(SecureError::UnknownProtocol)),
-    };
-    // Whatever rank 0 believes its address to be, this one works from here.
-    peers[0].listen = root;
-    let watch = Watch::new()?;
-    let door = Acceptor::new(listener, JobSecret { session, ..secret.clone() }, &watch)?;
-    let controls = [(0, ControlConnection::new(stream, channel)?)].into();
+    let mut root = find_root(config, &secret, deadline)?;
+    let listener = listen_at(config, root.stream.local_addr()?.ip())?;
+    let request = JoinRequest::new(config, listener.local_addr()?, random()?)?;
+    let (session, peers) = ask_to_join(config, &request, &mut root, deadline + GRACE)?;
     let secret = JobSecret { session, ..secret };
+    let watch = Watch::new()?;
+    let acceptor = Acceptor::new(listener, secret.clone(), &watch)?;
+    let controls = [(0, ControlConnection::new(root.stream, root.channel)?)].into();
     Ok(Service::start(ServiceStart {
         rank: config.rank,
         secret,
         peers,
         timeout: config.timeout,
         watch,
-        door,
+        acceptor,
         controls,
     })?)
 }
 
-/// What the best of all attempts came to: how much it looked like rank 0, and the error to report.
-type BestAttempt = Option<(u8, JoinError)>;
+/// Sends `request` to rank 0 and waits for its answer: the session and all peers.
+fn ask_to_join(
+    config: &JoinConfig,
+    request: &JoinRequest,
+    root: &mut RootConnection,
+    deadline: Instant,
+) -> Result<([u8; 16], Vec<Peer>), JoinError> {
+    let address = root.address;
+    let lost =
+        |why: SecureError| JoinError::Lost { rank: config.rank, address, why: why.to_string() };
+    let mut sealed = Vec::new();
+    root.channel.seal(&request.encode(), &mut sealed);
+    let mut timed = DeadlineSocket { socket: &mut root.stream, deadline };
+    timed.write_all(&sealed).map_err(|error| lost(error.into()))?;
+    let reply = read_message(&mut timed, &mut root.channel).map_err(lost)?;
+    match decode::<JoinReply>(&reply) {
+        Some(JoinReply::Welcome { session, mut peers }) if peers.len() == config.world => {
+            // Rank 0 may know itself by another address; this one works from here.
+            peers[0].listen = address;
+            Ok((session, peers))
+        }
+        Some(JoinReply::OtherVersion(version)) => {
+            let differences = Differences::of_version(config.rank, &version, VERSION);
+            Err(JoinError::Differs(differences))
+        }
+        Some(JoinReply::Refused(refusal)) => Err(JoinError::refused(refusal, config.join_timeout)),
+        _ => Err(lost(SecureError::UnknownProtocol)),
+    }
+}
 
-fn knock(
+/// Tries all addresses and ports in turn until one of them is rank 0.
+fn find_root(
     config: &JoinConfig,
     secret: &JobSecret,
     deadline: Instant,
-) -> Result<(TcpStream, Channel, SocketAddr), JoinError> {
+) -> Result<RootConnection, JoinError> {
     let addresses = resolve(config)?;
     let rank = config.rank as u32;
     let binding =
         Binding { purpose: Purpose::Join, group: [0; 2], lane: 0, initiator: rank, responder: 0 };
-    let (mut patience, mut pause) = (LEAST_PATIENCE, LEAST_PAUSE);
-    let mut best: BestAttempt = None;
+    let mut time_limit = FIRST_ATTEMPT;
+    let mut pause = FIRST_PAUSE;
+    let mut best = None;
     loop {
         for address in &addresses {
             for port in &config.ports {
-                let place = SocketAddr::new(*address, *port);
-                let until = deadline.min(Instant::now() + patience);
-                match attempt(place, secret, &binding, until) {
-                    Ok((stream, channel)) => return Ok((stream, channel, place)),
-                    Err(why) => keep_best(&mut best, config, place, why),
+                let address = SocketAddr::new(*address, *port);
+                let until = deadline.min(Instant::now() + time_limit);
+                match attempt(address, secret, &binding, until) {
+                    Ok(root) => return Ok(root),
+                    Err(why) => keep_most_telling(&mut best, config, address, why),
                 }
             }
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(best.expect("there is at least one place").1);
+            return Err(best.expect("there is at least one address").error);
         }
         std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(Duration::from_millis(250));
-        patience = (patience * 2).min(MOST_PATIENCE);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        time_limit = (time_limit * 2).min(LONGEST_ATTEMPT);
     }
 }
 
 fn attempt(
-    place: SocketAddr,
+    address: SocketAddr,
     secret: &JobSecret,
     binding: &Binding,
     until: Instant,
-) -> Result<(TcpStream, Channel), SecureError> {
+) -> Result<RootConnection, SecureError> {
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut stream = TcpStream::connect_timeout(&place, left)?;
+    let mut stream = TcpStream::connect_timeout(&address, left)?;
     if stream.local_addr()? == stream.peer_addr()? {
-        // Nobody listens, and the kernel happened to connect us to ourselves.
+        // No process listens there, and the kernel connected the socket to itself.
         return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
     }
-    set_tcp_options(&stream, crate::world::service::SILENCE)?;
+    set_tcp_options(&stream, crate::world::service::SILENCE_LIMIT)?;
     let channel =
         initiate(&mut DeadlineSocket { socket: &mut stream, deadline: until }, secret, binding)?;
-    Ok((stream, channel))
+    Ok(RootConnection { stream, channel, address })
 }
 
-/// Nothing that an unauthenticated place says ends the search: it may be a stranger on the wrong
-/// port. It only tells what to report in the end.
-fn keep_best(best: &mut BestAttempt, config: &JoinConfig, address: SocketAddr, why: SecureError) {
-    let (rank, job) = (config.rank, config.job.clone());
+/// The failed attempt that says most about what is wrong.
+struct BestAttempt {
+    /// How much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
+    likeness: u8,
+    error: JoinError,
+}
+
+/// Remembers the more telling one of `best` and the failed attempt at `address`.
+///
+/// No answer of an unauthenticated address ends the search, because it may come from another
+/// program at that port. The answer only decides which error is reported in the end.
+fn keep_most_telling(
+    best: &mut Option<BestAttempt>,
+    config: &JoinConfig,
+    address: SocketAddr,
+    why: SecureError,
+) {
+    let rank = config.rank;
+    let job = config.job.clone();
     let likeness = match &why {
         SecureError::WrongKey => 4,
         SecureError::OtherJob => 3,
@@ -133,7 +163,7 @@ fn keep_best(best: &mut BestAttempt, config: &JoinConfig, address: SocketAddr, w
         SecureError::Io(_) => 1,
         _ => 2,
     };
-    if best.as_ref().is_some_and(|(known, _)| *known > likeness) {
+    if best.as_ref().is_some_and(|best| best.likeness > likeness) {
         return;
     }
     let error = match likeness {
@@ -147,18 +177,18 @@ fn keep_best(best: &mut BestAttempt, config: &JoinConfig, address: SocketAddr, w
             last: format!("{address}: {why}"),
         },
     };
-    *best = Some((likeness, error));
+    *best = Some(BestAttempt { likeness, error });
 }
 
-/// Waits for the one message that ends joining.
-fn answer(
+/// Waits for one message.
+fn read_message(
     timed: &mut DeadlineSocket<'_, TcpStream>,
     channel: &mut Channel,
 ) -> Result<Vec<u8>, SecureError> {
     let mut bytes = [0; 4096];
     loop {
-        // A table of a large world is longer than what a joining rank may say.
-        if let Some(message) = channel.open(16 * WHILE_JOINING)? {
+        // The table of a large world is longer than the longest join request.
+        if let Some(message) = channel.open(16 * MAX_JOIN_MESSAGE)? {
             return Ok(message);
         }
         match timed.read(&mut bytes)? {

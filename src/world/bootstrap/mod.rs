@@ -1,8 +1,9 @@
-//! How ranks find one another: rank 0 listens on one port, every other rank comes there, and all
-//! leave with a table.
+//! How ranks join one world: rank 0 listens on one port, every other rank connects to it, and all
+//! ranks receive the table of peers.
 //!
-//! Who holds the job's key may join, as the rank it says it is, once, and only if it agrees with
-//! rank 0 on everything that must be equal. Nobody else costs more than a slot in a short queue.
+//! A process that holds the job's key may join once, as the rank that it names, if it agrees with
+//! rank 0 on everything that must be equal. Any other connection takes one place in a short queue
+//! for a few seconds, and is then closed.
 
 mod addresses;
 mod joiner;
@@ -11,6 +12,7 @@ mod root;
 
 pub use protocol::Differences;
 
+use crate::world::launch::default_ports;
 use crate::world::service::Service;
 use protocol::JoinRefusal;
 use std::io;
@@ -18,32 +20,37 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Who this process is, and where the others are.
+/// Which rank this process is, and where the other ranks are.
+///
+/// [`new`](Self::new) fills in everything but the rank, the number of ranks and the address of rank
+/// 0; the other fields can be set afterwards.
 #[derive(Clone)]
 pub struct JoinConfig {
     /// This rank.
     pub rank: usize,
     /// How many ranks there are.
     pub world: usize,
-    /// Where rank 0 listens, a name or an address; `None` is loopback.
+    /// The host where rank 0 listens, a name or an address; `None` is loopback.
     pub address: Option<String>,
-    /// The ports that rank 0 tries in turn; the others try all of them until one answers.
+    /// The ports that rank 0 tries in turn. The other ranks try all of them until rank 0 answers.
     pub ports: Vec<u16>,
-    /// The ports that other ranks listen on; `None` lets the kernel choose.
+    /// The ports that the other ranks listen on; `None` lets the kernel choose.
     pub data_ports: Option<RangeInclusive<u16>>,
-    /// The job's name, which keeps jobs on one machine apart.
+    /// The name of the job. Ranks of jobs with different names never join one world.
     pub job: String,
-    /// The job's key. Without one only loopback is used.
+    /// The job's key. Without a key only loopback addresses are used.
     pub key: Option<[u8; 32]>,
-    /// Ranks with different names here never share memory, though they be on one machine.
+    /// A name for this host. Ranks with different names never share memory, even on one machine.
     pub host: Option<String>,
     /// Variables that must be equal on all ranks, with their values.
     pub equal: Vec<(String, String)>,
-    /// Allows other addresses than loopback without a key: everybody who reaches the port may join.
+    /// Allows other addresses than loopback without a key: then any process that reaches the port
+    /// may join.
     pub insecure_without_key: bool,
     /// How long joining may take.
     pub join_timeout: Duration,
-    /// How long later waits may take: data connections outlast this much silence of the network.
+    /// How long each later wait may take. A data connection survives a network that is silent for
+    /// this long.
     pub timeout: Duration,
 }
 
@@ -58,104 +65,184 @@ impl std::fmt::Debug for JoinConfig {
     }
 }
 
-/// Why the ranks did not come together.
+/// How long joining, and every wait after it, may take by default.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+/// The name of a job that has not been given one.
+const DEFAULT_JOB: &str = "maypole";
+
+impl JoinConfig {
+    /// Describes rank `rank` of `world`, with rank 0 at `address`: a host name or an address, with
+    /// or without a port (`"node7"`, `"10.0.0.7:21000"`, `"[fe80::1]:21000"`).
+    ///
+    /// The other fields have these defaults:
+    ///
+    /// | field | default |
+    /// |---|---|
+    /// | `ports` | the port of `address`, else the 16 ports of a job called `maypole` |
+    /// | `data_ports` | chosen by the kernel |
+    /// | `job` | `maypole` |
+    /// | `key` | none: `address` must be loopback |
+    /// | `host` | the identity of this machine |
+    /// | `equal` | nothing is compared but version and world size |
+    /// | `insecure_without_key` | false |
+    /// | `join_timeout`, `timeout` | 300 s |
+    ///
+    /// # Examples
+    ///
+    /// Two ranks that one program starts itself; they may as well be two processes.
+    ///
+    /// ```
+    /// use maypole::world::bootstrap::JoinConfig;
+    /// use maypole::{Communicator, ReduceOp, Transport};
+    ///
+    /// let rank = |rank| {
+    ///     let mut config = JoinConfig::new(rank, 2, "127.0.0.1");
+    ///     config.job = format!("example {}", std::process::id());
+    ///     let mut comm = Communicator::join(config, Transport::Auto)?;
+    ///     let mut sum = [1 + rank];
+    ///     comm.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     assert_eq!(sum, [3]);
+    ///     comm.close()
+    /// };
+    /// std::thread::scope(|threads| {
+    ///     let other = threads.spawn(|| rank(1));
+    ///     rank(0)?;
+    ///     other.join().unwrap()
+    /// })?;
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
+    pub fn new(rank: usize, world: usize, address: &str) -> Self {
+        let (host, port) = split_port(address);
+        Self {
+            rank,
+            world,
+            address: Some(host.to_owned()),
+            ports: port.map_or_else(|| default_ports(DEFAULT_JOB), |port| vec![port]),
+            data_ports: None,
+            job: DEFAULT_JOB.to_owned(),
+            key: None,
+            host: None,
+            equal: Vec::new(),
+            insecure_without_key: false,
+            join_timeout: DEFAULT_TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+}
+
+/// The host of `host`, `host:port`, `address:port` or `[address]:port`, and the port if there is
+/// one. An IPv6 address without brackets has no port.
+fn split_port(address: &str) -> (&str, Option<u16>) {
+    let without_port = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(host) = without_port {
+        return (host, None);
+    }
+    let split = address.rsplit_once(':').and_then(|(host, port)| {
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let host = bracketed.or((!host.contains(':')).then_some(host))?;
+        Some((host, port.parse().ok()?))
+    });
+    split.map_or((address, None), |(host, port)| (host, Some(port)))
+}
+
+/// Why the ranks could not join.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The configuration cannot be right. Mend it.
+    /// The configuration contradicts itself. Correct it.
     #[error("{0}")]
     Config(String),
-    /// There is no key, and the address is not loopback. Make a key for the job, or allow strangers
-    /// by name.
+    /// There is no key, and the address is not loopback. Make a key for the job, or set
+    /// [`JoinConfig::insecure_without_key`].
     #[error(
-        "rank 0 is at {address}, which others can reach, but the job has no key: make one with 'maypole key new FILE' \
+        "rank 0 is at {address}, which other machines can reach, but the job has no key: make one with 'maypole key new FILE' \
          and set MAYPOLE_JOB_KEY_FILE on all ranks"
     )]
     KeyNeeded {
         /// Where rank 0 listens.
         address: String,
     },
-    /// The address of rank 0 is unknown here. Check the name.
+    /// The name of rank 0's host is unknown. Check the name.
     #[error("the address of rank 0, '{address}', cannot be resolved: {source}")]
     Unresolvable {
         /// The name.
         address: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// No port could be listened on. Free one, or name others.
+    /// None of the ports could be listened on. Free one, or name others.
     #[error(
         "rank {rank} cannot listen on {address}, port {}: {source}; name a free port with {variable}",
         list(ports)
     )]
     PortsTaken {
-        /// Who wanted to listen.
+        /// The rank that wanted to listen.
         rank: usize,
-        /// Where.
+        /// The host or address.
         address: String,
-        /// What was tried.
+        /// The ports that were tried.
         ports: Vec<u16>,
-        /// What the last one said.
+        /// The error of the last port.
         source: io::Error,
         /// The variable that names other ports.
         variable: &'static str,
     },
-    /// The process may not open enough files. Raise its limit.
+    /// The process may not open enough file descriptors. Raise its limit.
     #[error(
-        "a world of {world} ranks needs up to {need} descriptors in a process (two for each rank, and {SPARE}), but its \
-         hard limit is {limit}: raise it, with 'ulimit -Hn' or in the service's unit"
+        "a world of {world} ranks needs up to {need} file descriptors in a process (two for each rank, and {SPARE}), but \
+         the hard limit is {limit}: raise it, with 'ulimit -Hn' or in the service's unit"
     )]
     Descriptors {
         /// How many ranks there are.
         world: usize,
-        /// How many descriptors they may take.
+        /// How many descriptors may be needed.
         need: u64,
-        /// How many there may be.
+        /// The process's hard limit.
         limit: u64,
     },
-    /// Nothing answered where rank 0 should listen. Start rank 0, or check the address, the port
+    /// No process answered where rank 0 should listen. Start rank 0, or check the address, the port
     /// and the firewall.
     #[error(
         "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its port open? ({last})",
         list(ports), waited.as_secs_f32()
     )]
     NobodyListening {
-        /// Who looked.
+        /// The rank that wanted to join.
         rank: usize,
-        /// Where.
+        /// The host or address of rank 0.
         address: String,
-        /// What was tried.
+        /// The ports that were tried.
         ports: Vec<u16>,
-        /// How long.
+        /// How long it tried.
         waited: Duration,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         last: String,
     },
-    /// Something listens, but refuses our key. Give all ranks of the job the same key.
+    /// Rank 0 holds another key. Give all ranks of the job the same key.
     #[error(
         "rank {rank} was refused at {address}, because its job key differs from rank 0's (job '{job}'): give all ranks \
          the same key"
     )]
     WrongKey {
-        /// Who was refused.
+        /// The rank that was refused.
         rank: usize,
-        /// Where.
+        /// The address of rank 0.
         address: SocketAddr,
         /// The job's name.
         job: String,
     },
-    /// Something listens that is not rank 0 of this job. Check the port, or name another.
+    /// Another program listens there. Check the port, or name another one.
     #[error(
         "rank {rank} found something else than rank 0 of job '{job}' at {address}: {what}; name another port with MAYPOLE_PORT"
     )]
     NotRankZero {
-        /// Who looked.
+        /// The rank that wanted to join.
         rank: usize,
-        /// Where.
+        /// The address that answered.
         address: SocketAddr,
         /// The job's name.
         job: String,
-        /// What it seems to be.
+        /// What the answer shows about it.
         what: String,
     },
     /// Another process is this rank already. Give every process a rank of its own.
@@ -163,7 +250,7 @@ pub enum JoinError {
     Duplicate {
         /// The rank.
         rank: usize,
-        /// Which process it is.
+        /// The process that has joined as this rank.
         holder: String,
     },
     /// There is no such rank. Check the rank and the world size.
@@ -173,42 +260,43 @@ pub enum JoinError {
     OutOfRange {
         /// The rank.
         rank: usize,
-        /// How many there are.
+        /// How many ranks there are.
         world: usize,
     },
     /// Ranks differ in something that must be equal. Make it equal.
     #[error("{0}; make them equal on all ranks")]
     Differs(Differences),
-    /// Not all ranks came. Look why those named did not.
+    /// Some ranks did not join in time. Look for the reason on the ranks that are named.
     #[error("after {} s these ranks have not joined: {}{}", waited.as_secs_f32(), list(ranks), note_of(note))]
     Missing {
-        /// Who is missing.
+        /// The missing ranks.
         ranks: Vec<usize>,
         /// How long the others waited.
         waited: Duration,
-        /// Who came in vain.
+        /// Which connections were refused, and why.
         note: String,
     },
     /// Rank 0 went away while others were joining. Look at its output.
     #[error("rank 0 at {address} went away while rank {rank} was joining: {why}")]
     Lost {
-        /// Who was joining.
+        /// The rank that was joining.
         rank: usize,
-        /// Where rank 0 was.
+        /// The address of rank 0.
         address: SocketAddr,
-        /// How it showed.
+        /// How the loss was noticed.
         why: String,
     },
-    /// The system refused something.
+    /// The operating system refused a call.
     #[error("joining failed: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Descriptors for strangers at the door, and for what else the process has open.
+/// Descriptors for connections that are not authenticated yet, and for all else that the process has
+/// open.
 const SPARE: u64 = 128;
 
-/// Raises the limit of descriptors to the hard one: every rank may take a connection and a watch on
-/// its process.
+/// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection, and
+/// one that tells when its process ends.
 fn check_descriptors(world: usize) -> Result<(), JoinError> {
     let need = 2 * world as u64 + SPARE;
     match maypole_transports::sockets::raise_descriptor_limit() {
@@ -236,7 +324,7 @@ impl JoinError {
     }
 }
 
-/// Joins the world that `config` describes; returns when all its ranks have. A world of one needs
+/// Joins the world that `config` describes; returns when all ranks have joined. A world of one needs
 /// no socket and no thread.
 ///
 /// # Errors
@@ -246,13 +334,14 @@ pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
     let deadline = Instant::now() + config.join_timeout;
     match (config.world, config.rank) {
         (1, _) => Ok(Service::alone(config.timeout)?),
-        (_, 0) => root::gather(&config, deadline),
-        _ => joiner::dial(&config, deadline),
+        (_, 0) => root::accept_ranks(&config, deadline),
+        _ => joiner::join_root(&config, deadline),
     }
 }
 
 fn check(config: &JoinConfig) -> Result<(), JoinError> {
-    let (rank, world) = (config.rank, config.world);
+    let rank = config.rank;
+    let world = config.world;
     if world > u32::MAX as usize {
         return Err(JoinError::Config(format!("a world of {world} ranks is too large")));
     }
@@ -263,7 +352,34 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
         return Ok(());
     }
     if config.ports.is_empty() {
-        return Err(JoinError::Config("no port is named where rank 0 should listen".to_owned()));
+        return Err(JoinError::Config(
+            "JoinConfig::ports is empty: name a port where rank 0 listens".to_owned(),
+        ));
     }
     check_descriptors(world)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_carry_a_port() {
+        let check = |address: &str, host: &str, port: Option<u16>| {
+            assert_eq!(split_port(address), (host, port), "{address}");
+            let config = JoinConfig::new(1, 4, address);
+            assert_eq!(config.address.as_deref(), Some(host));
+            match port {
+                Some(port) => assert_eq!(config.ports, [port]),
+                None => assert_eq!(config.ports.len(), 16),
+            }
+        };
+        check("node7", "node7", None);
+        check("node7:21000", "node7", Some(21_000));
+        check("10.0.0.7:21000", "10.0.0.7", Some(21_000));
+        check("fe80::1", "fe80::1", None);
+        check("[fe80::1]", "fe80::1", None);
+        check("[fe80::1]:21000", "fe80::1", Some(21_000));
+        check("node7:http", "node7:http", None);
+    }
 }

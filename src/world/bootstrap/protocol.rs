@@ -1,4 +1,5 @@
-//! What a joining rank says about itself, and what must agree.
+//! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all ranks,
+//! and what rank 0 answers.
 
 use super::JoinConfig;
 use crate::world::peer::Peer;
@@ -8,21 +9,22 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// Ranks of one version understand each other; nothing else is promised.
+/// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A joining rank. On the wire the version comes first, alone, so that every version can read at
-/// least that.
+/// What a joining rank tells rank 0. In the encoded message the version comes first, so that every
+/// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
     pub(super) peer: Peer,
-    /// Tells a rank that comes again from another process that claims the same rank.
+    /// Random, and chosen once in a process: tells a rank that connects again from another process
+    /// that claims the same rank.
     pub(super) nonce: [u8; 16],
 }
 
-/// Rank 0's answer. The first variant never changes its place or shape.
+/// Rank 0's answer. The first variant keeps its place and shape in every version.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum JoinReply {
     OtherVersion(String),
@@ -30,7 +32,7 @@ pub(super) enum JoinReply {
     Welcome { session: [u8; 16], peers: Vec<Peer> },
 }
 
-/// Why a rank that holds the key may not join.
+/// Why a rank that holds the job's key may not join.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) enum JoinRefusal {
     Duplicate { rank: usize, holder: String },
@@ -39,12 +41,13 @@ pub(super) enum JoinRefusal {
     Missing { ranks: Vec<usize>, note: String },
 }
 
-/// What one rank has otherwise than rank 0.
+/// The values in which one rank differs from rank 0.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Differences {
     /// The rank that differs from rank 0.
     pub rank: usize,
-    /// What differs: its name, rank 0's value and the other rank's value (`None`: unset).
+    /// For each difference: its name, the value on rank 0, and the value on the other rank (`None`:
+    /// unset).
     pub items: Vec<(String, Option<String>, Option<String>)>,
 }
 
@@ -74,7 +77,7 @@ impl Differences {
         Self { rank, items: vec![item] }
     }
 
-    /// What `rank` has otherwise than rank 0, if anything.
+    /// The differences between rank 0 and `rank`; `None` if there are none.
     pub(super) fn between(root: &JoinRequest, rank: usize, other: &JoinRequest) -> Option<Self> {
         let mut items = Vec::new();
         if root.world != other.world {
@@ -84,17 +87,18 @@ impl Differences {
                 Some(other.world.to_string()),
             ));
         }
-        let value = |hello: &JoinRequest, name: &str| {
-            hello.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+        let value = |request: &JoinRequest, name: &str| {
+            request.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
         };
         let mut names: Vec<_> =
             root.equal.iter().chain(&other.equal).map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
         for name in names {
-            let (here, there) = (value(root, name), value(other, name));
-            if here != there {
-                items.push((name.clone(), here, there));
+            let on_root = value(root, name);
+            let on_other = value(other, name);
+            if on_root != on_other {
+                items.push((name.clone(), on_root, on_other));
             }
         }
         (!items.is_empty()).then_some(Self { rank, items })
@@ -120,17 +124,17 @@ impl JoinRequest {
         [encode(&VERSION), encode(self)].concat()
     }
 
-    /// The version, and what else this version can read.
+    /// The version, and the request if the version is ours. `None` if not even a version is there.
     pub(super) fn decode(bytes: &[u8]) -> Option<(String, Option<Self>)> {
         let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
-        let hello = if version == VERSION { decode(rest) } else { None };
-        Some((version, hello))
+        let request = if version == VERSION { decode(rest) } else { None };
+        Some((version, request))
     }
 }
 
-/// Ranks with equal hosts reach one another over abstract Unix sockets as one user: the same boot
-/// of the same machine, the same network namespace (which is what abstract names belong to), the
-/// same user.
+/// The identity of this host. Processes with equal identities can share memory: they run on the
+/// same boot of the same machine, in the same network namespace (to which the names of abstract
+/// Unix sockets belong), as the same user.
 fn host(name: Option<&str>) -> io::Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let user = maypole_transports::sockets::user();
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn hello(world: usize, equal: &[(&str, &str)]) -> JoinRequest {
+    fn request(world: usize, equal: &[(&str, &str)]) -> JoinRequest {
         let peer = Peer {
             listen: ([127, 0, 0, 1], 1).into(),
             host: "h".to_owned(),
@@ -161,8 +165,8 @@ mod tests {
 
     #[test]
     fn differences_are_printed_with_both_sides() {
-        let (root, other) =
-            (hello(4, &[("A", "1"), ("B", "2")]), hello(5, &[("B", "3"), ("C", "4")]));
+        let root = request(4, &[("A", "1"), ("B", "2")]);
+        let other = request(5, &[("B", "3"), ("C", "4")]);
         let text = Differences::between(&root, 3, &other).unwrap().to_string();
         let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and unset on rank 3; \
                         B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on rank 3";
@@ -173,9 +177,9 @@ mod tests {
     #[test]
     fn another_version_is_read_as_far_as_its_version() {
         let bytes = [encode(&"9.9.9"), vec![1, 2, 3]].concat();
-        let (version, hello) = JoinRequest::decode(&bytes).unwrap();
+        let (version, request) = JoinRequest::decode(&bytes).unwrap();
         assert_eq!(version, "9.9.9");
-        assert!(hello.is_none());
+        assert!(request.is_none());
         let text = Differences::of_version(2, VERSION, &version).to_string();
         assert_eq!(
             text,
@@ -185,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_hello_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_a_request_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = JoinRequest::decode(&bytes);
             let _ = JoinRequest::decode(&[encode(&VERSION), bytes.clone()].concat());
             let _ = decode::<JoinReply>(&bytes);

@@ -1,9 +1,10 @@
-//! Rank 0's end of joining: wait until everybody is here, and nobody twice.
+//! Rank 0's side of joining: accept every other rank once, then send all of them the table of
+//! peers.
 
 use super::addresses::{listen_as_root, secret};
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use super::{JoinConfig, JoinError};
-use crate::world::service::message::WHILE_JOINING;
+use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{
     ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
 };
@@ -13,57 +14,62 @@ use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What a rank that has proved its key may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an authenticated connection may take to send its join request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most reasons of refused attempts that [`JoinError::Missing`] reports.
+const MAX_NOTES: usize = 3;
 
-pub(super) fn gather(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
+/// Accepts all other ranks of the world.
+pub(super) fn accept_ranks(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let listener = listen_as_root(config)?;
     let session = random()?;
-    let mine = JoinRequest::new(config, listener.local_addr()?, random()?)?;
+    let own_request = JoinRequest::new(config, listener.local_addr()?, random()?)?;
     let watch = Watch::new()?;
     let secret = secret(config, session);
-    let door = Acceptor::new(listener, secret.clone(), &watch)?;
-    let mut gathering = RankAdmission {
+    let acceptor = Acceptor::new(listener, secret.clone(), &watch)?;
+    let mut admission = RankAdmission {
         config,
-        mine,
+        own_request,
         watch,
-        door,
-        comers: BTreeMap::new(),
+        acceptor,
+        pending: BTreeMap::new(),
         next: 1,
         notes: Vec::new(),
     };
-    gathering.run(deadline)?;
-    gathering.welcome(secret)
+    admission.run(deadline)?;
+    admission.welcome(secret)
 }
 
 struct RankAdmission<'a> {
     config: &'a JoinConfig,
-    mine: JoinRequest,
+    own_request: JoinRequest,
     watch: Watch,
-    door: Acceptor,
-    /// Everybody who has proved the key, under a number of the watch.
-    comers: BTreeMap<u64, PendingRank>,
+    acceptor: Acceptor,
+    /// All connections that have proved the job's key, by their number in `watch`.
+    pending: BTreeMap<u64, PendingRank>,
+    /// The number of the next connection in `watch`.
     next: u64,
-    /// Who came in vain.
+    /// Why connections were refused, one sentence each.
     notes: Vec<String>,
 }
 
+/// A connection that has proved the job's key.
 struct PendingRank {
     control: ControlConnection,
     rank: usize,
     since: Instant,
-    /// Once it has said who it is and was found to fit.
-    hello: Option<JoinRequest>,
+    /// The rank's join request, once it has come and was accepted.
+    accepted: Option<JoinRequest>,
 }
 
-/// Why a comer may not join.
+/// Why a rank may not join.
 enum Rejection {
-    /// It runs another version, and may understand no more than that.
+    /// It runs another version, and may not understand more than that.
     Version(Differences),
-    /// It differs in something that must be equal.
+    /// It differs from rank 0 in something that must be equal. The whole world fails.
     Fatal(Differences),
-    /// It is the comer's own mistake; the others need not mind.
-    PendingRank(JoinRefusal),
+    /// It alone is refused; the others continue to join.
+    ThisRank(JoinRefusal),
 }
 
 impl RankAdmission<'_> {
@@ -75,20 +81,21 @@ impl RankAdmission<'_> {
                 return Err(self.give_up());
             }
             self.expire(now);
-            let slow = self
-                .comers
+            let request_deadlines = self
+                .pending
                 .values()
-                .filter(|comer| comer.hello.is_none())
-                .map(|comer| comer.since + PATIENCE);
-            let until = slow.chain(self.door.deadline()).fold(deadline, Instant::min);
+                .filter(|pending| pending.accepted.is_none())
+                .map(|pending| pending.since + REQUEST_TIMEOUT);
+            let until =
+                request_deadlines.chain(self.acceptor.deadline()).fold(deadline, Instant::min);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
                 if number >= ACCEPTOR {
-                    if let Some(admitted) = self.door.ready(number, &self.watch) {
-                        self.admit(admitted)?;
+                    if let Some(authenticated) = self.acceptor.ready(number, &self.watch) {
+                        self.add(authenticated)?;
                     }
                 } else {
-                    self.listen(number)?;
+                    self.read(number)?;
                 }
             }
         }
@@ -96,53 +103,60 @@ impl RankAdmission<'_> {
     }
 
     fn joined(&self) -> usize {
-        self.comers.values().filter(|comer| comer.hello.is_some()).count()
+        self.pending.values().filter(|pending| pending.accepted.is_some()).count()
     }
 
     fn expire(&mut self, now: Instant) {
-        self.door.expire(now, &self.watch);
-        let late = |comer: &PendingRank| comer.hello.is_none() && comer.since + PATIENCE <= now;
+        self.acceptor.expire(now, &self.watch);
+        let is_late = |pending: &PendingRank| {
+            pending.accepted.is_none() && pending.since + REQUEST_TIMEOUT <= now
+        };
         let late: Vec<u64> = self
-            .comers
+            .pending
             .iter()
-            .filter(|(_, comer)| late(comer))
+            .filter(|(_, pending)| is_late(pending))
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.dismiss(number, "said nothing");
+            self.dismiss(number, "sent no join request");
         }
     }
 
-    fn admit(&mut self, admitted: Authenticated) -> Result<(), JoinError> {
-        if admitted.binding.purpose != Purpose::Join || admitted.binding.responder != 0 {
+    /// Takes an authenticated connection whose purpose is to join.
+    fn add(&mut self, authenticated: Authenticated) -> Result<(), JoinError> {
+        let Authenticated { stream, binding, channel } = authenticated;
+        if binding.purpose != Purpose::Join || binding.responder != 0 {
             return Ok(());
         }
-        let (number, rank) = (self.next, admitted.binding.initiator as usize);
+        let number = self.next;
         self.next += 1;
-        let tuned = set_tcp_options(&admitted.stream, crate::world::service::SILENCE);
-        let watched = tuned.and_then(|()| self.watch.add(&admitted.stream, number, false));
-        let Ok(control) =
-            watched.and_then(|()| ControlConnection::new(admitted.stream, admitted.channel))
-        else {
+        let tuned = set_tcp_options(&stream, crate::world::service::SILENCE_LIMIT);
+        let watched = tuned.and_then(|()| self.watch.add(&stream, number, false));
+        let Ok(control) = watched.and_then(|()| ControlConnection::new(stream, channel)) else {
             return Ok(());
         };
-        self.comers
-            .insert(number, PendingRank { control, rank, since: Instant::now(), hello: None });
-        self.listen(number)
+        let pending = PendingRank {
+            control,
+            rank: binding.initiator as usize,
+            since: Instant::now(),
+            accepted: None,
+        };
+        self.pending.insert(number, pending);
+        self.read(number)
     }
 
-    /// Hears what a comer says: who it is, or that it went away.
-    fn listen(&mut self, number: u64) -> Result<(), JoinError> {
-        let Some(comer) = self.comers.get_mut(&number) else { return Ok(()) };
-        let (messages, ended) = comer.control.read(WHILE_JOINING);
-        let rank = comer.rank;
-        match (messages.first(), &comer.hello) {
+    /// Reads what a connection has sent: its join request, or its end.
+    fn read(&mut self, number: u64) -> Result<(), JoinError> {
+        let Some(pending) = self.pending.get_mut(&number) else { return Ok(()) };
+        let (messages, ended) = pending.control.read(MAX_JOIN_MESSAGE);
+        let rank = pending.rank;
+        match (messages.first(), &pending.accepted) {
             (Some(message), None) => {
-                if let Err(objection) = self.judge(number, rank, message) {
-                    return self.refuse(number, objection);
+                if let Err(rejection) = self.examine(number, rank, message) {
+                    return self.refuse(number, rejection);
                 }
             }
-            (Some(_), Some(_)) => self.dismiss(number, "spoke out of turn"),
+            (Some(_), Some(_)) => self.dismiss(number, "sent a second message while joining"),
             (None, _) => {}
         }
         if ended.is_some() {
@@ -151,116 +165,119 @@ impl RankAdmission<'_> {
         Ok(())
     }
 
-    fn judge(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Rejection> {
+    /// Accepts the join request `message` of `rank`, or says why it cannot be accepted.
+    fn examine(&mut self, number: u64, rank: usize, message: &[u8]) -> Result<(), Rejection> {
         let world = self.config.world;
-        let (version, hello) = JoinRequest::decode(message).unwrap_or_default();
-        let Some(hello) = hello else {
+        let (version, request) = JoinRequest::decode(message).unwrap_or_default();
+        let Some(request) = request else {
             return Err(Rejection::Version(Differences::of_version(rank, VERSION, &version)));
         };
-        if let Some(differences) = Differences::between(&self.mine, rank, &hello) {
+        if let Some(differences) = Differences::between(&self.own_request, rank, &request) {
             return Err(Rejection::Fatal(differences));
         }
-        if rank == 0 || rank >= world {
-            let refusal = if rank == 0 {
-                duplicate(0, &self.mine)
-            } else {
-                JoinRefusal::OutOfRange { rank, world }
-            };
-            return Err(Rejection::PendingRank(refusal));
+        if rank == 0 {
+            return Err(Rejection::ThisRank(duplicate(0, &self.own_request)));
         }
-        let holder =
-            self.comers.iter().find(|(_, comer)| comer.rank == rank && comer.hello.is_some());
-        if let Some((old, holder)) =
-            holder.and_then(|(old, comer)| Some((*old, comer.hello.as_ref()?)))
-        {
-            if holder.nonce != hello.nonce {
-                return Err(Rejection::PendingRank(duplicate(rank, holder)));
+        if rank >= world {
+            return Err(Rejection::ThisRank(JoinRefusal::OutOfRange { rank, world }));
+        }
+        let same_rank = |pending: &PendingRank| pending.rank == rank;
+        let holder = self.pending.iter().find_map(|(number, pending)| {
+            let accepted = pending.accepted.as_ref().filter(|_| same_rank(pending))?;
+            Some((*number, accepted))
+        });
+        if let Some((old, accepted)) = holder {
+            if accepted.nonce != request.nonce {
+                return Err(Rejection::ThisRank(duplicate(rank, accepted)));
             }
-            self.dismiss(old, "came again");
+            self.dismiss(old, "connected again");
         }
-        self.comers.get_mut(&number).expect("it just spoke").hello = Some(hello);
+        let pending = self.pending.get_mut(&number).expect("its message was just read");
+        pending.accepted = Some(request);
         Ok(())
     }
 
-    /// Refuses one comer. What differs between two ranks fails both, and with them the world.
-    fn refuse(&mut self, number: u64, objection: Rejection) -> Result<(), JoinError> {
-        let Some(mut comer) = self.comers.remove(&number) else { return Ok(()) };
-        self.watch.remove(&comer.control.stream);
-        let (reply, differences) = match objection {
+    /// Refuses one rank. A difference between two ranks fails both of them, and so the world.
+    fn refuse(&mut self, number: u64, rejection: Rejection) -> Result<(), JoinError> {
+        let Some(mut pending) = self.pending.remove(&number) else { return Ok(()) };
+        self.watch.remove(&pending.control.stream);
+        let (reply, differences) = match rejection {
             Rejection::Version(differences) => {
                 (JoinReply::OtherVersion(VERSION.to_owned()), Some(differences))
             }
             Rejection::Fatal(differences) => {
                 (JoinReply::Refused(JoinRefusal::Differs(differences.clone())), Some(differences))
             }
-            Rejection::PendingRank(refusal) => {
+            Rejection::ThisRank(refusal) => {
                 self.notes.push(JoinError::refused(refusal.clone(), Duration::ZERO).to_string());
                 (JoinReply::Refused(refusal), None)
             }
         };
-        comer.control.push(&reply);
-        comer.control.finish();
+        pending.control.push(&reply);
+        pending.control.finish();
         let Some(differences) = differences else { return Ok(()) };
         self.refuse_all(&JoinRefusal::Differs(differences.clone()));
         Err(JoinError::Differs(differences))
     }
 
+    /// Drops a connection without an answer.
     fn dismiss(&mut self, number: u64, why: &str) {
-        if let Some(comer) = self.comers.remove(&number) {
-            self.watch.remove(&comer.control.stream);
-            self.notes.push(format!("rank {} {why}", comer.rank));
+        if let Some(pending) = self.pending.remove(&number) {
+            self.watch.remove(&pending.control.stream);
+            self.notes.push(format!("rank {} {why}", pending.rank));
         }
     }
 
     fn refuse_all(&mut self, refusal: &JoinRefusal) {
-        for comer in self.comers.values_mut() {
-            comer.control.push(&JoinReply::Refused(refusal.clone()));
-            comer.control.finish();
+        for pending in self.pending.values_mut() {
+            pending.control.push(&JoinReply::Refused(refusal.clone()));
+            pending.control.finish();
         }
     }
 
     fn give_up(&mut self) -> JoinError {
-        let here = |rank: &usize| {
-            self.comers.values().any(|comer| comer.rank == *rank && comer.hello.is_some())
+        let is_here = |rank: &usize| {
+            let joined =
+                |pending: &PendingRank| pending.rank == *rank && pending.accepted.is_some();
+            self.pending.values().any(joined)
         };
-        let ranks: Vec<usize> = (1..self.config.world).filter(|rank| !here(rank)).collect();
+        let ranks: Vec<usize> = (1..self.config.world).filter(|rank| !is_here(rank)).collect();
         let mut notes = std::mem::take(&mut self.notes);
-        // The last few say enough.
-        notes.drain(..notes.len().saturating_sub(3));
-        notes.extend(self.door.complaint());
+        notes.drain(..notes.len().saturating_sub(MAX_NOTES));
+        notes.extend(self.acceptor.complaint());
         let refusal = JoinRefusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)
     }
 
-    fn welcome(mut self, secret: JobSecret) -> Result<Service, JoinError> {
-        let (mut peers, mut controls) = (vec![self.mine.peer], BTreeMap::new());
-        // Somebody who proved the key but did not join in time is nobody.
-        self.comers.retain(|_, comer| {
-            let joined = comer.hello.is_some();
-            self.watch.remove(&comer.control.stream);
-            joined
-        });
-        let mut comers: Vec<PendingRank> = self.comers.into_values().collect();
-        comers.sort_by_key(|comer| comer.rank);
-        peers.extend(
-            comers.iter_mut().filter_map(|comer| comer.hello.take()).map(|hello| hello.peer),
-        );
-        let welcome = JoinReply::Welcome { session: secret.session, peers: peers.clone() };
-        for mut comer in comers {
-            comer.control.push(&welcome);
-            controls.insert(comer.rank, comer.control);
+    /// Sends the table of peers to all ranks, and starts the service of rank 0.
+    fn welcome(self, secret: JobSecret) -> Result<Service, JoinError> {
+        let mut joined = Vec::new();
+        // A connection that proved the key but sent no request in time is dropped.
+        for pending in self.pending.into_values() {
+            self.watch.remove(&pending.control.stream);
+            if let Some(request) = pending.accepted {
+                joined.push((pending.rank, request.peer, pending.control));
+            }
         }
-        let start = ServiceStart {
+        joined.sort_by_key(|(rank, ..)| *rank);
+        let mut peers = vec![self.own_request.peer];
+        peers.extend(joined.iter().map(|(_, peer, _)| peer.clone()));
+        let welcome = JoinReply::Welcome { session: secret.session, peers: peers.clone() };
+        let mut controls = BTreeMap::new();
+        for (rank, _, mut control) in joined {
+            control.push(&welcome);
+            controls.insert(rank, control);
+        }
+        Ok(Service::start(ServiceStart {
             rank: 0,
             secret,
             peers,
             timeout: self.config.timeout,
             watch: self.watch,
-            door: self.door,
+            acceptor: self.acceptor,
             controls,
-        };
-        Ok(Service::start(start)?)
+        })?)
     }
 }
 

@@ -1,25 +1,25 @@
-//! Who am I, and where is rank 0? What every launcher says in variables, read into one [`Launch`].
+//! Which rank is this process, and where is rank 0? Reads the variables of every launcher into one
+//! [`Launch`].
 //!
-//! Nothing has to be configured under the launchers that people have. The first of these that is
-//! there wins:
+//! Under these launchers nothing has to be configured. The first one whose variables are set wins:
 //!
-//! | launcher | rank, size, place on the host | rank 0's address |
+//! | launcher | rank, world, rank and ranks on the host | rank 0's address |
 //! |---|---|---|
 //! | `maypole run`, or by hand | `MAYPOLE_RANK` `MAYPOLE_WORLD` `MAYPOLE_LOCAL_RANK` `MAYPOLE_LOCAL_WORLD` | `MAYPOLE_ADDRESS` |
-//! | torchrun and its kin | `RANK` `WORLD_SIZE` `LOCAL_RANK` `LOCAL_WORLD_SIZE` | `MASTER_ADDR` |
+//! | torchrun and compatible launchers | `RANK` `WORLD_SIZE` `LOCAL_RANK` `LOCAL_WORLD_SIZE` | `MASTER_ADDR` |
 //! | Open MPI | `OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}` | `MAYPOLE_ADDRESS`, unless all ranks share a host |
 //! | MPICH, Intel MPI (hydra) | `PMI_RANK` `PMI_SIZE` `MPI_LOCALRANKID` `MPI_LOCALNRANKS` | exchanged over `PMI_FD` |
 //! | Slurm | `SLURM_PROCID` `SLURM_STEP_NUM_TASKS` `SLURM_LOCALID` | first host of the step |
 //! | Kubernetes indexed job | `JOB_COMPLETION_INDEX` `MAYPOLE_WORLD` | `MAYPOLE_ADDRESS` |
-//! | nobody | rank 0 of 1 | not needed |
+//! | none | rank 0 of 1 | not needed |
 //!
-//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. A variable
-//! that is set to nothing counts as not set. What contradicts itself is an error that names the
-//! variable: a wrong guess here is a job that hangs at its first operation. [`VARIABLES`] lists
+//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
+//! variable counts as not set. Variables that contradict one another are an error that names them:
+//! after a wrong guess the job would hang at its first operation. [`VARIABLES`] lists
 //! every variable of maypole's own.
 //!
-//! Reading is in two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what the
-//! variables only name, the job key and the process manager's socket.
+//! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what the
+//! variables name, the job key and the process manager's socket.
 
 mod error;
 mod hosts;
@@ -35,9 +35,11 @@ use std::time::Duration;
 pub use error::LaunchError;
 pub use key::{JobKey, KeyError};
 pub use pmi::{Pmi, PmiError};
+pub(crate) use rendezvous::default_ports;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
 use identity::Identity;
+use rendezvous::Rendezvous;
 use variables::Environment;
 
 /// What the environment says about this process.
@@ -47,32 +49,32 @@ use variables::Environment;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launch {
-    /// This process among all, from 0.
+    /// The rank of this process, from 0.
     pub rank: usize,
     /// How many processes there are, at least 1.
     pub world: usize,
-    /// This process among those on its host, where the launcher says so.
+    /// The rank of this process among those on its host, if the launcher says so.
     pub local_rank: Option<usize>,
-    /// How many processes there are on its host, where the launcher says so.
+    /// How many processes there are on its host, if the launcher says so.
     pub local_world: Option<usize>,
-    /// Who said so.
+    /// The launcher whose variables were read.
     pub launcher: Launcher,
-    /// The host of rank 0: a name or an address. `None` only where `pmi` is there to tell it.
+    /// The host of rank 0: a name or an address. `None` only if it must be asked for at `pmi`.
     pub address: Option<String>,
     /// The ports that rank 0 tries to listen at, in this order; never empty.
     pub ports: Vec<u16>,
-    /// What the job is called: the same on all ranks, another for another job, as well as the
-    /// launcher can tell.
+    /// The name of the job: equal on all ranks, and different for different jobs as far as the
+    /// launcher tells.
     pub job: String,
-    /// The secret that all ranks share, if there is one.
+    /// The secret that all ranks share, if one is given.
     pub key: Option<JobKey>,
-    /// The way to tell the others rank 0's address, under launchers that offer one.
+    /// The process manager at which ranks exchange the address of rank 0, if the launcher has one.
     pub pmi: Option<Pmi>,
-    /// How long joining and every operation may wait for others.
+    /// How long joining, and every operation, may wait for other ranks.
     pub timeout: Duration,
 }
 
-/// Whose variables a [`Launch`] was read from.
+/// The launcher whose variables a [`Launch`] was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
@@ -88,33 +90,33 @@ pub enum Launcher {
     Slurm,
     /// An indexed job of Kubernetes.
     Kubernetes,
-    /// None: the only process of its world.
+    /// No launcher: this is the only process of its world.
     Alone,
 }
 
-/// The pure half of a [`Launch`]: what the variables say, before anything they name is opened.
+/// The pure half of a [`Launch`]: what the variables say, before the things that they name are opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LaunchDescription {
-    /// All that needs no opening. Its `key` and `pmi` are still `None`.
+    /// All fields that need no opening; `key` and `pmi` are still `None`.
     pub launch: Launch,
-    /// Where the job key is.
+    /// Where the job key is kept.
     pub key: KeySource,
-    /// The number of the process manager's descriptor, where the address must be asked for there.
+    /// The process manager's descriptor, if the address must be asked for there.
     pub pmi: Option<i32>,
     ports_follow_job: bool,
     job_is_given: bool,
 }
 
-/// Where the job key is to be found.
+/// Where the job key is kept.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum KeySource {
-    /// Nowhere: only processes of this host are let in.
+    /// There is no key: only processes of this host may join.
     None,
     /// Behind an inherited descriptor (`MAYPOLE_JOB_KEY_FD`).
     Descriptor(i32),
-    /// In a file of mine (`MAYPOLE_JOB_KEY_FILE`).
+    /// In a file of this user (`MAYPOLE_JOB_KEY_FILE`).
     File(PathBuf),
     /// In the environment itself (`MAYPOLE_JOB_KEY`).
     Value(JobKey),
@@ -168,22 +170,22 @@ pub fn from_env() -> Result<Launch, LaunchError> {
 pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescription, LaunchError> {
     let vars = Environment(vars);
     let identity = Identity::read(vars)?;
-    let meeting = rendezvous::Rendezvous::read(vars, &identity)?;
+    let rendezvous = Rendezvous::read(vars, &identity)?;
     let Identity { rank, world, local_rank, local_world, launcher } = identity;
     Ok(LaunchDescription {
         key: key::source(vars)?,
-        pmi: meeting.pmi,
-        ports_follow_job: meeting.ports_follow_job,
-        job_is_given: meeting.job_is_given,
+        pmi: rendezvous.pmi,
+        ports_follow_job: rendezvous.ports_follow_job,
+        job_is_given: rendezvous.job_is_given,
         launch: Launch {
             rank,
             world,
             local_rank,
             local_world,
             launcher,
-            address: meeting.address,
-            ports: meeting.ports,
-            job: meeting.job,
+            address: rendezvous.address,
+            ports: rendezvous.ports,
+            job: rendezvous.job,
             key: None,
             pmi: None,
             timeout: variables::timeout(vars)?,
@@ -192,8 +194,8 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescrip
 }
 
 impl LaunchDescription {
-    /// Opens what the variables name: the job key, and the process manager's socket. The latter
-    /// also knows a better name for the job than any variable of its launcher.
+    /// Opens what the variables name: the job key, and the process manager's socket. The process
+    /// manager also has a better name for the job than any variable of its launcher.
     ///
     /// # Errors
     ///
@@ -207,7 +209,7 @@ impl LaunchDescription {
                 launch.job = pmi.job().to_owned();
             }
             if self.ports_follow_job {
-                launch.ports = rendezvous::ports_of(&launch.job);
+                launch.ports = rendezvous::default_ports(&launch.job);
             }
             launch.pmi = Some(pmi);
         }

@@ -1,19 +1,20 @@
-//! Where the ranks meet: rank 0's address, its ports, and the name that tells one job from another.
+//! Where the ranks join: the address of rank 0, its ports, and the name that tells one job from
+//! another.
 
 use super::identity::Identity;
 use super::variables::Environment;
 use super::{LaunchError, Launcher, hosts};
 
-/// What the variables say about the meeting place.
+/// What the variables say about the place where ranks join.
 pub(super) struct Rendezvous {
     pub(super) address: Option<String>,
     pub(super) ports: Vec<u16>,
-    /// No variable names a port, so that the name of the job decides.
+    /// True if no variable names a port. Then the ports follow from the name of the job.
     pub(super) ports_follow_job: bool,
     pub(super) job: String,
-    /// `MAYPOLE_JOB` names the job, so that nothing else may.
+    /// True if `MAYPOLE_JOB` names the job. Then the process manager's name for it is ignored.
     pub(super) job_is_given: bool,
-    /// The process manager's descriptor, where it must be asked.
+    /// The process manager's descriptor, where the address must be asked for there.
     pub(super) pmi: Option<i32>,
 }
 
@@ -26,14 +27,14 @@ impl Rendezvous {
             address,
             pmi,
             ports_follow_job: named.is_none(),
-            ports: named.unwrap_or_else(|| ports_of(&job)),
+            ports: named.unwrap_or_else(|| default_ports(&job)),
             job,
             job_is_given: vars.text("MAYPOLE_JOB").is_some(),
         })
     }
 }
 
-/// Rank 0's address, or the descriptor where to ask for it.
+/// The address of rank 0, or the descriptor at which to ask for it.
 fn address(
     vars: Environment,
     identity: &Identity,
@@ -69,8 +70,8 @@ fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
     Ok(None)
 }
 
-/// The ports that a variable names. `MASTER_PORT` itself is where torchrun's own store listens, so
-/// those after it.
+/// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the eight
+/// ports after it are tried.
 fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
     if let Some(port) = vars.port("MAYPOLE_PORT")? {
         return Ok(Some(vec![port]));
@@ -79,22 +80,23 @@ fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
     Ok(vars.port("MASTER_PORT")?.map(after).filter(|ports| !ports.is_empty()))
 }
 
-/// The ports that ranks of a job try when no variable names one: below those that the system gives
-/// to outgoing connections, and rarely those of another job.
-pub(super) fn ports_of(job: &str) -> Vec<u16> {
+/// The ports that ranks of a job try when none is named. They lie below the ports that the system
+/// gives to outgoing connections, and rarely coincide with those of another job.
+pub(crate) fn default_ports(job: &str) -> Vec<u16> {
     let base = 20_000 + (fnv1a(job) % 12_000) as u16;
     (0..16).map(|step| base + step).collect()
 }
 
-/// A hash that is the same in every build on every host, which `std`'s does not promise.
+/// The FNV-1a hash of `text`: equal in every build on every host, which `std`'s hashes do not
+/// promise.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// What the launcher calls this job: equal on all ranks, and another after a restart where that can
-/// be told.
+/// The launcher's name for this job: equal on all ranks, and another one after a restart where the
+/// launcher tells.
 fn job(vars: Environment, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;
@@ -109,6 +111,6 @@ fn job(vars: Environment, launcher: Launcher) -> String {
         Launcher::Kubernetes => ("kubernetes", &["JOBSET_NAME", "JOB_NAME"]),
         Launcher::Maypole | Launcher::Alone => ("maypole", &[]),
     };
-    let told = parts.iter().filter_map(|part| vars.text(part));
-    std::iter::once(prefix.to_owned()).chain(told).collect::<Vec<_>>().join("-")
+    let given = parts.iter().filter_map(|part| vars.text(part));
+    std::iter::once(prefix.to_owned()).chain(given).collect::<Vec<_>>().join("-")
 }

@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The longest message of a rank that has not joined yet.
-pub(crate) const WHILE_JOINING: usize = 64 << 10;
+pub(crate) const MAX_JOIN_MESSAGE: usize = 64 << 10;
 /// The longest message afterwards.
-pub(crate) const MAXIMUM: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE: usize = 16 << 20;
 
 /// One round of an exchange, the same for all its members.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]

@@ -25,7 +25,7 @@ use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
-use message::{ControlRequest, ExchangeRound, MAXIMUM};
+use message::{ControlRequest, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
 use std::collections::BTreeMap;
 use std::io;
@@ -35,13 +35,13 @@ use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
 /// Silence after which a rank is suspect, and a host that does not even acknowledge is gone.
-pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
-const GOODBYE: Duration = Duration::from_secs(5);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a lesser cause for so long, the least known one is the first.
-const QUIET: Duration = Duration::from_millis(200);
+const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
 /// How long rank 0 may take to answer a question.
-const ANSWER: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the control plane could not do what was asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -118,16 +118,16 @@ pub(crate) struct ServiceStart {
     pub(crate) peers: Vec<Peer>,
     pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
-    pub(crate) door: Acceptor,
+    pub(crate) acceptor: Acceptor,
     pub(crate) controls: BTreeMap<usize, ControlConnection>,
 }
 
 impl Service {
     pub(crate) fn start(start: ServiceStart) -> io::Result<Self> {
-        let ServiceStart { rank, secret, peers, timeout, watch, door, controls } = start;
+        let ServiceStart { rank, secret, peers, timeout, watch, acceptor, controls } = start;
         let hosts = number_hosts(&peers);
         let shared = ServiceContext::new(rank, secret, peers, timeout)?;
-        let worker = ServiceThread::new(Arc::clone(&shared), watch, door, controls)?;
+        let worker = ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls)?;
         let thread = std::thread::Builder::new()
             .name(format!("maypole-{rank}"))
             .spawn(move || worker.run())?;
@@ -199,7 +199,7 @@ impl Service {
     /// once 200 ms have passed without a lesser one. Ends after `within` (but not before 200 ms) at
     /// the latest.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
-        let deadline = Instant::now() + within.max(2 * QUIET);
+        let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
         if self.shared.wait(deadline, |state| state.cause.is_some().then_some(())).is_none() {
             // Nobody judges it: rank 0 does not answer.
@@ -210,7 +210,7 @@ impl Service {
                 let state = self.shared.state();
                 (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
             };
-            let quiet = since.map_or(deadline, |since| since + QUIET).min(deadline);
+            let quiet = since.map_or(deadline, |since| since + CAUSE_QUIET_TIME).min(deadline);
             let news = |state: &mut state::ServiceState| {
                 (state.cause.as_ref() != Some(&least)).then_some(())
             };
@@ -236,7 +236,7 @@ impl Service {
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
         self.check_members(members)?;
-        let most = (MAXIMUM - 65_536) / members.len();
+        let most = (MAX_MESSAGE - 65_536) / members.len();
         if payload.len() > most {
             let len = payload.len();
             return Err(ServiceError::Invalid(format!(
@@ -299,7 +299,7 @@ impl Service {
     fn who_is_missing(&self, round: ExchangeRound) -> Vec<usize> {
         self.shared.request(ControlRequest::Who { round: round.clone() });
         self.shared
-            .wait(Instant::now() + ANSWER, |state| state.missing.remove(&round))
+            .wait(Instant::now() + QUERY_TIMEOUT, |state| state.missing.remove(&round))
             .unwrap_or_default()
     }
 
@@ -317,11 +317,12 @@ impl Service {
             state.next_survey
         });
         self.shared.request(ControlRequest::Survey { id, group });
-        let answer =
-            self.shared.wait(Instant::now() + ANSWER, |state| match state.surveys.remove(&id) {
+        let answer = self.shared.wait(Instant::now() + QUERY_TIMEOUT, |state| {
+            match state.surveys.remove(&id) {
                 None if state.closed.is_some() => Some(Vec::new()),
                 answer => answer,
-            });
+            }
+        });
         answer
             .filter(|places| places.len() == self.world())
             .unwrap_or_else(|| vec![None; self.world()])
@@ -364,7 +365,7 @@ impl Service {
         let over = |state: &mut state::ServiceState| {
             (state.farewell || state.closed.is_some()).then_some(())
         };
-        let heard = self.shared.wait(Instant::now() + GOODBYE, over);
+        let heard = self.shared.wait(Instant::now() + GOODBYE_TIMEOUT, over);
         self.shared.update(|state| state.stop = true);
         self.shared.waker.wake();
         // It looks at `stop` after every event, and does nothing that lasts.

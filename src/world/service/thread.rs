@@ -1,10 +1,11 @@
 //! The service thread: asleep until a peer, a stranger, a caller or the clock has something.
 
 use super::coordinator::{Coordinator, Notices};
-use super::message::{ControlRequest, MAXIMUM, Notice, decode};
+use super::message::{ControlRequest, MAX_MESSAGE, Notice, decode};
 use super::state::ServiceContext;
 use super::{
-    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId, SILENCE,
+    ACCEPTOR, Acceptor, Authenticated, Cause, ConnectionEnd, ControlConnection, GroupId,
+    SILENCE_LIMIT,
 };
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
@@ -26,7 +27,7 @@ const BEAT: Duration = Duration::from_secs(1);
 pub(super) struct ServiceThread {
     shared: Arc<ServiceContext>,
     watch: Watch,
-    door: Acceptor,
+    acceptor: Acceptor,
     /// Rank 0: everybody else. Others: rank 0.
     controls: BTreeMap<usize, ControlConnection>,
     /// The ends of the processes of our host's other ranks.
@@ -39,7 +40,7 @@ impl ServiceThread {
     pub(super) fn new(
         shared: Arc<ServiceContext>,
         watch: Watch,
-        door: Acceptor,
+        acceptor: Acceptor,
         controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Self> {
         watch.add(&shared.waker, WAKER, false)?;
@@ -48,7 +49,7 @@ impl ServiceThread {
         }
         let root = (shared.rank == 0).then(|| Coordinator::new(shared.peers.len()));
         let processes = neighbours(&shared, &watch);
-        Ok(Self { shared, watch, door, controls, processes, root, next_beat: Instant::now() })
+        Ok(Self { shared, watch, acceptor, controls, processes, root, next_beat: Instant::now() })
     }
 
     /// Runs until the service is told to stop.
@@ -77,7 +78,7 @@ impl ServiceThread {
     }
 
     fn until(&self) -> Instant {
-        let others = [self.door.deadline(), self.root.as_ref().and_then(Coordinator::deadline)];
+        let others = [self.acceptor.deadline(), self.root.as_ref().and_then(Coordinator::deadline)];
         others.into_iter().flatten().fold(self.next_beat, Instant::min)
     }
 
@@ -86,13 +87,13 @@ impl ServiceThread {
         match number {
             WAKER => self.obey(),
             ACCEPTOR.. => {
-                let admitted = self.door.ready(number, &self.watch);
+                let authenticated = self.acceptor.ready(number, &self.watch);
                 self.shared.update(|state| {
                     (state.strangers, state.half_open) =
-                        (self.door.strangers, self.door.half_open());
+                        (self.acceptor.strangers, self.acceptor.half_open());
                 });
-                if let Some(admitted) = admitted {
-                    self.admit(admitted);
+                if let Some(authenticated) = authenticated {
+                    self.admit(authenticated);
                 }
             }
             PROCESS.. => self.process_ended(rank),
@@ -165,7 +166,7 @@ impl ServiceThread {
 
     fn read(&mut self, rank: usize) {
         let Some(control) = self.controls.get_mut(&rank) else { return };
-        let (messages, mut ended) = control.read(MAXIMUM);
+        let (messages, mut ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             if self.take(rank, &bytes).is_none() {
                 ended = Some(ConnectionEnd("it said something that is no message".to_owned()));
@@ -231,26 +232,26 @@ impl ServiceThread {
         }
     }
 
-    fn admit(&mut self, admitted: Authenticated) {
+    fn admit(&mut self, authenticated: Authenticated) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
-            admitted.binding;
+            authenticated.binding;
         let (rank, world, initiator) =
             (self.shared.rank, self.shared.peers.len(), initiator as usize);
         let fits = responder as usize == rank && initiator < world && initiator != rank;
         // A rank that joins twice finds the table full; it ends by its own timeout.
         if purpose != Purpose::Data
             || !fits
-            || set_tcp_options(&admitted.stream, self.shared.timeout).is_err()
+            || set_tcp_options(&authenticated.stream, self.shared.timeout).is_err()
         {
             return;
         }
         let key = (GroupId { parent_epoch, counter }, initiator, lane);
-        self.shared.update(|state| state.arrived.insert(key, admitted.stream));
+        self.shared.update(|state| state.arrived.insert(key, authenticated.stream));
     }
 
     /// Does what the clock asks for.
     fn pass(&mut self, now: Instant) {
-        self.door.expire(now, &self.watch);
+        self.acceptor.expire(now, &self.watch);
         if let Some(root) = &mut self.root {
             let out = root.pass(now);
             self.tell(out);
@@ -265,8 +266,10 @@ impl ServiceThread {
         for control in self.controls.values_mut().filter(|control| control.is_idle()) {
             if root { control.push(&Notice::Beat) } else { control.push(&ControlRequest::Beat) }
         }
-        let silent =
-            self.controls.iter().filter(|(_, control)| now.duration_since(control.heard) > SILENCE);
+        let silent = self
+            .controls
+            .iter()
+            .filter(|(_, control)| now.duration_since(control.heard) > SILENCE_LIMIT);
         let silent = silent.map(|(rank, _)| *rank).collect();
         self.shared.update(|state| state.silent = silent);
     }
@@ -281,7 +284,7 @@ impl ServiceThread {
 
     fn finish(&mut self) {
         self.obey();
-        self.door.close(&self.watch);
+        self.acceptor.close(&self.watch);
         for control in self.controls.values_mut() {
             self.watch.remove(&control.stream);
             control.finish();
