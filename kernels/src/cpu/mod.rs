@@ -7,34 +7,34 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `passes` | the shape of a fold over any register: loops, tails, one or two destinations |
+//! | `loops` | the shape of a fold over any register: loops, tails, one or two destinations |
 //! | `portable` | the arithmetic in plain Rust: what all else must agree with |
 //! | `vector` | the same arithmetic in a vocabulary of vector operations |
-//! | `x86`, `neon` | that vocabulary in AVX2, AVX-512 and NEON (with `words` and `ends`: shorthand, short lengths) |
+//! | `x86`, `neon` | that vocabulary in AVX2, AVX-512 and NEON (with `intrinsics` and `partial`: shorthand, short lengths) |
 //! | `custom` | a fold by a function of the user's |
-//! | `level` | which of these a machine has, and the table of functions |
+//! | `instruction_set` | which of these a machine has, and the table of functions |
 
 mod custom;
+mod instruction_set;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod ends;
-mod level;
+mod intrinsics;
+mod loops;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod passes;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod partial;
 mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod words;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use crate::{BinaryOp, DataType, Scalar, View, ViewMut};
 pub use custom::{CustomReducer, Reducer};
-use level::{LONG, Level, Passes};
-use passes::Lanes;
+use instruction_set::{LONG, Level, Passes};
+use loops::Lanes;
 use std::ptr::null_mut;
 
 /// Combines k sources, in order, into one or two destinations.

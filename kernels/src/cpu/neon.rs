@@ -1,12 +1,12 @@
 //! aarch64: NEON, which every such CPU has.
 
-use super::ends;
-use super::level::{Passes, by_op};
-use super::passes::{
+use super::instruction_set::{Passes, by_op};
+use super::intrinsics::{binary, lanes, register, splat};
+use super::loops::{
     self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
 };
+use super::partial;
 use super::vector::Vector;
-use super::words::{binary, lanes, register, splat};
 use crate::BinaryOp;
 use std::arch::aarch64::*;
 
@@ -22,11 +22,11 @@ where
 }
 
 fn passes_of<T, O: Step<uint8x16_t, T>>() -> Passes {
-    Passes { line: passes::line::<uint8x16_t, T, O>, long: passes::long::<uint8x16_t, T, O> }
+    Passes { line: loops::line::<uint8x16_t, T, O>, long: loops::long::<uint8x16_t, T, O> }
 }
 
 pub(super) fn divider<T: Quotient<uint8x16_t>>() -> Divide {
-    passes::divide::<uint8x16_t, T>
+    loops::divide::<uint8x16_t, T>
 }
 
 /// The multiplication of elements `T`.
@@ -34,7 +34,7 @@ pub(super) fn scaler<T>() -> Scale
 where
     Product: Step<uint8x16_t, T>,
 {
-    passes::scale::<uint8x16_t, T>
+    loops::scale::<uint8x16_t, T>
 }
 
 register! { uint8x16_t: vld1q_u8 vst1q_u8 }
@@ -44,7 +44,7 @@ impl Partial for uint8x16_t {
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         // SAFETY: passed on to our caller.
         unsafe {
-            let [low, high] = ends::load(from, len);
+            let [low, high] = partial::load(from, len);
             vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(low), vcreate_u64(high)))
         }
     }
@@ -54,7 +54,7 @@ impl Partial for uint8x16_t {
         // SAFETY: passed on to our caller.
         unsafe {
             let lanes = vreinterpretq_u64_u8(self);
-            ends::store([vgetq_lane_u64::<0>(lanes), vgetq_lane_u64::<1>(lanes)], to, len);
+            partial::store([vgetq_lane_u64::<0>(lanes), vgetq_lane_u64::<1>(lanes)], to, len);
         }
     }
 }

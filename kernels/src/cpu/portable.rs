@@ -1,8 +1,8 @@
 //! The arithmetic contract in plain Rust: what every other file here must agree with, and the fold
 //! of any machine whose vector instructions are not known here.
 
-use super::level::{Passes, by_op};
-use super::passes::{
+use super::instruction_set::{Passes, by_op};
+use super::loops::{
     self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
 };
 use crate::{BinaryOp, View};
@@ -258,7 +258,7 @@ fn passes_of<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>() -> Pa
 /// Less than a chunk goes one by one: filling a part of an array costs more than the arithmetic.
 ///
 /// # Safety
-/// As [`passes::Pass`].
+/// As [`loops::Pass`].
 unsafe fn any<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>(
     into: *mut u8,
     also: *mut u8,
@@ -268,9 +268,9 @@ unsafe fn any<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>(
     // SAFETY: passed on to our caller.
     unsafe {
         if len < T::Chunk::BYTES {
-            passes::line::<Elements<T, 1>, T, O>(into, also, sources, len);
+            loops::line::<Elements<T, 1>, T, O>(into, also, sources, len);
         } else {
-            passes::line::<T::Chunk, T, O>(into, also, sources, len);
+            loops::line::<T::Chunk, T, O>(into, also, sources, len);
         }
     }
 }
@@ -279,9 +279,9 @@ pub(super) fn scaler<T: Element>() -> Scale
 where
     Product: Step<T::Chunk, T>,
 {
-    passes::scale::<T::Chunk, T>
+    loops::scale::<T::Chunk, T>
 }
 
 pub(super) fn divider<T: Element + Quotient<T::Chunk>>() -> Divide {
-    passes::divide::<T::Chunk, T>
+    loops::divide::<T::Chunk, T>
 }

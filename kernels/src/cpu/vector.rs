@@ -4,7 +4,7 @@
 //! what needs several (bytes have no product, bf16 has no arithmetic) is spelled here, for all of
 //! them.
 
-use super::passes::{And, Max, Min, Or, Product, Quotient, Register, Step, Sum, Xor};
+use super::loops::{And, Max, Min, Or, Product, Quotient, Register, Step, Sum, Xor};
 use half::{bf16, f16};
 
 macro_rules! vocabulary {

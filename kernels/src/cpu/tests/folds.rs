@@ -1,7 +1,7 @@
 //! Every type, operation, level, number of sources and kind of aliasing.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::level::Level;
+use crate::cpu::instruction_set::Level;
 use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Division at every level.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::{divide_at, level::Level};
+use crate::cpu::{divide_at, instruction_set::Level};
 use crate::{DataType, ViewMut, divide};
 
 #[test]

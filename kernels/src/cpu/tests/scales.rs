@@ -1,7 +1,7 @@
 //! Multiplication by one number at every level.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::{level::Level, scale_at};
+use crate::cpu::{instruction_set::Level, scale_at};
 use crate::{BinaryOp, DataType, Scalar, View, ViewMut, scale};
 
 #[test]

@@ -1,6 +1,6 @@
 //! A fold that silently lost its vectors is still right, so only a clock can tell.
 
-use crate::cpu::level::Level;
+use crate::cpu::instruction_set::Level;
 use crate::{BinaryOp, BuiltInReducer, DataType, Reducer, Region, View, ViewMut};
 use std::hint::black_box;
 use std::time::{Duration, Instant};

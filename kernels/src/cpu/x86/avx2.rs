@@ -1,10 +1,10 @@
 //! The vocabulary at 128 and 256 bits, in AVX2 and F16C.
 
-use super::words::{extremes, halves, unary};
-use crate::cpu::ends;
-use crate::cpu::passes::{Partial, Register};
+use super::intrinsics::{extremes, halves, unary};
+use crate::cpu::intrinsics::{binary, lanes, register, splat};
+use crate::cpu::loops::{Partial, Register};
+use crate::cpu::partial;
 use crate::cpu::vector::Vector;
-use crate::cpu::words::{binary, lanes, register, splat};
 use std::arch::x86_64::*;
 
 /// What AVX2 lacks, from what it has: 64-bit products and comparisons.
@@ -149,7 +149,7 @@ impl Partial for __m128i {
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         // SAFETY: passed on to our caller.
         unsafe {
-            let [low, high] = ends::load(from, len);
+            let [low, high] = partial::load(from, len);
             _mm_set_epi64x(high.cast_signed(), low.cast_signed())
         }
     }
@@ -160,7 +160,7 @@ impl Partial for __m128i {
         unsafe {
             let lanes =
                 [_mm_cvtsi128_si64(self), _mm_cvtsi128_si64(_mm_unpackhi_epi64(self, self))];
-            ends::store([lanes[0].cast_unsigned(), lanes[1].cast_unsigned()], to, len);
+            partial::store([lanes[0].cast_unsigned(), lanes[1].cast_unsigned()], to, len);
         }
     }
 }

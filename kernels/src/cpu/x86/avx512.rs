@@ -1,9 +1,9 @@
 //! The vocabulary at 512 bits, in AVX-512 F, BW and DQ.
 
-use super::words::{extremes, halves, unary};
-use crate::cpu::passes::Register;
+use super::intrinsics::{extremes, halves, unary};
+use crate::cpu::intrinsics::{binary, lanes, register, splat};
+use crate::cpu::loops::Register;
 use crate::cpu::vector::Vector;
-use crate::cpu::words::{binary, lanes, register, splat};
 use std::arch::x86_64::*;
 
 register! { __m512i: _mm512_loadu_si512 _mm512_storeu_si512 }

@@ -2,10 +2,10 @@
 
 mod avx2;
 mod avx512;
-mod words;
+mod intrinsics;
 
-use super::level::{Passes, by_op};
-use super::passes::{
+use super::instruction_set::{Passes, by_op};
+use super::loops::{
     self, And, Divide, Lanes, Max, Min, Or, Product, Quotient, Scale, Step, Sum, Xor,
 };
 use crate::{BinaryOp, View};
@@ -40,7 +40,7 @@ macro_rules! level {
         }
 
         /// # Safety
-        /// As [`passes::Pass`], with a register of bytes or more.
+        /// As [`loops::Pass`], with a register of bytes or more.
         #[target_feature(enable = $features)]
         unsafe fn $long<T, O: Step<$register, T>>(
             into: *mut u8,
@@ -49,7 +49,7 @@ macro_rules! level {
             len: usize,
         ) {
             // SAFETY: passed on to our caller; the instruction set is enabled here.
-            unsafe { passes::long::<$register, T, O>(into, also, sources, len) }
+            unsafe { loops::long::<$register, T, O>(into, also, sources, len) }
         }
     };
 }
@@ -67,7 +67,7 @@ level!(
 /// line, and a wide access would straddle two.
 ///
 /// # Safety
-/// As [`passes::Pass`].
+/// As [`loops::Pass`].
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn line<T, O: Step<__m128i, T>>(
     into: *mut u8,
@@ -76,7 +76,7 @@ unsafe fn line<T, O: Step<__m128i, T>>(
     len: usize,
 ) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
-    unsafe { passes::line::<__m128i, T, O>(into, also, sources, len) }
+    unsafe { loops::line::<__m128i, T, O>(into, also, sources, len) }
 }
 
 /// The multiplication of elements `T`. To call it, the CPU must have AVX2 and F16C.
@@ -97,9 +97,9 @@ where
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
         if len < size_of::<__m256i>() {
-            passes::scale::<__m128i, T>(into, from, len, factor);
+            loops::scale::<__m128i, T>(into, from, len, factor);
         } else {
-            passes::scale_long::<__m256i, T>(into, from, len, factor);
+            loops::scale_long::<__m256i, T>(into, from, len, factor);
         }
     }
 }
@@ -118,9 +118,9 @@ unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(values: *mut u8, len:
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
         if len < size_of::<__m256i>() {
-            passes::divide::<__m128i, T>(values, len, by);
+            loops::divide::<__m128i, T>(values, len, by);
         } else {
-            passes::divide_long::<__m256i, T>(values, len, by);
+            loops::divide_long::<__m256i, T>(values, len, by);
         }
     }
 }

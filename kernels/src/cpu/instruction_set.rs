@@ -1,9 +1,9 @@
 //! Which instruction sets there are, and the functions that each offers for a type and an
 //! operation.
 
+use super::loops::{Divide, Pass, Scale};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
-use super::passes::{Divide, Pass, Scale};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
