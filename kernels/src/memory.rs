@@ -1,10 +1,10 @@
 //! Handles to bytes that several parties may touch at once.
 //!
-//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered memory:
-//! to an executor they are all *views*. A [`View`] may be read, a [`ViewMut`] may be read and
-//! written, both may be copied freely and may overlap one another, and no reference to the bytes
-//! behind them is ever made. So what the type system cannot promise about shared memory (that
-//! nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
+//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered
+//! memory: to an executor they are all *views*. A [`View`] may be read, a [`ViewMut`] may be read
+//! and written, both may be copied freely and may overlap one another, and no reference to the
+//! bytes behind them is ever made. So what the type system cannot promise about shared memory
+//! (that nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
 //! behaviour in safe code. The price is that bytes are touched only here, in the folds of this
 //! crate, and in the transports.
 
@@ -194,8 +194,8 @@ impl<'a> ViewMut<'a> {
     }
 }
 
-/// Copies `len` bytes, which may overlap. Up to 32 go in two overlapping pieces, which is no slower
-/// than the C library is at best; above that its wider registers win.
+/// Copies `len` bytes, which may overlap. Up to 32 go in two overlapping pieces, which is no
+/// slower than the C library is at best; above that its wider registers win.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, `to` as many writable ones.
@@ -288,8 +288,8 @@ impl Region {
     /// All bytes.
     #[inline]
     pub fn view(&self) -> ViewMut<'_> {
-        // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to its
-        // bytes.
+        // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to
+        // its bytes.
         unsafe { ViewMut::from_raw(self.start, self.len) }
     }
 }

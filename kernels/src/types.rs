@@ -133,8 +133,8 @@ impl Scalar {
         }
         macro_rules! integer {
             ($type:ty) => {{
-                // The cast saturates, and the way back may round up to the first number that is too
-                // large.
+                // The cast saturates, and the way back may round up to the first number that is
+                // too large.
                 let whole = value as $type;
                 let exact = whole as f64 == value && whole as i128 == value as i128;
                 exact.then(|| padded(whole.to_ne_bytes()))

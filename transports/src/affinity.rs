@@ -3,8 +3,8 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of those
-/// it may run on now, counted round. Returns the core's number.
+/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of
+/// those it may run on now, counted round. Returns the core's number.
 ///
 /// Whoever counts cores by the affinity mask afterwards counts one, so count first.
 ///

@@ -13,9 +13,9 @@
 //! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
 //! ```
 //!
-//! Positions count a rank's publications, whatever their size, since the board was made. The reader
-//! of a publication knows its position beforehand, because lowering sees the schedules of all local
-//! ranks.
+//! Positions count a rank's publications, whatever their size, since the board was made. The
+//! reader of a publication knows its position beforehand, because lowering sees the schedules of
+//! all local ranks.
 
 mod protocol;
 
@@ -206,11 +206,12 @@ impl BoardWords for MappedWords {
     }
 }
 
-/// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is moved.
+/// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is
+/// moved.
 ///
 /// # Safety
-/// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and stays
-/// mapped for writing until the value is dropped; nothing makes references to it.
+/// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and
+/// stays mapped for writing until the value is dropped; nothing makes references to it.
 pub unsafe trait BoardMemory: Send {
     /// All bytes.
     fn bytes(&self) -> ViewMut<'_>;

@@ -5,9 +5,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Nanoseconds on the host's monotonic clock: it never goes back and does not jump when somebody
 /// sets the date.
 ///
-/// Processes of one host read the same clock, so their times can be compared and subtracted, unless
-/// a container was given a time namespace of its own with an offset. Between hosts, or across a
-/// restart, the figure means nothing.
+/// Processes of one host read the same clock, so their times can be compared and subtracted,
+/// unless a container was given a time namespace of its own with an offset. Between hosts, or
+/// across a restart, the figure means nothing.
 ///
 /// Costs some 20 to 40 ns and enters no kernel where the vDSO serves it.
 ///

@@ -1,8 +1,8 @@
 //! How many cores this process may really use.
 //!
 //! A machine's own count says little: a launcher may have bound the process to a few cores, and a
-//! container may have given it a share of the time of all of them. Whoever decides between spinning
-//! and sleeping needs the smaller figure.
+//! container may have given it a share of the time of all of them. Whoever decides between
+//! spinning and sleeping needs the smaller figure.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -84,8 +84,8 @@ fn quota(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> 
     groups.lines().flat_map(hierarchy).filter_map(quota_of).min()
 }
 
-/// Where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's path within
-/// it; nothing if that hierarchy does not govern the time of cores.
+/// Where the hierarchy of a line `id:controllers:/path` may be mounted, and the group's path
+/// within it; nothing if that hierarchy does not govern the time of cores.
 fn hierarchy(line: &str) -> Vec<(PathBuf, &Path)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };

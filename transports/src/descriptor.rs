@@ -1,9 +1,9 @@
-//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left them
-//! open.
+//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left
+//! them open.
 //!
-//! An inherited descriptor is only a number in a variable. [`take_inherited`] turns that number into an owned
-//! descriptor, once; [`inheritable_segment`] makes one that children inherit. Files that hold a secret are
-//! opened with [`open_private`].
+//! An inherited descriptor is only a number in a variable. [`take_inherited`] turns that number
+//! into an owned descriptor, once; [`inheritable_segment`] makes one that children inherit. Files
+//! that hold a secret are opened with [`open_private`].
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,22 +19,24 @@ use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use thiserror::Error;
 
-/// Numbers that are spoken for: taken already, or made here for children and owned by this process.
+/// Numbers that are spoken for: taken already, or made here for children and owned by this
+/// process.
 static CLAIMED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
 /// How long a pipe that a launcher left open may stay silent before reading it is given up.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Takes ownership of a descriptor that this process inherited, and keeps it from its own children.
+/// Takes ownership of a descriptor that this process inherited, and keeps it from its own
+/// children.
 ///
-/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so
-/// it belongs to something in this process and is refused; so are the three standard streams.
+/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited,
+/// so it belongs to something in this process and is refused; so are the three standard streams.
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a number that cannot be an inherited descriptor, `AlreadyExists` for one that
-/// was taken before, and `EBADF` where nothing is open under the number (a program between the
-/// launcher and this one closed it).
+/// `InvalidInput` for a number that cannot be an inherited descriptor, `AlreadyExists` for one
+/// that was taken before, and `EBADF` where nothing is open under the number (a program between
+/// the launcher and this one closed it).
 ///
 /// # Examples
 ///
@@ -67,8 +69,8 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     }
     claimed.insert(number);
     // SAFETY: the descriptor is open and survives exec. Rust's own descriptors do not, those that
-    // this module makes for children are claimed, and a number is claimed for good: so nothing else
-    // in the process owns it.
+    // this module makes for children are claimed, and a number is claimed for good: so nothing
+    // else in the process owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&owned, FdFlags::CLOEXEC)?;
     Ok(owned)
@@ -76,13 +78,13 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 
 /// Takes an inherited descriptor, reads everything behind it and closes it.
 ///
-/// A file or memory segment is read from its beginning, wherever earlier readers left its offset; a
-/// pipe is read to its end.
+/// A file or memory segment is read from its beginning, wherever earlier readers left its offset;
+/// a pipe is read to its end.
 ///
 /// # Errors
 ///
-/// Those of [`take_inherited`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut` where a
-/// pipe stays silent and open for ten seconds; and those of reading.
+/// Those of [`take_inherited`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut`
+/// where a pipe stays silent and open for ten seconds; and those of reading.
 pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     let file = File::from(take_inherited(number)?);
     let mut bytes = vec![0; limit + 1];

@@ -4,8 +4,8 @@
 //!
 //! An executor sees two kinds of neighbours. Ranks of one host share a [`board`]: a ring of slots
 //! per rank that all others read in place. Everybody else is at the other end of a [`stream`].
-//! Nothing in the seam waits, allocates, locks or (boards) enters the kernel: waiting is one policy
-//! in one place, [`wait`].
+//! Nothing in the seam waits, allocates, locks or (boards) enters the kernel: waiting is one
+//! policy in one place, [`wait`].
 
 #[cfg(target_os = "linux")]
 pub mod affinity;

@@ -13,7 +13,8 @@ pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [
     [View::of(&head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }
 
-/// What of `head` and `body` is still to be filled once `skip` bytes of the two together have come.
+/// What of `head` and `body` is still to be filled once `skip` bytes of the two together have
+/// come.
 ///
 /// # Panics
 /// If nothing is left.

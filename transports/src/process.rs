@@ -15,8 +15,8 @@ use rustix::process::{
 /// *thread* that spawns it ends, however that happens: so spawn from the thread that lives as long
 /// as the launcher.
 ///
-/// The kernel kills the process alone; what it started itself is reached by [`signal_group`], while
-/// the launcher lives.
+/// The kernel kills the process alone; what it started itself is reached by [`signal_group`],
+/// while the launcher lives.
 ///
 /// # Examples
 ///
@@ -30,8 +30,8 @@ use rustix::process::{
 pub fn in_own_group(command: &mut Command) -> &mut Command {
     let launcher = getpid();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes two
-    // system calls directly and allocates nothing.
+    // SAFETY: between fork and exec only async-signal-safe things may happen. The closure makes
+    // two system calls directly and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -41,8 +41,8 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An empty
-/// group is no error.
+/// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An
+/// empty group is no error.
 ///
 /// Sound even after the leader has exited, as long as it was not waited for: until then its number
 /// is not given to anyone else. Afterwards it still reaches what the leader left behind, but must

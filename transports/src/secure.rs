@@ -43,8 +43,8 @@ pub const HANDSHAKE: usize = PREAMBLE + 2 * (2 + 64);
 const MAGIC: [u8; 8] = *b"maypole\x01";
 /// An authentication tag.
 const TAG: usize = 16;
-/// A frame of the handshake that is shorter than any Noise message is a refusal: one byte that says
-/// why.
+/// A frame of the handshake that is shorter than any Noise message is a refusal: one byte that
+/// says why.
 const REFUSAL: usize = 1;
 const HANDSHAKE_FRAME: usize = 96;
 
@@ -95,8 +95,8 @@ impl std::fmt::Debug for JobSecret {
     }
 }
 
-/// Why a handshake or a channel ended. None of it is news about a peer: anybody can send bytes to a
-/// port.
+/// Why a handshake or a channel ended. None of it is news about a peer: anybody can send bytes to
+/// a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecureError {

@@ -2,8 +2,8 @@
 //!
 //! A segment is a memfd. It has no name, so nothing is left behind and nobody can open it; it does
 //! not count against the size of `/dev/shm`; and it is sealed, so no holder of it can shrink it
-//! under another's feet (touching pages that are gone would kill the process). Whoever receives one
-//! checks all that before mapping it.
+//! under another's feet (touching pages that are gone would kill the process). Whoever receives
+//! one checks all that before mapping it.
 
 use maypole_kernels::ViewMut;
 use rustix::fs::{

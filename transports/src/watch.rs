@@ -1,5 +1,5 @@
-//! Sleeping until one of many descriptors has something: epoll, a bell to wake the sleeper, and the
-//! ends of processes.
+//! Sleeping until one of many descriptors has something: epoll, a bell to wake the sleeper, and
+//! the ends of processes.
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;

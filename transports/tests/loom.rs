@@ -1,10 +1,10 @@
-//! The board's protocol under every order of events that the memory model allows, within a bound on
-//! preemptions.
+//! The board's protocol under every order of events that the memory model allows, within a bound
+//! on preemptions.
 //!
-//! The models run the very code of [`BoardProtocol`] on loom's atomics. Payloads are cells whose every
-//! access loom watches, so a payload that is read while it may be written is found even where the
-//! numbers come out right. Then the protocol, or its use, is broken on purpose, one place at a
-//! time, and each mutant must be caught.
+//! The models run the very code of [`BoardProtocol`] on loom's atomics. Payloads are cells whose
+//! every access loom watches, so a payload that is read while it may be written is found even
+//! where the numbers come out right. Then the protocol, or its use, is broken on purpose, one
+//! place at a time, and each mutant must be caught.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

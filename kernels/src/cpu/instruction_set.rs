@@ -1,18 +1,18 @@
-//! Which instruction sets there are, and the functions that each offers for a type and an
+//! Which instruction sets this machine has, and the functions that each provides for a type and an
 //! operation.
 
-use super::loops::{Divide, Pass, Scale};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+use super::operations::{DivideFn, ReduceFns, ScaleFn};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use crate::{BinaryOp, DataType};
 use half::{bf16, f16};
 
-/// A set of instructions that folds are written for, least first.
+/// An instruction set that reductions are written for. Ordered from narrow to wide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Level {
+pub(super) enum InstructionSet {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -21,18 +21,6 @@ pub(super) enum Level {
     #[cfg(target_arch = "aarch64")]
     Neon,
 }
-
-/// The passes of one fold.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Passes {
-    /// For any length; meant for a cache line or less.
-    pub(super) line: Pass,
-    /// For [`LONG`] bytes or more.
-    pub(super) long: Pass,
-}
-
-/// Bytes from which on the long pass is used: no register of any level is longer.
-pub(super) const LONG: usize = 65;
 
 /// Calls `$function::<T>` for the element type `T` that `$kind` names.
 macro_rules! by_kind {
@@ -54,7 +42,7 @@ macro_rules! by_kind {
     };
 }
 
-impl Level {
+impl InstructionSet {
     #[cfg(target_arch = "x86_64")]
     const ALL: &[Self] = &[Self::Portable, Self::Avx2, Self::Avx512];
     #[cfg(target_arch = "aarch64")]
@@ -62,13 +50,14 @@ impl Level {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     const ALL: &[Self] = &[Self::Portable];
 
-    /// The levels that this machine has, least first.
+    /// The instruction sets of this machine, from narrow to wide.
     pub(super) fn available() -> impl DoubleEndedIterator<Item = Self> {
-        Self::ALL.iter().copied().filter(|level| level.is_available())
+        Self::ALL.iter().copied().filter(|instructions| instructions.is_available())
     }
 
+    /// The widest instruction set of this machine.
     pub(super) fn best() -> Self {
-        Self::available().next_back().expect("every machine has the portable level")
+        Self::available().next_back().expect("every machine can run portable code")
     }
 
     fn is_available(self) -> bool {
@@ -83,64 +72,49 @@ impl Level {
         }
     }
 
-    pub(super) fn passes(self, kind: DataType, op: BinaryOp) -> Passes {
+    /// The functions that combine elements of `kind` by `op`.
+    pub(super) fn reduce(self, kind: DataType, op: BinaryOp) -> ReduceFns {
         match self {
-            Self::Portable => by_kind!(kind, portable::passes(op)),
+            Self::Portable => by_kind!(kind, portable::reduce_fns(op)),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => by_kind!(kind, x86::avx2_passes(op)),
+            Self::Avx2 => by_kind!(kind, x86::avx2_reduce_fns(op)),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => by_kind!(kind, x86::avx512_passes(op)),
+            Self::Avx512 => by_kind!(kind, x86::avx512_reduce_fns(op)),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => by_kind!(kind, neon::passes(op)),
+            Self::Neon => by_kind!(kind, neon::reduce_fns(op)),
         }
     }
 
-    /// How elements of `kind` are multiplied by one number. Memory is what takes the time, so no
-    /// level is wider than 256 bits.
-    pub(super) fn scale(self, kind: DataType) -> Scale {
+    /// The function that multiplies elements of `kind` by one number. Registers of 256 bits are
+    /// the widest, because memory bandwidth bounds the speed.
+    pub(super) fn scale(self, kind: DataType) -> ScaleFn {
         match self {
-            Self::Portable => by_kind!(kind, portable::scaler()),
+            Self::Portable => by_kind!(kind, portable::scale_fn()),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Avx512 => by_kind!(kind, x86::scaler()),
+            Self::Avx2 | Self::Avx512 => by_kind!(kind, x86::scale_fn()),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => by_kind!(kind, neon::scaler()),
+            Self::Neon => by_kind!(kind, neon::scale_fn()),
         }
     }
 
-    /// How elements of `kind` are divided. No instruction set divides vectors of integers.
-    pub(super) fn divide(self, kind: DataType) -> Divide {
+    /// The function that divides elements of `kind`. Integers are divided by portable code: no
+    /// instruction set has a vector division of integers.
+    pub(super) fn divide(self, kind: DataType) -> DivideFn {
         if self == Self::Portable {
-            return by_kind!(kind, portable::divider());
+            return by_kind!(kind, portable::divide_fn());
         }
         #[cfg(target_arch = "aarch64")]
-        use neon::divider;
+        use neon::divide_fn;
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        use portable::divider;
+        use portable::divide_fn;
         #[cfg(target_arch = "x86_64")]
-        use x86::divider;
+        use x86::divide_fn;
         match kind {
-            DataType::F16 => divider::<f16>(),
-            DataType::BF16 => divider::<bf16>(),
-            DataType::F32 => divider::<f32>(),
-            DataType::F64 => divider::<f64>(),
-            _ => by_kind!(kind, portable::divider()),
+            DataType::F16 => divide_fn::<f16>(),
+            DataType::BF16 => divide_fn::<bf16>(),
+            DataType::F32 => divide_fn::<f32>(),
+            DataType::F64 => divide_fn::<f64>(),
+            _ => by_kind!(kind, portable::divide_fn()),
         }
     }
 }
-
-/// Calls `$make::<$type, O>` for the step `O` that `$op` names. Bits have no type: one function
-/// serves all integers.
-macro_rules! by_op {
-    ($op:expr, $make:ident<$type:ty>) => {
-        match $op {
-            BinaryOp::Sum => $make::<$type, Sum>(),
-            BinaryOp::Product => $make::<$type, Product>(),
-            BinaryOp::Min => $make::<$type, Min>(),
-            BinaryOp::Max => $make::<$type, Max>(),
-            BinaryOp::And => $make::<u8, And>(),
-            BinaryOp::Or => $make::<u8, Or>(),
-            BinaryOp::Xor => $make::<u8, Xor>(),
-        }
-    };
-}
-pub(super) use by_op;

@@ -1,6 +1,6 @@
-//! Shorthand for the vocabularies: methods that are one intrinsic each.
+//! Macros for methods of one intrinsic each.
 
-/// Of two registers of bits.
+/// Methods of two registers of bits.
 macro_rules! binary {
     ($($name:ident: $intrinsic:ident,)*) => {$(
         #[inline(always)]
@@ -11,7 +11,8 @@ macro_rules! binary {
     )*};
 }
 
-/// Of two registers, read as lanes of some type by `$read` and turned back by `$write`.
+/// Methods of two registers of lanes: `$read` turns bits into lanes, `$write` turns lanes into
+/// bits.
 macro_rules! lanes {
     ($read:ident $write:ident; $($name:ident: $intrinsic:ident,)*) => {$(
         #[inline(always)]
@@ -22,7 +23,7 @@ macro_rules! lanes {
     )*};
 }
 
-/// All lanes from one number.
+/// Functions that fill all lanes with one number.
 macro_rules! splat {
     ($($name:ident($lane:ty): |$value:ident| $make:expr,)*) => {$(
         #[inline(always)]
@@ -33,7 +34,7 @@ macro_rules! splat {
     )*};
 }
 
-/// Loads and stores at any address.
+/// Implements `Register` by a load and a store that need no alignment.
 macro_rules! register {
     ($register:ty: $load:ident $store:ident) => {
         impl Register for $register {

@@ -1,45 +1,49 @@
-//! aarch64: NEON, which every such CPU has.
+//! aarch64: NEON, which every 64-bit Arm CPU has.
 
-use super::instruction_set::{Passes, by_op};
 use super::intrinsics::{binary, lanes, register, splat};
-use super::loops::{
-    self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
+use super::operations::{
+    And, Combine, DivideFn, Max, Min, Or, PartialRegister, Product, Quotient, ReduceFns, Register,
+    ScaleFn, Sum, Xor, by_op,
 };
-use super::partial;
+use super::{loops, partial};
 use super::vector::Vector;
 use crate::BinaryOp;
 use std::arch::aarch64::*;
 
-/// The fold of elements `T` by `op`.
-pub(super) fn passes<T>(op: BinaryOp) -> Passes
+/// The functions that combine elements `T` by `op`.
+pub(super) fn reduce_fns<T>(op: BinaryOp) -> ReduceFns
 where
-    Sum: Step<uint8x16_t, T>,
-    Product: Step<uint8x16_t, T>,
-    Min: Step<uint8x16_t, T>,
-    Max: Step<uint8x16_t, T>,
+    Sum: Combine<uint8x16_t, T>,
+    Product: Combine<uint8x16_t, T>,
+    Min: Combine<uint8x16_t, T>,
+    Max: Combine<uint8x16_t, T>,
 {
-    by_op!(op, passes_of<T>)
+    by_op!(op, reduce_fns_of<T>)
 }
 
-fn passes_of<T, O: Step<uint8x16_t, T>>() -> Passes {
-    Passes { line: loops::line::<uint8x16_t, T, O>, long: loops::long::<uint8x16_t, T, O> }
+fn reduce_fns_of<T, O: Combine<uint8x16_t, T>>() -> ReduceFns {
+    ReduceFns {
+        short: loops::reduce_short::<uint8x16_t, T, O>,
+        long: loops::reduce_long::<uint8x16_t, T, O>,
+    }
 }
 
-pub(super) fn divider<T: Quotient<uint8x16_t>>() -> Divide {
+/// The function that divides elements `T`.
+pub(super) fn divide_fn<T: Quotient<uint8x16_t>>() -> DivideFn {
     loops::divide::<uint8x16_t, T>
 }
 
-/// The multiplication of elements `T`.
-pub(super) fn scaler<T>() -> Scale
+/// The function that multiplies elements `T`.
+pub(super) fn scale_fn<T>() -> ScaleFn
 where
-    Product: Step<uint8x16_t, T>,
+    Product: Combine<uint8x16_t, T>,
 {
     loops::scale::<uint8x16_t, T>
 }
 
 register! { uint8x16_t: vld1q_u8 vst1q_u8 }
 
-impl Partial for uint8x16_t {
+impl PartialRegister for uint8x16_t {
     #[inline(always)]
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         // SAFETY: passed on to our caller.
@@ -59,7 +63,7 @@ impl Partial for uint8x16_t {
     }
 }
 
-/// No instruction for 64-bit lanes: two scalar products.
+/// Multiplies two scalars: NEON has no product of 64-bit lanes.
 #[inline(always)]
 unsafe fn mul_u64(left: uint64x2_t, right: uint64x2_t) -> uint64x2_t {
     // SAFETY: the CPU has NEON.
@@ -70,8 +74,9 @@ unsafe fn mul_u64(left: uint64x2_t, right: uint64x2_t) -> uint64x2_t {
     }
 }
 
-/// Extremes of 64-bit lanes: a comparison chooses.
-macro_rules! chosen {
+/// The smaller and the larger of 64-bit lanes, selected by a comparison: NEON has no minimum of
+/// them.
+macro_rules! sort_lanes {
     ($($name:ident: $type:ty, $greater:ident $choose:ident;)*) => {$(
         #[inline(always)]
         unsafe fn $name(left: $type, right: $type) -> [$type; 2] {
@@ -84,12 +89,12 @@ macro_rules! chosen {
     )*};
 }
 
-chosen! {
+sort_lanes! {
     sort_i64: int64x2_t, vcgtq_s64 vbslq_s64;
     sort_u64: uint64x2_t, vcgtq_u64 vbslq_u64;
 }
 
-macro_rules! sorted {
+macro_rules! extremes {
     ($read:ident $write:ident $sort:ident: $min:ident $max:ident) => {
         #[inline(always)]
         unsafe fn $min(self, other: Self) -> Self {
@@ -141,9 +146,10 @@ impl Vector for uint8x16_t {
         add_64: vaddq_u64,
         mul_64: mul_u64,
     }
-    sorted! { vreinterpretq_s64_u8 vreinterpretq_u8_s64 sort_i64: min_i64 max_i64 }
-    sorted! { vreinterpretq_u64_u8 vreinterpretq_u8_u64 sort_u64: min_u64 max_u64 }
-    // These minima and maxima are IEEE's: NaN wins, and -0 is below +0.
+    extremes! { vreinterpretq_s64_u8 vreinterpretq_u8_s64 sort_i64: min_i64 max_i64 }
+    extremes! { vreinterpretq_u64_u8 vreinterpretq_u8_u64 sort_u64: min_u64 max_u64 }
+    // NEON's minimum and maximum are IEEE 754-2019's: a NaN operand gives a NaN, and -0 is below
+    // +0.
     lanes! { vreinterpretq_f32_u8 vreinterpretq_u8_f32;
         add_f32: vaddq_f32,
         mul_f32: vmulq_f32,
@@ -196,7 +202,8 @@ impl Vector for uint8x16_t {
         // SAFETY: the CPU has NEON.
         unsafe {
             let halves = vreinterpretq_f16_u8(self);
-            let (low, high) = (vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves));
+            let low = vcvt_f32_f16(vget_low_f16(halves));
+            let high = vcvt_high_f32_f16(halves);
             [vreinterpretq_u8_f32(low), vreinterpretq_u8_f32(high)]
         }
     }
@@ -214,7 +221,8 @@ impl Vector for uint8x16_t {
     unsafe fn widen_upper_16(self) -> [Self; 2] {
         // SAFETY: the CPU has NEON.
         unsafe {
-            let (zero, lanes) = (vdupq_n_u16(0), vreinterpretq_u16_u8(self));
+            let zero = vdupq_n_u16(0);
+            let lanes = vreinterpretq_u16_u8(self);
             [
                 vreinterpretq_u8_u16(vzip1q_u16(zero, lanes)),
                 vreinterpretq_u8_u16(vzip2q_u16(zero, lanes)),

@@ -1,17 +1,17 @@
-//! The first 1 to 15 bytes of a 128-bit register.
+//! Loads and stores of the first 1 to 15 bytes of a 128-bit register.
 //!
-//! Two accesses of half the length or more, which overlap where they must: no mask, no loop, no
-//! byte touched that is not there, and what is stored can be forwarded to a load of the same width.
-//! Elements are never cut: every access is a multiple of the element size long and starts at a
-//! multiple of it.
+//! Each is two accesses of half the length or more, which overlap if the length is no power of
+//! two. So there is no mask and no loop, no byte outside of the buffer is touched, and the CPU can
+//! forward a store to a later load of the same width. No element is cut in two: the length of an
+//! access and its offset are multiples of the element size.
 
-/// The two 64-bit lanes of a register that holds all of `len` bytes.
+/// Loads `len` bytes as the two 64-bit lanes of a register.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, `0 < len < 16`.
 #[inline(always)]
 pub(super) unsafe fn load(from: *const u8, len: usize) -> [u64; 2] {
-    /// Both ends of the bytes.
+    /// The first and the last `T` of the bytes.
     ///
     /// # Safety
     /// `from` has `len >= size_of::<T>()` bytes.

@@ -1,18 +1,20 @@
-//! The arithmetic contract in plain Rust: what every other file here must agree with, and the fold
-//! of any machine whose vector instructions are not known here.
+//! The arithmetic in plain Rust: the reference that every instruction set agrees with, and what
+//! machines without a known instruction set run.
 
-use super::instruction_set::{Passes, by_op};
-use super::loops::{
-    self, And, Divide, Max, Min, Or, Partial, Product, Quotient, Register, Scale, Step, Sum, Xor,
+use super::loops;
+use super::operations::{
+    And, Combine, DivideFn, Max, Min, Or, PartialRegister, Product, Quotient, ReduceFns, Register,
+    ScaleFn, Sum, Xor, by_op,
 };
 use crate::{BinaryOp, View};
 use half::{bf16, f16};
 use std::ops::{BitAnd, BitOr, BitXor};
 
-/// One number, for which any bits are a value: how two combine, and how one is divided.
-pub(super) trait Element: Copy {
-    /// As many as fill 16 bytes.
-    type Chunk: Partial;
+/// One number of a type for which all bit patterns are values: how two combine, and how one is
+/// divided.
+pub(super) trait PortableElement: Copy {
+    /// As many elements as fill 16 bytes.
+    type Register: PartialRegister;
     const ZERO: Self;
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
@@ -23,8 +25,8 @@ pub(super) trait Element: Copy {
 
 macro_rules! integer {
     ($($type:ty: |$value:ident, $by:ident| $quotient:expr;)*) => {$(
-        impl Element for $type {
-            type Chunk = Elements<$type, { 16 / size_of::<$type>() }>;
+        impl PortableElement for $type {
+            type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
             const ZERO: Self = 0;
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
@@ -51,8 +53,8 @@ macro_rules! integer {
     )*};
 }
 
-// A quotient of magnitudes: `by` may be more than the type can hold, and the most negative number
-// has no opposite.
+// Divides magnitudes: `by` may be larger than the type can hold, and the most negative number has
+// no positive counterpart.
 macro_rules! signed {
     ($($type:ty)*) => {
         integer! {$(
@@ -75,8 +77,8 @@ unsigned! { u8 u16 u32 u64 }
 
 macro_rules! float {
     ($($type:ty)*) => {$(
-        impl Element for $type {
-            type Chunk = Elements<$type, { 16 / size_of::<$type>() }>;
+        impl PortableElement for $type {
+            type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
             const ZERO: Self = 0.0;
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
@@ -115,11 +117,11 @@ macro_rules! float {
 
 float! { f32 f64 }
 
-// One step in f32, one rounding (to nearest, ties to even, in `from_f32`).
+// Computes in f32 and rounds once (to nearest, ties to even, in `from_f32`).
 macro_rules! half {
     ($($type:ty)*) => {$(
-        impl Element for $type {
-            type Chunk = Elements<$type, { 16 / size_of::<$type>() }>;
+        impl PortableElement for $type {
+            type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
             const ZERO: Self = <$type>::ZERO;
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
@@ -147,16 +149,16 @@ macro_rules! half {
 
 half! { f16 bf16 }
 
-/// `N` elements, as many as fill 16 bytes: a register for compilers that find vectors themselves.
+/// A register of `N` elements. The compiler may turn its loops into vector instructions.
 #[derive(Clone, Copy)]
-pub(super) struct Elements<T, const N: usize>([T; N]);
+pub(super) struct PortableRegister<T, const N: usize>([T; N]);
 
-impl<T: Element, const N: usize> Register for Elements<T, N> {
+impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {
     const BYTES: usize = size_of::<[T; N]>();
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes; any bits are an `Element`.
+        // SAFETY: the caller answers for the bytes; any bits are an `PortableElement`.
         unsafe { Self(from.cast::<[T; N]>().read_unaligned()) }
     }
 
@@ -167,7 +169,7 @@ impl<T: Element, const N: usize> Register for Elements<T, N> {
     }
 }
 
-impl<T: Element, const N: usize> Partial for Elements<T, N> {
+impl<T: PortableElement, const N: usize> PartialRegister for PortableRegister<T, N> {
     #[inline(always)]
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         let mut elements = [T::ZERO; N];
@@ -187,11 +189,11 @@ impl<T: Element, const N: usize> Partial for Elements<T, N> {
     }
 }
 
-macro_rules! steps {
+macro_rules! combine {
     ($($op:ty: $method:ident;)*) => {$(
-        impl<T: Element, const N: usize> Step<Elements<T, N>, T> for $op {
+        impl<T: PortableElement, const N: usize> Combine<PortableRegister<T, N>, T> for $op {
             #[inline(always)]
-            unsafe fn step(mut left: Elements<T, N>, right: Elements<T, N>) -> Elements<T, N> {
+            unsafe fn combine(mut left: PortableRegister<T, N>, right: PortableRegister<T, N>) -> PortableRegister<T, N> {
                 for lane in 0..N {
                     left.0[lane] = left.0[lane].$method(right.0[lane]);
                 }
@@ -201,18 +203,18 @@ macro_rules! steps {
     )*};
 }
 
-steps! {
+combine! {
     Sum: sum;
     Product: product;
     Min: least;
     Max: greatest;
 }
 
-macro_rules! bit_steps {
+macro_rules! combine_bits {
     ($($op:ty: $method:ident;)*) => {$(
-        impl<const N: usize> Step<Elements<u8, N>, u8> for $op {
+        impl<const N: usize> Combine<PortableRegister<u8, N>, u8> for $op {
             #[inline(always)]
-            unsafe fn step(mut left: Elements<u8, N>, right: Elements<u8, N>) -> Elements<u8, N> {
+            unsafe fn combine(mut left: PortableRegister<u8, N>, right: PortableRegister<u8, N>) -> PortableRegister<u8, N> {
                 for lane in 0..N {
                     left.0[lane] = left.0[lane].$method(right.0[lane]);
                 }
@@ -222,15 +224,15 @@ macro_rules! bit_steps {
     )*};
 }
 
-bit_steps! {
+combine_bits! {
     And: bitand;
     Or: bitor;
     Xor: bitxor;
 }
 
-impl<T: Element, const N: usize> Quotient<Elements<T, N>> for T {
+impl<T: PortableElement, const N: usize> Quotient<PortableRegister<T, N>> for T {
     #[inline(always)]
-    unsafe fn quotient(mut value: Elements<T, N>, by: u64) -> Elements<T, N> {
+    unsafe fn quotient(mut value: PortableRegister<T, N>, by: u64) -> PortableRegister<T, N> {
         for element in &mut value.0 {
             *element = element.quotient(by);
         }
@@ -238,28 +240,35 @@ impl<T: Element, const N: usize> Quotient<Elements<T, N>> for T {
     }
 }
 
-/// The fold of elements `T` by `op`.
-pub(super) fn passes<T: Element>(op: BinaryOp) -> Passes
+/// The functions that combine elements `T` by `op`.
+pub(super) fn reduce_fns<T: PortableElement>(op: BinaryOp) -> ReduceFns
 where
-    Sum: Step<T::Chunk, T>,
-    Product: Step<T::Chunk, T>,
-    Min: Step<T::Chunk, T>,
-    Max: Step<T::Chunk, T>,
+    Sum: Combine<T::Register, T>,
+    Product: Combine<T::Register, T>,
+    Min: Combine<T::Register, T>,
+    Max: Combine<T::Register, T>,
 {
-    by_op!(op, passes_of<T>)
+    by_op!(op, reduce_fns_of<T>)
 }
 
-/// One loop for all lengths: unrolling software conversions of halves tripled the time that this
-/// crate takes to build.
-fn passes_of<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>() -> Passes {
-    Passes { line: any::<T, O>, long: any::<T, O> }
+/// One function serves all lengths: unrolling the conversions of f16 and bf16 in software tripled
+/// the build time of this crate.
+fn reduce_fns_of<
+    T: PortableElement,
+    O: Combine<T::Register, T> + Combine<PortableRegister<T, 1>, T>,
+>() -> ReduceFns {
+    ReduceFns { short: reduce::<T, O>, long: reduce::<T, O> }
 }
 
-/// Less than a chunk goes one by one: filling a part of an array costs more than the arithmetic.
+/// Reduces less than 16 bytes element by element: filling a part of an array would take longer
+/// than the arithmetic.
 ///
 /// # Safety
-/// As [`loops::Pass`].
-unsafe fn any<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>(
+/// As [`ReduceFn`](super::operations::ReduceFn).
+unsafe fn reduce<
+    T: PortableElement,
+    O: Combine<T::Register, T> + Combine<PortableRegister<T, 1>, T>,
+>(
     into: *mut u8,
     also: *mut u8,
     sources: &[View<'_>],
@@ -267,21 +276,23 @@ unsafe fn any<T: Element, O: Step<T::Chunk, T> + Step<Elements<T, 1>, T>>(
 ) {
     // SAFETY: passed on to our caller.
     unsafe {
-        if len < T::Chunk::BYTES {
-            loops::line::<Elements<T, 1>, T, O>(into, also, sources, len);
+        if len < T::Register::BYTES {
+            loops::reduce_short::<PortableRegister<T, 1>, T, O>(into, also, sources, len);
         } else {
-            loops::line::<T::Chunk, T, O>(into, also, sources, len);
+            loops::reduce_short::<T::Register, T, O>(into, also, sources, len);
         }
     }
 }
 
-pub(super) fn scaler<T: Element>() -> Scale
+/// The function that multiplies elements `T`.
+pub(super) fn scale_fn<T: PortableElement>() -> ScaleFn
 where
-    Product: Step<T::Chunk, T>,
+    Product: Combine<T::Register, T>,
 {
-    loops::scale::<T::Chunk, T>
+    loops::scale::<T::Register, T>
 }
 
-pub(super) fn divider<T: Element + Quotient<T::Chunk>>() -> Divide {
-    loops::divide::<T::Chunk, T>
+/// The function that divides elements `T`.
+pub(super) fn divide_fn<T: PortableElement + Quotient<T::Register>>() -> DivideFn {
+    loops::divide::<T::Register, T>
 }

@@ -1,44 +1,48 @@
-//! The vocabulary that an instruction set speaks, and every step written in it once.
+//! The operations that a vector instruction set implements, and the arithmetic written on them
+//! once.
 //!
-//! An instruction set names its register and the operations below, mostly one instruction each;
-//! what needs several (bytes have no product, bf16 has no arithmetic) is spelled here, for all of
-//! them.
+//! An instruction set implements [`Vector`] for its register, mostly by one instruction a method.
+//! What needs several instructions (no set here has a product of bytes, or arithmetic on bf16) is
+//! written here for all instruction sets.
 
-use super::loops::{And, Max, Min, Or, Product, Quotient, Register, Step, Sum, Xor};
+use super::operations::{And, Combine, Max, Min, Or, Product, Quotient, Register, Sum, Xor};
 use half::{bf16, f16};
 
-macro_rules! vocabulary {
+macro_rules! vector {
     ($($name:ident)*) => {
-        /// A register of bits, read as lanes of whatever the name of the operation says.
+        /// A register of bits. The name of a method says which lanes it works on.
         ///
         /// # Safety
         /// Every method needs a CPU that has the register's instruction set.
         pub(super) trait Vector: Register {
             $(unsafe fn $name(self, other: Self) -> Self;)*
-            /// All lanes are this one.
+            /// Fills all lanes with `lane`.
             unsafe fn splat_32(lane: u32) -> Self;
             unsafe fn splat_f32(lane: f32) -> Self;
             unsafe fn splat_f64(lane: f64) -> Self;
-            /// Even bytes of both products, then odd bytes, need 16-bit lanes moved by a byte.
+            /// Shifts 16-bit lanes left by 8 bits.
             unsafe fn up_8_of_16(self) -> Self;
+            /// Shifts 16-bit lanes right by 8 bits, filling with zeros.
             unsafe fn down_8_of_16(self) -> Self;
+            /// Shifts 32-bit lanes right by 16 bits, filling with zeros.
             unsafe fn down_16_of_32(self) -> Self;
             /// `if_nan` in the f32 lanes where `self` is a NaN, else `number`.
             unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self;
-            /// Two registers of f32 from one of f16, in an order that `narrow_f16` undoes.
+            /// Converts f16 to two registers of f32, in an order that `narrow_f16` undoes.
             unsafe fn widen_f16(self) -> [Self; 2];
-            /// Rounds to nearest, ties to even.
+            /// Converts f32 to f16, rounding to nearest, ties to even.
             unsafe fn narrow_f16(wide: [Self; 2]) -> Self;
             /// Two registers of 32-bit lanes whose upper halves are these 16-bit lanes and whose
             /// lower halves are zero.
             unsafe fn widen_upper_16(self) -> [Self; 2];
-            /// Undoes `widen_upper_16` after `down_16_of_32`: lanes below 2^16 to 16 bits.
+            /// Narrows 32-bit lanes below 2^16 to 16 bits, in the order that `widen_upper_16`
+            /// made.
             unsafe fn narrow_lower_16(wide: [Self; 2]) -> Self;
         }
     };
 }
 
-vocabulary! {
+vector! {
     and or xor
     add_8 add_16 add_32 add_64
     mul_16 mul_32 mul_64
@@ -48,25 +52,25 @@ vocabulary! {
     add_f64 mul_f64 div_f64 minimum_f64 maximum_f64
 }
 
-macro_rules! steps {
+macro_rules! combine {
     ($($type:ty: $sum:ident $product:ident $min:ident $max:ident;)*) => {$(
-        steps! { $type, Sum: $sum }
-        steps! { $type, Product: $product }
-        steps! { $type, Min: $min }
-        steps! { $type, Max: $max }
+        combine! { $type, Sum: $sum }
+        combine! { $type, Product: $product }
+        combine! { $type, Min: $min }
+        combine! { $type, Max: $max }
     )*};
-    ($type:ty, $op:ty: $step:ident) => {
-        impl<R: Vector> Step<R, $type> for $op {
+    ($type:ty, $op:ty: $method:ident) => {
+        impl<R: Vector> Combine<R, $type> for $op {
             #[inline(always)]
-            unsafe fn step(left: R, right: R) -> R {
+            unsafe fn combine(left: R, right: R) -> R {
                 // SAFETY: the caller's CPU has the instruction set.
-                unsafe { left.$step(right) }
+                unsafe { left.$method(right) }
             }
         }
     };
 }
 
-steps! {
+combine! {
     i16: add_16 mul_16 min_i16 max_i16;
     u16: add_16 mul_16 min_u16 max_u16;
     i32: add_32 mul_32 min_i32 max_i32;
@@ -76,25 +80,26 @@ steps! {
     f32: add_f32 mul_f32 minimum_f32 maximum_f32;
     f64: add_f64 mul_f64 minimum_f64 maximum_f64;
 }
-steps! { i8, Sum: add_8 }
-steps! { i8, Min: min_i8 }
-steps! { i8, Max: max_i8 }
-steps! { u8, Sum: add_8 }
-steps! { u8, Min: min_u8 }
-steps! { u8, Max: max_u8 }
-// For the bytes of any integer.
-steps! { u8, And: and }
-steps! { u8, Or: or }
-steps! { u8, Xor: xor }
+combine! { i8, Sum: add_8 }
+combine! { i8, Min: min_i8 }
+combine! { i8, Max: max_i8 }
+combine! { u8, Sum: add_8 }
+combine! { u8, Min: min_u8 }
+combine! { u8, Max: max_u8 }
+// For integers of every size, byte by byte.
+combine! { u8, And: and }
+combine! { u8, Or: or }
+combine! { u8, Xor: xor }
 
 macro_rules! byte_product {
     ($($type:ty)*) => {$(
-        impl<R: Vector> Step<R, $type> for Product {
+        impl<R: Vector> Combine<R, $type> for Product {
             #[inline(always)]
-            unsafe fn step(left: R, right: R) -> R {
+            unsafe fn combine(left: R, right: R) -> R {
                 // SAFETY: the caller's CPU has the instruction set.
                 unsafe {
-                    // The low byte of a 16-bit product depends on the low bytes alone.
+                    // Multiplies even and odd bytes apart, as 16-bit lanes: the low byte of a
+                    // product depends on the low bytes of its factors alone.
                     let even = left.mul_16(right).and(R::splat_32(0x00ff_00ff));
                     let odd = left.down_8_of_16().mul_16(right.down_8_of_16()).up_8_of_16();
                     even.or(odd)
@@ -106,29 +111,30 @@ macro_rules! byte_product {
 
 byte_product! { i8 u8 }
 
-macro_rules! half_steps {
-    ($($type:ty, $op:ty: $widen:ident $step:ident $narrow:path;)*) => {$(
-        impl<R: Vector> Step<R, $type> for $op {
+macro_rules! combine_halves {
+    ($($type:ty, $op:ty: $widen:ident $method:ident $narrow:path;)*) => {$(
+        impl<R: Vector> Combine<R, $type> for $op {
             #[inline(always)]
-            unsafe fn step(left: R, right: R) -> R {
+            unsafe fn combine(left: R, right: R) -> R {
                 // SAFETY: the caller's CPU has the instruction set.
                 unsafe {
-                    let (left, right) = (left.$widen(), right.$widen());
-                    $narrow([left[0].$step(right[0]), left[1].$step(right[1])])
+                    let left = left.$widen();
+                    let right = right.$widen();
+                    $narrow([left[0].$method(right[0]), left[1].$method(right[1])])
                 }
             }
         }
     )*};
 }
 
-half_steps! {
+combine_halves! {
     f16, Sum: widen_f16 add_f32 R::narrow_f16;
     f16, Product: widen_f16 mul_f32 R::narrow_f16;
     f16, Min: widen_f16 minimum_f32 R::narrow_f16;
     f16, Max: widen_f16 maximum_f32 R::narrow_f16;
     bf16, Sum: widen_upper_16 add_f32 round_bf16;
     bf16, Product: widen_upper_16 mul_f32 round_bf16;
-    // One of two bf16, or a NaN made of upper halves: nothing to round.
+    // The result is one of two bf16 or a NaN, so nothing is rounded.
     bf16, Min: widen_upper_16 minimum_f32 truncate_bf16;
     bf16, Max: widen_upper_16 maximum_f32 truncate_bf16;
 }
@@ -139,9 +145,10 @@ unsafe fn truncate_bf16<R: Vector>(wide: [R; 2]) -> R {
     unsafe { R::narrow_lower_16([wide[0].down_16_of_32(), wide[1].down_16_of_32()]) }
 }
 
-/// To nearest, ties to even: adding just under half a unit carries into the upper half exactly when
-/// rounding up is due, and the lowest kept bit tips the ties. Adding could turn a NaN into a
-/// number, so NaNs are truncated and made quiet.
+/// Rounds f32 to bf16: to nearest, ties to even. Adding 0x7fff (just under half of the last kept
+/// bit) carries into the upper half exactly if the value must be rounded up; adding the last kept
+/// bit rounds a tie to even. The additions could turn a NaN into a number, so a NaN is truncated
+/// and made quiet instead.
 #[inline(always)]
 unsafe fn round_bf16<R: Vector>(wide: [R; 2]) -> R {
     // SAFETY: the caller's CPU has the instruction set.
@@ -177,7 +184,8 @@ impl<R: Vector> Quotient<R> for f16 {
     unsafe fn quotient(value: R, by: u64) -> R {
         // SAFETY: the caller's CPU has the instruction set.
         unsafe {
-            let (by, [low, high]) = (R::splat_f32(by as f32), value.widen_f16());
+            let by = R::splat_f32(by as f32);
+            let [low, high] = value.widen_f16();
             R::narrow_f16([low.div_f32(by), high.div_f32(by)])
         }
     }
@@ -188,7 +196,8 @@ impl<R: Vector> Quotient<R> for bf16 {
     unsafe fn quotient(value: R, by: u64) -> R {
         // SAFETY: the caller's CPU has the instruction set.
         unsafe {
-            let (by, [low, high]) = (R::splat_f32(by as f32), value.widen_upper_16());
+            let by = R::splat_f32(by as f32);
+            let [low, high] = value.widen_upper_16();
             round_bf16([low.div_f32(by), high.div_f32(by)])
         }
     }

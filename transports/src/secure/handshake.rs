@@ -74,8 +74,8 @@ pub struct Responder {
 #[derive(Debug)]
 enum Stage {
     Preamble,
-    /// The first message is awaited even from another job: closing with bytes unread could lose the
-    /// refusal.
+    /// The first message is awaited even from another job: closing with bytes unread could lose
+    /// the refusal.
     First(Result<Binding, SecureError>, [u8; PREAMBLE]),
     Third(Binding, Box<Channel>),
     Over,
@@ -105,7 +105,8 @@ impl Responder {
         Self { secret: secret.clone(), buffer: Vec::new(), stage: Stage::Preamble }
     }
 
-    /// How many bytes are to be read next, and not one more: at least one, at most a hundred or so.
+    /// How many bytes are to be read next, and not one more: at least one, at most a hundred or
+    /// so.
     pub fn wants(&self) -> usize {
         let whole = match &self.stage {
             Stage::Preamble => PREAMBLE,
@@ -188,8 +189,8 @@ fn third(
     }
 }
 
-/// Performs the connecting end of a handshake on a socket whose reads and writes end by themselves.
-/// Reads not one byte more than the handshake's.
+/// Performs the connecting end of a handshake on a socket whose reads and writes end by
+/// themselves. Reads not one byte more than the handshake's.
 ///
 /// # Errors
 /// As [`Initiator::finish`], and what the socket reports.

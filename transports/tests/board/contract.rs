@@ -95,7 +95,8 @@ fn random(ranks: usize, count: usize, lot: &mut Lot) -> Vec<Published> {
     (0..count).map(&mut draw).collect()
 }
 
-/// One rank's part. All ranks take the list in one order, so whoever is least far can always go on.
+/// One rank's part. All ranks take the list in one order, so whoever is least far can always go
+/// on.
 fn take_part(board: &Board, me: usize, list: &[Published], mut lot: Lot, slow: bool) {
     for it in list {
         if it.writer == me {
@@ -252,8 +253,8 @@ fn a_glance_sees_what_lies_there() {
     assert_eq!(boards[1].peek_fingerprint(0, 1), None);
 }
 
-/// A peer may be many calls ahead of a reader for whom it has published all the same: a peek_fingerprint
-/// alone proves nothing.
+/// A peer may be many calls ahead of a reader for whom it has published all the same: a
+/// peek_fingerprint alone proves nothing.
 #[test]
 fn a_glance_may_see_later_calls() {
     let boards = boards(3);

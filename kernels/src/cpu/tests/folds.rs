@@ -1,7 +1,7 @@
-//! Every type, operation, level, number of sources and kind of aliasing.
+//! Every type, operation, instructions, number of sources and kind of aliasing.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::instruction_set::Level;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
 use proptest::prelude::*;
 
@@ -60,8 +60,8 @@ fn any_place(random: &mut Random, sources: usize) -> Place {
     if random.below(2) == 0 { Place::Own } else { Place::Source(random.below(sources)) }
 }
 
-/// Every length up to beyond a line of the longest register, then primes and powers that take every
-/// loop.
+/// Every length up to beyond a line of the longest register, then primes and powers that take
+/// every loop.
 fn counts() -> impl Iterator<Item = usize> {
     (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053])
 }
@@ -69,9 +69,9 @@ fn counts() -> impl Iterator<Item = usize> {
 fn check_kind(kind: DataType) {
     let mut random = Random(0x0dd5_eed0 + kind.size() as u64);
     let pool = random.elements(kind, 4096);
-    for level in Level::available() {
+    for instructions in InstructionSet::available() {
         for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-            let fold = BuiltInReducer::at(level, kind, op);
+            let fold = BuiltInReducer::with(instructions, kind, op);
             for k in [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] {
                 for count in counts() {
                     let len = count * kind.size();
@@ -116,8 +116,8 @@ agrees! {
 fn a_destination_may_be_any_source() {
     let mut random = Random(7);
     let pool = random.elements(DataType::F32, 4000);
-    for level in Level::available() {
-        let fold = BuiltInReducer::at(level, DataType::F32, BinaryOp::Sum);
+    for instructions in InstructionSet::available() {
+        let fold = BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Sum);
         for k in 1..=9 {
             let sources: Vec<_> = (0..k).map(|index| &pool[index * 1600..][..1500]).collect();
             for (into, also) in (0..k).flat_map(|into| (0..k).map(move |also| (into, also))) {
@@ -135,28 +135,28 @@ fn every_half_rounds_as_the_reference_does() {
     for kind in [DataType::F16, DataType::BF16] {
         let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let mut random = Random(11);
-        for level in Level::available() {
+        for instructions in InstructionSet::available() {
             for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-                let fold = BuiltInReducer::at(level, kind, op);
+                let fold = BuiltInReducer::with(instructions, kind, op);
                 let other = random.elements(kind, 65_536);
                 let mut result = vec![0u8; all.len()];
                 fold.apply(ViewMut::of(&mut result), None, &[View::of(&all), View::of(&other)]);
                 let expected = reference::fold(kind, op, &[&all, &other]);
-                assert_same(kind, &result, &expected, &format!("{level:?} {kind:?} {op:?}"));
+                assert_same(kind, &result, &expected, &format!("{instructions:?} {kind:?} {op:?}"));
             }
         }
     }
 }
 
-/// Partial overlap promises no numbers, but memory around stays as it was.
+/// PartialRegister overlap promises no numbers, but memory around stays as it was.
 #[test]
 fn partial_overlap_writes_nothing_outside() {
-    for level in Level::available() {
+    for instructions in InstructionSet::available() {
         for len in [4, 8, 60, 64, 68, 256, 1024, 1028] {
             let mut bytes = vec![1u8; 2048];
             let all = ViewMut::of(&mut bytes);
             let sources = [all.as_view().slice(500, len), all.as_view().slice(504, len)];
-            BuiltInReducer::at(level, DataType::F32, BinaryOp::Max).apply(
+            BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Max).apply(
                 all.slice(508, len),
                 None,
                 &sources,

@@ -1,4 +1,4 @@
-//! Every level of instructions against a naive reference.
+//! Every instructions of instructions against a naive reference.
 
 mod custom;
 mod folds;

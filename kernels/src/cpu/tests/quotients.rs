@@ -1,7 +1,7 @@
-//! Division at every level.
+//! Division at every instructions.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::{divide_at, instruction_set::Level};
+use crate::cpu::{instruction_set::InstructionSet, scaling::divide_with};
 use crate::{DataType, ViewMut, divide};
 
 #[test]
@@ -27,13 +27,13 @@ fn quotients_agree_with_the_reference() {
         u64::MAX,
     ];
     for kind in DataType::ALL {
-        for level in Level::available() {
+        for instructions in InstructionSet::available() {
             for by in divisors {
                 for count in (0..=40).chain([63, 64, 65, 257]) {
                     let values = random.elements(kind, count);
                     let mut buffer = Buffer::new(&mut random, &values);
-                    divide_at(level, buffer.view(), kind, by);
-                    let context = format!("{level:?} {kind:?} {count} elements by {by}");
+                    divide_with(instructions, buffer.view(), kind, by);
+                    let context = format!("{instructions:?} {kind:?} {count} elements by {by}");
                     assert_same(
                         kind,
                         &buffer.content(),

@@ -1,15 +1,15 @@
-//! Multiplication by one number at every level.
+//! Multiplication by one number at every instructions.
 
 use super::{Buffer, Random, assert_same, reference};
-use crate::cpu::{instruction_set::Level, scale_at};
+use crate::cpu::{instruction_set::InstructionSet, scaling::scale_with};
 use crate::{BinaryOp, DataType, Scalar, View, ViewMut, scale};
 
 #[test]
 fn scaled_copies_agree_with_the_reference() {
     let mut random = Random(5);
-    for (kind, level) in DataType::ALL
+    for (kind, instructions) in DataType::ALL
         .into_iter()
-        .flat_map(|kind| Level::available().map(move |level| (kind, level)))
+        .flat_map(|kind| InstructionSet::available().map(move |instructions| (kind, instructions)))
     {
         for number in [0.0, 1.0, 3.0, 7.0, 0.1, -2.5, 1e-3, f64::NAN] {
             let Some(factor) = Scalar::from_f64(kind, number) else { continue };
@@ -17,15 +17,15 @@ fn scaled_copies_agree_with_the_reference() {
                 let values = random.elements(kind, count);
                 let factors = factor.bytes().repeat(count);
                 let expected = reference::fold(kind, BinaryOp::Product, &[&values, &factors]);
-                let context = format!("{level:?} {kind:?} {count} elements times {number}");
+                let context = format!("{instructions:?} {kind:?} {count} elements times {number}");
                 let (mut from, mut into) =
                     (Buffer::new(&mut random, &values), Buffer::new(&mut random, &values));
-                scale_at(level, into.view(), from.view().as_view(), factor);
+                scale_with(instructions, into.view(), from.view().as_view(), factor);
                 assert_same(kind, &into.content(), &expected, &context);
                 into.assert_guards(&context);
                 assert_eq!(from.content(), values, "{context}");
                 let place = from.view();
-                scale_at(level, place, place.as_view(), factor);
+                scale_with(instructions, place, place.as_view(), factor);
                 assert_same(kind, &from.content(), &expected, &context);
             }
         }

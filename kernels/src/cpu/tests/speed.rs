@@ -1,11 +1,11 @@
 //! A fold that silently lost its vectors is still right, so only a clock can tell.
 
-use crate::cpu::instruction_set::Level;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::{BinaryOp, BuiltInReducer, DataType, Reducer, Region, View, ViewMut};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// In the second-level cache with all sources.
+/// In the second-instructions cache with all sources.
 const LEN: usize = 64 << 10;
 
 /// One element at a time: the black box keeps the compiler from making vectors of it.
@@ -29,12 +29,14 @@ fn time(work: impl FnOnce()) -> Duration {
 }
 
 /// Alternating rounds and the best of each: a busy neighbour can only make single rounds slower. A
-/// round takes a few microseconds, so that some run undisturbed on any machine; and a first success
-/// ends the test.
+/// round takes a few microseconds, so that some run undisturbed on any machine; and a first
+/// success ends the test.
 #[test]
 fn vectors_are_at_least_twice_as_fast() {
-    for level in Level::available().filter(|level| *level != Level::Portable) {
-        let fold = BuiltInReducer::at(level, DataType::F32, BinaryOp::Sum);
+    for instructions in
+        InstructionSet::available().filter(|instructions| *instructions != InstructionSet::Portable)
+    {
+        let fold = BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Sum);
         for k in [2, 3] {
             let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
             let into = regions[k].view();
@@ -48,7 +50,7 @@ fn vectors_are_at_least_twice_as_fast() {
             });
             assert!(
                 fast_enough,
-                "{level:?}, k = {k}: {vector:?} with vectors, {scalar:?} one by one"
+                "{instructions:?}, k = {k}: {vector:?} with vectors, {scalar:?} one by one"
             );
         }
     }
@@ -59,7 +61,7 @@ fn vectors_are_at_least_twice_as_fast() {
 #[test]
 #[ignore = "prints figures and asserts nothing"]
 fn figures() {
-    for level in Level::available() {
+    for instructions in InstructionSet::available() {
         for (kind, op) in [
             (DataType::F32, BinaryOp::Sum),
             (DataType::F32, BinaryOp::Max),
@@ -68,7 +70,7 @@ fn figures() {
             (DataType::I64, BinaryOp::Product),
             (DataType::U8, BinaryOp::Product),
         ] {
-            let fold = BuiltInReducer::at(level, kind, op);
+            let fold = BuiltInReducer::with(instructions, kind, op);
             for k in [2, 3, 4, 5, 8, 16] {
                 let regions: Vec<Region> = (0..=k).map(|_| Region::new(LEN)).collect();
                 let into = regions[k].view();
@@ -81,7 +83,7 @@ fn figures() {
                     [8, 32, 64].map(|len| line_nanoseconds(fold, into, &sources, len)).into();
                 let rate = LEN as f64 / best / 1e9;
                 println!(
-                    "{level:?} {kind:?} {op:?} k={k}: {rate:.1} GB/s of result; 8, 32, 64 bytes: {line:.1?} ns"
+                    "{instructions:?} {kind:?} {op:?} k={k}: {rate:.1} GB/s of result; 8, 32, 64 bytes: {line:.1?} ns"
                 );
             }
         }

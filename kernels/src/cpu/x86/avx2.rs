@@ -1,16 +1,16 @@
-//! The vocabulary at 128 and 256 bits, in AVX2 and F16C.
+//! Vector operations on 128 and 256 bits, in AVX2 and F16C.
 
 use super::intrinsics::{extremes, halves, unary};
 use crate::cpu::intrinsics::{binary, lanes, register, splat};
-use crate::cpu::loops::{Partial, Register};
+use crate::cpu::operations::{PartialRegister, Register};
 use crate::cpu::partial;
 use crate::cpu::vector::Vector;
 use std::arch::x86_64::*;
 
-/// What AVX2 lacks, from what it has: 64-bit products and comparisons.
+/// 64-bit products, minima and maxima, which AVX2 has no instructions for.
 macro_rules! emulated {
     ($add_64:ident $mul_low:ident $up:ident $down:ident $greater:ident $select:ident $xor:ident $splat_64:ident) => {
-        /// Three 32-bit products; the fourth would only reach bits that are dropped.
+        /// Adds three 32-bit products. The fourth one would only reach bits above the lowest 64.
         #[inline(always)]
         unsafe fn mul_64(self, other: Self) -> Self {
             // SAFETY: the caller's CPU has AVX2.
@@ -144,7 +144,7 @@ impl Vector for __m128i {
     }
 }
 
-impl Partial for __m128i {
+impl PartialRegister for __m128i {
     #[inline(always)]
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         // SAFETY: passed on to our caller.

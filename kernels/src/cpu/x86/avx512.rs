@@ -1,8 +1,8 @@
-//! The vocabulary at 512 bits, in AVX-512 F, BW and DQ.
+//! Vector operations on 512 bits, in AVX-512 F, BW and DQ.
 
 use super::intrinsics::{extremes, halves, unary};
 use crate::cpu::intrinsics::{binary, lanes, register, splat};
-use crate::cpu::loops::Register;
+use crate::cpu::operations::Register;
 use crate::cpu::vector::Vector;
 use std::arch::x86_64::*;
 

@@ -1,16 +1,18 @@
-//! Shorthand for what AVX2 and AVX-512 spell alike.
+//! Macros for methods that AVX2 and AVX-512 express alike.
 
-/// IEEE minimum and maximum from instructions that return the second operand if it equals the first
-/// (as zeros of unlike sign do) or if either is a NaN. Both orders are asked, and differ in those
-/// cases only: then OR keeps a minus sign and any NaN, AND keeps a plus sign but may lose a NaN,
-/// which `$nan_mask` (all ones where either is one) restores.
+/// IEEE 754-2019 minimum and maximum, made of instructions that return the second operand if the
+/// two are equal (as +0 and -0 are) or if either is a NaN. The instruction runs in both orders of
+/// the operands; the results differ in these cases only. OR of the two keeps a minus sign and any
+/// NaN. AND keeps a plus sign but may lose a NaN, which `$nan_mask` (all ones where either operand
+/// is a NaN) restores.
 macro_rules! extremes {
     ($read:ident $write:ident $minimum:ident: $min:ident, $maximum:ident: $max:ident, $nan_mask:expr) => {
         #[inline(always)]
         unsafe fn $minimum(self, other: Self) -> Self {
             // SAFETY: the caller's CPU has the instruction set.
             unsafe {
-                let (a, b) = ($read(self), $read(other));
+                let a = $read(self);
+                let b = $read(other);
                 $write($min(a, b)).or($write($min(b, a)))
             }
         }
@@ -18,14 +20,15 @@ macro_rules! extremes {
         unsafe fn $maximum(self, other: Self) -> Self {
             // SAFETY: the caller's CPU has the instruction set.
             unsafe {
-                let (a, b) = ($read(self), $read(other));
+                let a = $read(self);
+                let b = $read(other);
                 $write($max(a, b)).and($write($max(b, a))).or($nan_mask(a, b))
             }
         }
     };
 }
 
-/// Methods of one register.
+/// Methods of one register and a constant shift count.
 macro_rules! unary {
     ($($name:ident: $intrinsic:ident::<$bits:literal>,)*) => {$(
         #[inline(always)]
@@ -36,9 +39,9 @@ macro_rules! unary {
     )*};
 }
 
-/// Two registers of 32-bit lanes from the 16-bit lanes of one, and back, within each 128-bit block:
-/// so the two hold the lower and the upper halves of the blocks, which the packing instruction
-/// expects.
+/// Widens the 16-bit lanes of one register to the 32-bit lanes of two, and narrows them back. The
+/// instructions work within blocks of 128 bits: the first result holds the lower halves of all
+/// blocks, the second one the upper halves, and the packing instruction undoes that order.
 macro_rules! halves {
     ($unpack_low:ident $unpack_high:ident $pack:ident $zero:ident) => {
         #[inline(always)]

@@ -4,17 +4,20 @@ mod avx2;
 mod avx512;
 mod intrinsics;
 
-use super::instruction_set::{Passes, by_op};
-use super::loops::{
-    self, And, Divide, Lanes, Max, Min, Or, Product, Quotient, Scale, Step, Sum, Xor,
+use super::loops;
+use super::operations::{
+    And, Combine, DivideFn, Max, Min, Or, Product, Quotient, ReduceFns, RepeatedFactor, ScaleFn,
+    Sum, Xor, by_op,
 };
 use crate::{BinaryOp, View};
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
+/// True if the CPU has AVX2 and F16C.
 pub(super) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
 }
 
+/// True if the CPU has AVX2, F16C and AVX-512 F, BW and DQ.
 pub(super) fn has_avx512() -> bool {
     has_avx2()
         && is_x86_feature_detected!("avx512f")
@@ -22,77 +25,78 @@ pub(super) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512dq")
 }
 
-macro_rules! level {
-    ($passes:ident, $passes_of:ident, $long:ident, $register:ty, $features:literal) => {
-        /// The fold of elements `T` by `op`. To call it, the CPU must have the level.
-        pub(super) fn $passes<T>(op: BinaryOp) -> Passes
+macro_rules! reductions {
+    ($reduce_fns:ident, $reduce_fns_of:ident, $long:ident, $register:ty, $features:literal) => {
+        /// The functions that combine elements `T` by `op`. To call them, the CPU must have the
+        /// instruction set.
+        pub(super) fn $reduce_fns<T>(op: BinaryOp) -> ReduceFns
         where
-            Sum: Step<__m128i, T> + Step<$register, T>,
-            Product: Step<__m128i, T> + Step<$register, T>,
-            Min: Step<__m128i, T> + Step<$register, T>,
-            Max: Step<__m128i, T> + Step<$register, T>,
+            Sum: Combine<__m128i, T> + Combine<$register, T>,
+            Product: Combine<__m128i, T> + Combine<$register, T>,
+            Min: Combine<__m128i, T> + Combine<$register, T>,
+            Max: Combine<__m128i, T> + Combine<$register, T>,
         {
-            by_op!(op, $passes_of<T>)
+            by_op!(op, $reduce_fns_of<T>)
         }
 
-        fn $passes_of<T, O: Step<__m128i, T> + Step<$register, T>>() -> Passes {
-            Passes { line: line::<T, O>, long: $long::<T, O> }
+        fn $reduce_fns_of<T, O: Combine<__m128i, T> + Combine<$register, T>>() -> ReduceFns {
+            ReduceFns { short: reduce_short::<T, O>, long: $long::<T, O> }
         }
 
         /// # Safety
-        /// As [`loops::Pass`], with a register of bytes or more.
+        /// As [`ReduceFn`](super::operations::ReduceFn), with a register of bytes or more.
         #[target_feature(enable = $features)]
-        unsafe fn $long<T, O: Step<$register, T>>(
+        unsafe fn $long<T, O: Combine<$register, T>>(
             into: *mut u8,
             also: *mut u8,
             sources: &[View<'_>],
             len: usize,
         ) {
             // SAFETY: passed on to our caller; the instruction set is enabled here.
-            unsafe { loops::long::<$register, T, O>(into, also, sources, len) }
+            unsafe { loops::reduce_long::<$register, T, O>(into, also, sources, len) }
         }
     };
 }
 
-level!(avx2_passes, avx2_passes_of, long_avx2, __m256i, "avx2,f16c");
-level!(
-    avx512_passes,
-    avx512_passes_of,
-    long_avx512,
+reductions!(avx2_reduce_fns, avx2_reduce_fns_of, reduce_long_avx2, __m256i, "avx2,f16c");
+reductions!(
+    avx512_reduce_fns,
+    avx512_reduce_fns_of,
+    reduce_long_avx512,
     __m512i,
     "avx2,f16c,avx512f,avx512bw,avx512dq"
 );
 
-/// Short vectors at both levels: a payload of a few bytes often starts in the middle of a cache
-/// line, and a wide access would straddle two.
+/// Reduces short buffers, with registers of 128 bits even where AVX-512 is there: a payload of a
+/// few bytes often starts in the middle of a cache line, and a wider access would touch two lines.
 ///
 /// # Safety
-/// As [`loops::Pass`].
+/// As [`ReduceFn`](super::operations::ReduceFn).
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn line<T, O: Step<__m128i, T>>(
+unsafe fn reduce_short<T, O: Combine<__m128i, T>>(
     into: *mut u8,
     also: *mut u8,
     sources: &[View<'_>],
     len: usize,
 ) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
-    unsafe { loops::line::<__m128i, T, O>(into, also, sources, len) }
+    unsafe { loops::reduce_short::<__m128i, T, O>(into, also, sources, len) }
 }
 
-/// The multiplication of elements `T`. To call it, the CPU must have AVX2 and F16C.
-pub(super) fn scaler<T>() -> Scale
+/// The function that multiplies elements `T`. To call it, the CPU must have AVX2 and F16C.
+pub(super) fn scale_fn<T>() -> ScaleFn
 where
-    Product: Step<__m128i, T> + Step<__m256i, T>,
+    Product: Combine<__m128i, T> + Combine<__m256i, T>,
 {
     scale::<T>
 }
 
 /// # Safety
-/// As [`Scale`].
+/// As [`ScaleFn`].
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn scale<T>(into: *mut u8, from: *const u8, len: usize, factor: &Lanes)
+unsafe fn scale<T>(into: *mut u8, from: *const u8, len: usize, factor: &RepeatedFactor)
 where
-    Product: Step<__m128i, T> + Step<__m256i, T>,
+    Product: Combine<__m128i, T> + Combine<__m256i, T>,
 {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
@@ -104,15 +108,16 @@ where
     }
 }
 
-/// The division of elements `T`. To call it, the CPU must have AVX2 and F16C.
-pub(super) fn divider<T: Quotient<__m128i> + Quotient<__m256i>>() -> Divide {
+/// The function that divides elements `T`. To call it, the CPU must have AVX2 and F16C.
+pub(super) fn divide_fn<T: Quotient<__m128i> + Quotient<__m256i>>() -> DivideFn {
     divide::<T>
 }
 
-/// Wider registers would not be faster: the divider is what takes the time.
+/// Divides with registers of 256 bits. Wider ones would not be faster: the CPU's divider bounds
+/// the speed.
 ///
 /// # Safety
-/// As [`Divide`].
+/// As [`DivideFn`].
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(values: *mut u8, len: usize, by: u64) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.

@@ -1,0 +1,113 @@
+//! What an instruction set provides, and what the table of functions holds.
+//!
+//! An instruction set implements [`Register`] for its registers, and [`Combine`] for each pair of
+//! an element type and an operation. The functions of `loops` turn these into reductions of whole
+//! buffers; [`ReduceFns`] holds the two functions of one reduction.
+
+use crate::View;
+
+/// A register: the bytes that one instruction works on.
+pub(super) trait Register: Copy {
+    const BYTES: usize;
+
+    /// # Safety
+    /// `from` has [`Self::BYTES`] readable bytes; the CPU has the register's instruction set.
+    unsafe fn load(from: *const u8) -> Self;
+
+    /// # Safety
+    /// `to` has [`Self::BYTES`] writable bytes; the CPU has the register's instruction set.
+    unsafe fn store(self, to: *mut u8);
+}
+
+/// A register whose first bytes alone can be loaded and stored.
+pub(super) trait PartialRegister: Register {
+    /// # Safety
+    /// `from` has `len` readable bytes, `0 < len < Self::BYTES`; the CPU has the register's
+    /// instruction set.
+    unsafe fn load_part(from: *const u8, len: usize) -> Self;
+
+    /// # Safety
+    /// `to` has `len` writable bytes, `0 < len < Self::BYTES`; the CPU has the register's
+    /// instruction set.
+    unsafe fn store_part(self, to: *mut u8, len: usize);
+}
+
+/// How an operation (`Self`) combines two registers `R` of elements `T`.
+pub(super) trait Combine<R, T> {
+    /// # Safety
+    /// The CPU has the register's instruction set.
+    unsafe fn combine(left: R, right: R) -> R;
+}
+
+/// Division of a register of elements `Self`.
+pub(super) trait Quotient<R> {
+    /// # Safety
+    /// The CPU has the register's instruction set; `by` is not zero.
+    unsafe fn quotient(value: R, by: u64) -> R;
+}
+
+pub(super) struct Sum;
+pub(super) struct Product;
+pub(super) struct Min;
+pub(super) struct Max;
+pub(super) struct And;
+pub(super) struct Or;
+pub(super) struct Xor;
+
+/// A reduction whose arguments have been checked: `into`, `also` (or null), the sources, and the
+/// length of each in bytes.
+///
+/// # Safety
+/// There is at least one source; all buffers have `len > 0` bytes, a multiple of the element size;
+/// the CPU has the instruction set that the function was chosen for.
+pub(super) type ReduceFn =
+    unsafe fn(into: *mut u8, also: *mut u8, sources: &[View<'_>], len: usize);
+
+/// The functions of one reduction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReduceFns {
+    /// For every length; fast for a cache line (64 bytes) or less.
+    pub(super) short: ReduceFn,
+    /// For [`LONG`] bytes or more.
+    pub(super) long: ReduceFn,
+}
+
+/// Bytes from which on [`ReduceFns::long`] is used. No register is longer.
+pub(super) const LONG: usize = 65;
+
+/// A division in place whose arguments have been checked: the values, their length in bytes, the
+/// divisor.
+///
+/// # Safety
+/// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the
+/// instruction set that the function was chosen for.
+pub(super) type DivideFn = unsafe fn(values: *mut u8, len: usize, by: u64);
+
+/// A multiplication whose arguments have been checked: `into = from * factor`, `len` bytes; all
+/// elements of `factor` are equal. `from` may be `into`.
+///
+/// # Safety
+/// There are `len > 0` bytes, a multiple of the element size; the CPU has the instruction set that
+/// the function was chosen for.
+pub(super) type ScaleFn =
+    unsafe fn(into: *mut u8, from: *const u8, len: usize, factor: &RepeatedFactor);
+
+/// One element, repeated to fill the longest register that a [`ScaleFn`] uses.
+pub(super) type RepeatedFactor = [u8; 32];
+
+/// Calls `$make::<$type, O>` for the operation `O` that `$op` names. Bits have no type: one
+/// function serves all integers.
+macro_rules! by_op {
+    ($op:expr, $make:ident<$type:ty>) => {
+        match $op {
+            BinaryOp::Sum => $make::<$type, Sum>(),
+            BinaryOp::Product => $make::<$type, Product>(),
+            BinaryOp::Min => $make::<$type, Min>(),
+            BinaryOp::Max => $make::<$type, Max>(),
+            BinaryOp::And => $make::<u8, And>(),
+            BinaryOp::Or => $make::<u8, Or>(),
+            BinaryOp::Xor => $make::<u8, Xor>(),
+        }
+    };
+}
+pub(super) use by_op;

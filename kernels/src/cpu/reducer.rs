@@ -1,0 +1,34 @@
+//! Reduction by either kind of operation: one of this crate's, or the user's.
+
+use super::built_in::BuiltInReducer;
+use super::custom::CustomReducer;
+use crate::{View, ViewMut};
+
+/// How the sources of a reduction combine.
+#[derive(Clone, Debug)]
+pub enum Reducer {
+    /// By an operation of this crate, with vector instructions.
+    BuiltIn(BuiltInReducer),
+    /// By a function of the user.
+    Custom(CustomReducer),
+}
+
+impl Reducer {
+    /// Does what [`BuiltInReducer::apply`] or [`CustomReducer::apply`] does.
+    ///
+    /// # Panics
+    /// As [`BuiltInReducer::apply`], and if a custom function panics.
+    #[inline(always)]
+    pub fn apply(&self, into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>]) {
+        match self {
+            Self::BuiltIn(reducer) => reducer.apply(into, also, sources),
+            Self::Custom(reducer) => reducer.apply(into, also, sources),
+        }
+    }
+}
+
+impl From<BuiltInReducer> for Reducer {
+    fn from(reducer: BuiltInReducer) -> Self {
+        Self::BuiltIn(reducer)
+    }
+}
