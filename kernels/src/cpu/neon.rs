@@ -5,8 +5,8 @@ use super::operations::{
     And, Combine, DivideFn, Max, Min, Or, PartialRegister, Product, Quotient, ReduceFns, Register,
     ScaleFn, Sum, Xor, by_op,
 };
-use super::{loops, partial};
 use super::vector::Vector;
+use super::{loops, partial};
 use crate::BinaryOp;
 use std::arch::aarch64::*;
 
