@@ -4,12 +4,12 @@
 #![cfg(unix)]
 
 use maypole::topology::detect::{
-    Accelerator, Accelerators, Machine, NoAccelerators, Peer, machine, machine_at,
+    DetectedMachine, GpuDriver, GpuInfo, NoGpuDriver, PeerAccess, machine, machine_at,
 };
-use maypole::topology::read::answers::Nearest;
-use maypole::topology::read::printed::Printed;
+use maypole::topology::read::printed::PrintedClass;
+use maypole::topology::read::summary::NearestNics;
 use maypole::topology::read::xml::DirectLink;
-use maypole::topology::{Class, Description, Kind};
+use maypole::topology::{Description, NodeKind, PathClass};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -113,13 +113,13 @@ fn server() -> Files {
 /// them.
 struct Driver;
 
-impl Accelerators for Driver {
-    fn gpus(&self) -> Vec<Accelerator> {
-        let gpu = |bus: &str, peers: &[(&str, u32)]| Accelerator {
+impl GpuDriver for Driver {
+    fn gpus(&self) -> Vec<GpuInfo> {
+        let gpu = |bus: &str, peers: &[(&str, u32)]| GpuInfo {
             bus: format!("0000{bus}"),
             sm: Some(90),
             links: peers.iter().map(|(target, count)| link(target, *count)).collect(),
-            ..Accelerator::default()
+            ..GpuInfo::default()
         };
         let pair = ["00000000:13:00.0", "00000000:83:00.0"];
         vec![
@@ -129,8 +129,12 @@ impl Accelerators for Driver {
         ]
     }
 
-    fn peer(&self, a: usize, b: usize) -> Peer {
-        if a + b == 1 { Peer::Yes } else { Peer::No("the chipset does not support it".to_owned()) }
+    fn peer(&self, a: usize, b: usize) -> PeerAccess {
+        if a + b == 1 {
+            PeerAccess::Yes
+        } else {
+            PeerAccess::No("the chipset does not support it".to_owned())
+        }
     }
 }
 
@@ -138,31 +142,31 @@ fn link(target: &str, count: u32) -> DirectLink {
     DirectLink { xgmi: false, target: target.to_owned(), count, class: None }
 }
 
-fn described(machine: &Machine) -> Description {
+fn described(machine: &DetectedMachine) -> Description {
     Description::System(machine.system.clone())
 }
 
 #[test]
 fn a_server_is_found_in_its_files() {
-    let machine = machine_at(server().root(), &NoAccelerators);
-    let answers = described(&machine).answers();
+    let machine = machine_at(server().root(), &NoGpuDriver);
+    let answers = described(&machine).summary();
     assert_eq!(
         (answers.gpus, machine.system.nic_names()),
         (3, ["mlx5_0", "mlx5_1", "eth0"].map(str::to_owned).to_vec())
     );
-    assert_eq!(answers.links[0], [Printed::Same, Printed::Pix, Printed::Sys]);
+    assert_eq!(answers.links[0], [PrintedClass::Same, PrintedClass::Pix, PrintedClass::Sys]);
     let nearest = answers.nearest_nics.unwrap();
-    assert_eq!(nearest[1], Nearest { class: Printed::Pix, nics: vec![0] });
+    assert_eq!(nearest[1], NearestNics { class: PrintedClass::Pix, nics: vec![0] });
     // Another host bridge of the same node.
-    assert_eq!(nearest[2], Nearest { class: Printed::Node, nics: vec![1] });
+    assert_eq!(nearest[2], NearestNics { class: PrintedClass::Node, nics: vec![1] });
     assert_eq!(machine.processor.as_deref(), Some("AMD EPYC 9654"));
     assert_eq!(machine.system.cpus[1].affinity.as_deref(), Some("00000000,ffff0000"));
     assert_eq!(machine.notes, ["mlx5_1: port 1 is not active, but \"1: DOWN\""]);
     let (graph, card) = (machine.topology(), 3);
-    assert_eq!(graph.of(Kind::Nic)[0], card);
+    assert_eq!(graph.nodes_of(NodeKind::Nic)[0], card);
     assert_eq!(
         (graph.path(0, card).unwrap().class, graph.path(0, card).unwrap().bandwidth),
-        (Class::Pix, 24.0)
+        (PathClass::Pix, 24.0)
     );
     assert_eq!(graph.path(0, 2).unwrap().bandwidth, 16.0, "between two of AMD's sockets");
 }
@@ -170,11 +174,11 @@ fn a_server_is_found_in_its_files() {
 #[test]
 fn a_driver_numbers_the_gpus_and_knows_their_links() {
     let machine = machine_at(server().root(), &Driver);
-    let answers = described(&machine).answers();
+    let answers = described(&machine).summary();
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 0], [4, 0, 0], [0, 0, 0]]);
-    assert_eq!(answers.links[1][2], Printed::Pix);
-    assert_eq!((&machine.peers[0][0], &machine.peers[0][1]), (&Peer::Yes, &Peer::Yes));
-    assert!(matches!(&machine.peers[1][2], Peer::No(why) if why.contains("chipset")));
+    assert_eq!(answers.links[1][2], PrintedClass::Pix);
+    assert_eq!((&machine.peers[0][0], &machine.peers[0][1]), (&PeerAccess::Yes, &PeerAccess::Yes));
+    assert!(matches!(&machine.peers[1][2], PeerAccess::No(why) if why.contains("chipset")));
     let graph = machine.topology();
     assert_eq!(
         graph.path(0, 1).unwrap().bandwidth,
@@ -186,34 +190,30 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
 #[test]
 fn links_that_lead_to_what_nobody_sees_lead_to_a_switch() {
     struct Hidden;
-    impl Accelerators for Hidden {
-        fn gpus(&self) -> Vec<Accelerator> {
+    impl GpuDriver for Hidden {
+        fn gpus(&self) -> Vec<GpuInfo> {
             let bus = |number| format!("00000000:0{number}:00.0");
             let links = || vec![link("0000FFFF:FF:FF.0", 18)];
             (0..4)
-                .map(|number| Accelerator {
-                    bus: bus(number),
-                    links: links(),
-                    ..Accelerator::default()
-                })
+                .map(|number| GpuInfo { bus: bus(number), links: links(), ..GpuInfo::default() })
                 .collect()
         }
-        fn peer(&self, _: usize, _: usize) -> Peer {
-            Peer::Unknown
+        fn peer(&self, _: usize, _: usize) -> PeerAccess {
+            PeerAccess::Unknown
         }
     }
     let machine = machine_at(Files::new().root(), &Hidden);
-    assert_eq!(described(&machine).answers().links[0][3], Printed::NvLink(18));
-    assert_eq!(machine.topology().of(Kind::GpuSwitch).len(), 1);
+    assert_eq!(described(&machine).summary().links[0][3], PrintedClass::NvLink(18));
+    assert_eq!(machine.topology().nodes_of(NodeKind::GpuSwitch).len(), 1);
 }
 
 #[test]
 fn a_machine_without_anything_has_nothing_and_no_error() {
-    let machine = machine_at(Files::new().root(), &NoAccelerators);
-    let answers = described(&machine).answers();
+    let machine = machine_at(Files::new().root(), &NoGpuDriver);
+    let answers = described(&machine).summary();
     assert_eq!((answers.gpus, answers.nics, answers.nearest_nics), (0, Some(0), None));
     assert_eq!((machine.system.cpus.len(), machine.notes.len()), (1, 0));
-    let missing = machine_at(Path::new("/nowhere/at/all"), &NoAccelerators);
+    let missing = machine_at(Path::new("/nowhere/at/all"), &NoGpuDriver);
     assert_eq!(missing.system, machine.system);
 }
 
@@ -224,5 +224,5 @@ fn this_machine_has_cores_and_a_graph_over_them() {
     assert_eq!(machine.peers.len(), machine.gpus.len());
     let graph = machine.topology();
     assert!(!graph.devices().is_empty());
-    assert!(graph.of(Kind::Gpu).len() == described(&machine).answers().gpus);
+    assert!(graph.nodes_of(NodeKind::Gpu).len() == described(&machine).summary().gpus);
 }

@@ -7,10 +7,10 @@ use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::topology::build::cluster::{Fabric, named};
+use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
 use maypole::topology::predict::protocol::protocols;
-use maypole::topology::predict::shape::Shape;
-use maypole::topology::predict::{Demand, Laboratory, bus_factor};
-use maypole::topology::{Kind, LinkKind, Topology};
+use maypole::topology::predict::{CollectiveCost, CostModel, bus_factor};
+use maypole::topology::{LinkKind, NodeKind, Topology};
 use std::time::Instant;
 
 /// GB/s of every link of the made-up worlds here.
@@ -21,8 +21,8 @@ const BETA: f64 = 1e-9 / BANDWIDTH;
 fn star(world: usize) -> Topology {
     let mut star = Topology::new();
     let ranks: Vec<usize> =
-        (0..world).map(|rank| star.add(Kind::Core, Some(0), format!("CPU{rank}"))).collect();
-    let center = star.add(Kind::Numa, Some(0), "center");
+        (0..world).map(|rank| star.add(NodeKind::Core, Some(0), format!("CPU{rank}"))).collect();
+    let center = star.add(NodeKind::Numa, Some(0), "center");
     ranks.into_iter().for_each(|rank| star.join(rank, center, LinkKind::Local, BANDWIDTH));
     star
 }
@@ -31,7 +31,7 @@ fn star(world: usize) -> Topology {
 fn mesh(world: usize) -> Topology {
     let mut mesh = Topology::new();
     for rank in 0..world {
-        mesh.add(Kind::Core, Some(0), format!("CPU{rank}"));
+        mesh.add(NodeKind::Core, Some(0), format!("CPU{rank}"));
         (0..rank).for_each(|other| mesh.join(rank, other, LinkKind::Local, BANDWIDTH));
     }
     mesh
@@ -41,8 +41,12 @@ fn alpha(topology: &Topology) -> f64 {
     protocols(topology)[0].host
 }
 
-fn demand(topology: &Topology, collective: Collective, shape: Shape) -> Option<Demand> {
-    Laboratory::new(topology).unwrap().demand(collective, shape).unwrap()
+fn cost(
+    topology: &Topology,
+    collective: Collective,
+    algorithm: LaneAlgorithm,
+) -> Option<CollectiveCost> {
+    CostModel::new(topology).unwrap().cost(collective, algorithm).unwrap()
 }
 
 fn seconds(
@@ -52,7 +56,7 @@ fn seconds(
     windows: usize,
     bytes: f64,
 ) -> f64 {
-    demand(topology, collective, Shape::Flat(algorithm))
+    cost(topology, collective, LaneAlgorithm::Flat(algorithm))
         .expect("it has an answer")
         .predict_in(windows, bytes)
         .seconds
@@ -117,12 +121,12 @@ fn the_simulator_agrees_on_small_worlds() {
     let mut ratios = Vec::new();
     for world in [2, 3, 4, 6, 8, 13] {
         for (ports, topology) in [(Ports::Single, star(world)), (Ports::PerLink, mesh(world))] {
-            let laboratory = Laboratory::new(&topology).unwrap();
-            let cost = Cost { alpha: alpha(&topology), beta: BETA, gamma: 0.0, ports };
+            let model = CostModel::new(&topology).unwrap();
+            let machine = Cost { alpha: alpha(&topology), beta: BETA, gamma: 0.0, ports };
             for collective in Collective::all(world / 2) {
                 for algorithm in Algorithm::ALL.into_iter().filter(|one| one.supports(collective)) {
-                    let demand =
-                        laboratory.demand(collective, Shape::Flat(algorithm)).unwrap().unwrap();
+                    let cost =
+                        model.cost(collective, LaneAlgorithm::Flat(algorithm)).unwrap().unwrap();
                     let schedules = algorithm.schedules(collective, world).unwrap();
                     let windowed = [(8, 1 << 14), (32, 1 << 16)];
                     let once = [(1, 1), (1, 1 << 8), (1, 1 << 14)];
@@ -133,8 +137,8 @@ fn the_simulator_agrees_on_small_worlds() {
                             if collective == Collective::Barrier { 0 } else { elements * 1248 };
                         let layout = Layout::even(bytes, schedules[0].chunks);
                         let exact =
-                            simulate(&schedules, &layout, 1, windows, cost).unwrap().seconds;
-                        let ratio = demand.predict_in(windows, bytes as f64).seconds / exact;
+                            simulate(&schedules, &layout, 1, windows, machine).unwrap().seconds;
+                        let ratio = cost.predict_in(windows, bytes as f64).seconds / exact;
                         let what = format!(
                             "{algorithm} {collective:?} of {world}, {windows} x {bytes}, {ports:?}"
                         );
@@ -195,15 +199,14 @@ fn what_was_measured_is_predicted() {
     );
     for Published { what, cluster, measured, within } in PUBLISHED {
         let topology = named(cluster, Fabric::Flat).unwrap();
-        let laboratory = Laboratory::new(&topology).unwrap();
-        let ring = laboratory
-            .demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring))
+        let model = CostModel::new(&topology).unwrap();
+        let ring = model
+            .cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring))
             .unwrap()
             .unwrap();
         let bytes = if cluster == "mi300x" { 4.0 } else { 16.0 } * f64::from(1 << 30);
         let seconds = ring.predict(bytes).seconds;
-        let predicted =
-            bus_factor(Collective::AllReduce, laboratory.world()) * bytes / seconds / 1e9;
+        let predicted = bus_factor(Collective::AllReduce, model.world()) * bytes / seconds / 1e9;
         let error = predicted / measured - 1.0;
         let bottleneck = topology.describe(ring.bottleneck.unwrap());
         println!(
@@ -218,8 +221,10 @@ fn what_was_measured_is_predicted() {
 fn what_is_shared_is_shared_out() {
     // Four ranks behind one link of a network card: each gets a quarter.
     let topology = named("2xpcie-phb", Fabric::Flat).unwrap();
-    let alone = demand(&topology, Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap();
-    let direct = demand(&topology, Collective::AllToAll, Shape::Flat(Algorithm::Direct)).unwrap();
+    let alone =
+        cost(&topology, Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();
+    let direct =
+        cost(&topology, Collective::AllToAll, LaneAlgorithm::Flat(Algorithm::Direct)).unwrap();
     let card = topology.describe(direct.bottleneck.unwrap());
     assert!(card.contains("network") && card.contains("NIC0"), "{card}");
     // Each of four sends half of its vector across.
@@ -233,26 +238,26 @@ fn what_is_shared_is_shared_out() {
 fn predictions_keep_to_the_links() {
     for name in ["dgx-a100", "mi300x", "2xpcie-phb", "2xcpu:3x2", "3xdgx-h100"] {
         let topology = named(name, Fabric::IsolatedRails).unwrap();
-        let laboratory = Laboratory::new(&topology).unwrap();
+        let model = CostModel::new(&topology).unwrap();
         for collective in
             [Collective::AllReduce, Collective::AllToAll, Collective::Broadcast { root: 1 }]
         {
-            for shape in laboratory.shapes(collective) {
-                let demand = laboratory.demand(collective, shape).unwrap().unwrap();
-                let times = [1e3, 1e6, 1e9].map(|bytes| (bytes, demand.predict(bytes).seconds));
-                assert!(times.is_sorted_by(|a, b| a.1 < b.1), "{name} {shape}: {times:?}");
+            for algorithm in model.algorithms(collective) {
+                let cost = model.cost(collective, algorithm).unwrap().unwrap();
+                let times = [1e3, 1e6, 1e9].map(|bytes| (bytes, cost.predict(bytes).seconds));
+                assert!(times.is_sorted_by(|a, b| a.1 < b.1), "{name} {algorithm}: {times:?}");
                 assert!(
-                    times.iter().all(|(bytes, seconds)| *seconds > demand.busiest * bytes),
-                    "{name} {shape}"
+                    times.iter().all(|(bytes, seconds)| *seconds > cost.busiest * bytes),
+                    "{name} {algorithm}"
                 );
             }
         }
-        let chosen = Shape::Flat(Algorithm::TwoShot);
-        let before = demand(&topology, Collective::AllReduce, chosen).unwrap();
+        let chosen = LaneAlgorithm::Flat(Algorithm::TwoShot);
+        let before = cost(&topology, Collective::AllReduce, chosen).unwrap();
         let bottleneck = before.bottleneck.unwrap();
         let mut slower = topology.clone();
-        slower.measured(bottleneck, topology.links()[bottleneck].bandwidth / 2.0);
-        let after = demand(&slower, Collective::AllReduce, chosen).unwrap();
+        slower.set_bandwidth(bottleneck, topology.links()[bottleneck].bandwidth / 2.0);
+        let after = cost(&slower, Collective::AllReduce, chosen).unwrap();
         assert!(after.predict(1e9).seconds > before.predict(1e9).seconds * 1.2, "{name}");
         assert_eq!(after.bottleneck, Some(bottleneck), "{name}");
     }
@@ -262,12 +267,13 @@ fn predictions_keep_to_the_links() {
 fn two_hundred_and_fifty_six_gpus_take_seconds() {
     let begun = Instant::now();
     let topology = named("32xdgx-h100", Fabric::Flat).unwrap();
-    let laboratory = Laboratory::new(&topology).unwrap();
+    let model = CostModel::new(&topology).unwrap();
     let ring =
-        laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();
-    let chains = Shape::Levels(Levels { local: Algorithm::Linear, across: Algorithm::DoubleTree });
-    let trees = laboratory.demand(Collective::AllReduce, chains).unwrap().unwrap();
-    let at = |demand: &Demand, bytes: f64| demand.predict(bytes).seconds;
+        model.cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap().unwrap();
+    let chains =
+        LaneAlgorithm::Levels(Levels { local: Algorithm::Linear, across: Algorithm::DoubleTree });
+    let trees = model.cost(Collective::AllReduce, chains).unwrap().unwrap();
+    let at = |cost: &CollectiveCost, bytes: f64| cost.predict(bytes).seconds;
     assert!(at(&trees, 1e5) < at(&ring, 1e5), "a ring of 256 is slow to get around");
     let rate = bus_factor(Collective::AllReduce, 256) * 16e9 / at(&ring, 16e9) / 1e9;
     assert!((300.0..371.0).contains(&rate), "{rate} GB/s");

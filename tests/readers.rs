@@ -4,14 +4,14 @@
 #[path = "readers/damage.rs"]
 mod damage;
 
-use maypole::topology::model::bandwidth::{Generation, Processor};
-use maypole::topology::read::answers::{Answers, Nearest};
+use maypole::topology::model::bandwidth::{GpuGeneration, Processor};
 use maypole::topology::read::matrix::Matrix;
-use maypole::topology::read::printed::Printed;
-use maypole::topology::read::rocm::Tables;
+use maypole::topology::read::printed::PrintedClass;
+use maypole::topology::read::rocm::RocmTables;
+use maypole::topology::read::summary::{DeviceSummary, NearestNics};
 use maypole::topology::read::text::ReadError;
 use maypole::topology::read::xml::System;
-use maypole::topology::{Class, Description, Kind};
+use maypole::topology::{Description, NodeKind, PathClass};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
@@ -28,20 +28,20 @@ fn samples() -> Option<PathBuf> {
     Some(folder)
 }
 
-fn words(links: &[Vec<Printed>]) -> Value {
+fn words(links: &[Vec<PrintedClass>]) -> Value {
     links
         .iter()
-        .map(|row| row.iter().map(Printed::to_string).collect::<Vec<_>>())
+        .map(|row| row.iter().map(PrintedClass::to_string).collect::<Vec<_>>())
         .collect::<Vec<_>>()
         .into()
 }
 
-fn nearest(nearest: &Nearest) -> Value {
+fn nearest(nearest: &NearestNics) -> Value {
     json!({ "class": nearest.class.to_string(), "nics": nearest.nics })
 }
 
 /// The answers as the samples write them.
-fn object(answers: &Answers) -> Value {
+fn object(answers: &DeviceSummary) -> Value {
     let near = answers.nearest_nics.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
     json!({
         "gpus": answers.gpus,
@@ -72,7 +72,7 @@ fn every_sample_has_the_answers_that_are_expected_of_it() {
         match Description::read(&fs::read_to_string(&entry).unwrap()) {
             Err(error) => wrong.push(format!("{name}: {error}")),
             Ok(description) => {
-                let found = object(&description.answers());
+                let found = object(&description.summary());
                 let keys = ["gpus", "nics", "links", "nvlinks", "nearest_nics"];
                 let differ = keys.iter().filter(|key| found[**key] != expected[**key]);
                 wrong.extend(differ.map(|key| {
@@ -150,8 +150,8 @@ fn what_happens_to_pasted_reports_does_not_change_the_samples() {
         let text = fs::read_to_string(&path).unwrap();
         let Ok(Description::Matrix(whole)) = Description::read(&text) else { continue };
         for (name, damaged) in damage::all(&text) {
-            let read = Description::read(&damaged).map(|read| read.answers());
-            assert_eq!(read, Ok(whole.answers()), "{name}: {}\n{damaged}", path.display());
+            let read = Description::read(&damaged).map(|read| read.summary());
+            assert_eq!(read, Ok(whole.summary()), "{name}: {}\n{damaged}", path.display());
         }
     }
 }
@@ -162,8 +162,8 @@ fn two_gpus_over_a_host_bridge_with_the_old_legend_and_tabs() {
         "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n\nLegend:\n\n  X   = Self\n  \
          SOC  = Connection traversing PCIe as well as the SMP link between CPU sockets(e.g. QPI)\n",
     );
-    assert_eq!(words(&read.answers().links), json!([["X", "PHB"], ["PHB", "X"]]));
-    assert_eq!((read.answers().nics, read.answers().nearest_nics), (Some(0), None));
+    assert_eq!(words(&read.summary().links), json!([["X", "PHB"], ["PHB", "X"]]));
+    assert_eq!((read.summary().nics, read.summary().nearest_nics), (Some(0), None));
     assert_eq!(read.cpu_affinity, [Some("0-7".to_owned()), Some("0-7".to_owned())]);
 }
 
@@ -172,9 +172,9 @@ fn the_old_word_is_kept_and_means_the_new_one() {
     let read = matrix(
         "        GPU0  GPU1  mlx4_0 mlx4_1\nGPU0  X  SOC  SOC SYS\nGPU1 SOC X PSB PIX\nmlx4_0 SOC PSB X PXB\nmlx4_1 SYS PIX PXB X\n",
     );
-    let nearest = read.answers().nearest_nics.unwrap();
-    assert_eq!(nearest[0], Nearest { class: Printed::Soc, nics: vec![0, 1] });
-    assert_eq!(nearest[1], Nearest { class: Printed::Psb, nics: vec![0, 1] });
+    let nearest = read.summary().nearest_nics.unwrap();
+    assert_eq!(nearest[0], NearestNics { class: PrintedClass::Soc, nics: vec![0, 1] });
+    assert_eq!(nearest[1], NearestNics { class: PrintedClass::Psb, nics: vec![0, 1] });
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn cards_have_names_of_every_kind_in_any_order() {
         (&names.map(str::to_owned)[..], "roceP2p1s0f0")
     );
     assert_eq!(
-        read.answers().nearest_nics.unwrap()[0],
-        Nearest { class: Printed::Pix, nics: vec![3, 7] }
+        read.summary().nearest_nics.unwrap()[0],
+        NearestNics { class: PrintedClass::Pix, nics: vec![3, 7] }
     );
     let grown = text
         .replacen("mlx5_bond_0\tmlx5_10\tmlx5_1\t", "mlx5_bond_0mlx5_10mlx5_1", 1)
@@ -226,7 +226,7 @@ fn rows_need_not_be_in_the_order_of_the_columns() {
 #[test]
 fn an_affinity_that_has_grown_into_a_cell_is_cut_off_by_what_is_across_the_diagonal() {
     let read = matrix("     GPU0 GPU1 CPU Affinity\nGPU0  X  NV120-23\nGPU1 NV12  X  0-23\n");
-    assert_eq!(read.answers().nvlinks, Some(vec![vec![0, 12], vec![12, 0]]));
+    assert_eq!(read.summary().nvlinks, Some(vec![vec![0, 12], vec![12, 0]]));
     assert_eq!(read.cpu_affinity[0].as_deref(), Some("0-23"));
     let read = matrix(
         "     GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0  X  PHB0-31N/A\nGPU1 PHB  X0-31N/A\n",
@@ -253,13 +253,13 @@ fn what_is_missing_is_taken_from_across_the_diagonal_and_said() {
         .collect();
     let read = matrix(&without_cards);
     assert_eq!(
-        (read.answers(), read.links[4][0], read.links[4][5]),
-        (whole.answers(), whole.links[4][0], None)
+        (read.summary(), read.links[4][0], read.links[4][5]),
+        (whole.summary(), whole.links[4][0], None)
     );
     let cut = REPORT
         .replace("SYS\tNV12\t X \tSYS\tPIX\tSYS\t16-31,48-63\t1\t\tN/A\nNIC0", "SYS\tNV12\t\nNIC0");
     let read = matrix(&cut);
-    assert_eq!(read.answers(), whole.answers());
+    assert_eq!(read.summary(), whole.summary());
     assert_eq!(
         read.notes,
         ["NIC0", "NIC1", "NIC2"].map(|nic| {
@@ -301,10 +301,10 @@ fn what_is_not_understood_is_refused_with_its_place() {
 #[test]
 fn tables_of_amd_are_read_in_either_dress() {
     let amd = "LINK TYPE TABLE:\n             0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF         PCIE\n0000:22:00.0 PCIE         \nSELF\nHOPS TABLE:\n 0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 0 2\n0000:22:00.0 2 0\nLegend:\n SELF = Current GPU\n";
-    let tables = Tables::read(amd).unwrap();
-    assert_eq!((tables.gpus[1].as_str(), tables.links[0][1]), ("0000:22:00.0", Printed::Pcie));
+    let tables = RocmTables::read(amd).unwrap();
+    assert_eq!((tables.gpus[1].as_str(), tables.links[0][1]), ("0000:22:00.0", PrintedClass::Pcie));
     assert_eq!((tables.hops, tables.weights), (Some(vec![vec![0, 2], vec![2, 0]]), None));
-    let answers = Description::read(amd).unwrap().answers();
+    let answers = Description::read(amd).unwrap().summary();
     assert_eq!((answers.gpus, answers.nics, answers.nvlinks), (2, None, None));
     let error = refused(&amd.replace("PCIE         \n", "WIRE         \n"));
     assert_eq!((error.line, error.column, error.found.as_str()), (4, 14, "WIRE"));
@@ -316,7 +316,7 @@ fn tables_of_amd_are_read_in_either_dress() {
 fn topology_files_say_where_they_are_wrong() {
     let text = "\n\n<?xml version=\"1.0\"?>\n<system version=\"1\">\n <cpu numaid=\"0\">\n  <pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n   <gpu dev=\"0\"><nvlink target=\"0000:02:00.0\" count=\"4\"/><nvlink target=\"0000:02:00.0\" count=\"2\"/></gpu>\n  </pci>\n  <pci busid=\"0000:02:00.0\" class=\"0x0302\"><gpu dev=\"1\"/><cxl/></pci>\n </cpu>\n</system>\n";
     let system = System::read(text).unwrap();
-    assert_eq!((system.answers().links[0][1], system.notes.len()), (Printed::NvLink(6), 1));
+    assert_eq!((system.summary().links[0][1], system.notes.len()), (PrintedClass::NvLink(6), 1));
     assert!(
         system.notes[0].contains("line 9") && system.notes[0].contains("<cxl>"),
         "{}",
@@ -333,7 +333,7 @@ fn topology_files_say_where_they_are_wrong() {
     assert_eq!(refused(&text.replace("system", "graphs")).line, 4);
     assert_eq!(refused("<system version=\"1\"><cpu>").line, 1);
     let pasted = format!("$ cat topo.xml\n{}\n$ exit\n", text.trim());
-    assert_eq!(System::read(&pasted).unwrap().answers(), system.answers());
+    assert_eq!(System::read(&pasted).unwrap().summary(), system.summary());
     assert_eq!(refused(&pasted.replacen("count=\"4\"", "count=\"0\"", 1)).line, 6);
     let deep = format!(
         "<system><cpu>{}{}</cpu></system>",
@@ -362,7 +362,7 @@ fn switches_give_every_pair_what_the_poorer_one_has() {
         gpu(0, &[(0, 3), (1, 3)]),
         gpu(1, &[(1, 2), (0, 2)])
     );
-    let answers = System::read(&text).unwrap().answers();
+    let answers = System::read(&text).unwrap().summary();
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 6], [4, 0, 4], [6, 4, 0]]);
 }
 
@@ -419,7 +419,7 @@ proptest! {
 
     #[test]
     fn a_damaged_text_is_read_or_refused_at_a_place_that_it_has(text in mutated()) {
-        for read in [Description::read(&text).map(drop), Matrix::read(&text).map(drop), Tables::read(&text).map(drop)] {
+        for read in [Description::read(&text).map(drop), Matrix::read(&text).map(drop), RocmTables::read(&text).map(drop)] {
             if let Err(error) = read {
                 let line = text.lines().nth(error.line - 1).unwrap_or_default();
                 prop_assert!(error.column >= 1 && error.column <= line.chars().count() + 2, "{error}");
@@ -442,8 +442,8 @@ fn a_graph_has_paths_of_the_classes_that_were_read() {
         let Ok(description) = Description::read(&fs::read_to_string(&path).unwrap()) else {
             continue;
         };
-        let (answers, graph) = (description.answers(), description.topology());
-        let (gpus, cards) = (graph.of(Kind::Gpu), graph.of(Kind::Nic));
+        let (answers, graph) = (description.summary(), description.topology());
+        let (gpus, cards) = (graph.nodes_of(NodeKind::Gpu), graph.nodes_of(NodeKind::Nic));
         assert_eq!(
             (gpus.len(), cards.len()),
             (answers.gpus, answers.nics.unwrap_or(0)),
@@ -453,7 +453,8 @@ fn a_graph_has_paths_of_the_classes_that_were_read() {
         // A matrix does not say what stands between two devices: the nearer of two classes is
         // believed.
         let exact = matches!(description, Description::System(_));
-        let agree = |found: Class, read: Class| if exact { found == read } else { found >= read };
+        let agree =
+            |found: PathClass, read: PathClass| if exact { found == read } else { found >= read };
         for (a, row) in answers.links.iter().enumerate() {
             for (b, printed) in row.iter().enumerate() {
                 let class = graph.path(gpus[a], gpus[b]).unwrap().class;
@@ -483,21 +484,21 @@ fn a_graph_has_paths_of_the_classes_that_were_read() {
 #[test]
 fn a_file_s_speeds_become_bandwidths() {
     let description = Description::read(include_str!("readers/switched.xml")).unwrap();
-    assert_eq!(description.assumed(), (Generation::Hopper, Processor::Amd));
-    let (graph, answers) = (description.topology(), description.answers());
-    assert_eq!(answers.links[0][2], Printed::NvLink(18));
+    assert_eq!(description.assumed(), (GpuGeneration::Hopper, Processor::Amd));
+    let (graph, answers) = (description.topology(), description.summary());
+    assert_eq!(answers.links[0][2], PrintedClass::NvLink(18));
     let bandwidth = |a: usize, b: usize| graph.path(a, b).unwrap().bandwidth;
     assert_eq!((bandwidth(0, 2), bandwidth(0, 3)), (18.0 * 20.6, 48.0));
     // GPU 2 to the first card: over the sockets.
-    assert_eq!((bandwidth(2, 3), graph.path(2, 3).unwrap().class), (16.0, Class::Sys));
+    assert_eq!((bandwidth(2, 3), graph.path(2, 3).unwrap().class), (16.0, PathClass::Sys));
 }
 
 #[test]
 fn two_kinds_of_damage_at_once_do_not_change_them_either() {
-    let whole = matrix(REPORT).answers();
+    let whole = matrix(REPORT).summary();
     for (first, damaged) in damage::all(REPORT) {
         for (second, damaged) in damage::all(&damaged) {
-            let read = Matrix::read(&damaged).map(|read| read.answers());
+            let read = Matrix::read(&damaged).map(|read| read.summary());
             assert_eq!(read.as_ref(), Ok(&whole), "{first}, then {second}:\n{damaged}");
         }
     }

@@ -4,7 +4,7 @@
 //! The samples lie beside the project, in `../shared/topologies`, or where `MAYPOLE_TOPOLOGIES`
 //! says; without them these tests say so and pass.
 
-use maypole::topology::Class;
+use maypole::topology::PathClass;
 use maypole::topology::search::rings::{bottleneck, hops, ring};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -40,12 +40,12 @@ fn log(number: &str) -> String {
     std::fs::read_to_string(wanted.next().expect("an expectation has its sample")).unwrap()
 }
 
-fn class(value: &Value) -> Class {
+fn class(value: &Value) -> PathClass {
     value.as_str().expect("a class is a word").parse().unwrap()
 }
 
 /// The classes of all pairs of GPUs; empty if the sample has none.
-fn links(expectation: &Value) -> Vec<Vec<Class>> {
+fn links(expectation: &Value) -> Vec<Vec<PathClass>> {
     let rows = expectation["links"].as_array().into_iter().flatten();
     rows.map(|row| row.as_array().unwrap().iter().map(class).collect()).collect()
 }
@@ -77,7 +77,7 @@ fn every_machine_gets_the_ring_that_it_can_have() {
             let example: Vec<usize> =
                 example.iter().map(|device| device.as_u64().unwrap() as usize).collect();
             let kinds = |order: &[usize]| {
-                let mut kinds: Vec<Class> = hops(order).map(|(a, b)| links[a][b]).collect();
+                let mut kinds: Vec<PathClass> = hops(order).map(|(a, b)| links[a][b]).collect();
                 kinds.sort_unstable();
                 kinds
             };
@@ -126,7 +126,7 @@ fn rings_that_others_chose_are_matched_or_beaten() {
         for theirs in theirs {
             let count = theirs.len();
             let links = matrix.as_ref().filter(|links| links.len() >= count).map_or_else(
-                || vec![vec![Class::Net; count]; count],
+                || vec![vec![PathClass::Net; count]; count],
                 |links| links[..count].iter().map(|row| row[..count].to_vec()).collect(),
             );
             let ours = ring(&links);
@@ -147,12 +147,16 @@ fn rings_that_others_chose_are_matched_or_beaten() {
 /// they were to RCCL.
 fn sixteen_dies_on_each_of_two_hosts(expectation: &Value) {
     let text = log("207");
-    let mut links: Vec<Vec<Class>> = (0..32)
-        .map(|a| (0..32).map(|b| if a / 16 == b / 16 { Class::Phb } else { Class::Net }).collect())
+    let mut links: Vec<Vec<PathClass>> = (0..32)
+        .map(|a| {
+            (0..32)
+                .map(|b| if a / 16 == b / 16 { PathClass::Phb } else { PathClass::Net })
+                .collect()
+        })
         .collect();
     let mut direct = 0;
     for (a, b) in text.lines().filter_map(direct_pair) {
-        (links[a][b], links[b][a]) = (Class::Xgmi(1), Class::Xgmi(1));
+        (links[a][b], links[b][a]) = (PathClass::Xgmi(1), PathClass::Xgmi(1));
         direct += 1;
     }
     assert!(direct > 32, "the log names its direct pairs");
@@ -167,8 +171,8 @@ fn sixteen_dies_on_each_of_two_hosts(expectation: &Value) {
         let worst = theirs.windows(2).map(|pair| links[pair[0]][pair[1]]).min();
         assert!(ours.bottleneck >= worst, "{:?} and {theirs:?}", ours.order);
     }
-    let crossings = hops(&ours.order).filter(|&(a, b)| links[a][b] == Class::Net).count();
-    let far = hops(&ours.order).filter(|&(a, b)| links[a][b] == Class::Phb).count();
+    let crossings = hops(&ours.order).filter(|&(a, b)| links[a][b] == PathClass::Net).count();
+    let far = hops(&ours.order).filter(|&(a, b)| links[a][b] == PathClass::Phb).count();
     assert_eq!((crossings, far), (2, 0), "{:?}", ours.order);
 }
 

@@ -10,36 +10,36 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule};
 use maypole::topology::build::cluster::{Fabric, named};
-use maypole::topology::build::pairs::{Device, host};
-use maypole::topology::model::bandwidth::{Generation, Processor, Rates};
-use maypole::topology::predict::shape::{Shape, schedule};
+use maypole::topology::build::pairs::{HostDevice, host};
+use maypole::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor};
+use maypole::topology::predict::lane_algorithm::{LaneAlgorithm, schedule};
 use maypole::topology::search::lanes::lanes;
-use maypole::topology::search::rails::Routes;
+use maypole::topology::search::rails::RoutingTable;
 use maypole::topology::search::rings::{self, ring};
-use maypole::topology::{Class, Kind, LinkKind, Topology};
+use maypole::topology::{LinkKind, NodeKind, PathClass, Topology};
 use std::path::PathBuf;
 
-fn shapes() -> Vec<Shape> {
+fn algorithms() -> Vec<LaneAlgorithm> {
     let across =
         [Algorithm::Ring, Algorithm::DoubleTree, Algorithm::HalvingDoubling, Algorithm::TwoShot];
     let levels = [Algorithm::Ring, Algorithm::Linear].into_iter().flat_map(|local| {
-        across.into_iter().map(move |across| Shape::Levels(Levels { local, across }))
+        across.into_iter().map(move |across| LaneAlgorithm::Levels(Levels { local, across }))
     });
-    Algorithm::ALL.into_iter().map(Shape::Flat).chain(levels).collect()
+    Algorithm::ALL.into_iter().map(LaneAlgorithm::Flat).chain(levels).collect()
 }
 
 /// How many schedules were proved.
 fn prove(cluster: &Topology, name: &str) -> usize {
-    let (lanes, hosts) = (lanes(cluster).unwrap(), Routes::new(cluster).hosts());
+    let (lanes, hosts) = (lanes(cluster).unwrap(), RoutingTable::new(cluster).hosts());
     let mut proved = 0;
-    for shape in shapes() {
+    for algorithm in algorithms() {
         for collective in Collective::all(hosts.len() - 1) {
             let all: Option<Vec<Schedule>> = (0..hosts.len())
-                .map(|rank| schedule(collective, &lanes, &hosts, rank, shape))
+                .map(|rank| schedule(collective, &lanes, &hosts, rank, algorithm))
                 .collect();
             let Some(all) = all else { continue };
             let proof = verify(collective, &all, Placement::Apart);
-            proof.unwrap_or_else(|flaw| panic!("{name}, {shape}, {collective:?}: {flaw}"));
+            proof.unwrap_or_else(|flaw| panic!("{name}, {algorithm}, {collective:?}: {flaw}"));
             proved += 1;
         }
     }
@@ -70,16 +70,16 @@ fn everything_that_is_built_is_proved() {
 #[test]
 fn unlike_hosts_are_joined_too() {
     let mut cluster = named("2xdgx-a100", Fabric::Flat).unwrap();
-    let switch = cluster.of(Kind::NetworkSwitch)[0];
+    let switch = cluster.nodes_of(NodeKind::NetworkSwitch)[0];
     let grown = cluster.append(&named("pcie-phb", Fabric::Flat).unwrap());
-    let card = cluster.of(Kind::Nic).into_iter().find(|&card| card >= grown).unwrap();
+    let card = cluster.nodes_of(NodeKind::Nic).into_iter().find(|&card| card >= grown).unwrap();
     cluster.join(card, switch, LinkKind::Network, 12.5);
     assert_eq!(cluster.devices().len(), 20);
     assert!(prove(&cluster, "two kinds of hosts") > 40);
 }
 
 /// The classes between the GPUs of every sample that has a matrix.
-fn matrices() -> Vec<(String, Vec<Vec<Class>>)> {
+fn matrices() -> Vec<(String, Vec<Vec<PathClass>>)> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
     let folder = std::env::var_os("MAYPOLE_TOPOLOGIES").map_or_else(beside, PathBuf::from);
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -109,9 +109,11 @@ fn matrices() -> Vec<(String, Vec<Vec<Class>>)> {
 fn matrices_become_hosts_with_rings_as_good() {
     let (mut pairs, mut same) = (0, 0);
     for (name, classes) in matrices() {
-        let device = |nth| Device { kind: Kind::Gpu, name: format!("GPU{nth}"), numa: None };
+        let device =
+            |nth| HostDevice { kind: NodeKind::Gpu, name: format!("GPU{nth}"), numa: None };
         let devices: Vec<_> = (0..classes.len()).map(device).collect();
-        let host = host(&devices, &classes, &Rates::of(Generation::Hopper, Processor::Intel));
+        let host =
+            host(&devices, &classes, &LinkRates::of(GpuGeneration::Hopper, Processor::Intel));
         for (a, b) in (0..classes.len()).flat_map(|a| (0..classes.len()).map(move |b| (a, b))) {
             let class = host.path(a, b).unwrap().class;
             assert!(
@@ -126,7 +128,7 @@ fn matrices_become_hosts_with_rings_as_good() {
         for lane in &lanes {
             let worst = rings::bottleneck(&classes, &lane.order);
             // Rings of direct links share them: each has at least one of a bond.
-            let direct = worst.is_some_and(|worst| worst > Class::Pix);
+            let direct = worst.is_some_and(|worst| worst > PathClass::Pix);
             assert!(
                 worst >= ring(&classes).bottleneck || direct,
                 "{name}: {:?} has {worst:?}",
@@ -135,7 +137,13 @@ fn matrices_become_hosts_with_rings_as_good() {
         }
         let hosts = vec![0; classes.len()];
         let build = |rank| {
-            schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring))
+            schedule(
+                Collective::AllReduce,
+                &lanes,
+                &hosts,
+                rank,
+                LaneAlgorithm::Flat(Algorithm::Ring),
+            )
         };
         let all: Vec<Schedule> = (0..classes.len()).map(|rank| build(rank).unwrap()).collect();
         verify(Collective::AllReduce, &all, Placement::InPlace)

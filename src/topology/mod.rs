@@ -4,7 +4,7 @@
 //! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them
 //! (switches, host bridges, NUMA nodes) and of directed links with a bandwidth. It is plain data: it
 //! is read from this machine, read from the output of a tool, or built from a name. The bandwidth of
-//! a path is the bandwidth of its narrowest link. The [`Class`] of a path is the class of its worst
+//! a path is the bandwidth of its narrowest link. The [`PathClass`] of a path is the class of its worst
 //! hop.
 //!
 //! | folder | what it has |
@@ -27,6 +27,6 @@ pub mod read;
 pub mod search;
 pub mod transport;
 
-pub use model::class::Class;
-pub use model::graph::{Kind, Link, LinkKind, Node, Path, Topology};
+pub use model::class::PathClass;
+pub use model::graph::{Link, LinkKind, Node, NodeKind, Path, Topology};
 pub use read::description::Description;

@@ -1,31 +1,31 @@
-//! Which transport two ranks use, from what both of them offer, and why no better one.
+//! Which transport two ranks use, and why no better one.
 //!
-//! Best first: the GPUs read each other's memory, shared memory, InfiniBand, TCP. Every refusal has
-//! a reason that says at which end it lies and what would lift it, so that the choice can be
-//! explained and argued with.
+//! From best to worst: CUDA peer access, shared memory, InfiniBand, TCP. Each rank offers what it
+//! can use. Every transport that is better than the chosen one is listed with the reason why it is
+//! not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What may carry bytes between two ranks; the better one is the lesser one.
+/// A transport between two ranks. The better transport is the lesser value.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
-pub enum Way {
-    /// One GPU reads and writes the memory of the other.
+pub enum TransportKind {
+    /// One GPU reads and writes the memory of another GPU of the same host.
     CudaPeer,
-    /// Memory of the host that both have mapped.
+    /// Memory of the host that both ranks have mapped.
     SharedMemory,
-    /// Verbs: InfiniBand or RoCE.
+    /// InfiniBand or RoCE, by verbs.
     InfiniBand,
-    /// Sockets.
+    /// TCP sockets.
     Tcp,
 }
 
-impl Way {
-    /// Every way, best first.
+impl TransportKind {
+    /// Every transport, best first.
     pub const ALL: [Self; 4] = [Self::CudaPeer, Self::SharedMemory, Self::InfiniBand, Self::Tcp];
 
-    /// A name for tables.
+    /// The short name, for tables and JSON: `cuda`, `shm`, `ib` or `tcp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CudaPeer => "cuda",
@@ -34,242 +34,276 @@ impl Way {
             Self::Tcp => "tcp",
         }
     }
+
+    /// The full name, for sentences: `CUDA`, `shared memory`, `InfiniBand` or `TCP`.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::CudaPeer => "CUDA",
+            Self::SharedMemory => "shared memory",
+            Self::InfiniBand => "InfiniBand",
+            Self::Tcp => "TCP",
+        }
+    }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for TransportKind {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         out.pad(self.name())
     }
 }
 
-/// Why a way is not taken.
+/// Why two ranks do not use a transport.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Reason {
-    /// This build or this machine has no library for it.
-    NoLibrary {
-        /// Which one would be needed.
-        library: &'static str,
-    },
-    /// The rank has nothing to do it with: no GPU, no card.
+pub enum RefusalReason {
+    /// This version of the library does not implement the transport.
+    NotSupported,
+    /// A rank lacks the device that the transport needs.
     NoDevice {
-        /// What there is none of.
+        /// The missing device.
         device: &'static str,
     },
-    /// The two are not on one host.
+    /// The ranks are on different hosts.
     OtherHost,
-    /// The GPUs must not read each other's memory.
+    /// The driver does not let one GPU access the other's memory.
     NoPeerAccess {
-        /// What their driver says.
+        /// The driver's reason.
         why: String,
     },
-    /// Whoever started the job has forbidden it.
+    /// The job's settings exclude the transport.
     Forbidden,
-    /// Something else, in words.
+    /// Any other reason, as a sentence.
     Other(String),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::NoLibrary { library } => write!(out, "no library: {library}"),
+            Self::NotSupported => out.write_str("not supported in this version"),
             Self::NoDevice { device } => write!(out, "no {device}"),
             Self::OtherHost => out.write_str("on another host"),
             Self::NoPeerAccess { why } => write!(out, "no access from GPU to GPU: {why}"),
-            Self::Forbidden => out.write_str("forbidden by the job"),
+            Self::Forbidden => out.write_str("excluded by the job's settings"),
             Self::Other(why) => out.write_str(why),
         }
     }
 }
 
-/// One end's answer to whether it can go a way.
+/// Tells whether a rank can use one transport.
 pub trait Capability {
-    /// Which way.
-    fn way(&self) -> Way;
+    /// The transport in question.
+    fn transport(&self) -> TransportKind;
 
-    /// Whether this end can.
+    /// Checks that this rank can use the transport.
     ///
     /// # Errors
-    /// Why not.
-    fn answer(&self) -> Result<(), Reason>;
+    /// The reason why it cannot.
+    fn check(&self) -> Result<(), RefusalReason>;
 }
 
-/// GPUs of NVIDIA. This build cannot use them: no library has been opened.
+/// Peer access between NVIDIA GPUs. This version does not implement it.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuda;
 
 impl Capability for Cuda {
-    fn way(&self) -> Way {
-        Way::CudaPeer
+    fn transport(&self) -> TransportKind {
+        TransportKind::CudaPeer
     }
 
-    fn answer(&self) -> Result<(), Reason> {
-        Err(Reason::NoLibrary { library: "libcuda.so.1 is not used yet" })
+    fn check(&self) -> Result<(), RefusalReason> {
+        Err(RefusalReason::NotSupported)
     }
 }
 
-/// InfiniBand and RoCE. This build cannot use them: no library has been opened.
+/// InfiniBand and RoCE. This version does not implement them.
 #[derive(Clone, Copy, Debug)]
 pub struct InfiniBand;
 
 impl Capability for InfiniBand {
-    fn way(&self) -> Way {
-        Way::InfiniBand
+    fn transport(&self) -> TransportKind {
+        TransportKind::InfiniBand
     }
 
-    fn answer(&self) -> Result<(), Reason> {
-        Err(Reason::NoLibrary { library: "libibverbs.so.1 is not used yet" })
+    fn check(&self) -> Result<(), RefusalReason> {
+        Err(RefusalReason::NotSupported)
     }
 }
 
-/// What one end offers. Who has not been asked about a way offers it.
+/// The transports that one rank can use. A transport without an entry in `refusals` is offered.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Offer {
-    /// Which host: two ends with the same text are on the same one.
+pub struct TransportOffer {
+    /// The rank's host. Ranks with equal text are on one host.
     pub host: String,
-    /// Its GPU, by a name that no other one has; `None` if its buffers are in the host's memory.
+    /// A unique name of the rank's GPU. `None` if its buffers are in the host's memory.
     pub gpu: Option<String>,
-    /// By another GPU's name: why its memory must not be read. Who is not in it may be read.
-    pub no_peers: BTreeMap<String, String>,
-    /// Ways that this end cannot go, with the reasons.
-    pub cannot: BTreeMap<Way, Reason>,
+    /// The GPUs that this rank's GPU cannot access, by name, each with the driver's reason.
+    pub denied_peers: BTreeMap<String, String>,
+    /// The transports that this rank cannot use, each with the reason.
+    pub refusals: BTreeMap<TransportKind, RefusalReason>,
 }
 
-impl Offer {
-    /// An end on `host` that can whatever `capabilities` do not deny.
+impl TransportOffer {
+    /// Makes the offer of a rank on `host` that can use every transport that `capabilities` does
+    /// not deny.
     pub fn new(host: impl Into<String>, capabilities: &[&dyn Capability]) -> Self {
-        let denied = |one: &&dyn Capability| Some((one.way(), one.answer().err()?));
-        let cannot = capabilities.iter().filter_map(denied).collect();
-        Self { host: host.into(), cannot, ..Self::default() }
+        let denied = |one: &&dyn Capability| Some((one.transport(), one.check().err()?));
+        let refusals = capabilities.iter().filter_map(denied).collect();
+        Self { host: host.into(), refusals, ..Self::default() }
     }
 }
 
-/// A way and why no better one.
+/// The transport that two ranks use, and why they use no better one.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Choice {
-    /// What is used.
-    pub way: Way,
-    /// The better ones, best first, and what speaks against each.
-    pub refused: Vec<(Way, Reason)>,
+pub struct TransportChoice {
+    /// The transport in use.
+    pub transport: TransportKind,
+    /// The better transports, best first, each with the reason why it is not used.
+    pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
-/// No way, or not the one that was asked for.
+/// Two ranks have no transport in common, or cannot use the required one.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Impossible {
-    /// What was tried, and what speaks against it.
-    pub refused: Vec<(Way, Reason)>,
+pub struct NoTransport {
+    /// The transports that were tried, each with the reason why it cannot be used.
+    pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
 /// `no cuda (on another host), no shm (on another host)`.
-impl fmt::Display for Impossible {
+impl fmt::Display for NoTransport {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let refusals: Vec<String> =
-            self.refused.iter().map(|(way, why)| format!("no {way} ({why})")).collect();
+            self.refused.iter().map(|(transport, why)| format!("no {transport} ({why})")).collect();
         out.write_str(&refusals.join(", "))
     }
 }
 
-impl std::error::Error for Impossible {}
+impl std::error::Error for NoTransport {}
 
-/// The best way that both ends can go.
+/// Chooses the best transport that both ranks can use.
 ///
 /// ```
-/// use maypole::topology::transport::{Cuda, InfiniBand, Offer, Way, choose};
-/// let [here, there] = ["a", "b"].map(|host| Offer::new(host, &[&Cuda, &InfiniBand]));
-/// assert_eq!(choose(&here, &here).unwrap().way, Way::SharedMemory);
+/// use maypole::topology::transport::{Cuda, InfiniBand, TransportKind, TransportOffer, choose};
+///
+/// let [here, there] = ["a", "b"].map(|host| TransportOffer::new(host, &[&Cuda, &InfiniBand]));
+/// assert_eq!(choose(&here, &here).unwrap().transport, TransportKind::SharedMemory);
+///
 /// let choice = choose(&here, &there).unwrap();
-/// assert_eq!((choice.way, choice.refused.len()), (Way::Tcp, 3));
+/// assert_eq!(choice.transport, TransportKind::Tcp);
+/// assert_eq!(choice.refused.len(), 3);
 /// assert_eq!(choice.refused[1].1.to_string(), "on another host");
+/// assert_eq!(choice.refused[2].1.to_string(), "not supported in this version");
 /// ```
 ///
 /// # Errors
-/// If each way is refused, even TCP.
-pub fn choose(a: &Offer, b: &Offer) -> Result<Choice, Impossible> {
+/// [`NoTransport`] if every transport is refused, TCP too.
+pub fn choose(a: &TransportOffer, b: &TransportOffer) -> Result<TransportChoice, NoTransport> {
     let mut refused = Vec::new();
-    for way in Way::ALL {
-        match against(way, a, b) {
-            None => return Ok(Choice { way, refused }),
-            Some(reason) => refused.push((way, reason)),
+    for transport in TransportKind::ALL {
+        match refusal(transport, a, b) {
+            None => return Ok(TransportChoice { transport, refused }),
+            Some(reason) => refused.push((transport, reason)),
         }
     }
-    Err(Impossible { refused })
+    Err(NoTransport { refused })
 }
 
-/// `way` and no other, because somebody asked for it.
+/// Chooses `transport` and no other.
 ///
 /// # Errors
-/// What speaks against it.
-pub fn demand(way: Way, a: &Offer, b: &Offer) -> Result<Choice, Impossible> {
-    match against(way, a, b) {
-        None => Ok(Choice { way, refused: Vec::new() }),
-        Some(reason) => Err(Impossible { refused: vec![(way, reason)] }),
+/// [`NoTransport`] with the reason why the ranks cannot use it.
+pub fn require(
+    transport: TransportKind,
+    a: &TransportOffer,
+    b: &TransportOffer,
+) -> Result<TransportChoice, NoTransport> {
+    match refusal(transport, a, b) {
+        None => Ok(TransportChoice { transport, refused: Vec::new() }),
+        Some(reason) => Err(NoTransport { refused: vec![(transport, reason)] }),
     }
 }
 
-/// The first thing that speaks against a way: what an end lacks, then where the two are.
-fn against(way: Way, a: &Offer, b: &Offer) -> Option<Reason> {
-    let lacking = [a, b].into_iter().find_map(|end| end.cannot.get(&way).cloned());
-    let apart = || (a.host != b.host).then_some(Reason::OtherHost);
-    lacking.or_else(|| match way {
-        Way::CudaPeer => apart().or_else(|| peers(a, b)),
-        Way::SharedMemory => apart(),
+/// The first reason against a transport: first what a rank lacks, then where the two ranks are.
+fn refusal(
+    transport: TransportKind,
+    a: &TransportOffer,
+    b: &TransportOffer,
+) -> Option<RefusalReason> {
+    let lacking = [a, b].into_iter().find_map(|rank| rank.refusals.get(&transport).cloned());
+    let different_hosts = || (a.host != b.host).then_some(RefusalReason::OtherHost);
+    lacking.or_else(|| match transport {
+        TransportKind::CudaPeer => different_hosts().or_else(|| denied_peer(a, b)),
+        TransportKind::SharedMemory => different_hosts(),
         _ => None,
     })
 }
 
-fn peers(a: &Offer, b: &Offer) -> Option<Reason> {
-    let (Some(one), Some(other)) = (&a.gpu, &b.gpu) else {
-        return Some(Reason::NoDevice { device: "GPU at both ends" });
+fn denied_peer(a: &TransportOffer, b: &TransportOffer) -> Option<RefusalReason> {
+    let (Some(a_gpu), Some(b_gpu)) = (&a.gpu, &b.gpu) else {
+        return Some(RefusalReason::NoDevice { device: "GPU at both ends" });
     };
-    let why = a.no_peers.get(other).or_else(|| b.no_peers.get(one))?;
-    Some(Reason::NoPeerAccess { why: why.clone() })
+    let why = a.denied_peers.get(b_gpu).or_else(|| b.denied_peers.get(a_gpu))?;
+    Some(RefusalReason::NoPeerAccess { why: why.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gpu(host: &str, name: &str) -> Offer {
-        Offer { gpu: Some(name.to_owned()), ..Offer::new(host, &[]) }
+    fn gpu(host: &str, name: &str) -> TransportOffer {
+        TransportOffer { gpu: Some(name.to_owned()), ..TransportOffer::new(host, &[]) }
     }
 
     #[test]
-    fn the_best_way_that_both_can_go() {
+    fn the_best_transport_that_both_offer_is_chosen() {
         assert_eq!(
             choose(&gpu("a", "0"), &gpu("a", "1")),
-            Ok(Choice { way: Way::CudaPeer, refused: vec![] })
+            Ok(TransportChoice { transport: TransportKind::CudaPeer, refused: vec![] })
         );
-        let far = choose(&gpu("a", "0"), &gpu("b", "0")).unwrap();
-        assert_eq!(far.way, Way::InfiniBand);
+        let two_hosts = choose(&gpu("a", "0"), &gpu("b", "0")).unwrap();
+        assert_eq!(two_hosts.transport, TransportKind::InfiniBand);
         assert_eq!(
-            far.refused,
-            [(Way::CudaPeer, Reason::OtherHost), (Way::SharedMemory, Reason::OtherHost)]
+            two_hosts.refused,
+            [
+                (TransportKind::CudaPeer, RefusalReason::OtherHost),
+                (TransportKind::SharedMemory, RefusalReason::OtherHost)
+            ]
         );
-        let host_memory = choose(&Offer::new("a", &[]), &gpu("a", "0")).unwrap();
-        assert_eq!((host_memory.way, host_memory.refused.len()), (Way::SharedMemory, 1));
+        let host_memory = choose(&TransportOffer::new("a", &[]), &gpu("a", "0")).unwrap();
+        assert_eq!(host_memory.transport, TransportKind::SharedMemory);
+        assert_eq!(host_memory.refused.len(), 1);
     }
 
     #[test]
-    fn it_is_the_same_from_either_end() {
-        let closed =
-            Offer { no_peers: [("1".to_owned(), "ACS".to_owned())].into(), ..gpu("a", "0") };
-        let no_memory =
-            Offer { cannot: [(Way::SharedMemory, Reason::Forbidden)].into(), ..gpu("a", "1") };
-        let choice = choose(&closed, &no_memory).unwrap();
-        assert_eq!(Ok(&choice), choose(&no_memory, &closed).as_ref());
-        assert_eq!(choice.way, Way::InfiniBand);
+    fn both_ends_choose_the_same() {
+        let denied_peers = [("1".to_owned(), "ACS".to_owned())].into();
+        let isolated_gpu = TransportOffer { denied_peers, ..gpu("a", "0") };
+        let refusals = [(TransportKind::SharedMemory, RefusalReason::Forbidden)].into();
+        let no_memory = TransportOffer { refusals, ..gpu("a", "1") };
+        let choice = choose(&isolated_gpu, &no_memory).unwrap();
+        assert_eq!(Ok(&choice), choose(&no_memory, &isolated_gpu).as_ref());
+        assert_eq!(choice.transport, TransportKind::InfiniBand);
         let reasons: Vec<String> =
             choice.refused.iter().map(|(_, reason)| reason.to_string()).collect();
-        assert_eq!(reasons, ["no access from GPU to GPU: ACS", "forbidden by the job"]);
+        assert_eq!(reasons, ["no access from GPU to GPU: ACS", "excluded by the job's settings"]);
     }
 
     #[test]
-    fn what_is_demanded_is_given_or_refused_with_the_reason() {
-        let (a, b) = (gpu("a", "0"), gpu("b", "0"));
-        assert_eq!(demand(Way::Tcp, &a, &b).unwrap().way, Way::Tcp);
-        let error = demand(Way::SharedMemory, &a, &b).unwrap_err();
+    fn a_required_transport_is_used_or_refused_with_the_reason() {
+        let a = gpu("a", "0");
+        let b = gpu("b", "0");
+        assert_eq!(require(TransportKind::Tcp, &a, &b).unwrap().transport, TransportKind::Tcp);
+        let error = require(TransportKind::SharedMemory, &a, &b).unwrap_err();
         assert_eq!(error.to_string(), "no shm (on another host)");
-        let deaf = Offer { cannot: Way::ALL.map(|way| (way, Reason::Forbidden)).into(), ..a };
-        assert_eq!(choose(&deaf, &b).unwrap_err().refused.len(), 4);
+        let refusals =
+            TransportKind::ALL.map(|transport| (transport, RefusalReason::Forbidden)).into();
+        let nothing = TransportOffer { refusals, ..a };
+        assert_eq!(choose(&nothing, &b).unwrap_err().refused.len(), 4);
+    }
+
+    #[test]
+    fn a_transport_that_is_not_implemented_says_so() {
+        let reason = InfiniBand.check().unwrap_err();
+        let sentence = format!("{}: {reason}", InfiniBand.transport().title());
+        assert_eq!(sentence, "InfiniBand: not supported in this version");
     }
 }

@@ -1,7 +1,7 @@
 //! What joins each pair of ranks, and why nothing better does.
 
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::topology::transport::{self, Cuda, InfiniBand, Offer, Reason, Way};
+use crate::topology::transport::{self, Cuda, InfiniBand, TransportOffer, RefusalReason, TransportKind};
 use std::fmt;
 
 /// Pairs of ranks that are joined alike.
@@ -13,19 +13,19 @@ pub struct PairGroup {
     /// The first of them.
     pub first: (usize, usize),
     /// What joins them.
-    pub way: Way,
+    pub transport: TransportKind,
     /// What would be better, best first, and why it is not used.
-    pub refused: Vec<(Way, Reason)>,
+    pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
 /// Counts pairs of ranks by what joins them. Equal arguments give equal answers on all ranks.
 ///
 /// ```
 /// use maypole::schedule::hosts::{Boards, Hosts};
-/// use maypole::topology::transport::Way;
+/// use maypole::topology::transport::TransportKind;
 /// let edges = maypole::tuner::pair_groups(&Boards::new(&[0, 0, 1]), &Hosts::new(&[0, 0, 0]));
-/// assert_eq!((edges[0].pairs, edges[0].way), (1, Way::SharedMemory));
-/// assert_eq!((edges[1].pairs, edges[1].way), (2, Way::Tcp));
+/// assert_eq!((edges[0].pairs, edges[0].transport), (1, TransportKind::SharedMemory));
+/// assert_eq!((edges[1].pairs, edges[1].transport), (2, TransportKind::Tcp));
 /// ```
 ///
 /// # Panics
@@ -38,13 +38,13 @@ pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
             let joined = join(hosts.of(a), hosts.of(b), boards.together(a, b));
             match kinds
                 .iter_mut()
-                .find(|kind| (kind.way, &kind.refused) == (joined.way, &joined.refused))
+                .find(|kind| (kind.transport, &kind.refused) == (joined.transport, &joined.refused))
             {
                 Some(kind) => kind.pairs += 1,
                 None => kinds.push(PairGroup {
                     pairs: 1,
                     first: (a, b),
-                    way: joined.way,
+                    transport: joined.transport,
                     refused: joined.refused,
                 }),
             }
@@ -53,20 +53,20 @@ pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
     kinds
 }
 
-fn join(here: usize, there: usize, share_a_board: bool) -> transport::Choice {
-    let mut mine = Offer::new(here.to_string(), &[&Cuda, &InfiniBand]);
-    let theirs = Offer::new(there.to_string(), &[&Cuda, &InfiniBand]);
+fn join(here: usize, there: usize, share_a_board: bool) -> transport::TransportChoice {
+    let mut mine = TransportOffer::new(here.to_string(), &[&Cuda, &InfiniBand]);
+    let theirs = TransportOffer::new(there.to_string(), &[&Cuda, &InfiniBand]);
     if here == there && !share_a_board {
         let why = "the job asks for TCP, or more ranks are on the host than a board serves";
-        mine.cannot.insert(Way::SharedMemory, Reason::Other(why.to_owned()));
+        mine.refusals.insert(TransportKind::SharedMemory, RefusalReason::Other(why.to_owned()));
     }
     transport::choose(&mine, &theirs).expect("TCP joins any two ranks")
 }
 
 impl fmt::Display for PairGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pairs, first: (a, b), way, refused } = self;
-        write!(f, "{pairs} pairs by {way}, first {a}-{b}")?;
-        refused.iter().try_for_each(|(better, why)| write!(f, "; not {better}: {why}"))
+        let Self { pairs, first: (a, b), transport, refused } = self;
+        write!(f, "{pairs} pairs by {transport}, first {a}-{b}")?;
+        refused.iter().try_for_each(|(better, why)| write!(f, "; {}: {why}", better.title()))
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! Any of them may be had `N` times, `4xdgx-h100`.
 
-use crate::topology::model::bandwidth::{Generation, Processor, Rates, network};
-use crate::topology::model::graph::{Kind, LinkKind, Topology};
+use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, network};
+use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
 /// What the network cards of several hosts are joined by.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -63,7 +63,7 @@ pub fn named(name: &str, fabric: Fabric) -> Result<Topology, UnknownCluster> {
         _ => (None, name),
     };
     let (host, speed) = single(inner).ok_or_else(unknown)?;
-    let speeds = vec![speed; host.of(Kind::Nic).len()];
+    let speeds = vec![speed; host.nodes_of(NodeKind::Nic).len()];
     Ok(hosts.map_or_else(|| host.clone(), |hosts| several_of(&host, hosts, &speeds, fabric)))
 }
 
@@ -74,22 +74,24 @@ fn number(text: &str) -> Option<usize> {
 /// A host by itself, and what each of its network cards carries.
 fn single(name: &str) -> Option<(Topology, f64)> {
     let (epyc, xeon) = (Processor::Amd, Processor::IntelSapphireRapids);
-    let eight = Host { gpus: 8, sockets: 2, per_switch: 1, links: Links::Switch(18) };
-    let four_hundred = |host: Host, rates: Rates| Some((host.build(&rates), network(400.0)));
+    let eight = HostSpec { gpus: 8, sockets: 2, per_switch: 1, links: GpuWiring::Switch(18) };
+    let four_hundred =
+        |host: HostSpec, rates: LinkRates| Some((host.build(&rates), network(400.0)));
     match name {
         "dgx-a100" => {
-            let host = Host { per_switch: 2, links: Links::Switch(12), ..eight };
-            Some((host.build(&Rates::of(Generation::Ampere, epyc)), network(200.0)))
+            let host = HostSpec { per_switch: 2, links: GpuWiring::Switch(12), ..eight };
+            Some((host.build(&LinkRates::of(GpuGeneration::Ampere, epyc)), network(200.0)))
         }
-        "dgx-h100" | "dgx-h200" => four_hundred(eight, Rates::of(Generation::Hopper, xeon)),
-        "hgx-b200" => four_hundred(eight, Rates::of(Generation::Blackwell, xeon)),
+        "dgx-h100" | "dgx-h200" => four_hundred(eight, LinkRates::of(GpuGeneration::Hopper, xeon)),
+        "hgx-b200" => four_hundred(eight, LinkRates::of(GpuGeneration::Blackwell, xeon)),
         "mi300x" => four_hundred(
-            Host { links: Links::Mesh(1), ..eight },
-            Rates::of(Generation::Mi300, epyc),
+            HostSpec { links: GpuWiring::Mesh(1), ..eight },
+            LinkRates::of(GpuGeneration::Mi300, epyc),
         ),
-        "pcie-phb" => {
-            Some((pci(4, &Rates::of(Generation::AmpereCard, Processor::Intel)), network(100.0)))
-        }
+        "pcie-phb" => Some((
+            pci(4, &LinkRates::of(GpuGeneration::AmpereCard, Processor::Intel)),
+            network(100.0),
+        )),
         _ => {
             let shape = name.strip_prefix("cpu:")?;
             let (ranks, nodes) = shape.split_once('x').unwrap_or((shape, "1"));
@@ -101,34 +103,36 @@ fn single(name: &str) -> Option<(Topology, f64)> {
 
 /// A host of GPUs on PCI switches, each with as many network cards as GPUs.
 #[derive(Clone, Copy)]
-struct Host {
+struct HostSpec {
     gpus: usize,
     sockets: usize,
     per_switch: usize,
-    links: Links,
+    links: GpuWiring,
 }
 
 #[derive(Clone, Copy)]
-enum Links {
+enum GpuWiring {
     /// So many NVLinks of each GPU to a switch.
     Switch(u32),
     /// So many XGMI links between any two.
     Mesh(u32),
 }
 
-impl Host {
-    fn build(self, rates: &Rates) -> Topology {
+impl HostSpec {
+    fn build(self, rates: &LinkRates) -> Topology {
         let mut host = Topology::new();
-        let gpus: Vec<_> =
-            (0..self.gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
-        let cards: Vec<_> =
-            (0..self.gpus).map(|nth| host.add(Kind::Nic, Some(0), format!("NIC{nth}"))).collect();
+        let gpus: Vec<_> = (0..self.gpus)
+            .map(|nth| host.add(NodeKind::Gpu, Some(0), format!("GPU{nth}")))
+            .collect();
+        let cards: Vec<_> = (0..self.gpus)
+            .map(|nth| host.add(NodeKind::Nic, Some(0), format!("NIC{nth}")))
+            .collect();
         let sockets = sockets(&mut host, self.sockets, rates);
         let switches = self.gpus / self.per_switch;
         for nth in 0..switches {
             let numa = sockets[nth * self.sockets / switches];
-            let bridge = host.add(Kind::HostBridge, Some(0), format!("bridge{nth}"));
-            let switch = host.add(Kind::PciSwitch, Some(0), format!("switch{nth}"));
+            let bridge = host.add(NodeKind::HostBridge, Some(0), format!("bridge{nth}"));
+            let switch = host.add(NodeKind::PciSwitch, Some(0), format!("switch{nth}"));
             host.join(bridge, numa, LinkKind::Local, rates.bridge);
             host.join(switch, bridge, LinkKind::Pci, rates.bridge);
             for device in nth * self.per_switch..(nth + 1) * self.per_switch {
@@ -141,11 +145,11 @@ impl Host {
     }
 }
 
-impl Links {
-    fn join(self, host: &mut Topology, gpus: &[usize], rates: &Rates) {
+impl GpuWiring {
+    fn join(self, host: &mut Topology, gpus: &[usize], rates: &LinkRates) {
         match self {
             Self::Switch(links) => {
-                let switch = host.add(Kind::GpuSwitch, Some(0), "NVSwitch");
+                let switch = host.add(NodeKind::GpuSwitch, Some(0), "NVSwitch");
                 let bandwidth = f64::from(links) * rates.link;
                 gpus.iter()
                     .for_each(|&gpu| host.join(gpu, switch, LinkKind::NvLink(links), bandwidth));
@@ -162,9 +166,9 @@ impl Links {
     }
 }
 
-fn sockets(host: &mut Topology, count: usize, rates: &Rates) -> Vec<usize> {
+fn sockets(host: &mut Topology, count: usize, rates: &LinkRates) -> Vec<usize> {
     let sockets: Vec<_> =
-        (0..count).map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}"))).collect();
+        (0..count).map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}"))).collect();
     for (nth, &numa) in sockets.iter().enumerate() {
         sockets[..nth]
             .iter()
@@ -174,13 +178,13 @@ fn sockets(host: &mut Topology, count: usize, rates: &Rates) -> Vec<usize> {
 }
 
 /// Cards without any direct links, on one host bridge.
-fn pci(gpus: usize, rates: &Rates) -> Topology {
+fn pci(gpus: usize, rates: &LinkRates) -> Topology {
     let mut host = Topology::new();
     let gpus: Vec<_> =
-        (0..gpus).map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}"))).collect();
-    let bridge = host.add(Kind::HostBridge, Some(0), "bridge0");
+        (0..gpus).map(|nth| host.add(NodeKind::Gpu, Some(0), format!("GPU{nth}"))).collect();
+    let bridge = host.add(NodeKind::HostBridge, Some(0), "bridge0");
     gpus.iter().for_each(|&gpu| host.join(gpu, bridge, LinkKind::Pci, rates.bridge));
-    let card = host.add(Kind::Nic, Some(0), "NIC0");
+    let card = host.add(NodeKind::Nic, Some(0), "NIC0");
     host.join(card, bridge, LinkKind::Pci, rates.bridge);
     host
 }
@@ -189,50 +193,51 @@ fn pci(gpus: usize, rates: &Rates) -> Topology {
 /// crosses the memory of its NUMA node in between: a link of its own, because all of the node share
 /// it.
 fn cpu(ranks: usize, nodes: usize) -> Topology {
-    let rates = Rates::of(Generation::Ampere, Processor::Intel);
+    let rates = LinkRates::of(GpuGeneration::Ampere, Processor::Intel);
     let mut host = Topology::new();
-    let cores: Vec<_> =
-        (0..ranks * nodes).map(|nth| host.add(Kind::Core, Some(0), format!("CPU{nth}"))).collect();
-    let card = host.add(Kind::Nic, Some(0), "NIC0");
+    let cores: Vec<_> = (0..ranks * nodes)
+        .map(|nth| host.add(NodeKind::Core, Some(0), format!("CPU{nth}")))
+        .collect();
+    let card = host.add(NodeKind::Nic, Some(0), "NIC0");
     let mut memories: Vec<(usize, usize)> = Vec::new();
     for nth in 0..nodes {
-        let [written, read] =
-            ["in", "out"].map(|side| host.add(Kind::Numa, Some(0), format!("memory{nth}/{side}")));
-        host.arc(written, read, LinkKind::Local, rates.memory);
+        let [written, read] = ["in", "out"]
+            .map(|side| host.add(NodeKind::Numa, Some(0), format!("memory{nth}/{side}")));
+        host.add_link(written, read, LinkKind::Local, rates.memory);
         for &core in &cores[nth * ranks..(nth + 1) * ranks] {
-            host.arc(core, written, LinkKind::Local, rates.core);
-            host.arc(read, core, LinkKind::Local, rates.core);
+            host.add_link(core, written, LinkKind::Local, rates.core);
+            host.add_link(read, core, LinkKind::Local, rates.core);
         }
         for &(other_written, other_read) in &memories {
-            host.arc(read, other_written, LinkKind::Sockets, rates.sockets);
-            host.arc(other_read, written, LinkKind::Sockets, rates.sockets);
+            host.add_link(read, other_written, LinkKind::Sockets, rates.sockets);
+            host.add_link(other_read, written, LinkKind::Sockets, rates.sockets);
         }
         memories.push((written, read));
     }
-    let bridge = host.add(Kind::HostBridge, Some(0), "bridge0");
-    host.arc(memories[0].1, bridge, LinkKind::Local, rates.bridge);
-    host.arc(bridge, memories[0].0, LinkKind::Local, rates.bridge);
+    let bridge = host.add(NodeKind::HostBridge, Some(0), "bridge0");
+    host.add_link(memories[0].1, bridge, LinkKind::Local, rates.bridge);
+    host.add_link(bridge, memories[0].0, LinkKind::Local, rates.bridge);
     host.join(card, bridge, LinkKind::Pci, rates.pci);
     host
 }
 
 /// `hosts` hosts alike, their network cards joined by `fabric`. `speeds` is what each card of a
-/// host carries on the network, in GB/s, in the order of [`Topology::of`]; the n-th cards of all
+/// host carries on the network, in GB/s, in the order of [`Topology::nodes_of`]; the n-th cards of all
 /// hosts are rail n.
 ///
 /// # Panics
 /// If there is not one speed for each card.
 pub fn several_of(host: &Topology, hosts: usize, speeds: &[f64], fabric: Fabric) -> Topology {
-    let cards = host.of(Kind::Nic);
+    let cards = host.nodes_of(NodeKind::Nic);
     assert_eq!(cards.len(), speeds.len(), "one speed for each network card");
     let mut cluster = Topology::new();
     let grown: Vec<usize> = (0..hosts).map(|_| cluster.append(host)).collect();
-    let shared = |cluster: &mut Topology, name| cluster.add(Kind::NetworkSwitch, None, name);
+    let shared = |cluster: &mut Topology, name| cluster.add(NodeKind::NetworkSwitch, None, name);
     let flat = (fabric == Fabric::Flat).then(|| shared(&mut cluster, "network"));
     let spine = (fabric == Fabric::Rails).then(|| shared(&mut cluster, "spine"));
     for (rail, (&card, &speed)) in cards.iter().zip(speeds).enumerate() {
-        let switch =
-            flat.unwrap_or_else(|| cluster.add(Kind::NetworkSwitch, None, format!("rail{rail}")));
+        let switch = flat
+            .unwrap_or_else(|| cluster.add(NodeKind::NetworkSwitch, None, format!("rail{rail}")));
         grown
             .iter()
             .for_each(|&grown| cluster.join(card + grown, switch, LinkKind::Network, speed));
@@ -246,7 +251,7 @@ pub fn several_of(host: &Topology, hosts: usize, speeds: &[f64], fabric: Fabric)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::model::class::Class;
+    use crate::topology::model::class::PathClass;
 
     #[test]
     fn hosts_are_what_they_are_called() {
@@ -255,20 +260,20 @@ mod tests {
             let devices = cluster.devices();
             cluster.path(devices[a], devices[b]).map(|path| (path.class, path.bandwidth)).unwrap()
         };
-        assert_eq!(between("dgx-a100", 0, 7), (Class::NvLink(12), 240.0));
-        assert_eq!(between("hgx-b200", 3, 4), (Class::NvLink(18), 18.0 * 40.1));
-        assert_eq!(between("mi300x", 3, 4).0, Class::Xgmi(1));
-        assert_eq!(between("pcie-phb", 1, 2), (Class::Phb, 20.0));
-        assert_eq!(between("cpu:4x2", 0, 3), (Class::Node, 10.0));
-        assert_eq!(between("cpu:4x2", 0, 4), (Class::Sys, 10.0));
-        assert_eq!(between("2xdgx-a100", 0, 9), (Class::Net, 24.0));
+        assert_eq!(between("dgx-a100", 0, 7), (PathClass::NvLink(12), 240.0));
+        assert_eq!(between("hgx-b200", 3, 4), (PathClass::NvLink(18), 18.0 * 40.1));
+        assert_eq!(between("mi300x", 3, 4).0, PathClass::Xgmi(1));
+        assert_eq!(between("pcie-phb", 1, 2), (PathClass::Phb, 20.0));
+        assert_eq!(between("cpu:4x2", 0, 3), (PathClass::Node, 10.0));
+        assert_eq!(between("cpu:4x2", 0, 4), (PathClass::Sys, 10.0));
+        assert_eq!(between("2xdgx-a100", 0, 9), (PathClass::Net, 24.0));
     }
 
     #[test]
     fn rails_join_what_they_say() {
         let reach = |fabric, other: usize| {
             let cluster = named("2xdgx-h100", fabric).unwrap();
-            let cards = cluster.of(Kind::Nic);
+            let cards = cluster.nodes_of(NodeKind::Nic);
             let cables = cluster.paths_over(cards[0], |link| link.kind == LinkKind::Network);
             cables.to(cards[8 + other]).map(|path| path.links.len())
         };

@@ -4,16 +4,16 @@
 //! GPUs and of the CPU, guessed by what the text does say, stand for the rest.
 //! [`Description::assumed`] says what was guessed.
 
-use crate::topology::build::pairs::{Device, host};
-use crate::topology::model::bandwidth::{Generation, Processor, Rates, pci};
-use crate::topology::model::class::Class;
-use crate::topology::model::graph::{Kind, LinkKind, Topology};
+use crate::topology::build::pairs::{HostDevice, host};
+use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, pci};
+use crate::topology::model::class::PathClass;
+use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 use crate::topology::read::description::Description;
 use crate::topology::read::matrix::Matrix;
-use crate::topology::read::printed::Printed;
-use crate::topology::read::rocm::Tables;
-use crate::topology::read::xml::paths::{Accelerator, Card, Devices, Placed};
-use crate::topology::read::xml::{Cpu, Gpu, Pci, System};
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::rocm::RocmTables;
+use crate::topology::read::xml::paths::{PciGpu, PciNic, PlacedDevice, PlacedDevices};
+use crate::topology::read::xml::{Gpu, NumaNode, PciDevice, System};
 
 impl Description {
     /// The graph, by the rates that are [assumed](Description::assumed).
@@ -24,12 +24,12 @@ impl Description {
 
     /// The graph of a machine with GPUs of `generation` and CPUs of `processor`. What the text says
     /// goes first: the speeds in a topology file.
-    pub fn topology_of(&self, generation: Generation, processor: Processor) -> Topology {
-        let rates = Rates::of(generation, processor);
+    pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
+        let rates = LinkRates::of(generation, processor);
         match self {
             Description::Matrix(matrix) => of_matrix(matrix, &rates),
             Description::System(system) => of_system(system, generation, processor),
-            Description::Tables(tables) => of_tables(tables, &rates),
+            Description::Rocm(tables) => of_tables(tables, &rates),
         }
     }
 
@@ -38,15 +38,15 @@ impl Description {
     /// A matrix shows only how many NVLinks: 18 are taken as Hopper's (Blackwell has as many), 12
     /// or 4 as Ampere's, fewer as Volta's. Without any it is Ampere, for its PCI slot. AMD's tables
     /// count nothing: eight GPUs that are all joined are MI300's, others MI200's.
-    pub fn assumed(&self) -> (Generation, Processor) {
+    pub fn assumed(&self) -> (GpuGeneration, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
-            Description::Tables(tables) => (by_mesh(tables), Processor::Amd),
+            Description::Rocm(tables) => (by_mesh(tables), Processor::Amd),
             Description::System(system) => {
                 let gpus = system.devices().gpus;
                 let generation = gpus.iter().find_map(|gpu| generation_of(gpu.device.gpu?));
                 let processor = system.cpus.first().map_or(Processor::default(), processor_of);
-                (generation.unwrap_or(Generation::Ampere), processor)
+                (generation.unwrap_or(GpuGeneration::Ampere), processor)
             }
         }
     }
@@ -56,43 +56,43 @@ fn most_links(matrix: &Matrix) -> u32 {
     matrix.links.iter().flatten().flatten().map(|class| class.direct_links()).max().unwrap_or(0)
 }
 
-fn by_mesh(tables: &Tables) -> Generation {
-    let joined = |row: &Vec<Printed>| {
-        row.iter().all(|cell| matches!(cell, Printed::Same | Printed::Xgmi(_)))
+fn by_mesh(tables: &RocmTables) -> GpuGeneration {
+    let joined = |row: &Vec<PrintedClass>| {
+        row.iter().all(|cell| matches!(cell, PrintedClass::Same | PrintedClass::Xgmi(_)))
     };
     if tables.gpus.len() == 8 && tables.links.iter().all(joined) {
-        Generation::Mi300
+        GpuGeneration::Mi300
     } else {
-        Generation::Mi200
+        GpuGeneration::Mi200
     }
 }
 
-const fn by_nvlinks(most: u32) -> Generation {
+const fn by_nvlinks(most: u32) -> GpuGeneration {
     match most {
-        13.. => Generation::Hopper,
-        0 | 4 | 7..=12 => Generation::Ampere,
-        _ => Generation::Volta,
+        13.. => GpuGeneration::Hopper,
+        0 | 4 | 7..=12 => GpuGeneration::Ampere,
+        _ => GpuGeneration::Volta,
     }
 }
 
 /// By the compute capability, or AMD's name for the architecture.
-fn generation_of(gpu: &Gpu) -> Option<Generation> {
+fn generation_of(gpu: &Gpu) -> Option<GpuGeneration> {
     match (gpu.gcn.as_deref().map(|gcn| gcn.trim_start_matches("gfx")), gpu.sm?) {
-        (Some("906" | "908"), _) => Some(Generation::Vega),
-        (Some("910" | "90a"), _) => Some(Generation::Mi200),
-        (Some(_), _) => Some(Generation::Mi300),
-        (None, 60..70) => Some(Generation::Pascal),
-        (None, 70..80) => Some(Generation::Volta),
-        (None, 80) => Some(Generation::Ampere),
-        (None, 81..90) => Some(Generation::AmpereCard),
-        (None, 90..100) => Some(Generation::Hopper),
-        (None, 100..) => Some(Generation::Blackwell),
+        (Some("906" | "908"), _) => Some(GpuGeneration::Vega),
+        (Some("910" | "90a"), _) => Some(GpuGeneration::Mi200),
+        (Some(_), _) => Some(GpuGeneration::Mi300),
+        (None, 60..70) => Some(GpuGeneration::Pascal),
+        (None, 70..80) => Some(GpuGeneration::Volta),
+        (None, 80) => Some(GpuGeneration::Ampere),
+        (None, 81..90) => Some(GpuGeneration::AmpereCard),
+        (None, 90..100) => Some(GpuGeneration::Hopper),
+        (None, 100..) => Some(GpuGeneration::Blackwell),
         _ => None,
     }
 }
 
 /// By vendor and model, as NCCL's `topo.cc` tells them apart.
-fn processor_of(cpu: &Cpu) -> Processor {
+fn processor_of(cpu: &NumaNode) -> Processor {
     let vendor = cpu.vendor.as_deref().unwrap_or_default();
     match (cpu.architecture.as_deref().unwrap_or_default(), vendor, cpu.model.unwrap_or(0)) {
         ("arm64", _, _) => Processor::Arm,
@@ -108,72 +108,73 @@ fn processor_of(cpu: &Cpu) -> Processor {
     }
 }
 
-fn of_matrix(matrix: &Matrix, rates: &Rates) -> Topology {
+fn of_matrix(matrix: &Matrix, rates: &LinkRates) -> Topology {
     // Two cards of which nothing is known are far from each other.
-    let class = |cell: &Option<Printed>| cell.map_or(Class::Sys, Printed::class);
-    let classes: Vec<Vec<Class>> =
+    let class = |cell: &Option<PrintedClass>| cell.map_or(PathClass::Sys, PrintedClass::class);
+    let classes: Vec<Vec<PathClass>> =
         matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();
     let numas = numa_nodes(matrix, &classes);
-    let gpus = matrix.gpus.iter().zip(numas).map(|(name, numa)| Device {
-        kind: Kind::Gpu,
+    let gpus = matrix.gpus.iter().zip(numas).map(|(name, numa)| HostDevice {
+        kind: NodeKind::Gpu,
         name: name.clone(),
         numa,
     });
     let nics = (0..matrix.nics.len()).map(|nic| matrix.nic_name(nic).to_owned());
-    let nics = nics.map(|name| Device { kind: Kind::Nic, name, numa: None });
+    let nics = nics.map(|name| HostDevice { kind: NodeKind::Nic, name, numa: None });
     host(&gpus.chain(nics).collect::<Vec<_>>(), &classes, rates)
 }
 
 /// The NUMA node of each GPU; of none if the classes contradict them, as on hosts that call
 /// everything SYS.
-fn numa_nodes(matrix: &Matrix, classes: &[Vec<Class>]) -> Vec<Option<usize>> {
+fn numa_nodes(matrix: &Matrix, classes: &[Vec<PathClass>]) -> Vec<Option<usize>> {
     let number = |text: &Option<String>| text.as_ref()?.parse().ok();
     let numas: Vec<Option<usize>> = matrix.numa_affinity.iter().map(number).collect();
     let same = |a: usize, b: usize| numas[a].is_some() && numas[a] == numas[b];
     let pairs = (0..numas.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-    let contradicts = pairs.into_iter().any(|(a, b)| same(a, b) && classes[a][b] == Class::Sys);
+    let contradicts = pairs.into_iter().any(|(a, b)| same(a, b) && classes[a][b] == PathClass::Sys);
     if contradicts { vec![None; numas.len()] } else { numas }
 }
 
-fn of_tables(tables: &Tables, rates: &Rates) -> Topology {
-    let classes: Vec<Vec<Class>> =
+fn of_tables(tables: &RocmTables, rates: &LinkRates) -> Topology {
+    let classes: Vec<Vec<PathClass>> =
         tables.links.iter().map(|row| row.iter().map(|cell| cell.class()).collect()).collect();
-    let device = |gpu: usize| Device { kind: Kind::Gpu, name: format!("GPU{gpu}"), numa: None };
+    let device =
+        |gpu: usize| HostDevice { kind: NodeKind::Gpu, name: format!("GPU{gpu}"), numa: None };
     host(&(0..tables.gpus.len()).map(device).collect::<Vec<_>>(), &classes, rates)
 }
 
 /// The graph of a topology file, as it is built.
-struct Builder<'a> {
-    devices: Devices<'a>,
+struct TopologyBuilder<'a> {
+    devices: PlacedDevices<'a>,
     host: Topology,
-    generation: Generation,
+    generation: GpuGeneration,
     processor: Processor,
     /// By CPU: its NUMA node.
     numas: Vec<usize>,
     /// By CPU and host bridge: the bridge.
     roots: Vec<((usize, Option<&'a str>), usize)>,
     /// By PCI device: its switch.
-    switches: Vec<(&'a Pci, usize)>,
+    switches: Vec<(&'a PciDevice, usize)>,
 }
 
-fn of_system(system: &System, generation: Generation, processor: Processor) -> Topology {
+fn of_system(system: &System, generation: GpuGeneration, processor: Processor) -> Topology {
     let devices = system.devices();
     let mut host = Topology::new();
     let hosts = host_numbers(&system.cpus);
     let gpus: Vec<usize> = (0..devices.gpus.len())
-        .map(|gpu| host.add(Kind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}")))
+        .map(|gpu| host.add(NodeKind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}")))
         .collect();
     let cards: Vec<usize> = devices
         .cards
         .iter()
-        .map(|card| host.add(Kind::Nic, Some(hosts[card.cpu]), card.device.name()))
+        .map(|card| host.add(NodeKind::Nic, Some(hosts[card.cpu]), card.device.name()))
         .collect();
     let numa = |cpu: usize| (cpu, system.cpus[cpu].numa.unwrap_or(cpu as i64));
     let numas: Vec<usize> = (0..system.cpus.len())
         .map(numa)
-        .map(|(cpu, number)| host.add(Kind::Numa, Some(hosts[cpu]), format!("NUMA{number}")))
+        .map(|(cpu, number)| host.add(NodeKind::Numa, Some(hosts[cpu]), format!("NUMA{number}")))
         .collect();
-    let mut builder = Builder {
+    let mut builder = TopologyBuilder {
         devices,
         host,
         generation,
@@ -194,9 +195,9 @@ fn of_system(system: &System, generation: Generation, processor: Processor) -> T
 }
 
 /// Which host each CPU belongs to.
-fn host_numbers(cpus: &[Cpu]) -> Vec<usize> {
+fn host_numbers(cpus: &[NumaNode]) -> Vec<usize> {
     let mut seen: Vec<Option<&str>> = Vec::new();
-    let number = |cpu: &'_ Cpu| cpu.host.clone();
+    let number = |cpu: &'_ NumaNode| cpu.host.clone();
     let names: Vec<_> = cpus.iter().map(number).collect();
     let mut place = |name: &'_ Option<String>| {
         let at = names.iter().position(|other| other == name).expect("it is one of them");
@@ -209,7 +210,7 @@ fn host_numbers(cpus: &[Cpu]) -> Vec<usize> {
     names.iter().map(&mut place).collect()
 }
 
-impl<'a> Builder<'a> {
+impl<'a> TopologyBuilder<'a> {
     fn sockets(&mut self, hosts: &[usize]) {
         for (a, b) in (0..hosts.len())
             .flat_map(|a| (0..a).map(move |b| (a, b)))
@@ -220,13 +221,13 @@ impl<'a> Builder<'a> {
     }
 
     fn gpu(&mut self, at: usize, node: usize) {
-        let Placed { cpu, bridges, root, device: Accelerator { pci, .. } } =
+        let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } =
             self.devices.gpus[at].clone();
         self.hang(node, Some(pci), cpu, &bridges, root);
     }
 
     fn card(&mut self, at: usize, node: usize) {
-        let Placed { cpu, bridges, root, device: Card { pci, .. } } =
+        let PlacedDevice { cpu, bridges, root, device: PciNic { pci, .. } } =
             self.devices.cards[at].clone();
         self.hang(node, pci, cpu, &bridges, root);
     }
@@ -235,9 +236,9 @@ impl<'a> Builder<'a> {
     fn hang(
         &mut self,
         node: usize,
-        pci: Option<&'a Pci>,
+        pci: Option<&'a PciDevice>,
         cpu: usize,
-        bridges: &[&'a Pci],
+        bridges: &[&'a PciDevice],
         root: Option<&'a str>,
     ) {
         match bridges.split_last() {
@@ -255,9 +256,9 @@ impl<'a> Builder<'a> {
 
     fn switch(
         &mut self,
-        pci: &'a Pci,
+        pci: &'a PciDevice,
         cpu: usize,
-        above: &[&'a Pci],
+        above: &[&'a PciDevice],
         root: Option<&'a str>,
     ) -> usize {
         if let Some((_, switch)) = self.switches.iter().find(|(known, _)| std::ptr::eq(*known, pci))
@@ -265,7 +266,7 @@ impl<'a> Builder<'a> {
             return *switch;
         }
         let host = self.host.nodes()[self.numas[cpu]].host;
-        let switch = self.host.add(Kind::PciSwitch, host, pci.bus.clone());
+        let switch = self.host.add(NodeKind::PciSwitch, host, pci.bus.clone());
         self.switches.push((pci, switch));
         self.hang(switch, Some(pci), cpu, above, root);
         switch
@@ -277,7 +278,7 @@ impl<'a> Builder<'a> {
         }
         let host = self.host.nodes()[self.numas[cpu]].host;
         let name = root.map_or_else(|| format!("bridge{cpu}"), str::to_owned);
-        let bridge = self.host.add(Kind::HostBridge, host, name);
+        let bridge = self.host.add(NodeKind::HostBridge, host, name);
         self.host.join(
             bridge,
             self.numas[cpu],
@@ -289,9 +290,9 @@ impl<'a> Builder<'a> {
     }
 
     /// What a device's PCI link carries; a usual one of the generation where the file does not say.
-    fn slot(&self, pci_device: Option<&Pci>) -> f64 {
+    fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
-        let of = |device: &Pci| {
+        let of = |device: &PciDevice| {
             let generation =
                 1 + rates.iter().position(|rate| Some(*rate) == device.gigatransfers)? as u32;
             let lanes = device
@@ -309,7 +310,7 @@ impl<'a> Builder<'a> {
             (0..gpus.len()).map(|gpu| self.devices.to_switches(gpu)).collect();
         if to_switches.iter().any(|links| *links > 0) {
             let switch =
-                self.host.add(Kind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
+                self.host.add(NodeKind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
             for (gpu, &links) in gpus.iter().zip(&to_switches).filter(|(_, links)| **links > 0) {
                 self.host.join(*gpu, switch, LinkKind::NvLink(links), f64::from(links) * rate);
             }

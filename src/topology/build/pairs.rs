@@ -7,15 +7,15 @@
 //! of an NVLink is not said, and so every such card gets a bridge of its own unless other pairs of
 //! it, or its NUMA node, tell.
 
-use crate::topology::model::bandwidth::Rates;
-use crate::topology::model::class::Class;
-use crate::topology::model::graph::{Kind, LinkKind, Topology};
+use crate::topology::model::bandwidth::LinkRates;
+use crate::topology::model::class::PathClass;
+use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
 /// One row of what is known.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Device {
+pub struct HostDevice {
     /// A GPU or a network card.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// `GPU0`, `mlx5_0`.
     pub name: String,
     /// On which NUMA node it is said to be; devices of one number share one.
@@ -29,21 +29,21 @@ const MOST_LINKS: u32 = 18;
 /// apart.
 ///
 /// ```
-/// use maypole::topology::model::bandwidth::{Generation, Processor, Rates};
-/// use maypole::topology::build::pairs::{Device, host};
-/// use maypole::topology::{Class, Kind};
-/// let device = |kind, name: &str| Device { kind, name: name.to_owned(), numa: None };
-/// let devices = [device(Kind::Gpu, "GPU0"), device(Kind::Gpu, "GPU1"), device(Kind::Nic, "mlx5_0")];
-/// let (x, nv, pix, sys) = (Class::Same, Class::NvLink(4), Class::Pix, Class::Sys);
-/// let rates = Rates::of(Generation::Ampere, Processor::Amd);
+/// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
+/// use maypole::topology::build::pairs::{HostDevice, host};
+/// use maypole::topology::{PathClass, NodeKind};
+/// let device = |kind, name: &str| HostDevice { kind, name: name.to_owned(), numa: None };
+/// let devices = [device(NodeKind::Gpu, "GPU0"), device(NodeKind::Gpu, "GPU1"), device(NodeKind::Nic, "mlx5_0")];
+/// let (x, nv, pix, sys) = (PathClass::Same, PathClass::NvLink(4), PathClass::Pix, PathClass::Sys);
+/// let rates = LinkRates::of(GpuGeneration::Ampere, Processor::Amd);
 /// let host = host(&devices, &[vec![x, nv, pix], vec![nv, x, sys], vec![pix, sys, x]], &rates);
 /// assert_eq!(host.path(0, 1).unwrap().bandwidth, 80.0);
-/// assert_eq!(host.path(1, 2).unwrap().class, Class::Sys);
+/// assert_eq!(host.path(1, 2).unwrap().class, PathClass::Sys);
 /// ```
 ///
 /// # Panics
 /// If there is not one class for each pair of devices.
-pub fn host(devices: &[Device], classes: &[Vec<Class>], rates: &Rates) -> Topology {
+pub fn host(devices: &[HostDevice], classes: &[Vec<PathClass>], rates: &LinkRates) -> Topology {
     let square =
         classes.len() == devices.len() && classes.iter().all(|row| row.len() == devices.len());
     assert!(square, "one class for each pair of {} devices", devices.len());
@@ -57,14 +57,14 @@ pub fn host(devices: &[Device], classes: &[Vec<Class>], rates: &Rates) -> Topolo
     let within = |class| move |a: usize, b: usize| is_pci(classes[a][b]) && classes[a][b] >= class;
     let all: Vec<usize> = (0..devices.len()).collect();
     let mut sockets = Vec::new();
-    for node in groups(&all, |a, b| within(Class::Node)(a, b) || same_numa(a, b)) {
-        let numa = host.add(Kind::Numa, Some(0), format!("NUMA{}", sockets.len()));
+    for node in groups(&all, |a, b| within(PathClass::Node)(a, b) || same_numa(a, b)) {
+        let numa = host.add(NodeKind::Numa, Some(0), format!("NUMA{}", sockets.len()));
         sockets.push(numa);
-        for members in groups(&node, within(Class::Phb)) {
-            let bridge = host.add(Kind::HostBridge, Some(0), format!("bridge{}", members[0]));
+        for members in groups(&node, within(PathClass::Phb)) {
+            let bridge = host.add(NodeKind::HostBridge, Some(0), format!("bridge{}", members[0]));
             host.join(bridge, numa, LinkKind::Local, rates.bridge);
-            for members in groups(&members, within(Class::Pxb)) {
-                hang(&mut host, bridge, &groups(&members, within(Class::Pix)), rates);
+            for members in groups(&members, within(PathClass::Pxb)) {
+                hang(&mut host, bridge, &groups(&members, within(PathClass::Pix)), rates);
             }
         }
     }
@@ -76,23 +76,26 @@ pub fn host(devices: &[Device], classes: &[Vec<Class>], rates: &Rates) -> Topolo
     host
 }
 
-const fn is_pci(class: Class) -> bool {
-    matches!(class, Class::Pix | Class::Pxb | Class::Phb | Class::Node | Class::Sys)
+const fn is_pci(class: PathClass) -> bool {
+    matches!(
+        class,
+        PathClass::Pix | PathClass::Pxb | PathClass::Phb | PathClass::Node | PathClass::Sys
+    )
 }
 
 /// Groups of devices that are PIX of one another, PXB between groups, below one root port. Between
 /// two groups there are two switches at least; a device with none beside it needs no switch at all.
-fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &Rates) {
+fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &LinkRates) {
     let several = groups.len() > 1;
     let mut above = bridge;
     if several {
-        above = host.add(Kind::PciSwitch, Some(0), format!("switches{}", groups[0][0]));
+        above = host.add(NodeKind::PciSwitch, Some(0), format!("switches{}", groups[0][0]));
         host.join(above, bridge, LinkKind::Pci, rates.bridge);
     }
     for group in groups {
         let mut parent = above;
         if several || group.len() > 1 {
-            parent = host.add(Kind::PciSwitch, Some(0), format!("switch{}", group[0]));
+            parent = host.add(NodeKind::PciSwitch, Some(0), format!("switch{}", group[0]));
             host.join(parent, above, LinkKind::Pci, if several { rates.pci } else { rates.bridge });
         }
         for &device in group {
@@ -108,12 +111,12 @@ fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &Rates
 
 /// NVLinks and XGMI links: from pair to pair, or, where a GPU would need more than there are, to a
 /// switch.
-fn direct(host: &mut Topology, classes: &[Vec<Class>], rates: &Rates) {
+fn direct(host: &mut Topology, classes: &[Vec<PathClass>], rates: &LinkRates) {
     let nvlinks =
-        |row: &Vec<Class>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
+        |row: &Vec<PathClass>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
     let switched = classes.iter().any(|row| nvlinks(row).iter().sum::<u32>() > MOST_LINKS);
     let switch = switched.then(|| host.nodes().len()).inspect(|_| {
-        host.add(Kind::GpuSwitch, Some(0), "NVSwitch");
+        host.add(NodeKind::GpuSwitch, Some(0), "NVSwitch");
     });
     for (a, row) in classes.iter().enumerate() {
         if let (Some(switch), Some(&links)) = (switch, nvlinks(row).iter().max()) {
@@ -121,10 +124,10 @@ fn direct(host: &mut Topology, classes: &[Vec<Class>], rates: &Rates) {
         }
         for (b, class) in row.iter().enumerate().skip(a + 1) {
             match *class {
-                Class::NvLink(links) if switch.is_none() => {
+                PathClass::NvLink(links) if switch.is_none() => {
                     host.join(a, b, LinkKind::NvLink(links), f64::from(links) * rates.link);
                 }
-                Class::Xgmi(links) => {
+                PathClass::Xgmi(links) => {
                     host.join(a, b, LinkKind::Xgmi(links), f64::from(links) * rates.link)
                 }
                 _ => {}
@@ -133,9 +136,9 @@ fn direct(host: &mut Topology, classes: &[Vec<Class>], rates: &Rates) {
     }
 }
 
-const fn nvlink(class: Class) -> Option<u32> {
+const fn nvlink(class: PathClass) -> Option<u32> {
     match class {
-        Class::NvLink(links) => Some(links),
+        PathClass::NvLink(links) => Some(links),
         _ => None,
     }
 }
@@ -158,14 +161,15 @@ fn groups(members: &[usize], joined: impl Fn(usize, usize) -> bool) -> Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::model::bandwidth::{Generation, Processor};
+    use crate::topology::model::bandwidth::{GpuGeneration, Processor};
 
-    fn built(text: &str) -> (Vec<Vec<Class>>, Topology) {
+    fn built(text: &str) -> (Vec<Vec<PathClass>>, Topology) {
         let row = |line: &str| line.split_whitespace().map(|cell| cell.parse().unwrap()).collect();
-        let classes: Vec<Vec<Class>> = text.trim().lines().map(row).collect();
-        let device = |nth| Device { kind: Kind::Gpu, name: format!("GPU{nth}"), numa: None };
+        let classes: Vec<Vec<PathClass>> = text.trim().lines().map(row).collect();
+        let device =
+            |nth| HostDevice { kind: NodeKind::Gpu, name: format!("GPU{nth}"), numa: None };
         let devices: Vec<_> = (0..classes.len()).map(device).collect();
-        let built = host(&devices, &classes, &Rates::of(Generation::Ampere, Processor::Amd));
+        let built = host(&devices, &classes, &LinkRates::of(GpuGeneration::Ampere, Processor::Amd));
         (classes, built)
     }
 
@@ -193,10 +197,13 @@ mod tests {
     #[test]
     fn more_links_than_a_gpu_has_go_to_a_switch() {
         let (_, four) = built("X NV6 NV6 NV6\nNV6 X NV6 NV6\nNV6 NV6 X NV6\nNV6 NV6 NV6 X");
-        assert_eq!((four.of(Kind::GpuSwitch).len(), four.path(0, 3).unwrap().links.len()), (0, 1));
+        assert_eq!(
+            (four.nodes_of(NodeKind::GpuSwitch).len(), four.path(0, 3).unwrap().links.len()),
+            (0, 1)
+        );
         let (_, three) = built("X NV12 NV12\nNV12 X NV12\nNV12 NV12 X");
         assert_eq!(
-            (three.of(Kind::GpuSwitch).len(), three.path(0, 2).unwrap().links.len()),
+            (three.nodes_of(NodeKind::GpuSwitch).len(), three.path(0, 2).unwrap().links.len()),
             (1, 2)
         );
     }

@@ -21,7 +21,7 @@ use std::path::Path;
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Machine {
+pub struct DetectedMachine {
     /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver where it is
     /// there, else they are numbered by address.
     pub system: System,
@@ -30,16 +30,16 @@ pub struct Machine {
     /// The cores that this process may run on, ascending.
     pub cores: Vec<usize>,
     /// What the driver says about each GPU, in the order of their numbers.
-    pub gpus: Vec<Accelerator>,
+    pub gpus: Vec<GpuInfo>,
     /// `peers[a][b]`: whether GPU `a` may read the memory of GPU `b`.
-    pub peers: Vec<Vec<Peer>>,
+    pub peers: Vec<Vec<PeerAccess>>,
     /// What could have been found and was not, in sentences.
     pub notes: Vec<String>,
 }
 
 /// What a driver knows about a GPU.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Accelerator {
+pub struct GpuInfo {
     /// Its PCI address as in `/sys`: `0000:0f:00.0`.
     pub bus: String,
     /// What it is called: `NVIDIA H200`.
@@ -54,7 +54,7 @@ pub struct Accelerator {
 
 /// Whether one GPU may read another's memory.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Peer {
+pub enum PeerAccess {
     /// It may.
     Yes,
     /// It may not, because of this.
@@ -64,41 +64,41 @@ pub enum Peer {
 }
 
 /// A driver of GPUs.
-pub trait Accelerators {
+pub trait GpuDriver {
     /// Its GPUs, in the order of their numbers.
-    fn gpus(&self) -> Vec<Accelerator>;
+    fn gpus(&self) -> Vec<GpuInfo>;
     /// Whether the GPU of number `a` may read the memory of `b`.
-    fn peer(&self, a: usize, b: usize) -> Peer;
+    fn peer(&self, a: usize, b: usize) -> PeerAccess;
 }
 
 /// No driver at all.
 #[derive(Clone, Copy, Debug)]
-pub struct NoAccelerators;
+pub struct NoGpuDriver;
 
-impl Accelerators for NoAccelerators {
-    fn gpus(&self) -> Vec<Accelerator> {
+impl GpuDriver for NoGpuDriver {
+    fn gpus(&self) -> Vec<GpuInfo> {
         Vec::new()
     }
 
-    fn peer(&self, _: usize, _: usize) -> Peer {
-        Peer::Unknown
+    fn peer(&self, _: usize, _: usize) -> PeerAccess {
+        PeerAccess::Unknown
     }
 }
 
 /// Looks at this machine.
-pub fn machine() -> Machine {
+pub fn machine() -> DetectedMachine {
     let root = Path::new("/");
     #[cfg(feature = "cli")]
     let mut machine = match Nvml::open() {
         Ok(nvml) => machine_at(root, &nvml),
         Err(why) => {
-            let mut machine = machine_at(root, &NoAccelerators);
+            let mut machine = machine_at(root, &NoGpuDriver);
             machine.notes.push(format!("NVIDIA's driver was not asked: {why}"));
             machine
         }
     };
     #[cfg(not(feature = "cli"))]
-    let mut machine = machine_at(root, &NoAccelerators);
+    let mut machine = machine_at(root, &NoGpuDriver);
     machine.cores = cores();
     machine
 }
@@ -115,7 +115,7 @@ fn cores() -> Vec<usize> {
 
 /// Looks at the machine whose `/sys` and `/proc` are in the folder `root`, and whose GPUs `driver`
 /// knows. Cores are not looked for.
-pub fn machine_at(root: &Path, driver: &dyn Accelerators) -> Machine {
+pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
     let mut gpus = driver.gpus();
     for gpu in &mut gpus {
         gpu.bus = short_bus(&gpu.bus);
@@ -130,16 +130,16 @@ pub fn machine_at(root: &Path, driver: &dyn Accelerators) -> Machine {
             link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
     }
     let described: Vec<(String, Gpu)> = gpus.iter().enumerate().map(description).collect();
-    let peer = |a: usize, b: usize| if a == b { Peer::Yes } else { driver.peer(a, b) };
+    let peer = |a: usize, b: usize| if a == b { PeerAccess::Yes } else { driver.peer(a, b) };
     let peers = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| peer(a, b)).collect()).collect();
     let found = sysfs::read(root, &described);
-    Machine {
+    DetectedMachine {
         system: found.system,
         processor: found.processor,
         notes: found.notes,
         gpus,
         peers,
-        ..Machine::default()
+        ..DetectedMachine::default()
     }
 }
 
@@ -147,7 +147,7 @@ pub fn machine_at(root: &Path, driver: &dyn Accelerators) -> Machine {
 const GPU: u32 = 0x03_0200;
 const NVSWITCH: u32 = 0x06_8000;
 
-fn description((number, gpu): (usize, &Accelerator)) -> (String, Gpu) {
+fn description((number, gpu): (usize, &GpuInfo)) -> (String, Gpu) {
     let described =
         Gpu { device: Some(number as i64), sm: gpu.sm, links: gpu.links.clone(), ..Gpu::default() };
     (gpu.bus.clone(), described)
@@ -164,7 +164,7 @@ fn short_bus(bus: &str) -> String {
     }
 }
 
-impl Machine {
+impl DetectedMachine {
     /// The graph of the machine. Without GPUs its ranks are its cores, evenly on its NUMA nodes.
     pub fn topology(&self) -> Topology {
         let described = Description::System(self.system.clone());
@@ -172,7 +172,7 @@ impl Machine {
         let ranks = self.cores.len().max(1).div_ceil(nodes);
         let of_cores =
             || cluster::named(&format!("cpu:{ranks}x{nodes}"), cluster::Fabric::Flat).ok();
-        match described.answers().gpus {
+        match described.summary().gpus {
             0 => of_cores().unwrap_or_else(|| described.topology()),
             _ => described.topology(),
         }

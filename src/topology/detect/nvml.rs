@@ -1,6 +1,6 @@
 //! NVIDIA's own answers, by their management library.
 
-use super::{Accelerator, Accelerators, Peer};
+use super::{GpuDriver, GpuInfo, PeerAccess};
 use crate::topology::read::xml::DirectLink;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
@@ -23,21 +23,21 @@ impl Nvml {
     }
 }
 
-impl Accelerators for Nvml {
-    fn gpus(&self) -> Vec<Accelerator> {
+impl GpuDriver for Nvml {
+    fn gpus(&self) -> Vec<GpuInfo> {
         let devices = (0..self.0.device_count().unwrap_or(0))
             .filter_map(|number| self.0.device_by_index(number).ok());
         devices.filter_map(|device| accelerator(&device)).collect()
     }
 
-    fn peer(&self, a: usize, b: usize) -> Peer {
+    fn peer(&self, a: usize, b: usize) -> PeerAccess {
         let device =
             |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
         match device(a).and_then(|a| a.p2p_status(&device(b)?, P2pCapabilitiesIndex::Read)) {
-            Ok(P2pStatus::Ok) => Peer::Yes,
-            Ok(P2pStatus::Unknown) => Peer::Unknown,
-            Ok(no) => Peer::No(reason(no).to_owned()),
-            Err(_) => Peer::Unknown,
+            Ok(P2pStatus::Ok) => PeerAccess::Yes,
+            Ok(P2pStatus::Unknown) => PeerAccess::Unknown,
+            Ok(no) => PeerAccess::No(reason(no).to_owned()),
+            Err(_) => PeerAccess::Unknown,
         }
     }
 }
@@ -52,9 +52,9 @@ fn reason(status: P2pStatus) -> &'static str {
 }
 
 /// A GPU without an address is of no use.
-fn accelerator(device: &Device) -> Option<Accelerator> {
+fn accelerator(device: &Device) -> Option<GpuInfo> {
     let capability = device.cuda_compute_capability().ok();
-    Some(Accelerator {
+    Some(GpuInfo {
         bus: device.pci_info().ok()?.bus_id,
         name: device.name().unwrap_or_default(),
         uuid: device.uuid().unwrap_or_default(),

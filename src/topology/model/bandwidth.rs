@@ -8,7 +8,7 @@
 /// A generation of GPUs, by what its links carry.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Generation {
+pub enum GpuGeneration {
     /// P100 (SM60).
     Pascal,
     /// V100 (SM70).
@@ -35,7 +35,7 @@ pub enum Generation {
 /// The rule for links of which only the wire is known.
 pub const EFFICIENCY: f64 = 0.8;
 
-impl Generation {
+impl GpuGeneration {
     /// Of one NVLink or XGMI link.
     ///
     /// NVLink: NCCL's `topo.h`. XGMI: Vega and MI200 from RCCL's `topo.h`; MI300X by [`EFFICIENCY`]
@@ -128,16 +128,16 @@ impl Processor {
     }
 }
 
-/// What the parts of a host carry, in GB/s one way. Built in by [`Rates::of`]; any field may be
+/// What the parts of a host carry, in GB/s one way. Built in by [`LinkRates::of`]; any field may be
 /// measured instead.
 ///
 /// ```
-/// use maypole::topology::model::bandwidth::{Generation, Processor, Rates};
-/// let rates = Rates { network: 11.2, ..Rates::of(Generation::Ampere, Processor::Amd) };
+/// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
+/// let rates = LinkRates { network: 11.2, ..LinkRates::of(GpuGeneration::Ampere, Processor::Amd) };
 /// assert_eq!((rates.link, rates.pci), (20.0, 24.0));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
+pub struct LinkRates {
     /// One NVLink or XGMI link.
     pub link: f64,
     /// A card's PCI link, and links between PCI switches.
@@ -154,13 +154,13 @@ pub struct Rates {
     pub network: f64,
 }
 
-impl Rates {
+impl LinkRates {
     /// Cards of `generation` in a host of `processor`s, on a network of 100 Gbit/s.
     ///
     /// Core and memory are what a copy through shared memory takes of a server of these days: 10
     /// GB/s by one core, 100 GB/s by all that share eight channels of DDR4-3200 (204.8 GB/s, of
     /// which a copy reads and writes half each).
-    pub const fn of(generation: Generation, processor: Processor) -> Self {
+    pub const fn of(generation: GpuGeneration, processor: Processor) -> Self {
         let pci = generation.pci();
         Self {
             link: generation.link(),
@@ -187,9 +187,11 @@ mod tests {
 
     #[test]
     fn what_is_known_of_nvlink_is_the_efficiency_within_four_parts_of_a_hundred() {
-        for (generation, wire) in
-            [(Generation::Ampere, 25.0), (Generation::Hopper, 25.0), (Generation::Blackwell, 50.0)]
-        {
+        for (generation, wire) in [
+            (GpuGeneration::Ampere, 25.0),
+            (GpuGeneration::Hopper, 25.0),
+            (GpuGeneration::Blackwell, 50.0),
+        ] {
             assert!((generation.link() / wire / EFFICIENCY - 1.0).abs() < 0.04, "{generation:?}");
         }
     }

@@ -8,13 +8,13 @@ use std::str::FromStr;
 /// PXB > PHB > NODE > SYS > NET`.
 ///
 /// ```
-/// use maypole::topology::Class;
-/// assert!(Class::NvLink(4) > Class::NvLink(2) && Class::NvLink(1) > Class::Pix && Class::Pix > Class::Sys);
-/// assert_eq!("SOC".parse(), Ok(Class::Sys));
-/// assert_eq!(Class::NvLink(12).to_string(), "NV12");
+/// use maypole::topology::PathClass;
+/// assert!(PathClass::NvLink(4) > PathClass::NvLink(2) && PathClass::NvLink(1) > PathClass::Pix && PathClass::Pix > PathClass::Sys);
+/// assert_eq!("SOC".parse(), Ok(PathClass::Sys));
+/// assert_eq!(PathClass::NvLink(12).to_string(), "NV12");
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Class {
+pub enum PathClass {
     /// Nothing: it is one device.
     Same,
     /// This many bonded NVLinks, or that many to a switch that everybody has them to.
@@ -35,7 +35,7 @@ pub enum Class {
     Net,
 }
 
-impl Class {
+impl PathClass {
     /// A number for it, the greater the better; equal for NVLink and XGMI of as many links, which
     /// no machine has both of.
     pub const fn rank(self) -> u32 {
@@ -52,20 +52,20 @@ impl Class {
     }
 }
 
-impl PartialOrd for Class {
+impl PartialOrd for PathClass {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Class {
+impl Ord for PathClass {
     fn cmp(&self, other: &Self) -> Ordering {
         let family = |class: &Self| matches!(class, Self::NvLink(_));
         (self.rank(), family(self)).cmp(&(other.rank(), family(other)))
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for PathClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NvLink(links) => f.pad(&format!("NV{links}")),
@@ -86,17 +86,17 @@ impl fmt::Display for Class {
 #[error(
     "no class of path is called {name:?}; there are X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) and NET"
 )]
-pub struct UnknownClass {
+pub struct UnknownPathClass {
     /// What was asked for.
     pub name: String,
 }
 
-impl FromStr for Class {
-    type Err = UnknownClass;
+impl FromStr for PathClass {
+    type Err = UnknownPathClass;
 
     /// Reads what [`Display`](fmt::Display) writes, `SOC` for `SYS` as old drivers do, and `XGMI`
     /// for one link.
-    fn from_str(name: &str) -> Result<Self, UnknownClass> {
+    fn from_str(name: &str) -> Result<Self, UnknownPathClass> {
         let links = |prefix: &str| {
             name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links))
         };
@@ -112,7 +112,7 @@ impl FromStr for Class {
             _ => links("NV")
                 .map(Self::NvLink)
                 .or_else(|| links("XGMI").map(Self::Xgmi))
-                .ok_or_else(|| UnknownClass { name: name.to_owned() }),
+                .ok_or_else(|| UnknownPathClass { name: name.to_owned() }),
         }
     }
 }
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn names_are_read_back_and_order_is_by_nearness() {
-        use Class::*;
+        use PathClass::*;
         let all = [Net, Sys, Node, Phb, Pxb, Pix, Xgmi(1), NvLink(1), Xgmi(4), NvLink(18), Same];
         assert!(all.is_sorted());
         for class in all {
             assert_eq!(class.to_string().parse(), Ok(class));
         }
         for no in ["", "NV", "NV0", "NVx", "XGMI-1", "pix", "NV99999999999"] {
-            assert!(no.parse::<Class>().is_err(), "{no}");
+            assert!(no.parse::<PathClass>().is_err(), "{no}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The graph: devices, what stands between them, and directed links; built by hand, asked for
 //! paths.
 
-use crate::topology::model::class::Class;
+use crate::topology::model::class::PathClass;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum NodeKind {
     /// A GPU: a rank may sit on it.
     Gpu,
     /// A core or a process on the CPU: a rank may sit on it.
@@ -31,7 +31,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Node {
     /// What it is.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// On which host; a network's switches are on none.
     pub host: Option<usize>,
     /// What people call it: `GPU0`, `mlx5_0`.
@@ -101,7 +101,7 @@ pub struct Path {
     /// Numbers of links, from the first one on; none from a node to itself.
     pub links: Vec<usize>,
     /// That of its worst hop.
-    pub class: Class,
+    pub class: PathClass,
     /// GB/s: that of its narrowest link, infinite from a node to itself.
     pub bandwidth: f64,
 }
@@ -110,15 +110,15 @@ pub struct Path {
 /// of adding.
 ///
 /// ```
-/// use maypole::topology::{Class, Kind, LinkKind, Topology};
+/// use maypole::topology::{PathClass, NodeKind, LinkKind, Topology};
 /// let mut host = Topology::new();
-/// let switch = host.add(Kind::PciSwitch, Some(0), "PCI0");
-/// let gpus = [0, 1].map(|nth| host.add(Kind::Gpu, Some(0), format!("GPU{nth}")));
+/// let switch = host.add(NodeKind::PciSwitch, Some(0), "PCI0");
+/// let gpus = [0, 1].map(|nth| host.add(NodeKind::Gpu, Some(0), format!("GPU{nth}")));
 /// for gpu in gpus {
 ///     host.join(gpu, switch, LinkKind::Pci, 24.0);
 /// }
 /// let path = host.path(gpus[0], gpus[1]).unwrap();
-/// assert_eq!((path.class, path.bandwidth, path.links.len()), (Class::Pix, 24.0, 2));
+/// assert_eq!((path.class, path.bandwidth, path.links.len()), (PathClass::Pix, 24.0, 2));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
@@ -135,7 +135,7 @@ impl Topology {
     }
 
     /// Adds a node; its number.
-    pub fn add(&mut self, kind: Kind, host: Option<usize>, name: impl Into<String>) -> usize {
+    pub fn add(&mut self, kind: NodeKind, host: Option<usize>, name: impl Into<String>) -> usize {
         self.nodes.push(Node { kind, host, name: name.into() });
         self.leaving.push(Vec::new());
         self.nodes.len() - 1
@@ -145,7 +145,7 @@ impl Topology {
     ///
     /// # Panics
     /// If there is no such node, or the bandwidth is not a positive number.
-    pub fn arc(&mut self, from: usize, to: usize, kind: LinkKind, bandwidth: f64) -> usize {
+    pub fn add_link(&mut self, from: usize, to: usize, kind: LinkKind, bandwidth: f64) -> usize {
         assert!(from.max(to) < self.nodes.len(), "a link joins nodes that there are");
         assert!(bandwidth > 0.0, "a link from {} carries something", self.nodes[from].name);
         self.links.push(Link { from, to, kind, bandwidth });
@@ -156,10 +156,10 @@ impl Topology {
     /// Adds a full-duplex link: one each way, of `bandwidth` GB/s each.
     ///
     /// # Panics
-    /// As [`arc`](Self::arc).
+    /// As [`add_link`](Self::add_link).
     pub fn join(&mut self, one: usize, other: usize, kind: LinkKind, bandwidth: f64) {
-        self.arc(one, other, kind, bandwidth);
-        self.arc(other, one, kind, bandwidth);
+        self.add_link(one, other, kind, bandwidth);
+        self.add_link(other, one, kind, bandwidth);
     }
 
     /// Adds all of `other`, its hosts numbered from the first free number; what its nodes' numbers
@@ -170,7 +170,7 @@ impl Topology {
             self.add(node.kind, node.host.map(|host| host + hosts), node.name.clone());
         }
         for link in &other.links {
-            self.arc(link.from + grown, link.to + grown, link.kind, link.bandwidth);
+            self.add_link(link.from + grown, link.to + grown, link.kind, link.bandwidth);
         }
         grown
     }
@@ -179,7 +179,7 @@ impl Topology {
     ///
     /// # Panics
     /// If there is no such link, or the bandwidth is not a positive number.
-    pub fn measured(&mut self, link: usize, bandwidth: f64) {
+    pub fn set_bandwidth(&mut self, link: usize, bandwidth: f64) {
         assert!(bandwidth > 0.0, "a link carries something");
         self.links[link].bandwidth = bandwidth;
     }
@@ -195,14 +195,14 @@ impl Topology {
     }
 
     /// The numbers of the nodes of a kind, ascending.
-    pub fn of(&self, kind: Kind) -> Vec<usize> {
+    pub fn nodes_of(&self, kind: NodeKind) -> Vec<usize> {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].kind == kind).collect()
     }
 
     /// What ranks sit on, in the order of ranks: all GPUs, or all cores if there is no GPU.
     pub fn devices(&self) -> Vec<usize> {
-        let gpus = self.of(Kind::Gpu);
-        if gpus.is_empty() { self.of(Kind::Core) } else { gpus }
+        let gpus = self.nodes_of(NodeKind::Gpu);
+        if gpus.is_empty() { self.nodes_of(NodeKind::Core) } else { gpus }
     }
 
     /// How many hosts there are: one more than the highest number.
@@ -275,14 +275,14 @@ impl Topology {
 
     /// True if bytes may pass through a node on their way.
     fn is_passed(&self, node: usize) -> bool {
-        !matches!(self.nodes[node].kind, Kind::Gpu | Kind::Core)
+        !matches!(self.nodes[node].kind, NodeKind::Gpu | NodeKind::Core)
     }
 
     /// A network card passes on between its network and its host, never between two links of
     /// either.
     fn may_turn(&self, node: usize, arrived: Option<LinkKind>, leaves: LinkKind) -> bool {
         let network = |kind| matches!(kind, LinkKind::Network);
-        self.nodes[node].kind != Kind::Nic
+        self.nodes[node].kind != NodeKind::Nic
             || arrived.is_none_or(|arrived| network(arrived) != network(leaves))
     }
 
@@ -290,7 +290,7 @@ impl Topology {
     ///
     /// # Panics
     /// If they do not, or there is no such link.
-    pub fn along(&self, links: Vec<usize>) -> Path {
+    pub fn path_over(&self, links: Vec<usize>) -> Path {
         let follows = |pair: &[usize]| self.links[pair[0]].to == self.links[pair[1]].from;
         assert!(links.windows(2).all(follows), "the links of a path follow one another");
         let bandwidth =
@@ -299,29 +299,29 @@ impl Topology {
     }
 
     /// The class of the worst hop of a path over `links`.
-    fn worst(&self, links: &[usize]) -> Class {
+    fn worst(&self, links: &[usize]) -> PathClass {
         let kinds = || links.iter().map(|&link| self.links[link].kind);
         let between = || links.iter().skip(1).map(|&link| self.nodes[self.links[link].from].kind);
-        let passed = |kind: Kind| between().filter(|&node| node == kind).count();
+        let passed = |kind: NodeKind| between().filter(|&node| node == kind).count();
         let direct = kinds().map(|kind| match kind {
-            LinkKind::NvLink(links) => Some(Class::NvLink(links)),
-            LinkKind::Xgmi(links) => Some(Class::Xgmi(links)),
+            LinkKind::NvLink(links) => Some(PathClass::NvLink(links)),
+            LinkKind::Xgmi(links) => Some(PathClass::Xgmi(links)),
             _ => None,
         });
         if links.is_empty() {
-            Class::Same
+            PathClass::Same
         } else if kinds().any(|kind| kind == LinkKind::Network) {
-            Class::Net
+            PathClass::Net
         } else if kinds().any(|kind| kind == LinkKind::Sockets) {
-            Class::Sys
-        } else if passed(Kind::HostBridge) > 1 || passed(Kind::Numa) > 0 {
-            Class::Node
-        } else if passed(Kind::HostBridge) == 1 {
-            Class::Phb
-        } else if passed(Kind::PciSwitch) > 1 {
-            Class::Pxb
+            PathClass::Sys
+        } else if passed(NodeKind::HostBridge) > 1 || passed(NodeKind::Numa) > 0 {
+            PathClass::Node
+        } else if passed(NodeKind::HostBridge) == 1 {
+            PathClass::Phb
+        } else if passed(NodeKind::PciSwitch) > 1 {
+            PathClass::Pxb
         } else {
-            direct.min().flatten().unwrap_or(Class::Pix)
+            direct.min().flatten().unwrap_or(PathClass::Pix)
         }
     }
 }
@@ -348,7 +348,7 @@ impl Paths<'_> {
             node = self.topology.links[link].from;
         }
         links.reverse();
-        Some(self.topology.along(links))
+        Some(self.topology.path_over(links))
     }
 }
 
@@ -360,17 +360,17 @@ mod tests {
     /// other.
     fn host() -> (Topology, Vec<usize>) {
         let mut host = Topology::new();
-        let numa = [0, 1].map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}")));
+        let numa = [0, 1].map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}")));
         host.join(numa[0], numa[1], LinkKind::Sockets, 10.0);
         let mut gpus = Vec::new();
         for numa in numa {
-            let bridges = [0, 1].map(|_| host.add(Kind::HostBridge, Some(0), "bridge"));
-            let switches = [0, 1].map(|_| host.add(Kind::PciSwitch, Some(0), "switch"));
+            let bridges = [0, 1].map(|_| host.add(NodeKind::HostBridge, Some(0), "bridge"));
+            let switches = [0, 1].map(|_| host.add(NodeKind::PciSwitch, Some(0), "switch"));
             bridges.iter().for_each(|&bridge| host.join(numa, bridge, LinkKind::Local, 20.0));
             host.join(bridges[0], switches[0], LinkKind::Pci, 24.0);
             host.join(switches[0], switches[1], LinkKind::Pci, 24.0);
             for parent in [switches[0], switches[1], switches[1], bridges[0], bridges[1]] {
-                let gpu = host.add(Kind::Gpu, Some(0), format!("GPU{}", gpus.len()));
+                let gpu = host.add(NodeKind::Gpu, Some(0), format!("GPU{}", gpus.len()));
                 host.join(gpu, parent, LinkKind::Pci, 24.0);
                 gpus.push(gpu);
             }
@@ -382,12 +382,12 @@ mod tests {
     fn a_class_is_that_of_the_worst_hop() {
         let (host, gpus) = host();
         let class = |a: usize, b: usize| host.path(gpus[a], gpus[b]).unwrap().class;
-        assert_eq!(class(0, 0), Class::Same);
-        assert_eq!(class(1, 2), Class::Pix);
-        assert_eq!(class(0, 1), Class::Pxb);
-        assert_eq!(class(2, 3), Class::Phb);
-        assert_eq!(class(3, 4), Class::Node);
-        assert_eq!(class(4, 9), Class::Sys);
+        assert_eq!(class(0, 0), PathClass::Same);
+        assert_eq!(class(1, 2), PathClass::Pix);
+        assert_eq!(class(0, 1), PathClass::Pxb);
+        assert_eq!(class(2, 3), PathClass::Phb);
+        assert_eq!(class(3, 4), PathClass::Node);
+        assert_eq!(class(4, 9), PathClass::Sys);
         assert_eq!(host.path(gpus[4], gpus[9]).unwrap().bandwidth, 10.0);
     }
 
@@ -396,27 +396,27 @@ mod tests {
         let (mut host, gpus) = host();
         host.join(gpus[0], gpus[9], LinkKind::NvLink(2), 40.0);
         host.join(gpus[9], gpus[5], LinkKind::NvLink(4), 80.0);
-        assert_eq!(host.path(gpus[0], gpus[9]).unwrap().class, Class::NvLink(2));
-        assert_eq!(host.path(gpus[0], gpus[5]).unwrap().class, Class::Sys);
+        assert_eq!(host.path(gpus[0], gpus[9]).unwrap().class, PathClass::NvLink(2));
+        assert_eq!(host.path(gpus[0], gpus[5]).unwrap().class, PathClass::Sys);
     }
 
     #[test]
     fn a_network_is_reached_through_cards_alone() {
         let (mut one, gpus) = host();
-        let bridge = one.of(Kind::HostBridge)[0];
-        let cards = [0, 1].map(|nth| one.add(Kind::Nic, Some(0), format!("NIC{nth}")));
+        let bridge = one.nodes_of(NodeKind::HostBridge)[0];
+        let cards = [0, 1].map(|nth| one.add(NodeKind::Nic, Some(0), format!("NIC{nth}")));
         cards.iter().for_each(|&card| one.join(card, bridge, LinkKind::Pci, 12.0));
         let mut two = one.clone();
         let grown = two.append(&one);
         assert_eq!((two.hosts(), two.path(gpus[0], gpus[0] + grown)), (2, None));
-        let switch = two.add(Kind::NetworkSwitch, None, "network");
-        for card in two.of(Kind::Nic) {
+        let switch = two.add(NodeKind::NetworkSwitch, None, "network");
+        for card in two.nodes_of(NodeKind::Nic) {
             two.join(card, switch, LinkKind::Network, 25.0);
         }
         let path = two.path(gpus[4], gpus[4] + grown).unwrap();
-        assert_eq!((path.class, path.bandwidth), (Class::Net, 12.0));
+        assert_eq!((path.class, path.bandwidth), (PathClass::Net, 12.0));
         let within = two.path(gpus[4], gpus[9]).unwrap();
-        assert_eq!(within.class, Class::Sys, "not through the network");
-        assert_eq!(two.path(cards[0], cards[1]).unwrap().class, Class::Phb);
+        assert_eq!(within.class, PathClass::Sys, "not through the network");
+        assert_eq!(two.path(cards[0], cards[1]).unwrap().class, PathClass::Phb);
     }
 }

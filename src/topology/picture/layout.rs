@@ -1,11 +1,11 @@
 //! Where everything goes: a row for each layer, a column for each GPU, core and card, parents above
 //! the middle of what they have below.
 
-use crate::topology::model::graph::{Kind, LinkKind, Topology};
+use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
 /// The middle of a box.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct BoxPosition {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) width: f64,
@@ -13,9 +13,9 @@ pub(super) struct Place {
     pub(super) bar: bool,
 }
 
-pub(super) struct Layout {
+pub(super) struct PictureLayout {
     /// By node; none for what is not drawn.
-    pub(super) places: Vec<Option<Place>>,
+    pub(super) places: Vec<Option<BoxPosition>>,
     /// The left and right edges of each host.
     pub(super) hosts: Vec<(f64, f64)>,
     /// Where hosts end.
@@ -33,7 +33,7 @@ const BOX: f64 = 64.0;
 const MOST_HOSTS: usize = 4;
 
 /// A walk down from the NUMA nodes of a host.
-struct Walk<'a> {
+struct LayoutWalk<'a> {
     topology: &'a Topology,
     neighbours: Vec<Vec<usize>>,
     seen: Vec<bool>,
@@ -42,9 +42,9 @@ struct Walk<'a> {
     next: f64,
 }
 
-impl Layout {
+impl PictureLayout {
     pub(super) fn new(topology: &Topology) -> Self {
-        let mut walk = Walk::new(topology);
+        let mut walk = LayoutWalk::new(topology);
         let shown = topology.hosts().min(MOST_HOSTS);
         let mut hosts = Vec::new();
         for host in 0..shown {
@@ -65,12 +65,12 @@ impl Layout {
         let leaves = TOP + ROW * (2 + deepest) as f64;
         for &(node, x, depth) in &walk.found {
             let y = match topology.nodes()[node].kind {
-                Kind::Numa => TOP,
-                Kind::HostBridge => TOP + ROW,
-                Kind::PciSwitch => TOP + ROW * (1 + depth) as f64,
+                NodeKind::Numa => TOP,
+                NodeKind::HostBridge => TOP + ROW,
+                NodeKind::PciSwitch => TOP + ROW * (1 + depth) as f64,
                 _ => leaves,
             };
-            layout.places[node] = Some(Place { x, y, width: BOX, bar: false });
+            layout.places[node] = Some(BoxPosition { x, y, width: BOX, bar: false });
         }
         layout.bars(topology, leaves);
         layout
@@ -85,7 +85,7 @@ impl Layout {
         let deepest = arcs.filter_map(|link| span((link.from, link.to))).fold(0.0, f64::max);
         // A quadratic curve reaches half as deep as its middle point.
         let mut below = leaves + ROW + deepest * 0.14;
-        let switches = topology.of(Kind::GpuSwitch);
+        let switches = topology.nodes_of(NodeKind::GpuSwitch);
         for &switch in &switches {
             self.bar(topology, switch, below);
         }
@@ -93,7 +93,7 @@ impl Layout {
             below += ROW * 0.6;
         }
         self.bottom = below;
-        for &switch in topology.of(Kind::NetworkSwitch).iter().rev() {
+        for &switch in topology.nodes_of(NodeKind::NetworkSwitch).iter().rev() {
             below += ROW * 0.7;
             self.bar(topology, switch, below);
         }
@@ -109,28 +109,32 @@ impl Layout {
             xs.iter().copied().fold(0.0, f64::max),
         );
         if !xs.is_empty() {
-            self.places[node] =
-                Some(Place { x: (left + right) / 2.0, y, width: right - left + BOX, bar: true });
+            self.places[node] = Some(BoxPosition {
+                x: (left + right) / 2.0,
+                y,
+                width: right - left + BOX,
+                bar: true,
+            });
         }
     }
 }
 
 fn is_arc(topology: &Topology, from: usize, to: usize, kind: LinkKind) -> bool {
-    let gpu = |node: usize| topology.nodes()[node].kind == Kind::Gpu;
+    let gpu = |node: usize| topology.nodes()[node].kind == NodeKind::Gpu;
     matches!(kind, LinkKind::NvLink(_) | LinkKind::Xgmi(_)) && gpu(from) && gpu(to)
 }
 
-const fn layer(kind: Kind) -> usize {
+const fn layer(kind: NodeKind) -> usize {
     match kind {
-        Kind::Numa => 0,
-        Kind::HostBridge => 1,
-        Kind::PciSwitch => 2,
-        Kind::Gpu | Kind::Core | Kind::Nic => 3,
-        Kind::GpuSwitch | Kind::NetworkSwitch => 4,
+        NodeKind::Numa => 0,
+        NodeKind::HostBridge => 1,
+        NodeKind::PciSwitch => 2,
+        NodeKind::Gpu | NodeKind::Core | NodeKind::Nic => 3,
+        NodeKind::GpuSwitch | NodeKind::NetworkSwitch => 4,
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> LayoutWalk<'a> {
     fn new(topology: &'a Topology) -> Self {
         let mut neighbours = vec![Vec::new(); topology.nodes().len()];
         for link in topology
@@ -152,7 +156,9 @@ impl<'a> Walk<'a> {
         let of_host: Vec<usize> = (0..self.topology.nodes().len())
             .filter(|&node| self.topology.nodes()[node].host == Some(host))
             .collect();
-        for kind in [Kind::Numa, Kind::HostBridge, Kind::Gpu, Kind::Core, Kind::Nic] {
+        for kind in
+            [NodeKind::Numa, NodeKind::HostBridge, NodeKind::Gpu, NodeKind::Core, NodeKind::Nic]
+        {
             for &node in of_host.iter().filter(|&&node| self.topology.nodes()[node].kind == kind) {
                 if !self.seen[node] {
                     self.visit(node, 0);
@@ -165,7 +171,7 @@ impl<'a> Walk<'a> {
     fn visit(&mut self, node: usize, depth: usize) -> Option<f64> {
         self.seen[node] = true;
         let kind = self.topology.nodes()[node].kind;
-        let depth = depth + usize::from(kind == Kind::PciSwitch);
+        let depth = depth + usize::from(kind == NodeKind::PciSwitch);
         if layer(kind) == 3 {
             let x = self.next + BOX / 2.0;
             self.next += COLUMN;
@@ -175,7 +181,7 @@ impl<'a> Walk<'a> {
         let mut columns = Vec::new();
         for child in self.neighbours[node].clone() {
             let below = layer(self.topology.nodes()[child].kind);
-            let is_below = below > layer(kind) || (below == 2 && kind == Kind::PciSwitch);
+            let is_below = below > layer(kind) || (below == 2 && kind == NodeKind::PciSwitch);
             if is_below && !self.seen[child] {
                 columns.extend(self.visit(child, depth));
             }

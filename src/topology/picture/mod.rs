@@ -7,8 +7,8 @@
 mod layout;
 mod rings;
 
-use crate::topology::model::graph::{Kind, Link, LinkKind, Topology};
-use layout::{Layout, Place};
+use crate::topology::model::graph::{Link, LinkKind, NodeKind, Topology};
+use layout::{BoxPosition, PictureLayout};
 use std::fmt::Write as _;
 
 /// Draws `topology`, at most four of its hosts, under `title`.
@@ -23,7 +23,7 @@ use std::fmt::Write as _;
 /// assert!(picture.contains(">GPU7<") && picture.contains(">NVSwitch<") && picture.contains("ring 0"));
 /// ```
 pub fn svg(topology: &Topology, title: &str) -> String {
-    let layout = Layout::new(topology);
+    let layout = PictureLayout::new(topology);
     let (rings, height) = rings::draw(topology, layout.height, layout.width);
     let body = [
         heading(title, &layout),
@@ -45,7 +45,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn heading(title: &str, layout: &Layout) -> String {
+fn heading(title: &str, layout: &PictureLayout) -> String {
     let more = match layout.left_out {
         0 => String::new(),
         hosts => format!(" (and {hosts} more hosts)"),
@@ -56,7 +56,7 @@ fn heading(title: &str, layout: &Layout) -> String {
     )
 }
 
-fn hosts(layout: &Layout) -> String {
+fn hosts(layout: &PictureLayout) -> String {
     let host = |(nth, (left, right)): (usize, &(f64, f64))| {
         let (width, height) = (right - left, layout.bottom - 46.0);
         format!(
@@ -81,7 +81,7 @@ const fn style(kind: LinkKind) -> (&'static str, &'static str) {
 }
 
 /// Every link once, whichever ways it goes, the figure beside it.
-fn wires(topology: &Topology, layout: &Layout) -> String {
+fn wires(topology: &Topology, layout: &PictureLayout) -> String {
     let mut text = String::new();
     let joins = |link: &Link, a: usize, b: usize| link.from == a && link.to == b;
     for (at, link) in topology.links().iter().enumerate() {
@@ -102,7 +102,7 @@ fn wires(topology: &Topology, layout: &Layout) -> String {
     text
 }
 
-fn wire(from: Place, to: Place, link: &Link) -> String {
+fn wire(from: BoxPosition, to: BoxPosition, link: &Link) -> String {
     let (colour, dashes) = style(link.kind);
     let (upper, lower) = if from.y <= to.y { (from, to) } else { (to, from) };
     // A bar is as wide as what hangs on it: a wire meets it straight below or above.
@@ -129,7 +129,7 @@ fn wire(from: Place, to: Place, link: &Link) -> String {
 }
 
 /// A direct link between two GPUs of one row, below them.
-fn arc(from: Place, to: Place, link: &Link, count: u32) -> String {
+fn arc(from: BoxPosition, to: BoxPosition, link: &Link, count: u32) -> String {
     let (colour, _) = style(link.kind);
     let (x1, x2, y) = (from.x.min(to.x), from.x.max(to.x), from.y + 13.0);
     let depth = (x2 - x1) * 0.28 + 14.0;
@@ -150,21 +150,22 @@ fn width(kind: LinkKind) -> f64 {
     }
 }
 
-fn boxes(topology: &Topology, layout: &Layout) -> String {
-    let node = |(node, place): (usize, &Option<Place>)| Some(shape(topology, node, (*place)?));
+fn boxes(topology: &Topology, layout: &PictureLayout) -> String {
+    let node =
+        |(node, place): (usize, &Option<BoxPosition>)| Some(shape(topology, node, (*place)?));
     layout.places.iter().enumerate().filter_map(node).collect()
 }
 
-fn shape(topology: &Topology, node: usize, place: Place) -> String {
+fn shape(topology: &Topology, node: usize, place: BoxPosition) -> String {
     let fill = match topology.nodes()[node].kind {
-        Kind::Gpu => "#d8efd8",
-        Kind::Core => "#e8e0f4",
-        Kind::Nic => "#dbe9f6",
-        Kind::GpuSwitch => "#bfe3bf",
-        Kind::PciSwitch => "#eceff1",
-        Kind::HostBridge => "#f3e5dc",
-        Kind::Numa => "#f8d7d7",
-        Kind::NetworkSwitch => "#bcd7ee",
+        NodeKind::Gpu => "#d8efd8",
+        NodeKind::Core => "#e8e0f4",
+        NodeKind::Nic => "#dbe9f6",
+        NodeKind::GpuSwitch => "#bfe3bf",
+        NodeKind::PciSwitch => "#eceff1",
+        NodeKind::HostBridge => "#f3e5dc",
+        NodeKind::Numa => "#f8d7d7",
+        NodeKind::NetworkSwitch => "#bcd7ee",
     };
     let (left, top) = (place.x - place.width / 2.0, place.y - 13.0);
     let name = &topology.nodes()[node].name;

@@ -1,7 +1,7 @@
 //! One circle a ring: ranks stand in the order of their numbers, so that rings can be told apart.
 
-use crate::topology::model::class::Class;
-use crate::topology::model::graph::{Kind, Topology};
+use crate::topology::model::class::PathClass;
+use crate::topology::model::graph::{NodeKind, Topology};
 use crate::topology::search::lanes::{Lane, lanes};
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ const MOST: usize = 8;
 const MOST_RANKS: usize = 128;
 
 /// What a hop looks like, by what it crosses.
-const fn dashes(class: Class) -> &'static str {
+const fn dashes(class: PathClass) -> &'static str {
     match class {
-        Class::Same | Class::NvLink(_) | Class::Xgmi(_) => "",
-        Class::Pix | Class::Pxb => "9 3",
-        Class::Phb | Class::Node => "5 3",
-        Class::Sys => "3 3",
-        Class::Net => "1 3",
+        PathClass::Same | PathClass::NvLink(_) | PathClass::Xgmi(_) => "",
+        PathClass::Pix | PathClass::Pxb => "9 3",
+        PathClass::Phb | PathClass::Node => "5 3",
+        PathClass::Sys => "3 3",
+        PathClass::Net => "1 3",
     }
 }
 
@@ -86,7 +86,7 @@ fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> Str
         let (from, to) = (lane.order[place], lane.order[(place + 1) % count]);
         text += &arrow(at(center, from, count), at(center, to, count), nth, hop.class, dot(count));
     }
-    let kind = if topology.of(Kind::Gpu).is_empty() { "#e8e0f4" } else { "#d8efd8" };
+    let kind = if topology.nodes_of(NodeKind::Gpu).is_empty() { "#e8e0f4" } else { "#d8efd8" };
     for rank in 0..count {
         let (x, y) = at(center, rank, count);
         let _ = writeln!(
@@ -118,7 +118,7 @@ fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
 
 /// From the edge of one circle to that of another, bent to its left: two opposite hops are two
 /// lines.
-fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: Class, dot: f64) -> String {
+fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f64) -> String {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);
     let bend = 0.09;

@@ -8,45 +8,49 @@
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 use crate::topology::model::graph::{Path, Topology};
-use crate::topology::predict::protocol::{MOST, Protocol};
+use crate::topology::predict::protocol::{MOST, WireProtocol};
 use std::collections::HashMap;
 
 /// The part of the whole that crosses each link in a round, and for each protocol the longest time
 /// that one of its messages is under way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Round {
+pub(super) struct MessageRound {
     pub(super) crossing: Vec<f64>,
     pub(super) latency: [f64; MOST],
 }
 
 /// When a rank sends what it could send to several others at the same time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Pace {
+pub(super) enum SendOrder {
     /// At once: best where each has a link of its own.
-    AtOnce,
+    Concurrent,
     /// One a round, in the order of its list: best where all share one, and the first to be served
     /// goes on meanwhile.
-    InTurn,
+    Sequential,
 }
 
 /// What a schedule makes of a topology.
-pub(super) struct Load<'a> {
-    pub(super) rounds: Vec<Round>,
+pub(super) struct LinkLoad<'a> {
+    pub(super) rounds: Vec<MessageRound>,
     /// For each protocol: the longest chain of messages, without their bytes.
     pub(super) latency: [f64; MOST],
     topology: &'a Topology,
-    protocols: &'a [Protocol],
-    pace: Pace,
+    protocols: &'a [WireProtocol],
+    pace: SendOrder,
 }
 
 /// What lies between two places.
-struct Hop {
+struct RankPath {
     links: Vec<usize>,
     latency: [f64; MOST],
 }
 
-impl<'a> Load<'a> {
-    pub(super) fn new(topology: &'a Topology, protocols: &'a [Protocol], pace: Pace) -> Self {
+impl<'a> LinkLoad<'a> {
+    pub(super) fn new(
+        topology: &'a Topology,
+        protocols: &'a [WireProtocol],
+        pace: SendOrder,
+    ) -> Self {
         Self { rounds: Vec::new(), latency: [0.0; MOST], topology, protocols, pace }
     }
 
@@ -60,7 +64,7 @@ impl<'a> Load<'a> {
     ) -> Result<(), E> {
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks);
         let world = schedules.len();
-        let mut pass = Pass {
+        let mut pass = LoadWalk {
             schedules,
             load: self,
             chunk: share / chunks as f64,
@@ -73,7 +77,7 @@ impl<'a> Load<'a> {
             last: vec![None; world],
             spans: schedules
                 .iter()
-                .map(|s| vec![Spans::default(); 2 * chunks + s.scratch])
+                .map(|s| vec![SpanTimes::default(); 2 * chunks + s.scratch])
                 .collect(),
         };
         let walked = walk(schedules, Placement::Apart, &mut pass);
@@ -81,10 +85,10 @@ impl<'a> Load<'a> {
         Ok(walked?)
     }
 
-    fn round(&mut self, round: usize) -> &mut Round {
+    fn round(&mut self, round: usize) -> &mut MessageRound {
         if self.rounds.len() <= round {
             let links = self.topology.links().len();
-            let empty = || Round { crossing: vec![0.0; links], latency: [0.0; MOST] };
+            let empty = || MessageRound { crossing: vec![0.0; links], latency: [0.0; MOST] };
             self.rounds.resize_with(round + 1, empty);
         }
         &mut self.rounds[round]
@@ -93,12 +97,12 @@ impl<'a> Load<'a> {
 
 /// A point in time: how many messages lie before it, and for how long they were under way.
 #[derive(Clone, Copy, Default)]
-struct Moment {
+struct MessageTime {
     round: usize,
     time: [f64; MOST],
 }
 
-impl Moment {
+impl MessageTime {
     fn max(self, other: Self) -> Self {
         let time = std::array::from_fn(|nth| self.time[nth].max(other.time[nth]));
         Self { round: self.round.max(other.round), time }
@@ -107,29 +111,29 @@ impl Moment {
 
 /// Since when a span is what it is, and since when it may be overwritten.
 #[derive(Clone, Copy, Default)]
-struct Spans {
-    written: Moment,
-    free: Moment,
+struct SpanTimes {
+    written: MessageTime,
+    free: MessageTime,
 }
 
-struct Pass<'a, 'b, P, E> {
+struct LoadWalk<'a, 'b, P, E> {
     schedules: &'a [Schedule],
-    load: &'a mut Load<'b>,
+    load: &'a mut LinkLoad<'b>,
     chunk: f64,
     chunks: usize,
     world: usize,
     path: P,
     failed: Option<E>,
-    hops: HashMap<(usize, usize), Hop>,
+    hops: HashMap<(usize, usize), RankPath>,
     /// By link between two places: the round of the last message, which the next one does not
     /// overtake.
     sent: Vec<usize>,
     /// By place: when its last message left.
-    last: Vec<Option<Moment>>,
-    spans: Vec<Vec<Spans>>,
+    last: Vec<Option<MessageTime>>,
+    spans: Vec<Vec<SpanTimes>>,
 }
 
-impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Pass<'_, '_, P, E> {
+impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
     fn index(&self, span: Span) -> usize {
         let row = match span.buffer {
             Buffer::Input => 0,
@@ -139,20 +143,20 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Pass<'_, '_, P, E> {
         row + span.chunk
     }
 
-    fn written(&self, rank: usize, span: Span) -> Moment {
+    fn written(&self, rank: usize, span: Span) -> MessageTime {
         self.spans[rank][self.index(span)].written
     }
 
-    fn span(&mut self, rank: usize, span: Span) -> &mut Spans {
+    fn span(&mut self, rank: usize, span: Span) -> &mut SpanTimes {
         let index = self.index(span);
         &mut self.spans[rank][index]
     }
 
     /// A step that ends `when` at the earliest overwrites a span; when it does.
-    fn write(&mut self, rank: usize, into: Span, when: Moment) -> Moment {
+    fn write(&mut self, rank: usize, into: Span, when: MessageTime) -> MessageTime {
         let span = self.span(rank, into);
         span.written = when.max(span.written).max(span.free);
-        span.free = Moment::default();
+        span.free = MessageTime::default();
         let end = span.written;
         for (longest, time) in self.load.latency.iter_mut().zip(end.time) {
             *longest = longest.max(time);
@@ -160,30 +164,30 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Pass<'_, '_, P, E> {
         end
     }
 
-    fn read(&mut self, rank: usize, from: Span, when: Moment) {
+    fn read(&mut self, rank: usize, from: Span, when: MessageTime) {
         let span = self.span(rank, from);
         span.free = span.free.max(when);
     }
 
-    fn hop(&mut self, from: usize, to: usize) -> &Hop {
+    fn hop(&mut self, from: usize, to: usize) -> &RankPath {
         let (path, failed, protocols) = (&mut self.path, &mut self.failed, self.load.protocols);
         self.hops.entry((from, to)).or_insert_with(|| match path(from, to) {
             Ok(path) => {
                 let latency =
                     |nth: usize| protocols.get(nth).map_or(0.0, |protocol| protocol.latency(&path));
-                Hop { latency: std::array::from_fn(latency), links: path.links }
+                RankPath { latency: std::array::from_fn(latency), links: path.links }
             }
             Err(error) => {
                 failed.get_or_insert(error);
-                Hop { links: Vec::new(), latency: [0.0; MOST] }
+                RankPath { links: Vec::new(), latency: [0.0; MOST] }
             }
         })
     }
 }
 
-impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for Pass<'_, '_, P, E> {
+impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for LoadWalk<'_, '_, P, E> {
     /// When it left, and what it left from.
-    type Message = (Moment, Span);
+    type Message = (MessageTime, Span);
 
     fn send(&mut self, rank: usize, step: usize, from: Span, to: usize) -> Self::Message {
         let steps = &self.schedules[rank].steps;
@@ -196,10 +200,10 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for Pass<'_, '_, P, E
             return (moment, from);
         }
         let ready = steps[step..].iter().map_while(sent).map(|span| self.written(rank, span));
-        let mut moment = ready.fold(Moment::default(), Moment::max);
+        let mut moment = ready.fold(MessageTime::default(), MessageTime::max);
         let link = rank * self.world + to;
         moment.round = moment.round.max(self.sent[link]);
-        if let (Pace::InTurn, Some(last)) = (self.load.pace, self.last[rank]) {
+        if let (SendOrder::Sequential, Some(last)) = (self.load.pace, self.last[rank]) {
             moment.round = moment.round.max(last.round + 1);
         }
         self.sent[link] = moment.round;
@@ -225,7 +229,7 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for Pass<'_, '_, P, E
         }
         round.latency = std::array::from_fn(|nth| round.latency[nth].max(hop.latency[nth]));
         let time = std::array::from_fn(|nth| left.time[nth] + hop.latency[nth]);
-        let taken = self.write(rank, into, Moment { round: left.round + 1, time });
+        let taken = self.write(rank, into, MessageTime { round: left.round + 1, time });
         self.read(from, sent, taken);
     }
 

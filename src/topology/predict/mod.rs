@@ -31,10 +31,10 @@
 //! protocol costs are [those](crate::topology::predict::protocol) of a library with every protocol, the best of which
 //! is taken.
 
+pub mod lane_algorithm;
 mod load;
 pub mod protocol;
 pub mod published;
-pub mod shape;
 
 use crate::algorithms::Algorithm;
 use crate::algorithms::hierarchical::Levels;
@@ -42,16 +42,16 @@ use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use crate::schedule::walk::Stuck;
 use crate::topology::model::graph::{Path, Topology};
-use crate::topology::predict::load::{Load, Pace, Round};
-use crate::topology::predict::protocol::{MOST, Protocol, protocols};
-use crate::topology::predict::shape::Shape;
+use crate::topology::predict::lane_algorithm::LaneAlgorithm;
+use crate::topology::predict::load::{LinkLoad, MessageRound, SendOrder};
+use crate::topology::predict::protocol::{MOST, WireProtocol, protocols};
 use crate::topology::search::lanes::{Lane, lanes};
-use crate::topology::search::rails::{Routes, Unreachable};
+use crate::topology::search::rails::{RoutingTable, Unreachable};
 use std::collections::HashMap;
 
-/// How long a collective takes in one shape.
+/// How long a collective takes in one algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub struct PredictedTime {
     /// From when all ranks begin until the last is done.
     pub seconds: f64,
     /// Into how many windows the whole is cut.
@@ -77,42 +77,42 @@ pub fn bus_factor(collective: Collective, world: usize) -> f64 {
 }
 
 /// A topology with the rings that were found on it, ready for questions.
-pub struct Laboratory<'a> {
+pub struct CostModel<'a> {
     topology: &'a Topology,
-    routes: Routes<'a>,
+    routes: RoutingTable<'a>,
     hosts: Vec<usize>,
     lanes: Vec<Lane>,
 }
 
-/// What a collective in one shape asks of a topology, whatever its size.
+/// What a collective in one algorithm asks of a topology, whatever its size.
 #[derive(Clone, Debug)]
-pub struct Demand {
+pub struct CollectiveCost {
     /// What is done.
-    pub shape: Shape,
+    pub algorithm: LaneAlgorithm,
     /// On how many lanes.
     pub lanes: usize,
     /// The link that is busiest over all rounds; none if nothing is sent.
     pub bottleneck: Option<usize>,
     /// Seconds a byte of the whole of that link.
     pub busiest: f64,
-    protocols: &'static [Protocol],
+    protocols: &'static [WireProtocol],
     latency: [f64; MOST],
     /// By pace.
-    rounds: [Vec<Busy>; 2],
+    rounds: [Vec<RoundCost>; 2],
 }
 
 /// The busiest link of a round, in seconds a byte of the whole, and the longest time one of its
 /// messages is under way.
 #[derive(Clone, Copy, Debug)]
-struct Busy {
+struct RoundCost {
     seconds: f64,
     latency: [f64; MOST],
 }
 
-/// Why there is no demand.
+/// Why there is no cost.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Impossible {
+pub enum CostError {
     /// Two ranks have no way between them.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
@@ -124,13 +124,13 @@ pub enum Impossible {
 /// No cut into more windows is tried.
 const MOST_WINDOWS: usize = 4096;
 
-impl<'a> Laboratory<'a> {
+impl<'a> CostModel<'a> {
     /// Finds the rings.
     ///
     /// # Errors
     /// [`Unreachable`] if two hosts have no way between them.
     pub fn new(topology: &'a Topology) -> Result<Self, Unreachable> {
-        let routes = Routes::new(topology);
+        let routes = RoutingTable::new(topology);
         Ok(Self { topology, hosts: routes.hosts(), routes, lanes: lanes(topology)? })
     }
 
@@ -146,17 +146,19 @@ impl<'a> Laboratory<'a> {
 
     /// Everything worth asking about: every algorithm that has an answer, and on several hosts the
     /// hierarchical ones with chains, trees and direct exchanges within.
-    pub fn shapes(&self, collective: Collective) -> Vec<Shape> {
-        let flat =
-            Algorithm::ALL.into_iter().filter(|one| one.supports(collective)).map(Shape::Flat);
+    pub fn algorithms(&self, collective: Collective) -> Vec<LaneAlgorithm> {
+        let flat = Algorithm::ALL
+            .into_iter()
+            .filter(|one| one.supports(collective))
+            .map(LaneAlgorithm::Flat);
         let several = self.hosts.iter().any(|host| *host != self.hosts[0]);
         let across = Algorithm::ALL.into_iter().filter(|one| several && one.supports(collective));
         let locals = [Algorithm::Ring, Algorithm::Linear, Algorithm::Binomial];
-        let levels =
-            across.flat_map(|across| locals.map(|local| Shape::Levels(Levels { local, across })));
-        let answers = |shape: &Shape| {
-            let Shape::Levels(_) = shape else { return true };
-            shape.at(collective, &self.by_place(), 0).is_some()
+        let levels = across
+            .flat_map(|across| locals.map(|local| LaneAlgorithm::Levels(Levels { local, across })));
+        let answers = |algorithm: &LaneAlgorithm| {
+            let LaneAlgorithm::Levels(_) = algorithm else { return true };
+            algorithm.at(collective, &self.by_place(), 0).is_some()
         };
         flat.chain(levels.filter(answers)).collect()
     }
@@ -168,17 +170,17 @@ impl<'a> Laboratory<'a> {
             .map_or(Vec::new(), |lane| lane.order.iter().map(|&rank| self.hosts[rank]).collect())
     }
 
-    /// What `collective` in `shape` asks of the topology; `None` if the shape has no answer. Takes
+    /// What `collective` in `algorithm` asks of the topology; `None` if the algorithm has no answer. Takes
     /// longest: some hundred nanoseconds a message and link.
     ///
     /// ```
     /// use maypole::topology::build::cluster::{Fabric, named};
-    /// use maypole::topology::predict::shape::Shape;
-    /// use maypole::topology::predict::Laboratory;
+    /// use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
+    /// use maypole::topology::predict::CostModel;
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let host = named("dgx-a100", Fabric::Flat).unwrap();
-    /// let laboratory = Laboratory::new(&host).unwrap();
-    /// let ring = laboratory.demand(Collective::AllReduce, Shape::Flat(Algorithm::Ring)).unwrap().unwrap();
+    /// let model = CostModel::new(&host).unwrap();
+    /// let ring = model.cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap().unwrap();
     /// assert_eq!(host.describe(ring.bottleneck.unwrap()), "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
     /// // A big vector goes at the speed of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;
@@ -186,22 +188,22 @@ impl<'a> Laboratory<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Impossible`] if there is no way between two ranks that talk.
+    /// [`CostError`] if there is no way between two ranks that talk.
     ///
     /// # Panics
     /// If the collective's root is no rank.
-    pub fn demand(
+    pub fn cost(
         &self,
         collective: Collective,
-        shape: Shape,
-    ) -> Result<Option<Demand>, Impossible> {
-        let used = shape.lanes(collective, &self.lanes);
-        let Some(first) = used.first().and_then(|lane| self.schedules(collective, lane, shape))
+        algorithm: LaneAlgorithm,
+    ) -> Result<Option<CollectiveCost>, CostError> {
+        let used = algorithm.lanes(collective, &self.lanes);
+        let Some(first) = used.first().and_then(|lane| self.schedules(collective, lane, algorithm))
         else {
             return Ok(None);
         };
-        let mut demand = Demand {
-            shape,
+        let mut cost = CollectiveCost {
+            algorithm,
             lanes: used.len(),
             bottleneck: None,
             busiest: 0.0,
@@ -209,19 +211,20 @@ impl<'a> Laboratory<'a> {
             latency: [0.0; MOST],
             rounds: Default::default(),
         };
-        for (nth, pace) in [Pace::AtOnce, Pace::InTurn].into_iter().enumerate() {
-            let mut load = Load::new(self.topology, demand.protocols, pace);
+        for (nth, pace) in [SendOrder::Concurrent, SendOrder::Sequential].into_iter().enumerate() {
+            let mut load = LinkLoad::new(self.topology, cost.protocols, pace);
             for lane in used {
-                let hops = self.hops(lane, shape);
+                let hops = self.hops(lane, algorithm);
                 let path = |from, to| self.path(lane, &hops, from, to);
-                let own = collective.root().and_then(|_| self.schedules(collective, lane, shape));
+                let own =
+                    collective.root().and_then(|_| self.schedules(collective, lane, algorithm));
                 load.add(own.as_ref().unwrap_or(&first), 1.0 / used.len() as f64, path)?;
             }
-            demand.latency = load.latency;
-            demand.rounds[nth] = load.rounds.iter().map(|round| self.busy(round)).collect();
-            (demand.bottleneck, demand.busiest) = self.busiest(&load.rounds);
+            cost.latency = load.latency;
+            cost.rounds[nth] = load.rounds.iter().map(|round| self.busy(round)).collect();
+            (cost.bottleneck, cost.busiest) = self.busiest(&load.rounds);
         }
-        Ok(Some(demand))
+        Ok(Some(cost))
     }
 
     /// What is done at each place of a lane.
@@ -229,20 +232,28 @@ impl<'a> Laboratory<'a> {
         &self,
         collective: Collective,
         lane: &Lane,
-        shape: Shape,
+        algorithm: LaneAlgorithm,
     ) -> Option<Vec<Schedule>> {
         let place =
             |rank| lane.order.iter().position(|&other| other == rank).expect("a root is a rank");
         let there = collective.root().map_or(collective, |root| collective.with_root(place(root)));
         let hosts: Vec<usize> = lane.order.iter().map(|&rank| self.hosts[rank]).collect();
-        (0..hosts.len()).map(|place| shape.at(there, &hosts, place)).collect()
+        (0..hosts.len()).map(|place| algorithm.at(there, &hosts, place)).collect()
     }
 
     /// The hops that a lane has ways of its own for: a ring's.
-    fn hops<'b>(&self, lane: &'b Lane, shape: Shape) -> HashMap<(usize, usize), &'b Path> {
+    fn hops<'b>(
+        &self,
+        lane: &'b Lane,
+        algorithm: LaneAlgorithm,
+    ) -> HashMap<(usize, usize), &'b Path> {
         let world = lane.order.len();
         let own = (0..world).map(|place| ((place, (place + 1) % world), &lane.hops[place]));
-        if shape == Shape::Flat(Algorithm::Ring) { own.collect() } else { HashMap::new() }
+        if algorithm == LaneAlgorithm::Flat(Algorithm::Ring) {
+            own.collect()
+        } else {
+            HashMap::new()
+        }
     }
 
     fn path(
@@ -251,7 +262,7 @@ impl<'a> Laboratory<'a> {
         hops: &HashMap<(usize, usize), &Path>,
         from: usize,
         to: usize,
-    ) -> Result<Path, Impossible> {
+    ) -> Result<Path, CostError> {
         match hops.get(&(from, to)) {
             Some(path) => Ok((*path).clone()),
             None => Ok(self.routes.path(lane.order[from], lane.order[to])?),
@@ -259,21 +270,24 @@ impl<'a> Laboratory<'a> {
     }
 
     /// Seconds that a link takes for a byte.
-    fn cost(&self, link: usize) -> f64 {
+    fn seconds_per_byte(&self, link: usize) -> f64 {
         1.0 / (self.topology.links()[link].bandwidth * 1e9)
     }
 
-    fn busy(&self, round: &Round) -> Busy {
-        let seconds =
-            round.crossing.iter().enumerate().map(|(link, crossing)| crossing * self.cost(link));
-        Busy { seconds: seconds.fold(0.0, f64::max), latency: round.latency }
+    fn busy(&self, round: &MessageRound) -> RoundCost {
+        let seconds = round
+            .crossing
+            .iter()
+            .enumerate()
+            .map(|(link, crossing)| crossing * self.seconds_per_byte(link));
+        RoundCost { seconds: seconds.fold(0.0, f64::max), latency: round.latency }
     }
 
     /// The link that is busiest over all rounds, and its seconds a byte.
-    fn busiest(&self, rounds: &[Round]) -> (Option<usize>, f64) {
+    fn busiest(&self, rounds: &[MessageRound]) -> (Option<usize>, f64) {
         let mut all = vec![0.0; self.topology.links().len()];
         for (link, crossing) in rounds.iter().flat_map(|round| round.crossing.iter().enumerate()) {
-            all[link] += crossing * self.cost(link);
+            all[link] += crossing * self.seconds_per_byte(link);
         }
         let used = all.iter().copied().enumerate().filter(|(_, seconds)| *seconds > 0.0);
         // The first of equals.
@@ -282,20 +296,20 @@ impl<'a> Laboratory<'a> {
     }
 }
 
-impl Demand {
+impl CollectiveCost {
     /// How long `bytes` take, in the windows and by the protocol that are fastest; of equals the
     /// fewest, and the first.
     ///
     /// `bytes` is the whole: of the vector, or of all blocks together.
-    pub fn predict(&self, bytes: f64) -> Prediction {
+    pub fn predict(&self, bytes: f64) -> PredictedTime {
         let windows = std::iter::successors(Some(1), |windows| Some(windows * 2))
             .take_while(|&w| w <= MOST_WINDOWS);
         fastest(windows.map(|windows| self.predict_in(windows, bytes)))
     }
 
     /// How long `bytes` take in so many windows, by the protocol that is fastest.
-    pub fn predict_in(&self, windows: usize, bytes: f64) -> Prediction {
-        fastest(self.protocols.iter().enumerate().map(|(nth, protocol)| Prediction {
+    pub fn predict_in(&self, windows: usize, bytes: f64) -> PredictedTime {
+        fastest(self.protocols.iter().enumerate().map(|(nth, protocol)| PredictedTime {
             seconds: self.seconds(bytes, windows, nth),
             windows,
             protocol: protocol.name,
@@ -304,7 +318,7 @@ impl Demand {
 
     /// How long `bytes` take in so many windows, by the `protocol`-th.
     fn seconds(&self, bytes: f64, windows: usize, protocol: usize) -> f64 {
-        let Protocol { base, share, .. } = self.protocols[protocol];
+        let WireProtocol { base, share, .. } = self.protocols[protocol];
         let window = bytes / windows as f64 / share;
         let paces = self.rounds.iter().map(|rounds| {
             let first: f64 = rounds.iter().map(|round| round.seconds * window).sum();
@@ -316,6 +330,6 @@ impl Demand {
 }
 
 /// The first of the fastest.
-fn fastest(all: impl Iterator<Item = Prediction>) -> Prediction {
+fn fastest(all: impl Iterator<Item = PredictedTime>) -> PredictedTime {
     all.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there is something to choose from")
 }

@@ -5,12 +5,12 @@
 //! fences instead. On CPUs it is a flag in shared memory (0.13 us a hop on the machine that this
 //! library was measured on) and a TCP connection between hosts.
 
-use crate::topology::model::class::Class;
-use crate::topology::model::graph::{Kind, Path, Topology};
+use crate::topology::model::class::PathClass;
+use crate::topology::model::graph::{NodeKind, Path, Topology};
 
 /// A way to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Protocol {
+pub struct WireProtocol {
     /// What it is called.
     pub name: &'static str,
     /// Seconds that any collective takes besides its messages.
@@ -28,8 +28,8 @@ pub struct Protocol {
 /// How many there are, at most, on any topology.
 pub const MOST: usize = 3;
 
-const GPU: [Protocol; MOST] = [
-    Protocol {
+const GPU: [WireProtocol; MOST] = [
+    WireProtocol {
         name: "LL",
         base: 6.6e-6,
         direct: 0.6e-6,
@@ -37,7 +37,7 @@ const GPU: [Protocol; MOST] = [
         network: 2.7e-6,
         share: 0.5,
     },
-    Protocol {
+    WireProtocol {
         name: "LL128",
         base: 14.0e-6,
         direct: 1.9e-6,
@@ -45,7 +45,7 @@ const GPU: [Protocol; MOST] = [
         network: 4.0e-6,
         share: 0.92,
     },
-    Protocol {
+    WireProtocol {
         name: "Simple",
         base: 8.4e-6,
         direct: 3.4e-6,
@@ -55,7 +55,7 @@ const GPU: [Protocol; MOST] = [
     },
 ];
 
-const CPU: [Protocol; 1] = [Protocol {
+const CPU: [WireProtocol; 1] = [WireProtocol {
     name: "flags",
     base: 0.0,
     direct: 0.13e-6,
@@ -65,17 +65,19 @@ const CPU: [Protocol; 1] = [Protocol {
 }];
 
 /// Those that the ranks of `topology` have.
-pub fn protocols(topology: &Topology) -> &'static [Protocol] {
-    if topology.of(Kind::Gpu).is_empty() { &CPU } else { &GPU }
+pub fn protocols(topology: &Topology) -> &'static [WireProtocol] {
+    if topology.nodes_of(NodeKind::Gpu).is_empty() { &CPU } else { &GPU }
 }
 
-impl Protocol {
+impl WireProtocol {
     /// Seconds that a message is under way along `path`.
     pub fn latency(&self, path: &Path) -> f64 {
         match path.class {
-            Class::Same | Class::NvLink(_) | Class::Xgmi(_) => self.direct,
-            Class::Pix | Class::Pxb | Class::Phb | Class::Node | Class::Sys => self.host,
-            Class::Net => self.network,
+            PathClass::Same | PathClass::NvLink(_) | PathClass::Xgmi(_) => self.direct,
+            PathClass::Pix | PathClass::Pxb | PathClass::Phb | PathClass::Node | PathClass::Sys => {
+                self.host
+            }
+            PathClass::Net => self.network,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A description of a machine in any of the formats that are read here.
 
-use crate::topology::read::answers::Answers;
 use crate::topology::read::matrix::Matrix;
-use crate::topology::read::rocm::Tables;
+use crate::topology::read::rocm::RocmTables;
+use crate::topology::read::summary::DeviceSummary;
 use crate::topology::read::text::ReadError;
 use crate::topology::read::xml::System;
 
@@ -15,7 +15,7 @@ pub enum Description {
     /// A topology file of NCCL or RCCL.
     System(System),
     /// `rocm-smi --showtopo`, `amd-smi topology`.
-    Tables(Tables),
+    Rocm(RocmTables),
 }
 
 impl Description {
@@ -27,19 +27,19 @@ impl Description {
         let is_xml = text.trim_start().starts_with('<') || System::place(text).is_some();
         if is_xml {
             System::read(text).map(Description::System)
-        } else if Tables::is_in(text) && !Matrix::is_in(text) {
-            Tables::read(text).map(Description::Tables)
+        } else if RocmTables::is_in(text) && !Matrix::is_in(text) {
+            RocmTables::read(text).map(Description::Rocm)
         } else {
             Matrix::read(text).map(Description::Matrix)
         }
     }
 
     /// What every description is asked.
-    pub fn answers(&self) -> Answers {
+    pub fn summary(&self) -> DeviceSummary {
         match self {
-            Description::Matrix(matrix) => matrix.answers(),
-            Description::System(system) => system.answers(),
-            Description::Tables(tables) => tables.answers(),
+            Description::Matrix(matrix) => matrix.summary(),
+            Description::System(system) => system.summary(),
+            Description::Rocm(tables) => tables.summary(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Description {
         match self {
             Description::Matrix(matrix) => &matrix.notes,
             Description::System(system) => &system.notes,
-            Description::Tables(_) => &[],
+            Description::Rocm(_) => &[],
         }
     }
 }

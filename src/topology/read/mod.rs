@@ -7,13 +7,13 @@
 //! | [`xml`] | the topology files of NCCL and RCCL |
 //! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
 //! | [`printed`] | one cell of these tables |
-//! | [`answers`] | the questions that every description answers |
+//! | [`summary`] | the questions that every description answers |
 //! | [`text`] | characters with their line and column, and the error that names them |
 
-pub mod answers;
 pub mod description;
 pub mod matrix;
 pub mod printed;
 pub mod rocm;
+pub mod summary;
 pub mod text;
 pub mod xml;

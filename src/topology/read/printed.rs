@@ -1,13 +1,13 @@
 //! The words that tools print for how near two devices are.
 
-use crate::topology::model::class::Class;
+use crate::topology::model::class::PathClass;
 use std::fmt;
 
-/// A cell as `nvidia-smi topo -m`, `rocm-smi --showtopo` and the like print it: a [`Class`], in the
+/// A cell as `nvidia-smi topo -m`, `rocm-smi --showtopo` and the like print it: a [`PathClass`], in the
 /// word of the tool.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Printed {
+pub enum PrintedClass {
     /// `X`: the device itself.
     Same,
     /// `NV#`: so many bonded NVLinks, at least one.
@@ -33,40 +33,40 @@ pub enum Printed {
     Pcie,
 }
 
-impl Printed {
+impl PrintedClass {
     /// The cells of `nvidia-smi topo -m` that are one word each.
-    pub(crate) const WORDS: [(&'static str, Printed); 8] = [
-        ("X", Printed::Same),
-        ("PSB", Printed::Psb),
-        ("PIX", Printed::Pix),
-        ("PXB", Printed::Pxb),
-        ("PHB", Printed::Phb),
-        ("NODE", Printed::Node),
-        ("SYS", Printed::Sys),
-        ("SOC", Printed::Soc),
+    pub(crate) const WORDS: [(&'static str, PrintedClass); 8] = [
+        ("X", PrintedClass::Same),
+        ("PSB", PrintedClass::Psb),
+        ("PIX", PrintedClass::Pix),
+        ("PXB", PrintedClass::Pxb),
+        ("PHB", PrintedClass::Phb),
+        ("NODE", PrintedClass::Node),
+        ("SYS", PrintedClass::Sys),
+        ("SOC", PrintedClass::Soc),
     ];
 
     /// What it means. Where the tool does not say, the worst that it can be: who plans with it must
     /// not hope.
     ///
     /// ```
-    /// use maypole::topology::read::printed::Printed;
-    /// use maypole::topology::Class;
-    /// assert_eq!(Printed::Soc.class(), Printed::Sys.class());
-    /// assert!(Printed::NvLink(4).class() > Printed::NvLink(2).class());
-    /// assert_eq!(Printed::Pcie.class(), Class::Sys);
+    /// use maypole::topology::read::printed::PrintedClass;
+    /// use maypole::topology::PathClass;
+    /// assert_eq!(PrintedClass::Soc.class(), PrintedClass::Sys.class());
+    /// assert!(PrintedClass::NvLink(4).class() > PrintedClass::NvLink(2).class());
+    /// assert_eq!(PrintedClass::Pcie.class(), PathClass::Sys);
     /// ```
-    pub const fn class(self) -> Class {
+    pub const fn class(self) -> PathClass {
         match self {
-            Printed::Same => Class::Same,
-            Printed::NvLink(links) => Class::NvLink(links),
-            Printed::Xgmi(Some(links)) => Class::Xgmi(links),
-            Printed::Xgmi(None) => Class::Xgmi(1),
-            Printed::Psb | Printed::Pix => Class::Pix,
-            Printed::Pxb => Class::Pxb,
-            Printed::Phb => Class::Phb,
-            Printed::Node => Class::Node,
-            Printed::Sys | Printed::Soc | Printed::Pcie => Class::Sys,
+            PrintedClass::Same => PathClass::Same,
+            PrintedClass::NvLink(links) => PathClass::NvLink(links),
+            PrintedClass::Xgmi(Some(links)) => PathClass::Xgmi(links),
+            PrintedClass::Xgmi(None) => PathClass::Xgmi(1),
+            PrintedClass::Psb | PrintedClass::Pix => PathClass::Pix,
+            PrintedClass::Pxb => PathClass::Pxb,
+            PrintedClass::Phb => PathClass::Phb,
+            PrintedClass::Node => PathClass::Node,
+            PrintedClass::Sys | PrintedClass::Soc | PrintedClass::Pcie => PathClass::Sys,
         }
     }
 
@@ -74,28 +74,28 @@ impl Printed {
     /// links.
     pub const fn direct_links(self) -> u32 {
         match self {
-            Printed::NvLink(links) | Printed::Xgmi(Some(links)) => links,
+            PrintedClass::NvLink(links) | PrintedClass::Xgmi(Some(links)) => links,
             _ => 0,
         }
     }
 }
 
 /// As the tools print it: `X`, `NV4`, `XGMI`, `XGMI2`, `PIX` ...
-impl fmt::Display for Printed {
+impl fmt::Display for PrintedClass {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Printed::NvLink(links) => out.pad(&format!("NV{links}")),
-            Printed::Xgmi(Some(links)) => out.pad(&format!("XGMI{links}")),
-            Printed::Xgmi(None) => out.pad("XGMI"),
-            Printed::Pcie => out.pad("PCIE"),
-            Printed::Same => out.pad("X"),
-            Printed::Psb => out.pad("PSB"),
-            Printed::Pix => out.pad("PIX"),
-            Printed::Pxb => out.pad("PXB"),
-            Printed::Phb => out.pad("PHB"),
-            Printed::Node => out.pad("NODE"),
-            Printed::Sys => out.pad("SYS"),
-            Printed::Soc => out.pad("SOC"),
+            PrintedClass::NvLink(links) => out.pad(&format!("NV{links}")),
+            PrintedClass::Xgmi(Some(links)) => out.pad(&format!("XGMI{links}")),
+            PrintedClass::Xgmi(None) => out.pad("XGMI"),
+            PrintedClass::Pcie => out.pad("PCIE"),
+            PrintedClass::Same => out.pad("X"),
+            PrintedClass::Psb => out.pad("PSB"),
+            PrintedClass::Pix => out.pad("PIX"),
+            PrintedClass::Pxb => out.pad("PXB"),
+            PrintedClass::Phb => out.pad("PHB"),
+            PrintedClass::Node => out.pad("NODE"),
+            PrintedClass::Sys => out.pad("SYS"),
+            PrintedClass::Soc => out.pad("SOC"),
         }
     }
 }

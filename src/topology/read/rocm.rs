@@ -1,10 +1,10 @@
 //! `rocm-smi --showtopo` and `amd-smi topology`: AMD's tables of hops, weights and link types.
 //!
 //! ```
-//! use maypole::topology::read::printed::Printed;
-//! use maypole::topology::read::rocm::Tables;
+//! use maypole::topology::read::printed::PrintedClass;
+//! use maypole::topology::read::rocm::RocmTables;
 //!
-//! let tables = Tables::read("
+//! let tables = RocmTables::read("
 //! ====== Hops between two GPUs ======
 //!        GPU0    GPU1
 //! GPU0   0       1
@@ -16,23 +16,23 @@
 //! GPU[0]  : (Topology) Numa Node: 0
 //! GPU[1]  : (Topology) Numa Node: 1
 //! ").unwrap();
-//! assert_eq!(tables.links[0][1], Printed::Xgmi(None));
+//! assert_eq!(tables.links[0][1], PrintedClass::Xgmi(None));
 //! assert_eq!(tables.hops.unwrap()[1][0], 1);
 //! assert_eq!(tables.numa_nodes, [Some(0), Some(1)]);
 //! ```
 
-use crate::topology::read::answers::Answers;
-use crate::topology::read::printed::Printed;
-use crate::topology::read::text::{Glyph, ReadError, Word, error_at, lines, words};
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::summary::DeviceSummary;
+use crate::topology::read::text::{LocatedChar, LocatedWord, ReadError, error_at, lines, words};
 
 /// What the tables say; they know no network cards, and do not count links.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Tables {
+pub struct RocmTables {
     /// The labels: `GPU0`, or PCI addresses.
     pub gpus: Vec<String>,
-    /// `links[i][j]`: [`Printed::Xgmi`] or [`Printed::Pcie`].
-    pub links: Vec<Vec<Printed>>,
+    /// `links[i][j]`: [`PrintedClass::Xgmi`] or [`PrintedClass::Pcie`].
+    pub links: Vec<Vec<PrintedClass>>,
     /// How many links one has to cross, if that table is there.
     pub hops: Option<Vec<Vec<u32>>>,
     /// The distance by the firmware's measure, if that table is there.
@@ -41,13 +41,13 @@ pub struct Tables {
     pub numa_nodes: Vec<Option<u32>>,
 }
 
-impl Tables {
+impl RocmTables {
     /// Reads the tables, with whatever text stands around them. Without a table of link types there
     /// is no answer.
     ///
     /// # Errors
     /// Where a table is not understood.
-    pub fn read(text: &str) -> Result<Tables, ReadError> {
+    pub fn read(text: &str) -> Result<RocmTables, ReadError> {
         let lines = lines(text);
         let Some(types) = table(&lines, "link type") else {
             let end = lines.last().map_or(&[][..], |line| line);
@@ -60,7 +60,7 @@ impl Tables {
         };
         let (hops, weights) = (of_these(numbers("hops")?), of_these(numbers("weight")?));
         let numa_nodes = (0..gpus.len()).map(|gpu| numa_node(&lines, gpu)).collect();
-        Ok(Tables { gpus, links, hops, weights, numa_nodes })
+        Ok(RocmTables { gpus, links, hops, weights, numa_nodes })
     }
 
     /// Whether the text has a title of such a table.
@@ -69,8 +69,8 @@ impl Tables {
     }
 
     /// What every description is asked.
-    pub fn answers(&self) -> Answers {
-        Answers {
+    pub fn summary(&self) -> DeviceSummary {
+        DeviceSummary {
             gpus: self.gpus.len(),
             nics: None,
             links: self.links.clone(),
@@ -81,28 +81,28 @@ impl Tables {
 }
 
 /// One table as a stream of words: how its lines were wrapped does not matter.
-struct Table {
-    glyphs: Vec<Glyph>,
-    words: Vec<Word>,
+struct RocmTable {
+    glyphs: Vec<LocatedChar>,
+    words: Vec<LocatedWord>,
 }
 
 /// The table under the first title with `name` in it, down to the next title.
-fn table(lines: &[Vec<Glyph>], name: &str) -> Option<Table> {
-    let is_named = |line: &&Vec<Glyph>| title(line).is_some_and(|title| title.contains(name));
+fn table(lines: &[Vec<LocatedChar>], name: &str) -> Option<RocmTable> {
+    let is_named = |line: &&Vec<LocatedChar>| title(line).is_some_and(|title| title.contains(name));
     let start = lines.iter().position(|line| is_named(&line))?;
     let rest = lines[start + 1..].iter().take_while(|line| title(line).is_none());
     // A blank between lines keeps their words apart, at the place of the break.
-    let blank = |line: &Vec<Glyph>| {
-        line.last().map(|last| Glyph { char: ' ', column: last.column + 1, ..*last })
+    let blank = |line: &Vec<LocatedChar>| {
+        line.last().map(|last| LocatedChar { char: ' ', column: last.column + 1, ..*last })
     };
-    let glyphs: Vec<Glyph> =
+    let glyphs: Vec<LocatedChar> =
         rest.flat_map(|line| line.iter().copied().chain(blank(line))).collect();
     let words = words(&glyphs);
-    Some(Table { glyphs, words })
+    Some(RocmTable { glyphs, words })
 }
 
 /// A title is ruled, or ends in `TABLE:`.
-fn title(line: &[Glyph]) -> Option<String> {
+fn title(line: &[LocatedChar]) -> Option<String> {
     let text = line.iter().map(|glyph| glyph.char).collect::<String>().to_lowercase();
     (text.contains("===")
         || text.trim_end().ends_with("table:")
@@ -110,7 +110,7 @@ fn title(line: &[Glyph]) -> Option<String> {
     .then_some(text)
 }
 
-impl Table {
+impl RocmTable {
     /// The labels, and the cells row by row. The header ends where its first label comes again.
     fn read<T>(
         &self,
@@ -149,11 +149,11 @@ impl Table {
     }
 }
 
-fn link(word: &str, is_self: bool) -> Result<Printed, &'static str> {
+fn link(word: &str, is_self: bool) -> Result<PrintedClass, &'static str> {
     match word {
-        "0" | "SELF" | "X" | "N/A" if is_self => Ok(Printed::Same),
-        "XGMI" if !is_self => Ok(Printed::Xgmi(None)),
-        "PCIE" | "PCIe" if !is_self => Ok(Printed::Pcie),
+        "0" | "SELF" | "X" | "N/A" if is_self => Ok(PrintedClass::Same),
+        "XGMI" if !is_self => Ok(PrintedClass::Xgmi(None)),
+        "PCIE" | "PCIe" if !is_self => Ok(PrintedClass::Pcie),
         _ if is_self => Err("0 or SELF"),
         _ => Err("XGMI or PCIE"),
     }
@@ -168,8 +168,8 @@ fn number(word: &str, _: bool) -> Result<u32, &'static str> {
 }
 
 /// From `GPU[1] : (Topology) Numa Node: 3`, or `GPU 1 : ...`.
-fn numa_node(lines: &[Vec<Glyph>], gpu: usize) -> Option<u32> {
-    let text = |line: &Vec<Glyph>| line.iter().map(|glyph| glyph.char).collect::<String>();
+fn numa_node(lines: &[Vec<LocatedChar>], gpu: usize) -> Option<u32> {
+    let text = |line: &Vec<LocatedChar>| line.iter().map(|glyph| glyph.char).collect::<String>();
     let (bracketed, plain) = (format!("GPU[{gpu}]"), format!("GPU {gpu} "));
     let of_this = |line: &String| line.contains(&bracketed) || line.contains(&plain);
     let found = lines.iter().map(text).find(|line| of_this(line) && line.contains("Numa Node:"))?;

@@ -35,13 +35,13 @@ impl std::error::Error for ReadError {}
 
 /// One character and where it stood.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Glyph {
+pub(crate) struct LocatedChar {
     pub(crate) char: char,
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-impl Glyph {
+impl LocatedChar {
     /// Blanks of every kind, and the bars of a table in a document.
     pub(crate) fn is_blank(&self) -> bool {
         self.char.is_whitespace() || self.char == '|'
@@ -49,9 +49,9 @@ impl Glyph {
 }
 
 /// The lines of `text`, without the codes that colour a terminal.
-pub(crate) fn lines(text: &str) -> Vec<Vec<Glyph>> {
+pub(crate) fn lines(text: &str) -> Vec<Vec<LocatedChar>> {
     let line = |(number, line): (usize, &str)| {
-        let at = |(column, char)| Glyph { char, line: number + 1, column: column + 1 };
+        let at = |(column, char)| LocatedChar { char, line: number + 1, column: column + 1 };
         without_codes(&line.chars().enumerate().map(at).collect::<Vec<_>>())
     };
     text.lines().enumerate().map(line).collect()
@@ -59,7 +59,7 @@ pub(crate) fn lines(text: &str) -> Vec<Vec<Glyph>> {
 
 /// Drops `ESC [ 4 m` and its like, also as `^[[4m`, as `\x1b[4m`, and as `[4m` where the escape
 /// itself was lost.
-fn without_codes(glyphs: &[Glyph]) -> Vec<Glyph> {
+fn without_codes(glyphs: &[LocatedChar]) -> Vec<LocatedChar> {
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < glyphs.len() {
         match code(&glyphs[at..]) {
@@ -80,7 +80,7 @@ fn is_nothing(char: char) -> bool {
 }
 
 /// How many glyphs a code has that begins here; 0 if none does.
-fn code(glyphs: &[Glyph]) -> usize {
+fn code(glyphs: &[LocatedChar]) -> usize {
     const ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\u{241b}", "\\x1b", "\\033", "\\e", "\\u001b"];
     let starts =
         |word: &str| word.chars().zip(glyphs).filter(|(char, glyph)| *char == glyph.char).count();
@@ -109,13 +109,17 @@ fn code(glyphs: &[Glyph]) -> usize {
 }
 
 /// The glyphs from `at` to the next blank, as text; for an error.
-pub(crate) fn word_at(glyphs: &[Glyph], at: usize) -> String {
+pub(crate) fn word_at(glyphs: &[LocatedChar], at: usize) -> String {
     let rest = glyphs.get(at..).unwrap_or_default();
     rest.iter().take_while(|glyph| !glyph.is_blank()).map(|glyph| glyph.char).take(40).collect()
 }
 
 /// An error at the glyph `at`, or behind the last one.
-pub(crate) fn error_at(glyphs: &[Glyph], at: usize, expected: impl Into<String>) -> ReadError {
+pub(crate) fn error_at(
+    glyphs: &[LocatedChar],
+    at: usize,
+    expected: impl Into<String>,
+) -> ReadError {
     let (line, column) = match (glyphs.get(at), glyphs.last()) {
         (Some(glyph), _) => (glyph.line, glyph.column),
         (None, Some(last)) => (last.line, last.column + 1),
@@ -126,21 +130,21 @@ pub(crate) fn error_at(glyphs: &[Glyph], at: usize, expected: impl Into<String>)
 
 /// A word without blanks, and where it begins among the glyphs.
 #[derive(Clone, Debug)]
-pub(crate) struct Word {
+pub(crate) struct LocatedWord {
     pub(crate) text: String,
     pub(crate) at: usize,
 }
 
 /// The words between blanks.
-pub(crate) fn words(glyphs: &[Glyph]) -> Vec<Word> {
-    let mut found: Vec<Word> = Vec::new();
+pub(crate) fn words(glyphs: &[LocatedChar]) -> Vec<LocatedWord> {
+    let mut found: Vec<LocatedWord> = Vec::new();
     let mut inside = false;
     for (at, glyph) in glyphs.iter().enumerate() {
         match (glyph.is_blank(), inside) {
             (true, _) => inside = false,
             (false, true) => found.last_mut().expect("inside a word").text.push(glyph.char),
             (false, false) => {
-                found.push(Word { text: glyph.char.to_string(), at });
+                found.push(LocatedWord { text: glyph.char.to_string(), at });
                 inside = true;
             }
         }

@@ -38,8 +38,14 @@ pub fn rings(links: &[Vec<u32>]) -> Vec<Vec<usize>> {
     };
     let bound = (0..count).map(|device| out(device).min(into(device))).min().unwrap_or(0) as usize;
     let search = |reverses| {
-        let mut search =
-            Search { left: links.to_vec(), bound, reverses, steps: 0, rings: vec![], best: vec![] };
+        let mut search = DisjointSearch {
+            left: links.to_vec(),
+            bound,
+            reverses,
+            steps: 0,
+            rings: vec![],
+            best: vec![],
+        };
         search.next_ring();
         search.best
     };
@@ -51,7 +57,7 @@ pub fn rings(links: &[Vec<u32>]) -> Vec<Vec<usize>> {
     if free.len() > paired.len() { free } else { paired }
 }
 
-struct Search {
+struct DisjointSearch {
     /// By link: how many more rings may use it.
     left: Vec<Vec<u32>>,
     bound: usize,
@@ -62,7 +68,7 @@ struct Search {
     best: Vec<Vec<usize>>,
 }
 
-impl Search {
+impl DisjointSearch {
     /// Goes on with another ring; true when the search is over.
     fn next_ring(&mut self) -> bool {
         if self.rings.len() > self.best.len() {

@@ -8,10 +8,10 @@
 //! isolated rails refuse. Of the first one, two, three ... such rings, as many are taken as move
 //! most bytes a second, equal parts on each, with what they share divided among them.
 
-use crate::topology::model::class::Class;
+use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{Path, Topology};
 use crate::topology::search::disjoint;
-use crate::topology::search::rails::{Routes, Unreachable};
+use crate::topology::search::rails::{RoutingTable, Unreachable};
 use crate::topology::search::rings;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,9 +38,9 @@ pub struct Lane {
 /// # Errors
 /// [`Unreachable`] if two hosts have no way between them.
 pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
-    let routes = Routes::new(topology);
+    let routes = RoutingTable::new(topology);
     let hosts = by_host(&routes.hosts());
-    let mut known = Known::default();
+    let mut known = RingCache::default();
     let bases: Vec<Vec<Vec<usize>>> =
         hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
     let lanes: Vec<Lane> = match &bases[..] {
@@ -98,16 +98,16 @@ fn by_host(hosts: &[usize]) -> Vec<Vec<usize>> {
 
 /// What lies between the devices of a host: how near they are, and how many direct links they have.
 #[derive(Eq, Hash, PartialEq)]
-struct Inside {
-    classes: Vec<Vec<Class>>,
+struct HostClasses {
+    classes: Vec<Vec<PathClass>>,
     direct: Vec<Vec<u32>>,
 }
 
-impl Inside {
-    fn new(routes: &Routes<'_>, ranks: &[usize]) -> Self {
+impl HostClasses {
+    fn new(routes: &RoutingTable<'_>, ranks: &[usize]) -> Self {
         let between = |a: &usize, b: &usize| match routes.path(*a, *b) {
             Ok(path) => (path.class, members(&path)),
-            Err(_) => (Class::Net, 0),
+            Err(_) => (PathClass::Net, 0),
         };
         let row = |a: &usize| ranks.iter().map(|b| between(a, b)).unzip();
         let (classes, direct) = ranks.iter().map(row).unzip();
@@ -124,19 +124,19 @@ impl Inside {
 /// How many direct links a path is, if it is one of those and nothing else.
 const fn members(path: &Path) -> u32 {
     match (path.links.len(), path.class) {
-        (1, Class::NvLink(links) | Class::Xgmi(links)) => links,
+        (1, PathClass::NvLink(links) | PathClass::Xgmi(links)) => links,
         _ => 0,
     }
 }
 
 /// Rings by what they were searched for on: hosts are mostly alike.
 #[derive(Default)]
-struct Known(HashMap<Inside, Vec<Vec<usize>>>);
+struct RingCache(HashMap<HostClasses, Vec<Vec<usize>>>);
 
-impl Known {
+impl RingCache {
     /// Rings among the ranks of one host.
-    fn bases(&mut self, routes: &Routes<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
-        let inside = Inside::new(routes, ranks);
+    fn bases(&mut self, routes: &RoutingTable<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
+        let inside = HostClasses::new(routes, ranks);
         let rings = match self.0.entry(inside) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -149,13 +149,13 @@ impl Known {
 }
 
 /// A lane on one host.
-fn within(routes: &Routes<'_>, order: &[usize]) -> Result<Lane, Unreachable> {
+fn within(routes: &RoutingTable<'_>, order: &[usize]) -> Result<Lane, Unreachable> {
     let hops = rings::hops(order).map(|(a, b)| routes.path(a, b)).collect::<Result<_, _>>()?;
     Ok(Lane { order: order.to_vec(), hops })
 }
 
 /// The ranks of a host by which rings may enter: the first one of each card, by card.
-fn entries(routes: &Routes<'_>, ranks: &[usize]) -> Vec<usize> {
+fn entries(routes: &RoutingTable<'_>, ranks: &[usize]) -> Vec<usize> {
     let mut cards: Vec<(usize, usize)> =
         ranks.iter().filter_map(|&rank| Some((routes.card(rank)?.0, rank))).collect();
     cards.sort_unstable();
@@ -165,19 +165,23 @@ fn entries(routes: &Routes<'_>, ranks: &[usize]) -> Vec<usize> {
 
 /// A way through one host: its ranks from the one entered by, and the cards by which it is entered
 /// and left.
-struct Passage {
+struct HostTraversal {
     order: Vec<usize>,
     enter: usize,
     leave: usize,
 }
 
 /// A lane over several hosts.
-fn across(routes: &Routes<'_>, bases: &[Vec<usize>], rail: usize) -> Result<Lane, Unreachable> {
+fn across(
+    routes: &RoutingTable<'_>,
+    bases: &[Vec<usize>],
+    rail: usize,
+) -> Result<Lane, Unreachable> {
     let missing = |ranks: &Vec<usize>| Unreachable {
         from: format!("rank {}", ranks[0]),
         to: "any network".to_owned(),
     };
-    let passages: Vec<Passage> = bases
+    let passages: Vec<HostTraversal> = bases
         .iter()
         .map(|ranks| passage(routes, ranks, rail).ok_or_else(|| missing(ranks)))
         .collect::<Result<_, _>>()?;
@@ -196,7 +200,7 @@ fn across(routes: &Routes<'_>, bases: &[Vec<usize>], rail: usize) -> Result<Lane
 
 /// The way of rail `rail` through the host whose ring is `ranks`: around it from the rank of that
 /// card, this way or the other, whichever leaves better.
-fn passage(routes: &Routes<'_>, ranks: &[usize], rail: usize) -> Option<Passage> {
+fn passage(routes: &RoutingTable<'_>, ranks: &[usize], rail: usize) -> Option<HostTraversal> {
     let entries = entries(routes, ranks);
     let first = *entries.get(rail % entries.len().max(1))?;
     let enter = routes.card(first)?.0;
@@ -211,9 +215,9 @@ fn passage(routes: &Routes<'_>, ranks: &[usize], rail: usize) -> Option<Passage>
     let order = if straight(&back) > straight(&forth) { back } else { forth };
     let last = order[order.len() - 1];
     let own = routes.card(last)?.0;
-    let same = routes.out(last, enter).is_some_and(|path| path.class >= Class::Pxb)
+    let same = routes.out(last, enter).is_some_and(|path| path.class >= PathClass::Pxb)
         || routes.cables(own, enter).is_err();
-    Some(Passage { order, enter, leave: if same { enter } else { own } })
+    Some(HostTraversal { order, enter, leave: if same { enter } else { own } })
 }
 
 #[cfg(test)]

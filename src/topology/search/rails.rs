@@ -8,22 +8,22 @@
 //! A card far from a rank but near to a GPU that the rank has direct links to is reached through
 //! that GPU: NCCL's PXN.
 
-use crate::topology::model::class::Class;
+use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::Paths;
-use crate::topology::model::graph::{Kind, Link, LinkKind, Path, Topology};
+use crate::topology::model::graph::{Link, LinkKind, NodeKind, Path, Topology};
 
 /// What lies between ranks: rank `r` is the `r`-th of [`Topology::devices`].
-pub struct Routes<'a> {
+pub struct RoutingTable<'a> {
     topology: &'a Topology,
     /// By rank: its device, and the paths from it that stay on its host.
     ranks: Vec<(usize, Paths<'a>)>,
     /// The network cards, each with its paths within its host, and over cables.
-    cards: Vec<Card<'a>>,
+    cards: Vec<NicPaths<'a>>,
     /// By rank: the number of its card among them.
     own: Vec<Option<usize>>,
 }
 
-struct Card<'a> {
+struct NicPaths<'a> {
     node: usize,
     host: usize,
     /// It has a cable.
@@ -48,7 +48,7 @@ const fn is_cable(link: &Link) -> bool {
     matches!(link.kind, LinkKind::Network)
 }
 
-impl<'a> Routes<'a> {
+impl<'a> RoutingTable<'a> {
     /// Gives every rank its card.
     pub fn new(topology: &'a Topology) -> Self {
         let within = |node| topology.paths_over(node, |link| !is_cable(link));
@@ -57,14 +57,14 @@ impl<'a> Routes<'a> {
             topology.devices().into_iter().map(|device| (device, within(device))).collect();
         let host = |node: usize| topology.nodes()[node].host.unwrap_or(0);
         let wired = |node| topology.links().iter().any(|link| link.from == node && is_cable(link));
-        let card = |node| Card {
+        let card = |node| NicPaths {
             node,
             host: host(node),
             wired: wired(node),
             within: within(node),
             cables: cables(node),
         };
-        let cards = topology.of(Kind::Nic).into_iter().map(card).collect();
+        let cards = topology.nodes_of(NodeKind::Nic).into_iter().map(card).collect();
         let mut routes = Self { topology, ranks, cards, own: Vec::new() };
         let mut users = vec![0; routes.cards.len()];
         for rank in 0..routes.ranks.len() {
@@ -101,7 +101,8 @@ impl<'a> Routes<'a> {
         if all.iter().any(|(card, _)| self.cards[*card].wired) {
             all.retain(|(card, _)| self.cards[*card].wired);
         }
-        let order = |a: &(Class, f64), b: &(Class, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
+        let order =
+            |a: &(PathClass, f64), b: &(PathClass, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
         let best = all.iter().map(|(_, near)| *near).max_by(order);
         all.into_iter().filter(|(_, near)| Some(*near) == best).map(|(card, _)| card).collect()
     }
@@ -118,7 +119,7 @@ impl<'a> Routes<'a> {
         let through = |peer: usize| self.through(rank, peer, card);
         let peers =
             || (0..self.world()).filter(|&peer| peer != rank && self.host(peer) == self.host(rank));
-        Some(if straight.class >= Class::Pxb {
+        Some(if straight.class >= PathClass::Pxb {
             straight
         } else {
             peers().find_map(through).unwrap_or(straight)
@@ -128,10 +129,12 @@ impl<'a> Routes<'a> {
     /// The way over direct links to `peer`, and from there to a card that is near to it.
     fn through(&self, rank: usize, peer: usize, card: usize) -> Option<Path> {
         let direct =
-            self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > Class::Pix)?;
-        let last =
-            self.ranks[peer].1.to(self.cards[card].node).filter(|path| path.class >= Class::Pxb)?;
-        Some(self.topology.along([direct.links, last.links].concat()))
+            self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > PathClass::Pix)?;
+        let last = self.ranks[peer]
+            .1
+            .to(self.cards[card].node)
+            .filter(|path| path.class >= PathClass::Pxb)?;
+        Some(self.topology.path_over([direct.links, last.links].concat()))
     }
 
     /// The way from a card to a rank of its host.
@@ -163,7 +166,7 @@ impl<'a> Routes<'a> {
         let out = self.out(from, cards.0).ok_or_else(ends)?;
         let cables = self.cables(cards.0, cards.1)?;
         let into = self.into(cards.1, to).ok_or_else(ends)?;
-        Ok(self.topology.along([out.links, cables.links, into.links].concat()))
+        Ok(self.topology.path_over([out.links, cables.links, into.links].concat()))
     }
 
     /// The way that bytes from a rank to another go if nobody says more: within a host the nearest;
@@ -202,7 +205,7 @@ mod tests {
     fn every_gpu_has_a_card_near_to_it_and_no_two_have_one() {
         for name in ["dgx-a100", "dgx-h100", "mi300x"] {
             let host = named(name, Fabric::Flat).unwrap();
-            let routes = Routes::new(&host);
+            let routes = RoutingTable::new(&host);
             let cards: Vec<_> = (0..8).map(|rank| routes.card(rank).unwrap().0).collect();
             assert_eq!(cards, [0, 1, 2, 3, 4, 5, 6, 7], "{name}");
         }
@@ -211,26 +214,26 @@ mod tests {
     #[test]
     fn a_slow_far_card_is_left_alone() {
         let mut host = Topology::new();
-        let numa = [0, 1].map(|nth| host.add(Kind::Numa, Some(0), format!("NUMA{nth}")));
+        let numa = [0, 1].map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}")));
         host.join(numa[0], numa[1], LinkKind::Sockets, 10.0);
         let bridges = numa.map(|numa| {
-            let bridge = host.add(Kind::HostBridge, Some(0), "bridge");
+            let bridge = host.add(NodeKind::HostBridge, Some(0), "bridge");
             host.join(numa, bridge, LinkKind::Local, 24.0);
             bridge
         });
-        let gpu = host.add(Kind::Gpu, Some(0), "GPU0");
+        let gpu = host.add(NodeKind::Gpu, Some(0), "GPU0");
         let (far, near) =
-            (host.add(Kind::Nic, Some(0), "NET0"), host.add(Kind::Nic, Some(0), "NET1"));
+            (host.add(NodeKind::Nic, Some(0), "NET0"), host.add(NodeKind::Nic, Some(0), "NET1"));
         for (device, bridge) in [(gpu, bridges[1]), (far, bridges[0]), (near, bridges[1])] {
             host.join(device, bridge, LinkKind::Pci, 24.0);
         }
-        assert_eq!(Routes::new(&host).card(0), Some((1, near)));
+        assert_eq!(RoutingTable::new(&host).card(0), Some((1, near)));
     }
 
     #[test]
     fn a_far_card_is_reached_through_the_gpu_beside_it() {
         let host = named("dgx-h100", Fabric::Flat).unwrap();
-        let path = Routes::new(&host).out(0, 5).unwrap();
+        let path = RoutingTable::new(&host).out(0, 5).unwrap();
         let passed: Vec<_> = path
             .links
             .iter()
@@ -238,14 +241,14 @@ mod tests {
             .collect();
         assert_eq!(passed, ["NVSwitch", "GPU5", "switch5", "NIC5"]);
         let host = named("cpu:2x2", Fabric::Flat).unwrap();
-        assert_eq!(Routes::new(&host).out(3, 0).unwrap().class, Class::Sys);
+        assert_eq!(RoutingTable::new(&host).out(3, 0).unwrap().class, PathClass::Sys);
     }
 
     #[test]
     fn what_leaves_by_one_rail_does_not_arrive_by_another_unless_something_joins_them() {
         let crossing = |fabric, cards| {
             let cluster = named("2xdgx-a100", fabric).unwrap();
-            Routes::new(&cluster).crossing(0, cards, 8).map(|path| path.bandwidth)
+            RoutingTable::new(&cluster).crossing(0, cards, 8).map(|path| path.bandwidth)
         };
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             assert_eq!(crossing(fabric, (0, 8)), Ok(24.0));
@@ -259,10 +262,10 @@ mod tests {
     fn every_rank_reaches_every_other_whatever_the_rails() {
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             let cluster = named("2xdgx-h100", fabric).unwrap();
-            let routes = Routes::new(&cluster);
+            let routes = RoutingTable::new(&cluster);
             for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to))) {
                 let path = routes.path(from, to).unwrap();
-                assert_eq!(path.class == Class::Net, from / 8 != to / 8);
+                assert_eq!(path.class == PathClass::Net, from / 8 != to / 8);
                 // Over NVLink to the GPU beside the card of the receiver's rail, never from socket
                 // to socket.
                 assert!(path.bandwidth > 22.0);

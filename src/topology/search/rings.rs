@@ -25,7 +25,7 @@ pub struct Ring<T> {
 /// the order of the numbers, if the search is exact.
 ///
 /// ```
-/// use maypole::topology::Class::*;
+/// use maypole::topology::PathClass::*;
 /// use maypole::topology::search::rings::ring;
 /// // Two pairs with NVLinks between them; they are crossed twice, and the sockets twice.
 /// let links = [[Same, Sys, NvLink(4), Sys], [Sys, Same, Sys, NvLink(4)],
@@ -44,8 +44,8 @@ pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
     );
     let order = match count {
         0..=3 if symmetric(links) => (0..count).collect(),
-        0..=EXACT => Exact::new(&Weights::new(links)).order(),
-        _ => heuristic(&Weights::new(links)),
+        0..=EXACT => ExactSearch::new(&LinkWeights::new(links)).order(),
+        _ => heuristic(&LinkWeights::new(links)),
     };
     Ring { bottleneck: bottleneck(links, &order), order }
 }
@@ -68,9 +68,9 @@ fn symmetric<T: Eq>(links: &[Vec<T>]) -> bool {
 }
 
 /// What links cost: one of a worse kind costs more than a whole ring of any better one.
-struct Weights(Vec<Vec<u128>>);
+struct LinkWeights(Vec<Vec<u128>>);
 
-impl Weights {
+impl LinkWeights {
     fn new<T: Ord + Copy>(links: &[Vec<T>]) -> Self {
         let count = links.len();
         let pairs =
@@ -144,16 +144,16 @@ fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
 }
 
 /// What the rest of a ring costs, by where one is and what is left.
-struct Exact<'a> {
-    weights: &'a Weights,
+struct ExactSearch<'a> {
+    weights: &'a LinkWeights,
     /// `rest[left * n + at]`: from `at` through all of the set `left` and back to the last device,
     /// which is where it began.
     rest: Vec<u128>,
 }
 
-impl<'a> Exact<'a> {
+impl<'a> ExactSearch<'a> {
     /// Devices but 0 are numbered from 0 in the sets.
-    fn new(weights: &'a Weights) -> Self {
+    fn new(weights: &'a LinkWeights) -> Self {
         let others = weights.len() - 1;
         let mut rest = vec![u128::MAX; (1 << others) * weights.len()];
         for left in 0..1_usize << others {
@@ -166,7 +166,7 @@ impl<'a> Exact<'a> {
         Self { weights, rest }
     }
 
-    fn least(weights: &Weights, rest: &[u128], left: usize, at: usize) -> u128 {
+    fn least(weights: &LinkWeights, rest: &[u128], left: usize, at: usize) -> u128 {
         let through =
             |to: usize| weights.0[at][to + 1] + rest[(left & !(1 << to)) * weights.len() + to + 1];
         members(left).map(through).min().unwrap_or(weights.0[at][0])
@@ -195,7 +195,7 @@ fn members(set: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Joins paths by their best ends, then improves.
-fn heuristic(weights: &Weights) -> Vec<usize> {
+fn heuristic(weights: &LinkWeights) -> Vec<usize> {
     let mut order = joined(weights);
     improve(weights, &mut order);
     let first = order.iter().position(|&device| device == 0).expect("every device is on the ring");
@@ -204,7 +204,7 @@ fn heuristic(weights: &Weights) -> Vec<usize> {
 }
 
 /// Paths of one device each, joined link by link, the best link first, until one path is left.
-fn joined(weights: &Weights) -> Vec<usize> {
+fn joined(weights: &LinkWeights) -> Vec<usize> {
     let count = weights.len();
     let mut links: Vec<(usize, usize)> =
         (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
@@ -226,7 +226,7 @@ fn joined(weights: &Weights) -> Vec<usize> {
 }
 
 /// Turns parts of the ring around and moves parts elsewhere while that makes it better.
-fn improve(weights: &Weights, order: &mut Vec<usize>) {
+fn improve(weights: &LinkWeights, order: &mut Vec<usize>) {
     let better =
         |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
     while let Some(next) = better(order) {

@@ -49,10 +49,10 @@ impl Tree {
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
 /// use maypole::topology::search::lanes::lanes;
-/// use maypole::topology::search::rails::Routes;
+/// use maypole::topology::search::rails::RoutingTable;
 /// use maypole::topology::search::trees::trees;
 /// let cluster = named("4xdgx-a100", Fabric::Flat).unwrap();
-/// let hosts = Routes::new(&cluster).hosts();
+/// let hosts = RoutingTable::new(&cluster).hosts();
 /// let [one, other] = trees(&lanes(&cluster).unwrap()[0], &hosts);
 /// // Below the first rank of host 2 are two hosts, and the chain of its own, which goes backwards to end beside its card.
 /// assert_eq!((one.parents[0], one.children(16)), (None, vec![8, 23, 24]));
@@ -105,11 +105,11 @@ mod tests {
     use super::*;
     use crate::topology::build::cluster::{Fabric, named};
     use crate::topology::search::lanes::lanes;
-    use crate::topology::search::rails::Routes;
+    use crate::topology::search::rails::RoutingTable;
 
     fn both(name: &str) -> ([Tree; 2], usize) {
         let cluster = named(name, Fabric::Flat).unwrap();
-        let routes = Routes::new(&cluster);
+        let routes = RoutingTable::new(&cluster);
         (trees(&lanes(&cluster).unwrap()[0], &routes.hosts()), routes.world())
     }
 

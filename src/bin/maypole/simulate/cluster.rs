@@ -7,10 +7,10 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::topology::build::cluster::{Fabric, named, several_of};
 use maypole::topology::model::bandwidth::network;
-use maypole::topology::predict::shape::Shape;
-use maypole::topology::predict::{Demand, Laboratory, Prediction, bus_factor};
+use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
+use maypole::topology::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
 use maypole::topology::search::lanes::bandwidth;
-use maypole::topology::{Description, Kind, Topology};
+use maypole::topology::{Description, NodeKind, Topology};
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -78,10 +78,10 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
         question.cluster
     );
     let collective = names::rooted(question.collective, question.root, ranks)?;
-    let laboratory = Laboratory::new(&topology)?;
-    let demands = demands(&laboratory, collective, question.algorithm)?;
+    let model = CostModel::new(&topology)?;
+    let costs = costs(&model, collective, question.algorithm)?;
     let several = question.bytes.len() > 1;
-    let report = Report { topology: &topology, laboratory: &laboratory, question, collective };
+    let report = Report { topology: &topology, model: &model, question, collective };
     let mut out = stdout().lock();
     if !question.json {
         write!(out, "{}", report.head())?;
@@ -89,18 +89,18 @@ pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCod
     for &size in &question.bytes {
         let bytes = if collective == Collective::Barrier { 0 } else { size };
         let mut rows: Vec<_> =
-            demands.iter().map(|demand| (demand, demand.predict(bytes as f64))).collect();
+            costs.iter().map(|cost| (cost, cost.predict(bytes as f64))).collect();
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
         rows.truncate(options.fastest.unwrap_or(if several && !question.json {
             3
         } else {
             rows.len()
         }));
-        for (demand, prediction) in rows {
+        for (cost, prediction) in rows {
             let row = if question.json {
-                report.object(bytes, demand, prediction)
+                report.object(bytes, cost, prediction)
             } else {
-                report.row(bytes, demand, prediction)
+                report.row(bytes, cost, prediction)
             };
             writeln!(out, "{row}")?;
         }
@@ -121,49 +121,51 @@ fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
     let hosts = number.filter(|hosts| (1..=MOST_RANKS).contains(hosts));
     let hosts =
         hosts.with_context(|| format!("{name:?} is no number of hosts; write 4x@{path}"))?;
-    let speeds = vec![network(f64::from(gigabits)); host.of(Kind::Nic).len()];
+    let speeds = vec![network(f64::from(gigabits)); host.nodes_of(NodeKind::Nic).len()];
     Ok(several_of(&host, hosts, &speeds, fabric))
 }
 
-/// What each shape asks for; with an algorithm named, those that it is a part of.
-fn demands(
-    laboratory: &Laboratory<'_>,
+/// What each algorithm asks for; with an algorithm named, those that it is a part of.
+fn costs(
+    model: &CostModel<'_>,
     collective: Collective,
     wanted: Option<Algorithm>,
-) -> Result<Vec<Demand>> {
-    let is_part = |shape: &Shape| match (wanted, shape) {
+) -> Result<Vec<CollectiveCost>> {
+    let is_part = |algorithm: &LaneAlgorithm| match (wanted, algorithm) {
         (None, _) => true,
-        (Some(wanted), Shape::Flat(algorithm)) => *algorithm == wanted,
-        (Some(wanted), Shape::Levels(levels)) => levels.local == wanted || levels.across == wanted,
+        (Some(wanted), LaneAlgorithm::Flat(algorithm)) => *algorithm == wanted,
+        (Some(wanted), LaneAlgorithm::Levels(levels)) => {
+            levels.local == wanted || levels.across == wanted
+        }
     };
-    let shapes = laboratory.shapes(collective).into_iter().filter(is_part);
-    let demands: Vec<Demand> = shapes
-        .filter_map(|shape| laboratory.demand(collective, shape).transpose())
+    let algorithms = model.algorithms(collective).into_iter().filter(is_part);
+    let costs: Vec<CollectiveCost> = algorithms
+        .filter_map(|algorithm| model.cost(collective, algorithm).transpose())
         .collect::<Result<_, _>>()?;
     match wanted {
-        Some(wanted) if demands.is_empty() => bail!("{}", names::no_answer(wanted, collective)),
-        _ if demands.is_empty() => bail!("there is nobody to do it"),
-        _ => Ok(demands),
+        Some(wanted) if costs.is_empty() => bail!("{}", names::no_answer(wanted, collective)),
+        _ if costs.is_empty() => bail!("there is nobody to do it"),
+        _ => Ok(costs),
     }
 }
 
 struct Report<'a> {
     topology: &'a Topology,
-    laboratory: &'a Laboratory<'a>,
+    model: &'a CostModel<'a>,
     question: &'a Question<'a>,
     collective: Collective,
 }
 
 impl Report<'_> {
     fn head(&self) -> String {
-        let lanes = self.laboratory.lanes();
+        let lanes = self.model.lanes();
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
              # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
              #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
-            self.laboratory.world(),
+            self.model.world(),
             self.topology.hosts(),
             lanes.len(),
             bandwidth(self.topology, lanes),
@@ -178,48 +180,48 @@ impl Report<'_> {
         )
     }
 
-    fn row(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
+    fn row(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         format!(
             " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
-            demand.shape.to_string(),
+            cost.algorithm.to_string(),
             prediction.seconds * 1e6,
             prediction.windows,
-            demand.lanes,
+            cost.lanes,
             prediction.protocol,
-            self.bottleneck(demand).as_deref().unwrap_or("none"),
+            self.bottleneck(cost).as_deref().unwrap_or("none"),
         )
     }
 
-    fn object(&self, bytes: usize, demand: &Demand, prediction: Prediction) -> String {
+    fn object(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         json!({
             "cluster": self.question.cluster,
             "collective": self.collective.name(),
-            "algorithm": demand.shape.to_string(),
-            "ranks": self.laboratory.world(),
+            "algorithm": cost.algorithm.to_string(),
+            "ranks": self.model.world(),
             "root": self.collective.root(),
             "bytes": bytes,
             "seconds": prediction.seconds,
             "algbw_GBps": algorithm,
             "busbw_GBps": bus,
             "windows": prediction.windows,
-            "lanes": demand.lanes,
+            "lanes": cost.lanes,
             "protocol": prediction.protocol,
-            "bottleneck": self.bottleneck(demand),
+            "bottleneck": self.bottleneck(cost),
         })
         .to_string()
     }
 
     /// GB/s, of the whole and of a link.
-    fn bandwidths(&self, bytes: usize, prediction: Prediction) -> [f64; 2] {
+    fn bandwidths(&self, bytes: usize, prediction: PredictedTime) -> [f64; 2] {
         let moves = bytes > 0 && prediction.seconds > 0.0;
         let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
-        [algorithm, algorithm * bus_factor(self.collective, self.laboratory.world())]
+        [algorithm, algorithm * bus_factor(self.collective, self.model.world())]
     }
 
-    fn bottleneck(&self, demand: &Demand) -> Option<String> {
-        demand.bottleneck.map(|link| self.topology.describe(link))
+    fn bottleneck(&self, cost: &CollectiveCost) -> Option<String> {
+        cost.bottleneck.map(|link| self.topology.describe(link))
     }
 }

@@ -1,16 +1,16 @@
 //! What there is to say about a machine, wherever it comes from.
 
 use super::transports;
-use maypole::topology::detect::Machine;
-use maypole::topology::read::answers::{Answers, Nearest};
-use maypole::topology::read::printed::Printed;
+use maypole::topology::detect::DetectedMachine;
+use maypole::topology::read::printed::PrintedClass;
+use maypole::topology::read::summary::{DeviceSummary, NearestNics};
 use maypole::topology::search::lanes;
 use maypole::topology::search::lanes::Lane;
-use maypole::topology::search::rails::Routes;
+use maypole::topology::search::rails::RoutingTable;
 use maypole::topology::search::rings;
 use maypole::topology::search::trees::{Tree, trees};
-use maypole::topology::transport::Offer;
-use maypole::topology::{Class, Description, Kind, Topology};
+use maypole::topology::transport::TransportOffer;
+use maypole::topology::{Description, NodeKind, PathClass, Topology};
 
 /// A machine or a cluster.
 pub(super) struct Facts {
@@ -26,10 +26,10 @@ pub(super) struct Facts {
     /// A word for each pair of `labels`.
     pub(super) cells: Vec<Vec<String>>,
     /// The class of each pair of ranks.
-    pub(super) classes: Vec<Vec<Class>>,
+    pub(super) classes: Vec<Vec<PathClass>>,
     pub(super) lanes: Vec<Lane>,
     pub(super) trees: Vec<Tree>,
-    pub(super) offers: Vec<Offer>,
+    pub(super) offers: Vec<TransportOffer>,
 }
 
 /// How many GPUs and cards, how near. What a source does not speak of is `None`.
@@ -56,17 +56,18 @@ impl Facts {
         facts.notes.push(format!(
             "bandwidths are taken to be those of {generation:?} GPUs and {processor:?} CPUs"
         ));
-        facts.say(&description.answers());
+        facts.say(&description.summary());
         if let Description::Matrix(matrix) = description {
-            let word =
-                |cell: &Option<Printed>| cell.map_or("?".to_owned(), |printed| printed.to_string());
+            let word = |cell: &Option<PrintedClass>| {
+                cell.map_or("?".to_owned(), |printed| printed.to_string())
+            };
             facts.cells = matrix.links.iter().map(|row| row.iter().map(word).collect()).collect();
         }
         facts
     }
 
     /// This machine.
-    pub(super) fn detected(machine: &Machine) -> Self {
+    pub(super) fn detected(machine: &DetectedMachine) -> Self {
         let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
         let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         let gpus = if names.is_empty() {
@@ -78,7 +79,7 @@ impl Facts {
         let described = Description::System(machine.system.clone());
         let mut facts = Self::of(machine.topology(), title);
         facts.notes.extend(machine.notes.clone());
-        facts.say(&described.answers());
+        facts.say(&described.summary());
         transports::refuse_peers(&mut facts.offers, machine);
         facts
     }
@@ -90,20 +91,21 @@ impl Facts {
 
     /// All that follows from the graph.
     fn of(topology: Topology, title: String) -> Self {
-        let (ranks, cards) = (topology.devices(), topology.of(Kind::Nic));
+        let (ranks, cards) = (topology.devices(), topology.nodes_of(NodeKind::Nic));
         let all = [ranks.as_slice(), &cards].concat();
         let row = |from: &usize| {
             let paths = topology.paths(*from);
             let class = |to: &usize| paths.to(*to).map(|path| path.class);
-            all.iter().map(class).collect::<Vec<Option<Class>>>()
+            all.iter().map(class).collect::<Vec<Option<PathClass>>>()
         };
         let table: Vec<_> = all.iter().map(row).collect();
-        let word = |class: &Option<Class>| class.map_or("-".to_owned(), |class| class.to_string());
+        let word =
+            |class: &Option<PathClass>| class.map_or("-".to_owned(), |class| class.to_string());
         let cells = table.iter().map(|row| row.iter().map(word).collect()).collect();
-        let known = |row: &Vec<Option<Class>>| {
-            row[..ranks.len()].iter().map(|it| it.unwrap_or(Class::Net)).collect()
+        let known = |row: &Vec<Option<PathClass>>| {
+            row[..ranks.len()].iter().map(|it| it.unwrap_or(PathClass::Net)).collect()
         };
-        let classes: Vec<Vec<Class>> = table[..ranks.len()].iter().map(known).collect();
+        let classes: Vec<Vec<PathClass>> = table[..ranks.len()].iter().map(known).collect();
         let (mut notes, mut found) = (Vec::new(), Vec::new());
         if ranks.len() > 1 {
             match lanes::lanes(&topology) {
@@ -111,7 +113,7 @@ impl Facts {
                 Err(unreachable) => notes.push(unreachable.to_string()),
             }
         }
-        let hosts = Routes::new(&topology).hosts();
+        let hosts = RoutingTable::new(&topology).hosts();
         let trees = found.first().map_or(Vec::new(), |lane| trees(lane, &hosts).to_vec());
         let labels = all.iter().map(|node| topology.label(*node)).collect();
         let said = Said::graph(&topology, &table);
@@ -132,7 +134,7 @@ impl Facts {
     }
 
     /// Takes the words for pairs of GPUs from a description: it may have older ones.
-    fn say(&mut self, answers: &Answers) {
+    fn say(&mut self, answers: &DeviceSummary) {
         self.said = Said::read(answers);
         for (a, row) in self.said.links.iter().enumerate() {
             for (b, word) in row.iter().enumerate() {
@@ -151,9 +153,9 @@ impl Facts {
 }
 
 impl Said {
-    fn read(answers: &Answers) -> Self {
-        let words = |row: &Vec<Printed>| row.iter().map(Printed::to_string).collect();
-        let near = |near: &Nearest| (near.class.to_string(), near.nics.clone());
+    fn read(answers: &DeviceSummary) -> Self {
+        let words = |row: &Vec<PrintedClass>| row.iter().map(PrintedClass::to_string).collect();
+        let near = |near: &NearestNics| (near.class.to_string(), near.nics.clone());
         Self {
             gpus: answers.gpus,
             nics: answers.nics,
@@ -164,15 +166,16 @@ impl Said {
     }
 
     /// From the classes of devices and then cards.
-    fn graph(topology: &Topology, table: &[Vec<Option<Class>>]) -> Self {
-        let gpus = topology.of(Kind::Gpu).len();
-        let cards = topology.of(Kind::Nic).len();
-        let word = |class: &Option<Class>| class.map_or("-".to_owned(), |class| class.to_string());
-        let direct = |class: &Option<Class>| match class {
-            Some(Class::NvLink(links) | Class::Xgmi(links)) => *links,
+    fn graph(topology: &Topology, table: &[Vec<Option<PathClass>>]) -> Self {
+        let gpus = topology.nodes_of(NodeKind::Gpu).len();
+        let cards = topology.nodes_of(NodeKind::Nic).len();
+        let word =
+            |class: &Option<PathClass>| class.map_or("-".to_owned(), |class| class.to_string());
+        let direct = |class: &Option<PathClass>| match class {
+            Some(PathClass::NvLink(links) | PathClass::Xgmi(links)) => *links,
             _ => 0,
         };
-        let near = |row: &Vec<Option<Class>>| {
+        let near = |row: &Vec<Option<PathClass>>| {
             let best = row[gpus..].iter().max().copied().flatten();
             let nics = (0..cards).filter(|card| row[gpus + card] == best).collect();
             (word(&best), nics)

@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::{predictions, transports};
 use crate::names;
 use anyhow::Result;
-use maypole::topology::transport::{Choice, Reason, Way};
+use maypole::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use serde_json::{Value, json};
 
 /// Pairs of more ranks are left out: nobody reads millions.
@@ -39,15 +39,15 @@ pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
 
 fn pairs(facts: &Facts) -> Vec<Value> {
     let devices = facts.topology.devices();
-    let pair = |(a, b, Choice { way, refused }): (usize, usize, Choice)| {
-        let refusal = |(way, why): &(Way, Reason)| json!({ "transport": way.name(), "reason": why.to_string() });
+    let pair = |(a, b, TransportChoice { transport, refused }): (usize, usize, TransportChoice)| {
+        let refusal = |(transport, why): &(TransportKind, RefusalReason)| json!({ "transport": transport.name(), "reason": why.to_string() });
         let refused: Vec<Value> = refused.iter().map(refusal).collect();
         let bandwidth = facts.topology.path(devices[a], devices[b]).map(|path| path.bandwidth);
         json!({
             "ranks": [a, b],
             "class": facts.cells[a][b],
             "bandwidth": bandwidth,
-            "transport": way.name(),
+            "transport": transport.name(),
             "refused": refused,
         })
     };

@@ -3,9 +3,9 @@
 use super::facts::Facts;
 use anyhow::Result;
 use maypole::schedule::collective::Collective;
-use maypole::topology::predict::published::{Figure, figure};
-use maypole::topology::predict::shape::Shape;
-use maypole::topology::predict::{Laboratory, bus_factor};
+use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
+use maypole::topology::predict::published::{PublishedBandwidth, figure};
+use maypole::topology::predict::{CostModel, bus_factor};
 
 /// More ranks are not asked about: that takes minutes.
 const MOST_RANKS: usize = 128;
@@ -13,13 +13,13 @@ const MOST_RANKS: usize = 128;
 /// What one collective comes to in its best shape.
 pub(super) struct Row {
     pub(super) collective: Collective,
-    pub(super) shape: Shape,
+    pub(super) shape: LaneAlgorithm,
     pub(super) seconds: f64,
     /// GB/s, by the convention of nccl-tests.
     pub(super) bus: f64,
     /// The link that keeps it from being faster.
     pub(super) bottleneck: Option<String>,
-    pub(super) published: Option<Figure>,
+    pub(super) published: Option<PublishedBandwidth>,
 }
 
 /// A row for each collective that moves data; none for one rank, or too many.
@@ -28,15 +28,15 @@ pub(super) fn rows(facts: &Facts, bytes: usize) -> Result<Vec<Row>> {
     if !(2..=MOST_RANKS).contains(&facts.ranks) || facts.lanes.is_empty() {
         return Ok(rows);
     }
-    let laboratory = Laboratory::new(&facts.topology)?;
+    let model = CostModel::new(&facts.topology)?;
     for collective in Collective::all(0).into_iter().filter(|one| is_shown(*one)) {
         let mut best: Option<Row> = None;
-        for shape in laboratory.shapes(collective) {
-            let Some(demand) = laboratory.demand(collective, shape)? else { continue };
-            let seconds = demand.predict(bytes as f64).seconds;
+        for shape in model.algorithms(collective) {
+            let Some(cost) = model.cost(collective, shape)? else { continue };
+            let seconds = cost.predict(bytes as f64).seconds;
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
                 let bus = bytes as f64 / seconds * bus_factor(collective, facts.ranks) / 1e9;
-                let bottleneck = demand.bottleneck.map(|link| facts.topology.describe(link));
+                let bottleneck = cost.bottleneck.map(|link| facts.topology.describe(link));
                 let published = figure(&facts.topology, collective);
                 best = Some(Row { collective, shape, seconds, bus, bottleneck, published });
             }

@@ -121,9 +121,9 @@ fn pairs(facts: &Facts) -> String {
         } else {
             format!("ranks {}{more}", some.join(" "))
         };
-        text += &format!("transport {:5} {which}\n", choice.way);
-        for (way, why) in &choice.refused {
-            text += &format!("  not {way}: {why}\n");
+        text += &format!("transport {:5} {which}\n", choice.transport);
+        for (transport, why) in &choice.refused {
+            text += &format!("  {}: {why}\n", transport.title());
         }
     }
     text

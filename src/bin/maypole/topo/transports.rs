@@ -1,42 +1,44 @@
 //! Which transport each pair of ranks would use, and why no better one.
 
-use maypole::topology::detect::{Machine, Peer};
-use maypole::topology::transport::{Choice, Cuda, InfiniBand, Offer, choose};
-use maypole::topology::{Kind, Topology};
+use maypole::topology::detect::{DetectedMachine, PeerAccess};
+use maypole::topology::transport::{Cuda, InfiniBand, TransportChoice, TransportOffer, choose};
+use maypole::topology::{NodeKind, Topology};
 
 /// What each rank offers, as this build can use it.
-pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<Offer> {
+pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer> {
     let devices = topology.devices();
     let offer = |(rank, host): (usize, &usize)| {
         let node = &topology.nodes()[devices[rank]];
-        let gpu = (node.kind == Kind::Gpu).then(|| format!("host {host}, {}", node.name));
-        Offer { gpu, ..Offer::new(format!("host {host}"), &[&Cuda, &InfiniBand]) }
+        let gpu = (node.kind == NodeKind::Gpu).then(|| format!("host {host}, {}", node.name));
+        TransportOffer { gpu, ..TransportOffer::new(format!("host {host}"), &[&Cuda, &InfiniBand]) }
     };
     hosts.iter().enumerate().map(offer).collect()
 }
 
 /// Adds what the driver says about pairs of GPUs.
-pub(super) fn refuse_peers(offers: &mut [Offer], machine: &Machine) {
+pub(super) fn refuse_peers(offers: &mut [TransportOffer], machine: &DetectedMachine) {
     let names: Vec<Option<String>> = offers.iter().map(|offer| offer.gpu.clone()).collect();
     for (offer, row) in offers.iter_mut().zip(&machine.peers) {
         for (name, peer) in names.iter().zip(row) {
-            if let (Some(name), Peer::No(why)) = (name, peer) {
-                offer.no_peers.insert(name.clone(), why.clone());
+            if let (Some(name), PeerAccess::No(why)) = (name, peer) {
+                offer.denied_peers.insert(name.clone(), why.clone());
             }
         }
     }
 }
 
 /// The choice of every pair, the lower rank first.
-pub(super) fn choices(offers: &[Offer]) -> Vec<(usize, usize, Choice)> {
+pub(super) fn choices(offers: &[TransportOffer]) -> Vec<(usize, usize, TransportChoice)> {
     let pairs = (0..offers.len()).flat_map(|a| (a + 1..offers.len()).map(move |b| (a, b)));
     let choice = |(a, b): (usize, usize)| Some((a, b, choose(&offers[a], &offers[b]).ok()?));
     pairs.filter_map(choice).collect()
 }
 
 /// Pairs with the same choice, together.
-pub(super) fn alike(choices: Vec<(usize, usize, Choice)>) -> Vec<(Choice, Vec<(usize, usize)>)> {
-    let mut groups: Vec<(Choice, Vec<(usize, usize)>)> = Vec::new();
+pub(super) fn alike(
+    choices: Vec<(usize, usize, TransportChoice)>,
+) -> Vec<(TransportChoice, Vec<(usize, usize)>)> {
+    let mut groups: Vec<(TransportChoice, Vec<(usize, usize)>)> = Vec::new();
     for (a, b, choice) in choices {
         match groups.iter_mut().find(|(known, _)| *known == choice) {
             Some((_, pairs)) => pairs.push((a, b)),

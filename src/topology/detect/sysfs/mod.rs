@@ -1,16 +1,16 @@
 //! What the kernel tells in files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`,
 //! `/sys/devices/system/node`, `/proc/cpuinfo`.
 
-mod cards;
+mod nics;
 
-use crate::topology::read::xml::{Cpu, Gpu, Net, Pci, System};
+use crate::topology::read::xml::{Gpu, Net, NumaNode, PciDevice, System};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What the files say.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct SysfsReport {
     pub(super) system: System,
     pub(super) processor: Option<String>,
     pub(super) notes: Vec<String>,
@@ -18,9 +18,9 @@ pub(super) struct Found {
 
 /// `gpus`: those that a driver knows, by address; others of the usual vendors are found by their
 /// class.
-pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> Found {
+pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
     let (mut cpus, processor) = cpus(root);
-    let (cards, notes) = cards::read(root);
+    let (cards, notes) = nics::read(root);
     let mut gpus: BTreeMap<String, Gpu> = gpus.iter().cloned().collect();
     let mut number = gpus.len() as i64;
     for (bus, path) in pci_devices(root) {
@@ -38,14 +38,14 @@ pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> Found {
     }
     // A driver may know a GPU that a sandbox hides from the files.
     for (bus, gpu) in gpus {
-        cpus[0].devices.push(Pci {
+        cpus[0].devices.push(PciDevice {
             bus,
             class: Some(super::GPU),
             gpus: vec![gpu],
-            ..Pci::default()
+            ..PciDevice::default()
         });
     }
-    Found { system: System { cpus, ..System::default() }, processor, notes }
+    SysfsReport { system: System { cpus, ..System::default() }, processor, notes }
 }
 
 /// The class of a device, if it is seen.
@@ -54,7 +54,7 @@ pub(super) fn class(root: &Path, bus: &str) -> Option<u32> {
 }
 
 /// The NUMA nodes; one where the kernel has none.
-fn cpus(root: &Path) -> (Vec<Cpu>, Option<String>) {
+fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let value = |name: &str| {
         let values = info.lines().filter_map(|line| line.split_once(':'));
@@ -70,21 +70,22 @@ fn cpus(root: &Path) -> (Vec<Cpu>, Option<String>) {
         (.., Some(name)) if name.starts_with("POWER") => Some("ppc64"),
         _ => None,
     };
-    let cpu = |numa: Option<i64>, affinity: Option<String>| Cpu {
+    let cpu = |numa: Option<i64>, affinity: Option<String>| NumaNode {
         numa,
         affinity,
         architecture: architecture.map(str::to_owned),
         vendor: vendor.clone(),
         family: value("cpu family").and_then(|text| text.parse().ok()),
         model: value("model").and_then(|text| text.parse().ok()),
-        ..Cpu::default()
+        ..NumaNode::default()
     };
     let folder = root.join("sys/devices/system/node");
     let number = |name: &str| name.strip_prefix("node")?.parse::<i64>().ok();
     let mut nodes: Vec<i64> = names(&folder).iter().filter_map(|name| number(name)).collect();
     nodes.sort_unstable();
     let mask = |node: i64| text(&folder.join(format!("node{node}")), "cpumap");
-    let mut cpus: Vec<Cpu> = nodes.into_iter().map(|node| cpu(Some(node), mask(node))).collect();
+    let mut cpus: Vec<NumaNode> =
+        nodes.into_iter().map(|node| cpu(Some(node), mask(node))).collect();
     if cpus.is_empty() {
         cpus.push(cpu(None, None));
     }
@@ -115,7 +116,7 @@ fn is_gpu(path: &Path) -> bool {
 }
 
 /// Puts a device into the tree, below its bridges.
-fn plug(cpus: &mut [Cpu], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
+fn plug(cpus: &mut [NumaNode], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
     let above = above(path);
     let near = std::iter::once(path).chain(above.iter().rev().map(PathBuf::as_path));
     let numa = near
@@ -128,13 +129,13 @@ fn plug(cpus: &mut [Cpu], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
         let bus = name_of(bridge).unwrap_or_default();
         let known = devices.iter().position(|device| device.bus == bus);
         let at = known.unwrap_or_else(|| {
-            devices.push(Pci { root: root.clone().filter(|_| depth == 0), ..device(bridge) });
+            devices.push(PciDevice { root: root.clone().filter(|_| depth == 0), ..device(bridge) });
             devices.len() - 1
         });
         devices = &mut devices[at].devices;
     }
     let root = root.filter(|_| crossed(&above).is_empty());
-    devices.push(Pci { root, gpus: gpu.into_iter().collect(), nets, ..device(path) });
+    devices.push(PciDevice { root, gpus: gpu.into_iter().collect(), nets, ..device(path) });
 }
 
 /// The PCI devices above one, from the top.
@@ -154,18 +155,18 @@ fn crossed(above: &[PathBuf]) -> Vec<&PathBuf> {
     crossed
 }
 
-fn device(path: &Path) -> Pci {
+fn device(path: &Path) -> PciDevice {
     let either = |names: [&str; 2]| names.into_iter().find_map(|name| text(path, name));
     let rate = either(["max_link_speed", "current_link_speed"]);
     let lanes = either(["max_link_width", "current_link_width"]);
-    Pci {
+    PciDevice {
         bus: name_of(path).unwrap_or_default(),
         class: hexadecimal(path, "class"),
         gigatransfers: rate.and_then(|rate| rate.split_once(' ')?.0.parse().ok()),
         lanes: lanes.and_then(|lanes| lanes.parse().ok()),
         vendor: text(path, "vendor"),
         device: text(path, "device"),
-        ..Pci::default()
+        ..PciDevice::default()
     }
 }
 

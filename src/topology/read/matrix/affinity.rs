@@ -1,7 +1,7 @@
 //! What stands behind the cells: the CPUs and NUMA nodes near a GPU.
 
 use super::header::Columns;
-use crate::topology::read::text::{Glyph, words};
+use crate::topology::read::text::{LocatedChar, words};
 
 /// The affinity of one GPU, as printed; `None` where it is empty, `N/A` or cannot be told from its
 /// neighbour.
@@ -21,7 +21,7 @@ pub(super) fn is_affinity(text: &str) -> bool {
 
 impl Affinity {
     /// From what is left of a row.
-    pub(super) fn read(rest: &[Glyph], columns: &Columns) -> Affinity {
+    pub(super) fn read(rest: &[LocatedChar], columns: &Columns) -> Affinity {
         let names = [columns.cpu_affinity, columns.numa_affinity, columns.gpu_numa];
         let expected = names.into_iter().filter(|there| *there).count();
         let text: String = rest.iter().map(|glyph| glyph.char).collect();
@@ -55,7 +55,7 @@ impl Affinity {
     }
 }
 
-fn fields(lines: &[&[Glyph]]) -> Vec<String> {
+fn fields(lines: &[&[LocatedChar]]) -> Vec<String> {
     lines.iter().flat_map(|line| words(line)).flat_map(|word| apart(&word.text)).collect()
 }
 

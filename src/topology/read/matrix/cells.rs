@@ -1,35 +1,36 @@
 //! The cells of one row, however they have grown together or were torn apart.
 
-use crate::topology::read::printed::Printed;
-use crate::topology::read::text::Glyph;
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::text::LocatedChar;
 
 /// One way to read the beginning of a row: so many cells, and where the rest begins.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Reading {
-    pub(super) cells: Vec<Printed>,
+pub(super) struct RowReading {
+    pub(super) cells: Vec<PrintedClass>,
     pub(super) end: usize,
 }
 
 /// Whether a cell stands at `at`, behind blanks.
-pub(super) fn begins(line: &[Glyph], at: usize) -> bool {
+pub(super) fn begins(line: &[LocatedChar], at: usize) -> bool {
     let start = skip_blanks(line, at);
     // `SYSTEM` and `XYZ` are no cells; `SYSSYS` and `SYS0-7` begin with one.
-    let whole = |(class, end): &(Printed, usize)| match line.get(*end) {
+    let whole = |(class, end): &(PrintedClass, usize)| match line.get(*end) {
         Some(next) if !next.is_blank() => {
-            is_cell(line, *end) || (*class != Printed::Same && next.char.is_ascii_digit())
+            is_cell(line, *end) || (*class != PrintedClass::Same && next.char.is_ascii_digit())
         }
         _ => true,
     };
     classes(line, start).iter().any(whole)
 }
 
-fn is_cell(line: &[Glyph], at: usize) -> bool {
+fn is_cell(line: &[LocatedChar], at: usize) -> bool {
     !classes(line, at).is_empty()
 }
 
 /// Whether `text` is nothing but cells: what a wrapped line may begin with, and no label.
 pub(super) fn is_cells(text: &str) -> bool {
-    let glyphs: Vec<_> = text.chars().map(|char| Glyph { char, line: 0, column: 0 }).collect();
+    let glyphs: Vec<_> =
+        text.chars().map(|char| LocatedChar { char, line: 0, column: 0 }).collect();
     let mut at = 0;
     while let Some((_, end)) = classes(&glyphs, at).first() {
         at = *end;
@@ -39,8 +40,8 @@ pub(super) fn is_cells(text: &str) -> bool {
 
 /// All ways to read at most `count` cells from `start` on, longest first; several only where digits
 /// run together.
-pub(super) fn read(row: &[Glyph], start: usize, count: usize) -> Vec<Reading> {
-    let mut readings = vec![Reading { cells: Vec::new(), end: start }];
+pub(super) fn read(row: &[LocatedChar], start: usize, count: usize) -> Vec<RowReading> {
+    let mut readings = vec![RowReading { cells: Vec::new(), end: start }];
     for _ in 0..count {
         let longer: Vec<_> =
             readings.iter().flat_map(|reading| one_more(row, reading)).take(64).collect();
@@ -52,21 +53,21 @@ pub(super) fn read(row: &[Glyph], start: usize, count: usize) -> Vec<Reading> {
     readings
 }
 
-fn one_more(row: &[Glyph], reading: &Reading) -> Vec<Reading> {
+fn one_more(row: &[LocatedChar], reading: &RowReading) -> Vec<RowReading> {
     let start = skip_blanks(row, reading.end);
     let longer =
-        |(class, end)| Reading { cells: [reading.cells.as_slice(), &[class]].concat(), end };
+        |(class, end)| RowReading { cells: [reading.cells.as_slice(), &[class]].concat(), end };
     classes(row, start).into_iter().map(longer).collect()
 }
 
-pub(super) fn skip_blanks(row: &[Glyph], at: usize) -> usize {
+pub(super) fn skip_blanks(row: &[LocatedChar], at: usize) -> usize {
     at + row.get(at..).unwrap_or_default().iter().take_while(|glyph| glyph.is_blank()).count()
 }
 
 /// The classes that may stand at `at`, each with its end.
-fn classes(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
-    let word = |(word, class): (&str, Printed)| Some((class, end_of(row, at, word)?));
-    let plain = Printed::WORDS.into_iter().find_map(word);
+fn classes(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
+    let word = |(word, class): (&str, PrintedClass)| Some((class, end_of(row, at, word)?));
+    let plain = PrintedClass::WORDS.into_iter().find_map(word);
     plain
         .into_iter()
         .chain(end_of(row, at, "NV").into_iter().flat_map(|digits| nvlinks(row, digits)))
@@ -74,14 +75,14 @@ fn classes(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
 }
 
 /// Where `word` ends if it begins at `at`. A wrapped line may break inside it.
-fn end_of(row: &[Glyph], at: usize, word: &str) -> Option<usize> {
+fn end_of(row: &[LocatedChar], at: usize, word: &str) -> Option<usize> {
     let text = row.get(at..at + word.len())?;
     word.chars().zip(text).all(|(char, glyph)| char == glyph.char).then_some(at + word.len())
 }
 
 /// `NV12`, whose number is at `at`. It ends where the digits do, at the latest; where the next
 /// thing is a number as well (`NV120-23`), or begins on the next line, it may end before.
-fn nvlinks(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
+fn nvlinks(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let digits = row[at..].iter().take_while(|glyph| glyph.char.is_ascii_digit()).take(6).count();
     let next = row.get(at + digits).map(|glyph| glyph.char);
     let runs_on = digits > 2 || matches!(next, Some('-' | ',' | 'N'));
@@ -90,7 +91,7 @@ fn nvlinks(row: &[Glyph], at: usize) -> Vec<(Printed, usize)> {
     let class = |length: usize| {
         let number: String = row[at..at + length].iter().map(|glyph| glyph.char).collect();
         let links = number.parse().ok().filter(|links| (1..=64).contains(links))?;
-        Some((Printed::NvLink(links), at + length))
+        Some((PrintedClass::NvLink(links), at + length))
     };
     (1..=digits).rev().filter(may_end).filter_map(class).collect()
 }

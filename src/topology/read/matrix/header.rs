@@ -1,11 +1,11 @@
 //! Where the report is, what stands before its lines, and who its columns are.
 
 use crate::topology::read::matrix::cells;
-use crate::topology::read::text::{Glyph, ReadError, Word, error_at, words};
+use crate::topology::read::text::{LocatedChar, LocatedWord, ReadError, error_at, words};
 
 /// The report among the lines around it, its prefix taken off.
-pub(super) struct Block {
-    pub(super) lines: Vec<Vec<Glyph>>,
+pub(super) struct ReportLines {
+    pub(super) lines: Vec<Vec<LocatedChar>>,
     pub(super) first_row: usize,
     pub(super) columns: Columns,
 }
@@ -14,15 +14,15 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Columns {
     /// In the report's order.
-    pub(super) labels: Vec<Word>,
+    pub(super) labels: Vec<LocatedWord>,
     pub(super) cpu_affinity: bool,
     pub(super) numa_affinity: bool,
     pub(super) gpu_numa: bool,
     /// The header as one line.
-    pub(super) glyphs: Vec<Glyph>,
+    pub(super) glyphs: Vec<LocatedChar>,
 }
 
-pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
+pub(super) fn find(lines: &[Vec<LocatedChar>]) -> Result<ReportLines, ReadError> {
     let Some((first_row, at)) = first_row(lines) else {
         let end = lines.last().map_or(&[][..], |line| line);
         return Err(error_at(end, end.len(), "a row such as `GPU0  X  NV1` before the end"));
@@ -33,8 +33,9 @@ pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
         .expect("that is why it is the first row");
     let label: String =
         lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
-    let is_header =
-        |line: &&Vec<Glyph>| words(line).iter().any(|word| begins_with_label(&word.text, &label));
+    let is_header = |line: &&Vec<LocatedChar>| {
+        words(line).iter().any(|word| begins_with_label(&word.text, &label))
+    };
     let Some(start) = lines[..first_row].iter().rposition(|line| is_header(&line)) else {
         return Err(error_at(
             &lines[first_row],
@@ -43,12 +44,12 @@ pub(super) fn find(lines: &[Vec<Glyph>]) -> Result<Block, ReadError> {
         ));
     };
     let columns = columns(&lines[start..first_row], &known_labels(&lines[first_row..]))?;
-    Ok(Block { lines, first_row, columns })
+    Ok(ReportLines { lines, first_row, columns })
 }
 
 /// The first line, and the place in it, that has a GPU's label and then a class.
-pub(super) fn first_row(lines: &[Vec<Glyph>]) -> Option<(usize, usize)> {
-    let row = |line: &Vec<Glyph>| {
+pub(super) fn first_row(lines: &[Vec<LocatedChar>]) -> Option<(usize, usize)> {
+    let row = |line: &Vec<LocatedChar>| {
         let starts = |at: &usize| {
             let behind = |it: char| it.is_alphanumeric() || "_.-".contains(it);
             let fresh = *at == 0 || !behind(line[at - 1].char);
@@ -60,7 +61,7 @@ pub(super) fn first_row(lines: &[Vec<Glyph>]) -> Option<(usize, usize)> {
 }
 
 /// The end of `GPU7` if that stands at `at`.
-fn gpu_label(line: &[Glyph], at: usize) -> Option<usize> {
+fn gpu_label(line: &[LocatedChar], at: usize) -> Option<usize> {
     let is_gpu =
         "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
     let digits = line.get(at + 3..)?.iter().take_while(|glyph| glyph.char.is_ascii_digit()).count();
@@ -77,17 +78,17 @@ fn begins_with_label(word: &str, label: &str) -> bool {
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit() || next == ':'))
 }
 
-fn first_glyph(line: &[Glyph]) -> usize {
+fn first_glyph(line: &[LocatedChar]) -> usize {
     line.iter().position(|glyph| !glyph.is_blank()).unwrap_or(line.len())
 }
 
-fn trimmed(line: &[Glyph]) -> &[Glyph] {
+fn trimmed(line: &[LocatedChar]) -> &[LocatedChar] {
     let end = line.iter().rposition(|glyph| !glyph.is_blank()).map_or(0, |last| last + 1);
     &line[first_glyph(line).min(end)..end]
 }
 
 /// `line` behind what stands before every line of the report: `#`, `>`, `rank 0:` ...
-fn without_prefix<'a>(line: &'a [Glyph], prefix: &[Glyph]) -> &'a [Glyph] {
+fn without_prefix<'a>(line: &'a [LocatedChar], prefix: &[LocatedChar]) -> &'a [LocatedChar] {
     let start = first_glyph(line);
     let same = prefix.iter().zip(&line[start..]).filter(|(a, b)| a.char == b.char).count();
     if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
@@ -95,8 +96,8 @@ fn without_prefix<'a>(line: &'a [Glyph], prefix: &[Glyph]) -> &'a [Glyph] {
 
 /// What the rows may be called: every beginning of a line with a cell behind it, for they may have
 /// grown together.
-fn known_labels(rows: &[Vec<Glyph>]) -> Vec<String> {
-    let labels = |line: &Vec<Glyph>| {
+fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
+    let labels = |line: &Vec<LocatedChar>| {
         let start = first_glyph(line);
         let length = line[start..].iter().take_while(|glyph| !glyph.is_blank()).count();
         let ends = (start + 1..=start + length).filter(|end| cells::begins(line, *end));
@@ -109,7 +110,7 @@ fn known_labels(rows: &[Vec<Glyph>]) -> Vec<String> {
 
 /// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is
 /// cut into some that are.
-fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError> {
+fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
     let affinity = ["CPU", "NUMA", "Affinity"].into_iter().filter_map(|word| text.find(word)).min();
@@ -124,7 +125,7 @@ fn columns(lines: &[Vec<Glyph>], known: &[String]) -> Result<Columns, ReadError>
     let mut started = false;
     for word in words(&glyphs) {
         let junk = word.text.chars().take_while(|char| !is_of_label(*char)).count();
-        let word = Word { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
+        let word = LocatedWord { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
         started |= is_numbered(&word.text)
             || known.iter().any(|label| begins_with_label(&word.text, label));
         if started && !word.text.is_empty() {
@@ -164,7 +165,7 @@ const MOST_GLYPHS: usize = 512;
 const LONGEST_LABEL: usize = 64;
 
 /// A word as the labels that it is made of, the first one as long as can be; nothing if it is none.
-fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
+fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
     let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
     let count = chars.len();
     let text = |from: usize, to: usize| chars[from..to].iter().collect::<String>();
@@ -187,7 +188,7 @@ fn split(word: &Word, known: &[String]) -> Option<Vec<Word>> {
     let mut from = 0;
     while from < count {
         let to = ends[from]?;
-        labels.push(Word { text: text(from, to), at: word.at + from });
+        labels.push(LocatedWord { text: text(from, to), at: word.at + from });
         from = to;
     }
     Some(labels)
@@ -209,7 +210,7 @@ fn is_numbered(text: &str) -> bool {
 }
 
 /// `NIC0: mlx5_0`, wherever it stands behind the first row.
-pub(super) fn nic_names(lines: &[Vec<Glyph>], nics: &[String]) -> Vec<Option<String>> {
+pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
     let text: Vec<String> =
         lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
     let named = |label: &String, line: &String| {

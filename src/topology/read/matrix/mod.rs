@@ -1,7 +1,7 @@
 //! `nvidia-smi topo -m`: the matrix of classes that everybody pastes.
 //!
 //! ```
-//! use maypole::topology::read::printed::Printed;
+//! use maypole::topology::read::printed::PrintedClass;
 //! use maypole::topology::read::matrix::Matrix;
 //!
 //! let matrix = Matrix::read("
@@ -14,7 +14,7 @@
 //!   NIC0: mlx5_0
 //! ").unwrap();
 //! assert_eq!((matrix.gpus.as_slice(), matrix.nics.as_slice()), (&["GPU0".into(), "GPU1".into()][..], &["NIC0".into()][..]));
-//! assert_eq!(matrix.links[1][2], Some(Printed::Sys));
+//! assert_eq!(matrix.links[1][2], Some(PrintedClass::Sys));
 //! assert_eq!(matrix.nic_name(0), "mlx5_0");
 //! assert_eq!(matrix.cpu_affinity[1].as_deref(), Some("16-31"));
 //! ```
@@ -29,8 +29,8 @@ mod cells;
 mod header;
 mod rows;
 
-use crate::topology::read::answers::{Answers, Nearest, direct_links};
-use crate::topology::read::printed::Printed;
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::summary::{DeviceSummary, NearestNics, direct_links};
 use crate::topology::read::text::{ReadError, lines};
 
 /// What the report says. Devices keep the order of its columns: GPUs first, network cards after
@@ -44,7 +44,7 @@ pub struct Matrix {
     pub nics: Vec<String>,
     /// `links[i][j]`, over GPUs and then network cards. `None` only between two cards whose rows
     /// are missing.
-    pub links: Vec<Vec<Option<Printed>>>,
+    pub links: Vec<Vec<Option<PrintedClass>>>,
     /// The CPUs near each GPU, as printed: `0-15,32-47`.
     pub cpu_affinity: Vec<Option<String>>,
     /// The NUMA nodes near each GPU, as printed: `0`, or `0,5-11`.
@@ -82,19 +82,19 @@ impl Matrix {
     }
 
     /// The classes between GPUs, and from each GPU to the network cards.
-    fn of_gpus(&self) -> impl Iterator<Item = (Vec<Printed>, Vec<Printed>)> {
-        let known = |cells: &[Option<Printed>]| {
-            cells.iter().map(|class| class.unwrap_or(Printed::Sys)).collect()
+    fn of_gpus(&self) -> impl Iterator<Item = (Vec<PrintedClass>, Vec<PrintedClass>)> {
+        let known = |cells: &[Option<PrintedClass>]| {
+            cells.iter().map(|class| class.unwrap_or(PrintedClass::Sys)).collect()
         };
         let gpus = self.gpus.len();
         self.links[..gpus].iter().map(move |row| (known(&row[..gpus]), known(&row[gpus..])))
     }
 
     /// What every description is asked.
-    pub fn answers(&self) -> Answers {
+    pub fn summary(&self) -> DeviceSummary {
         let (links, to_nics): (Vec<_>, Vec<_>) = self.of_gpus().unzip();
-        let nearest_nics = to_nics.iter().map(|classes| Nearest::of(classes)).collect();
-        Answers {
+        let nearest_nics = to_nics.iter().map(|classes| NearestNics::of(classes)).collect();
+        DeviceSummary {
             gpus: self.gpus.len(),
             nics: Some(self.nics.len()),
             nvlinks: Some(direct_links(&links)),

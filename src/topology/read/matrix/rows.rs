@@ -1,23 +1,23 @@
 //! The rows: one label, one cell a column, and the affinity behind them.
 
 use super::affinity::{Affinity, is_affinity};
-use super::cells::{self, Reading};
-use super::header::{Block, Columns, is_gpu};
+use super::cells::{self, RowReading};
+use super::header::{Columns, ReportLines, is_gpu};
 use crate::topology::read::matrix::Matrix;
-use crate::topology::read::printed::Printed;
-use crate::topology::read::text::{Glyph, ReadError, error_at};
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::text::{LocatedChar, ReadError, error_at};
 
 /// One row, unwrapped, and the ways in which it can be read.
-struct Row<'a> {
+struct MatrixRow<'a> {
     /// Which column has its label.
     device: usize,
     /// Everything behind the label.
-    glyphs: Vec<Glyph>,
+    glyphs: Vec<LocatedChar>,
     label: &'a str,
-    readings: Vec<Reading>,
+    readings: Vec<RowReading>,
 }
 
-pub(super) fn read(block: &Block) -> Result<Matrix, ReadError> {
+pub(super) fn read(block: &ReportLines) -> Result<Matrix, ReadError> {
     let columns = &block.columns;
     let mut rows = collect(&block.lines[block.first_row..], columns)?;
     for row in &mut rows {
@@ -31,15 +31,23 @@ pub(super) fn read(block: &Block) -> Result<Matrix, ReadError> {
 
 /// The lines as rows. What follows a row and does not begin another belongs to it while it lacks
 /// something.
-fn collect<'a>(lines: &[Vec<Glyph>], columns: &'a Columns) -> Result<Vec<Row<'a>>, ReadError> {
-    let mut rows: Vec<Row> = Vec::new();
+fn collect<'a>(
+    lines: &[Vec<LocatedChar>],
+    columns: &'a Columns,
+) -> Result<Vec<MatrixRow<'a>>, ReadError> {
+    let mut rows: Vec<MatrixRow> = Vec::new();
     for line in lines.iter().filter(|line| line.iter().any(|glyph| !glyph.is_blank())) {
         if let Some((device, start)) = starts(line, columns) {
             if rows.iter().any(|row| row.device == device) {
                 return Err(error_at(line, cells::skip_blanks(line, 0), "every row once"));
             }
             let label = columns.labels[device].text.as_str();
-            rows.push(Row { device, glyphs: line[start..].to_vec(), label, readings: Vec::new() });
+            rows.push(MatrixRow {
+                device,
+                glyphs: line[start..].to_vec(),
+                label,
+                readings: Vec::new(),
+            });
         } else {
             match rows.last_mut() {
                 Some(row) if continues(row, line, columns) => row.glyphs.extend(line),
@@ -51,7 +59,7 @@ fn collect<'a>(lines: &[Vec<Glyph>], columns: &'a Columns) -> Result<Vec<Row<'a>
 }
 
 /// Whose row begins on this line, and the glyph behind its label.
-fn starts(line: &[Glyph], columns: &Columns) -> Option<(usize, usize)> {
+fn starts(line: &[LocatedChar], columns: &Columns) -> Option<(usize, usize)> {
     let start = cells::skip_blanks(line, 0);
     let end = |label: &str| {
         let same =
@@ -65,13 +73,13 @@ fn starts(line: &[Glyph], columns: &Columns) -> Option<(usize, usize)> {
 }
 
 /// Whether `line` is the rest of `row`, which a window's edge has cut off.
-fn continues(row: &Row, line: &[Glyph], columns: &Columns) -> bool {
+fn continues(row: &MatrixRow, line: &[LocatedChar], columns: &Columns) -> bool {
     let text: String = line.iter().map(|glyph| glyph.char).collect();
     if is_affinity(&text) {
         return true;
     }
     let joined = [row.glyphs.as_slice(), line].concat();
-    let longest = |glyphs: &[Glyph]| {
+    let longest = |glyphs: &[LocatedChar]| {
         let readings = cells::read(glyphs, 0, columns.labels.len());
         readings.iter().map(|reading| reading.cells.len()).max().unwrap_or(0)
     };
@@ -80,13 +88,13 @@ fn continues(row: &Row, line: &[Glyph], columns: &Columns) -> bool {
 }
 
 /// The readings whose rest is an affinity. A row may be shorter than the header, never longer.
-fn readings(row: &Row, columns: &Columns) -> Result<Vec<Reading>, ReadError> {
+fn readings(row: &MatrixRow, columns: &Columns) -> Result<Vec<RowReading>, ReadError> {
     let all = cells::read(&row.glyphs, 0, columns.labels.len());
-    let rest = |reading: &Reading| {
+    let rest = |reading: &RowReading| {
         row.glyphs[reading.end..].iter().map(|glyph| glyph.char).collect::<String>()
     };
-    let is_whole = |reading: &Reading| reading.cells.len() == columns.labels.len();
-    let fits = |reading: &&Reading| match is_whole(reading) {
+    let is_whole = |reading: &RowReading| reading.cells.len() == columns.labels.len();
+    let fits = |reading: &&RowReading| match is_whole(reading) {
         true => is_affinity(&rest(reading)),
         false => rest(reading).trim().is_empty(),
     };
@@ -113,7 +121,7 @@ fn readings(row: &Row, columns: &Columns) -> Result<Vec<Reading>, ReadError> {
 }
 
 /// Where digits have run together, the cell across the diagonal tells how to cut them.
-fn settle(rows: &mut [Row], columns: usize) {
+fn settle(rows: &mut [MatrixRow], columns: usize) {
     let mut known = vec![vec![None; columns]; columns];
     for row in rows.iter().filter(|row| row.readings.len() == 1) {
         known[row.device][..row.readings[0].cells.len()]
@@ -122,12 +130,13 @@ fn settle(rows: &mut [Row], columns: usize) {
             .for_each(|(known, class)| *known = Some(*class));
     }
     for row in rows.iter_mut().filter(|row| row.readings.len() > 1) {
-        let agrees = |(column, class): (usize, &Printed)| {
+        let agrees = |(column, class): (usize, &PrintedClass)| {
             known[column][row.device].is_none_or(|other| other == *class)
         };
         let device = row.device;
-        let agreeing = |reading: &&Reading| {
-            let on_diagonal = reading.cells.get(device).is_none_or(|class| *class == Printed::Same);
+        let agreeing = |reading: &&RowReading| {
+            let on_diagonal =
+                reading.cells.get(device).is_none_or(|class| *class == PrintedClass::Same);
             on_diagonal && reading.cells.iter().enumerate().all(agrees)
         };
         let settled: Vec<_> = row.readings.iter().filter(agreeing).cloned().collect();
@@ -139,10 +148,10 @@ fn settle(rows: &mut [Row], columns: usize) {
 
 /// The whole matrix: what a row lacks is taken from across the diagonal.
 fn complete(
-    rows: &[Row],
+    rows: &[MatrixRow],
     columns: &Columns,
     notes: &mut Vec<String>,
-) -> Result<Vec<Vec<Option<Printed>>>, ReadError> {
+) -> Result<Vec<Vec<Option<PrintedClass>>>, ReadError> {
     let count = columns.labels.len();
     let mut cells = vec![vec![None; count]; count];
     for row in rows {
@@ -156,7 +165,7 @@ fn complete(
             ));
         };
         for (column, class) in reading.cells.iter().enumerate() {
-            if (*class == Printed::Same) != (column == row.device) {
+            if (*class == PrintedClass::Same) != (column == row.device) {
                 let expected = match column == row.device {
                     true => format!("X where the row and the column of {} meet", row.label),
                     false => format!(
@@ -170,13 +179,13 @@ fn complete(
             cells[row.device][column] = Some(*class);
         }
     }
-    cells.iter_mut().enumerate().for_each(|(device, row)| row[device] = Some(Printed::Same));
+    cells.iter_mut().enumerate().for_each(|(device, row)| row[device] = Some(PrintedClass::Same));
     mend(&mut cells, rows, columns, notes)?;
     Ok(cells)
 }
 
 /// Where the cell of `column` begins.
-fn cell_start(row: &Row, column: usize) -> usize {
+fn cell_start(row: &MatrixRow, column: usize) -> usize {
     let before = cells::read(&row.glyphs, 0, column);
     let end = before
         .iter()
@@ -187,8 +196,8 @@ fn cell_start(row: &Row, column: usize) -> usize {
 }
 
 fn mend(
-    cells: &mut [Vec<Option<Printed>>],
-    rows: &[Row],
+    cells: &mut [Vec<Option<PrintedClass>>],
+    rows: &[MatrixRow],
     columns: &Columns,
     notes: &mut Vec<String>,
 ) -> Result<(), ReadError> {
@@ -224,7 +233,7 @@ fn mend(
     Ok(())
 }
 
-fn missing(a: usize, b: usize, rows: &[Row], columns: &Columns) -> ReadError {
+fn missing(a: usize, b: usize, rows: &[MatrixRow], columns: &Columns) -> ReadError {
     let (a_label, b_label) = (&columns.labels[a].text, &columns.labels[b].text);
     let expected = format!("a class for {a_label} and {b_label}, in one of their rows");
     let row = rows.iter().find(|row| row.device == a).or(rows.iter().find(|row| row.device == b));
@@ -235,8 +244,8 @@ fn missing(a: usize, b: usize, rows: &[Row], columns: &Columns) -> ReadError {
 /// GPUs first, then network cards, each in the order of the columns.
 fn assemble(
     columns: &Columns,
-    cells: &[Vec<Option<Printed>>],
-    rows: &[Row],
+    cells: &[Vec<Option<PrintedClass>>],
+    rows: &[MatrixRow],
     mut notes: Vec<String>,
 ) -> Result<Matrix, ReadError> {
     let devices = 0..columns.labels.len();

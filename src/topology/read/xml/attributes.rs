@@ -5,18 +5,18 @@ use roxmltree::{Attribute, Error, Node};
 
 /// What was parsed, and how many lines stood before it.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct XmlSource<'a> {
     pub(super) text: &'a str,
     pub(super) skipped: usize,
 }
 
 /// An element of the file.
-pub(super) struct Element<'a> {
+pub(super) struct XmlElement<'a> {
     pub(super) node: Node<'a, 'a>,
-    pub(super) source: Source<'a>,
+    pub(super) source: XmlSource<'a>,
 }
 
-impl Source<'_> {
+impl XmlSource<'_> {
     /// The parser's own complaint, at its place.
     pub(super) fn malformed(&self, error: &Error) -> ReadError {
         let (row, column) = (error.pos().row as usize, error.pos().col as usize);
@@ -31,14 +31,14 @@ impl Source<'_> {
     }
 }
 
-impl<'a> Element<'a> {
+impl<'a> XmlElement<'a> {
     pub(super) fn name(&self) -> &'a str {
         self.node.tag_name().name()
     }
 
-    pub(super) fn children(&self) -> impl Iterator<Item = Element<'a>> {
+    pub(super) fn children(&self) -> impl Iterator<Item = XmlElement<'a>> {
         let source = self.source;
-        self.node.children().filter(Node::is_element).map(move |node| Element { node, source })
+        self.node.children().filter(Node::is_element).map(move |node| XmlElement { node, source })
     }
 
     /// Line and column of a byte.

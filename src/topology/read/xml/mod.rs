@@ -1,7 +1,7 @@
 //! The topology files of NCCL and RCCL: `NCCL_TOPO_FILE`, and what `NCCL_TOPO_DUMP_FILE` writes.
 //!
 //! ```
-//! use maypole::topology::read::printed::Printed;
+//! use maypole::topology::read::printed::PrintedClass;
 //! use maypole::topology::read::xml::System;
 //!
 //! let system = System::read(r#"
@@ -16,9 +16,9 @@
 //!     <pci busid="0000:91:00.0" class="0x030200"/>
 //!   </cpu>
 //! </system>"#).unwrap();
-//! let answers = system.answers();
-//! assert_eq!(answers.links[0][1], Printed::Sys);
-//! assert_eq!(answers.nearest_nics.unwrap()[0].class, Printed::Pix);
+//! let answers = system.summary();
+//! assert_eq!(answers.links[0][1], PrintedClass::Sys);
+//! assert_eq!(answers.nearest_nics.unwrap()[0].class, PrintedClass::Pix);
 //!
 //! let error = System::read("<system version=\"1\">\n<cpu numaid=\"zero\"/>\n</system>").unwrap_err();
 //! assert_eq!(error.to_string(), r#"line 2, column 6: found "numaid=\"zero\"", expected a number"#);
@@ -28,14 +28,14 @@ mod attributes;
 pub(crate) mod paths;
 
 use crate::topology::read::text::ReadError;
-use attributes::{Element, Source};
+use attributes::{XmlElement, XmlSource};
 
 /// A machine as such a file describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct System {
     /// The CPUs, each with what is plugged into it.
-    pub cpus: Vec<Cpu>,
+    pub cpus: Vec<NumaNode>,
     /// Elements that mean nothing to this reader, with their lines; they and all in them are left
     /// out.
     pub notes: Vec<String>,
@@ -44,7 +44,7 @@ pub struct System {
 /// One NUMA node.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Cpu {
+pub struct NumaNode {
     /// Its number.
     pub numa: Option<i64>,
     /// Which host it belongs to, in files about several.
@@ -60,7 +60,7 @@ pub struct Cpu {
     /// See `family`.
     pub model: Option<i64>,
     /// What is plugged in.
-    pub devices: Vec<Pci>,
+    pub devices: Vec<PciDevice>,
     /// Network interfaces without a PCI device: virtual ones.
     pub nets: Vec<Net>,
 }
@@ -68,13 +68,13 @@ pub struct Cpu {
 /// A PCI device: a bridge with others behind it, a GPU, a network card.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Pci {
+pub struct PciDevice {
     /// Its address, lower case: `0000:0f:00.0`.
     pub bus: String,
     /// The host bridge it is on, of those directly below a CPU; topology files do not say it, a
     /// machine does.
     pub root: Option<String>,
-    /// Class, subclass and programming interface in 24 bits: `0x030200`.
+    /// PathClass, subclass and programming interface in 24 bits: `0x030200`.
     pub class: Option<u32>,
     /// Transfers a second on each lane of its link, in units of 10^9.
     pub gigatransfers: Option<f64>,
@@ -85,7 +85,7 @@ pub struct Pci {
     /// See `vendor`.
     pub device: Option<String>,
     /// What is behind it.
-    pub devices: Vec<Pci>,
+    pub devices: Vec<PciDevice>,
     /// The GPU that it is; several if one is divided.
     pub gpus: Vec<Gpu>,
     /// The interfaces of the network card that it is.
@@ -123,7 +123,7 @@ pub struct DirectLink {
     pub target: String,
     /// How many.
     pub count: u32,
-    /// The class of the other end, as in [`Pci::class`]: a GPU, `0x068000` a switch, `0x068001` a
+    /// The class of the other end, as in [`PciDevice::class`]: a GPU, `0x068000` a switch, `0x068001` a
     /// CPU.
     pub class: Option<u32>,
 }
@@ -157,10 +157,10 @@ impl System {
     pub fn read(text: &str) -> Result<System, ReadError> {
         let (start, end) = Self::place(text).unwrap_or((0, text.len()));
         let source =
-            Source { text: &text[start..end], skipped: text[..start].matches('\n').count() };
+            XmlSource { text: &text[start..end], skipped: text[..start].matches('\n').count() };
         let tree =
             roxmltree::Document::parse(source.text).map_err(|error| source.malformed(&error))?;
-        let root = Element { node: tree.root_element(), source };
+        let root = XmlElement { node: tree.root_element(), source };
         if root.name() != "system" {
             return Err(root.error("<system>, the root of a topology file"));
         }
@@ -192,8 +192,8 @@ impl System {
     }
 }
 
-fn cpu(element: &Element, notes: &mut Vec<String>) -> Result<Cpu, ReadError> {
-    let mut cpu = Cpu {
+fn cpu(element: &XmlElement, notes: &mut Vec<String>) -> Result<NumaNode, ReadError> {
+    let mut cpu = NumaNode {
         numa: element.number("numaid")?,
         host: element.word("host_hash"),
         affinity: element.word("affinity"),
@@ -201,7 +201,7 @@ fn cpu(element: &Element, notes: &mut Vec<String>) -> Result<Cpu, ReadError> {
         vendor: element.word("vendor"),
         family: element.number("familyid")?,
         model: element.number("modelid")?,
-        ..Cpu::default()
+        ..NumaNode::default()
     };
     for child in element.children() {
         match child.name() {
@@ -213,18 +213,22 @@ fn cpu(element: &Element, notes: &mut Vec<String>) -> Result<Cpu, ReadError> {
     Ok(cpu)
 }
 
-fn pci(element: &Element, depth: usize, notes: &mut Vec<String>) -> Result<Pci, ReadError> {
+fn pci(
+    element: &XmlElement,
+    depth: usize,
+    notes: &mut Vec<String>,
+) -> Result<PciDevice, ReadError> {
     let deeper = depth
         .checked_sub(1)
         .ok_or_else(|| element.error(format!("at most {DEPTH} devices behind each other")))?;
-    let mut pci = Pci {
+    let mut pci = PciDevice {
         bus: element.required("busid")?.to_lowercase(),
         class: element.class("class")?,
         gigatransfers: element.gigatransfers("link_speed")?,
         lanes: element.number("link_width")?,
         vendor: element.word("vendor"),
         device: element.word("device"),
-        ..Pci::default()
+        ..PciDevice::default()
     };
     for child in element.children() {
         match child.name() {
@@ -238,7 +242,7 @@ fn pci(element: &Element, depth: usize, notes: &mut Vec<String>) -> Result<Pci, 
     Ok(pci)
 }
 
-fn gpu(element: &Element, notes: &mut Vec<String>) -> Result<Gpu, ReadError> {
+fn gpu(element: &XmlElement, notes: &mut Vec<String>) -> Result<Gpu, ReadError> {
     let mut gpu = Gpu {
         device: element.number("dev")?,
         sm: element.number("sm")?,
@@ -262,7 +266,7 @@ fn gpu(element: &Element, notes: &mut Vec<String>) -> Result<Gpu, ReadError> {
     Ok(gpu)
 }
 
-fn nets(element: &Element, notes: &mut Vec<String>) -> Result<Vec<Net>, ReadError> {
+fn nets(element: &XmlElement, notes: &mut Vec<String>) -> Result<Vec<Net>, ReadError> {
     let mut nets = Vec::new();
     for child in element.children() {
         match child.name() {

@@ -1,18 +1,18 @@
 //! Who is there, and what lies between: the path of every pair through the tree of PCI devices.
 
-use super::{Cpu, DirectLink, Gpu, Net, Pci, System};
-use crate::topology::read::answers::{Answers, Nearest, direct_links};
-use crate::topology::read::printed::Printed;
+use super::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
+use crate::topology::read::printed::PrintedClass;
+use crate::topology::read::summary::{DeviceSummary, NearestNics, direct_links};
 
 /// A switch that joins all GPUs linked to it, by its PCI class.
 const NVSWITCH: u32 = 0x06_8000;
 
 /// A device and what is above it.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed<'a, T> {
+pub(crate) struct PlacedDevice<'a, T> {
     /// The number of its CPU, and the bridges below that, from the top.
     pub(crate) cpu: usize,
-    pub(crate) bridges: Vec<&'a Pci>,
+    pub(crate) bridges: Vec<&'a PciDevice>,
     /// The host bridge above all of them, where it is known.
     pub(crate) root: Option<&'a str>,
     pub(crate) device: T,
@@ -20,20 +20,20 @@ pub(crate) struct Placed<'a, T> {
 
 /// Which GPU: its PCI device, and what only a GPU has, if the file says that.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Accelerator<'a> {
-    pub(crate) pci: &'a Pci,
+pub(crate) struct PciGpu<'a> {
+    pub(crate) pci: &'a PciDevice,
     pub(crate) gpu: Option<&'a Gpu>,
 }
 
 /// A network card: an interface and its PCI device, or the bare device where the file names no
 /// interfaces.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Card<'a> {
+pub(crate) struct PciNic<'a> {
     pub(crate) net: Option<&'a Net>,
-    pub(crate) pci: Option<&'a Pci>,
+    pub(crate) pci: Option<&'a PciDevice>,
 }
 
-impl Card<'_> {
+impl PciNic<'_> {
     pub(crate) fn name(&self) -> &str {
         let bus = self.pci.map_or("", |pci| &pci.bus);
         self.net.map_or(bus, |net| &net.name)
@@ -41,17 +41,17 @@ impl Card<'_> {
 }
 
 /// All devices of a system.
-pub(crate) struct Devices<'a> {
-    pub(crate) gpus: Vec<Placed<'a, Accelerator<'a>>>,
-    pub(crate) cards: Vec<Placed<'a, Card<'a>>>,
-    bare: Vec<Placed<'a, Card<'a>>>,
+pub(crate) struct PlacedDevices<'a> {
+    pub(crate) gpus: Vec<PlacedDevice<'a, PciGpu<'a>>>,
+    pub(crate) cards: Vec<PlacedDevice<'a, PciNic<'a>>>,
+    bare: Vec<PlacedDevice<'a, PciNic<'a>>>,
 }
 
 impl System {
     /// GPUs and network cards, in the order of their numbers where all have one, else in that of
     /// the file.
-    pub(crate) fn devices(&self) -> Devices<'_> {
-        let mut found = Devices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
+    pub(crate) fn devices(&self) -> PlacedDevices<'_> {
+        let mut found = PlacedDevices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
         for (number, cpu) in self.cpus.iter().enumerate() {
             found.visit_cpu(number, cpu);
         }
@@ -65,38 +65,45 @@ impl System {
         found
     }
 
-    /// The names of the network cards, in the order of [`answers`](System::answers).
+    /// The names of the network cards, in the order of [`summary`](System::summary).
     pub fn nic_names(&self) -> Vec<String> {
         self.devices().cards.iter().map(|card| card.device.name().to_owned()).collect()
     }
 
     /// What every description is asked.
-    pub fn answers(&self) -> Answers {
+    pub fn summary(&self) -> DeviceSummary {
         let devices = self.devices();
         let gpus = &devices.gpus;
-        let class = |a: usize, b: usize| if a == b { Printed::Same } else { devices.class(a, b) };
+        let class =
+            |a: usize, b: usize| if a == b { PrintedClass::Same } else { devices.class(a, b) };
         let links: Vec<Vec<_>> =
             (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| class(a, b)).collect()).collect();
-        let to_cards = |gpu: &Placed<Accelerator>| {
+        let to_cards = |gpu: &PlacedDevice<PciGpu>| {
             devices.cards.iter().map(|card| between(gpu, card)).collect()
         };
-        let to_cards: Vec<Vec<Printed>> = gpus.iter().map(to_cards).collect();
+        let to_cards: Vec<Vec<PrintedClass>> = gpus.iter().map(to_cards).collect();
         let nearest_nics = match devices.cards.len() {
             0 => None,
-            _ => to_cards.iter().map(|classes| Nearest::of(classes)).collect(),
+            _ => to_cards.iter().map(|classes| NearestNics::of(classes)).collect(),
         };
         let nics = Some(devices.cards.len());
-        Answers { gpus: gpus.len(), nics, nvlinks: Some(direct_links(&links)), links, nearest_nics }
+        DeviceSummary {
+            gpus: gpus.len(),
+            nics,
+            nvlinks: Some(direct_links(&links)),
+            links,
+            nearest_nics,
+        }
     }
 }
 
-impl<'a> Devices<'a> {
-    fn visit_cpu(&mut self, number: usize, cpu: &'a Cpu) {
-        let net = |net| Placed {
+impl<'a> PlacedDevices<'a> {
+    fn visit_cpu(&mut self, number: usize, cpu: &'a NumaNode) {
+        let net = |net| PlacedDevice {
             cpu: number,
             bridges: Vec::new(),
             root: None,
-            device: Card { net: Some(net), pci: None },
+            device: PciNic { net: Some(net), pci: None },
         };
         self.cards.extend(cpu.nets.iter().map(net));
         for pci in &cpu.devices {
@@ -104,21 +111,25 @@ impl<'a> Devices<'a> {
         }
     }
 
-    fn visit(&mut self, pci: &'a Pci, cpu: usize, bridges: &[&'a Pci]) {
+    fn visit(&mut self, pci: &'a PciDevice, cpu: usize, bridges: &[&'a PciDevice]) {
         let root = bridges.first().copied().unwrap_or(pci).root.as_deref();
-        let card = |net| Placed {
+        let card = |net| PlacedDevice {
             cpu,
             bridges: bridges.to_vec(),
             root,
-            device: Card { net, pci: Some(pci) },
+            device: PciNic { net, pci: Some(pci) },
         };
         self.cards.extend(pci.nets.iter().map(Some).map(card));
         if pci.nets.is_empty() && pci.class.is_some_and(|class| class >> 16 == 0x02) {
             self.bare.push(card(None));
         }
         let is_display = pci.class.is_some_and(|class| matches!(class >> 8, 0x0300 | 0x0302));
-        let gpu =
-            |gpu| Placed { cpu, bridges: bridges.to_vec(), root, device: Accelerator { pci, gpu } };
+        let gpu = |gpu| PlacedDevice {
+            cpu,
+            bridges: bridges.to_vec(),
+            root,
+            device: PciGpu { pci, gpu },
+        };
         self.gpus.extend(pci.gpus.iter().map(Some).map(gpu));
         if pci.gpus.is_empty() && is_display {
             self.gpus.push(gpu(None));
@@ -130,12 +141,12 @@ impl<'a> Devices<'a> {
     }
 
     /// Direct links if there are any, else the way over PCIe.
-    fn class(&self, a: usize, b: usize) -> Printed {
+    fn class(&self, a: usize, b: usize) -> PrintedClass {
         let count = self.direct(a, b);
         match count {
             0 => between(&self.gpus[a], &self.gpus[b]),
-            _ if self.links(a).any(|link| link.xgmi) => Printed::Xgmi(Some(count)),
-            _ => Printed::NvLink(count),
+            _ if self.links(a).any(|link| link.xgmi) => PrintedClass::Xgmi(Some(count)),
+            _ => PrintedClass::NvLink(count),
         }
     }
 
@@ -163,7 +174,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-fn in_order<T>(placed: &mut [Placed<'_, T>], number: impl Fn(&T) -> Option<i64>) {
+fn in_order<T>(placed: &mut [PlacedDevice<'_, T>], number: impl Fn(&T) -> Option<i64>) {
     if placed.iter().all(|it| number(&it.device).is_some()) {
         placed.sort_by_key(|it| number(&it.device));
     }
@@ -171,17 +182,17 @@ fn in_order<T>(placed: &mut [Placed<'_, T>], number: impl Fn(&T) -> Option<i64>)
 
 /// The class of the way up to what both have in common and down again: a CPU, or a bridge, and then
 /// by how many bridges it crosses.
-fn between<T, U>(a: &Placed<T>, b: &Placed<U>) -> Printed {
+fn between<T, U>(a: &PlacedDevice<T>, b: &PlacedDevice<U>) -> PrintedClass {
     let common =
         a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
     let crossed = a.bridges.len() + b.bridges.len() - 2 * common + 1;
     match (common, crossed) {
-        _ if a.cpu != b.cpu => Printed::Sys,
+        _ if a.cpu != b.cpu => PrintedClass::Sys,
         (0, _) => match (a.root, b.root) {
-            (Some(a), Some(b)) if a != b => Printed::Node,
-            _ => Printed::Phb,
+            (Some(a), Some(b)) if a != b => PrintedClass::Node,
+            _ => PrintedClass::Phb,
         },
-        (_, 0 | 1) => Printed::Pix,
-        _ => Printed::Pxb,
+        (_, 0 | 1) => PrintedClass::Pix,
+        _ => PrintedClass::Pxb,
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// What is done along the lanes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Shape {
+pub enum LaneAlgorithm {
     /// One algorithm among all ranks. A ring uses every lane where the vector can be cut; all else
     /// stands in the order of the first.
     Flat(Algorithm),
@@ -18,7 +18,7 @@ pub enum Shape {
     Levels(Levels),
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for LaneAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flat(algorithm) => f.pad(algorithm.name()),
@@ -27,7 +27,7 @@ impl fmt::Display for Shape {
     }
 }
 
-impl Shape {
+impl LaneAlgorithm {
     /// The lanes that it uses for `collective`.
     pub fn lanes(self, collective: Collective, lanes: &[Lane]) -> &[Lane] {
         let cut = matches!(
@@ -49,17 +49,17 @@ impl Shape {
     }
 }
 
-/// What `rank` does, or `None` if the shape has no answer. `hosts` is the host of each rank.
+/// What `rank` does, or `None` if the algorithm has no answer. `hosts` is the host of each rank.
 ///
 /// ```
-/// use maypole::topology::predict::shape::{Shape, schedule};
+/// use maypole::topology::predict::lane_algorithm::{LaneAlgorithm, schedule};
 /// use maypole::topology::build::cluster;
 /// use maypole::topology::search::lanes::lanes;
-/// use maypole::topology::search::rails::Routes;
+/// use maypole::topology::search::rails::RoutingTable;
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let mesh = cluster::named("mi300x", cluster::Fabric::Flat).unwrap();
-/// let (lanes, hosts) = (lanes(&mesh).unwrap(), Routes::new(&mesh).hosts());
-/// let ring = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, Shape::Flat(Algorithm::Ring)).unwrap();
+/// let (lanes, hosts) = (lanes(&mesh).unwrap(), RoutingTable::new(&mesh).hosts());
+/// let ring = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();
 /// let all: Vec<_> = (0..8).map(ring).collect();
 /// assert_eq!(all[0].chunks, 7 * 8);
 /// assert!(verify(Collective::AllReduce, &all, Placement::InPlace).is_ok());
@@ -72,12 +72,12 @@ pub fn schedule(
     lanes: &[Lane],
     hosts: &[usize],
     rank: usize,
-    shape: Shape,
+    algorithm: LaneAlgorithm,
 ) -> Option<Schedule> {
-    let used = shape.lanes(collective, lanes);
+    let used = algorithm.lanes(collective, lanes);
     let orders: Vec<Vec<usize>> = used.iter().map(|lane| lane.order.clone()).collect();
     let by_place: Vec<usize> = orders[0].iter().map(|&rank| hosts[rank]).collect();
     reordered::lanes(collective, &orders, rank, |collective, place| {
-        shape.at(collective, &by_place, place)
+        algorithm.at(collective, &by_place, place)
     })
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// One port or interface, and the address of its card.
-struct Port {
+struct NicPort {
     bus: String,
     net: Net,
 }
@@ -27,7 +27,7 @@ pub(super) fn read(root: &Path) -> (BTreeMap<String, Vec<Net>>, Vec<String>) {
 }
 
 /// `/sys/class/infiniband/mlx5_0/ports/1/rate`: `200 Gb/sec (4X HDR)`.
-fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
+fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     let folder = root.join("sys/class/infiniband");
     let mut found = Vec::new();
     for name in names(&folder) {
@@ -44,14 +44,14 @@ fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
                 .and_then(|rate| rate.split_once(' ')?.0.parse::<f64>().ok());
             let speed = rate.filter(|_| up).map(|gigabits| (gigabits * 1000.0) as i64);
             let net = Net { name: name.clone(), speed, port: port.parse().ok(), ..Net::default() };
-            found.push(Port { bus: bus.clone(), net });
+            found.push(NicPort { bus: bus.clone(), net });
         }
     }
     found
 }
 
 /// `/sys/class/net/eth0/speed`: Mb/s, -1 or unreadable where nobody knows.
-fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
+fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     let folder = root.join("sys/class/net");
     let mut found = Vec::new();
     for name in names(&folder) {
@@ -65,7 +65,7 @@ fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<Port> {
         let speed = text(&interface, "speed")
             .and_then(|speed| speed.parse().ok())
             .filter(|speed| *speed > 0);
-        found.push(Port { bus, net: Net { name, speed, ..Net::default() } });
+        found.push(NicPort { bus, net: Net { name, speed, ..Net::default() } });
     }
     found
 }
