@@ -1,7 +1,9 @@
 //! What joins each pair of ranks, and why nothing better does.
 
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::topology::transport::{self, Cuda, InfiniBand, TransportOffer, RefusalReason, TransportKind};
+use crate::topology::transport::{
+    self, Cuda, InfiniBand, RefusalReason, TransportKind, TransportOffer,
+};
 use std::fmt;
 
 /// Pairs of ranks that are joined alike.
