@@ -49,7 +49,8 @@ impl<T: FloatElement> Fsdp<T> {
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup, prefetch: bool) -> Self {
         assert_eq!(weights.len(), layout.len(), "weights are as the layout says");
         let shards = Shards::new(&layout, group.shard());
-        let (weights, gradients) = (shards.pack(weights), vec![T::zero(); shards.len()]);
+        let weights = shards.pack(weights);
+        let gradients = vec![T::zero(); shards.len()];
         Self {
             layout,
             group,
@@ -91,8 +92,8 @@ impl<T: FloatElement> Fsdp<T> {
 
     /// Counts what is here for a moment.
     fn note(&mut self) {
-        let (present, next) =
-            (self.present.as_ref().map(|it| it.0), self.next.as_ref().map(|it| it.0));
+        let present = self.present.as_ref().map(|it| it.0);
+        let next = self.next.as_ref().map(|it| it.0);
         let sending = self.sending.as_ref().map(|it| it.0);
         let bytes = |unit: Option<usize>| {
             unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>())

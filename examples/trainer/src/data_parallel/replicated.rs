@@ -176,7 +176,8 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
     }
 
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
-        let (mut rest, mut owned) = (&mut *self.weights, Vec::new());
+        let mut rest = &mut *self.weights;
+        let mut owned = Vec::new();
         for Bucket { range, gradients, .. } in &mut self.buckets {
             let weights = take_mut(&mut rest, range.len());
             owned.push(OwnedRun { offset: range.start, weights, gradients });

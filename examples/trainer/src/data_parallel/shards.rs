@@ -41,7 +41,8 @@ impl Shards {
 
     /// Where this rank's part of unit number `unit` lies in the unit.
     pub fn within(&self, unit: usize) -> Range<usize> {
-        let (whole, mine) = (&self.units[unit], &self.mine[unit]);
+        let whole = &self.units[unit];
+        let mine = &self.mine[unit];
         mine.start - whole.start..mine.end - whole.start
     }
 
@@ -68,7 +69,8 @@ impl Shards {
         weights: &'a mut [T],
         gradients: &'a mut [T],
     ) -> Vec<OwnedRun<'a, T>> {
-        let (weights, gradients) = (self.parts(weights), self.parts(gradients));
+        let weights = self.parts(weights);
+        let gradients = self.parts(gradients);
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);
         runs.map(|((weights, gradients), mine)| OwnedRun { offset: mine.start, weights, gradients })
             .collect()
@@ -76,12 +78,15 @@ impl Shards {
 
     fn parts<'a, T>(&self, buffer: &'a mut [T]) -> Vec<&'a mut [T]> {
         let whole = buffer.len() != self.len();
-        let (mut rest, mut at, mut parts) = (buffer, 0, Vec::new());
+        let mut rest = buffer;
+        let mut at = 0;
+        let mut parts = Vec::new();
         for (unit, mine) in self.mine.iter().enumerate() {
             let range = if whole { mine.clone() } else { self.packed(unit) };
             let (part, after) = rest.split_at_mut(range.start - at).1.split_at_mut(range.len());
             parts.push(part);
-            (rest, at) = (after, range.end);
+            rest = after;
+            at = range.end;
         }
         parts
     }

@@ -59,7 +59,8 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
 
     fn finish(&mut self) -> Result<()> {
         for (unit, sum) in std::mem::take(&mut self.under_way) {
-            let (sum, mine) = (sum.wait()?, self.shards.mine[unit].clone());
+            let sum = sum.wait()?;
+            let mine = self.shards.mine[unit].clone();
             self.flat.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
         }
         Ok(())

@@ -75,7 +75,8 @@ impl ExpertPlacement {
 
     /// Which group of experts each rank takes: pairs that have most in common first.
     fn hosted(&self) -> Vec<&[usize]> {
-        let (ranks, each) = (self.kept.len(), self.kept[0].len());
+        let ranks = self.kept.len();
+        let each = self.kept[0].len();
         let stay = |(rank, group): &(usize, usize)| {
             self.kept[*group].iter().filter(|it| *it / each == *rank).count()
         };
@@ -130,7 +131,8 @@ mod tests {
     #[test]
     fn two_hot_neighbours_are_parted() {
         let load = [100, 90, 10, 10, 10, 10, 10, 20];
-        let (even, balanced) = (ExpertPlacement::even(8, 2), ExpertPlacement::balanced(&load, 2));
+        let even = ExpertPlacement::even(8, 2);
+        let balanced = ExpertPlacement::balanced(&load, 2);
         assert!((even.imbalance(&load) - 210.0 / 130.0).abs() < 1e-9);
         assert!((balanced.imbalance(&load) - 1.0).abs() < 1e-9, "{balanced:?}");
     }

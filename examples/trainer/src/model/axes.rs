@@ -158,12 +158,10 @@ pub struct Axes<T> {
 impl<T: Real> Axes<T> {
     /// One rank has the whole model: nothing is sent.
     pub fn single_rank() -> Self {
-        let (region, attention, feed_forward, vocabulary) = (
-            Box::new(SingleRank),
-            Box::new(SingleRank),
-            Box::new(DenseFeedForward),
-            Box::new(SingleRank),
-        );
+        let region = Box::new(SingleRank);
+        let attention = Box::new(SingleRank);
+        let feed_forward = Box::new(DenseFeedForward);
+        let vocabulary = Box::new(SingleRank);
         Self { region, attention, feed_forward, vocabulary }
     }
 }

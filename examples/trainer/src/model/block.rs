@@ -110,7 +110,8 @@ pub(crate) fn normalise<T: Real>(
     x: &[T],
     [w, b]: [&[T]; 2],
 ) -> (Vec<T>, Vec<T>) {
-    let (mut h, mut stats) = (vec![T::zero(); x.len()], vec![T::zero(); 2 * x.len() / w.len()]);
+    let mut h = vec![T::zero(); x.len()];
+    let mut stats = vec![T::zero(); 2 * x.len() / w.len()];
     device.norm(&mut h, &mut stats, x, w, b);
     (h, stats)
 }
@@ -129,7 +130,8 @@ pub fn backward<T: Real>(
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
     let width = kept.x.len() * 2 / kept.stats1.len();
-    let (w, d) = (tensors(p, width, heads.width()), tensors_mut(g, width, heads.width()));
+    let w = tensors(p, width, heads.width());
+    let d = tensors_mut(g, width, heads.width());
     let feed = (w.feed_forward, d.feed_forward);
     let dh2 = axes.feed_forward.backward(
         device,

@@ -72,7 +72,8 @@ impl Config {
             ));
         }
         if !width.is_multiple_of(heads) {
-            let (fitting, fewer) = (width.next_multiple_of(heads), divisor(width, heads));
+            let fitting = width.next_multiple_of(heads);
+            let fewer = divisor(width, heads);
             let give = format!("give --width {fitting} or --heads {fewer}");
             return Err(format!("{heads} heads do not divide a width of {width}: {give}"));
         }
@@ -111,7 +112,8 @@ impl Config {
         for layer in 0..self.layers {
             self.block(&mut list, layer);
         }
-        (list.part, list.prefix) = (ModelPart::Head, "head.".to_owned());
+        list.part = ModelPart::Head;
+        list.prefix = "head.".to_owned();
         list.norm("norm", self.width);
         list.push("weight", [self.vocab, self.width], ROWS, self.random(self.width));
         list.tensors
@@ -119,7 +121,8 @@ impl Config {
 
     fn block(&self, list: &mut TensorList, layer: usize) {
         let width = self.width;
-        (list.part, list.prefix) = (ModelPart::Block(layer), format!("block.{layer}."));
+        list.part = ModelPart::Block(layer);
+        list.prefix = format!("block.{layer}.");
         list.norm("norm1", width);
         list.push("qkv.weight", [3 * width, width], HEADS, self.random(width));
         list.push("qkv.bias", [3 * width, 1], HEADS, Initialization::Constant(0.0));
@@ -131,14 +134,16 @@ impl Config {
         }
         list.push("router.weight", [self.experts, width], None, self.random(width));
         for expert in 0..self.experts {
-            (list.expert, list.prefix) = (Some(expert), format!("block.{layer}.expert.{expert}."));
+            list.expert = Some(expert);
+            list.prefix = format!("block.{layer}.expert.{expert}.");
             self.feed_forward(list);
         }
         list.expert = None;
     }
 
     fn feed_forward(&self, list: &mut TensorList) {
-        let (width, hidden) = (self.width, 4 * self.width);
+        let width = self.width;
+        let hidden = 4 * self.width;
         list.push("up.weight", [hidden, width], ROWS, self.random(width));
         list.push("up.bias", [hidden, 1], ROWS, Initialization::Constant(0.0));
         list.push("down.weight", [width, hidden], COLUMNS, self.random_residual(hidden));

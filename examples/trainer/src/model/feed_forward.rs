@@ -59,13 +59,17 @@ pub fn forward<T: Real>(
     p: &[T],
     h: Vec<T>,
 ) -> (Vec<T>, Vec<Vec<T>>) {
-    let (hidden, tokens, mut rest) = (hidden(p.len(), width), h.len() / width, p);
-    let (up, up_bias, down) =
-        (take(&mut rest, hidden * width), take(&mut rest, hidden), take(&mut rest, hidden * width));
+    let hidden = hidden(p.len(), width);
+    let tokens = h.len() / width;
+    let mut rest = p;
+    let up = take(&mut rest, hidden * width);
+    let up_bias = take(&mut rest, hidden);
+    let down = take(&mut rest, hidden * width);
     let mut before = vec![T::zero(); tokens * hidden];
     device.linear(&mut before, &h, up, width);
     device.bias(&mut before, up_bias);
-    let (mut after, mut y) = (vec![T::zero(); tokens * hidden], vec![T::zero(); tokens * width]);
+    let mut after = vec![T::zero(); tokens * hidden];
+    let mut y = vec![T::zero(); tokens * width];
     device.gelu(&mut after, &before);
     device.linear(&mut y, &after, down, hidden);
     (y, vec![h, before, after])
@@ -80,10 +84,14 @@ pub fn backward<T: Real>(
     dy: &[T],
 ) -> Vec<T> {
     let [h, before, after] = kept else { unreachable!("forward keeps three") };
-    let (hidden, mut p, mut g) = (hidden(p.len(), width), p, g);
-    let (up, _, down) =
-        (take(&mut p, hidden * width), take(&mut p, hidden), take(&mut p, hidden * width));
-    let (dup, dup_bias) = (take_mut(&mut g, hidden * width), take_mut(&mut g, hidden));
+    let hidden = hidden(p.len(), width);
+    let mut p = p;
+    let mut g = g;
+    let up = take(&mut p, hidden * width);
+    let _ = take(&mut p, hidden);
+    let down = take(&mut p, hidden * width);
+    let dup = take_mut(&mut g, hidden * width);
+    let dup_bias = take_mut(&mut g, hidden);
     let mut dhidden = vec![T::zero(); after.len()];
     device.linear_backward(&mut dhidden, take_mut(&mut g, hidden * width), dy, after, down, hidden);
     device.gelu_backward(&mut dhidden, before);

@@ -143,7 +143,8 @@ impl<T: Real> Gpt<T> {
                 }
                 ModelPart::Head => {
                     let mut head = self.logits(p, std::mem::take(&mut x))?;
-                    let (targets, weight) = (&batch.targets, batch.weight);
+                    let targets = &batch.targets;
+                    let weight = batch.weight;
                     activations.loss = self.axes.vocabulary.cross_entropy(
                         &*self.device,
                         &mut head.logits,
@@ -260,8 +261,10 @@ impl<T: Real> Gpt<T> {
         head: &HeadActivations<T>,
     ) -> Result<Vec<T>> {
         let width = self.config.width;
-        let (w, _) = (take(&mut p, width), take(&mut p, width));
-        let (dw, db) = (take_mut(&mut g, width), take_mut(&mut g, width));
+        let w = take(&mut p, width);
+        let _ = take(&mut p, width);
+        let dw = take_mut(&mut g, width);
+        let db = take_mut(&mut g, width);
         let mut dh = vec![T::zero(); head.h.len()];
         self.device.linear_backward(&mut dh, g, &head.logits, &head.h, p, width);
         let dh = self.axes.region.enter_backward(dh)?;

@@ -176,7 +176,8 @@ impl LayoutEntry {
             0 => (cut.groups, rows / cut.groups, columns),
             _ => (rows * cut.groups, columns / cut.groups, 1),
         };
-        let (mine, whole) = (slice.range(run), run * unit);
+        let mine = slice.range(run);
+        let whole = run * unit;
         let len = mine.len() * unit;
         let piece = |nth| LayoutPiece {
             local: self.offset + nth * len,
@@ -245,7 +246,9 @@ impl ParameterLayout {
     }
 
     fn push(&mut self, tensor: ModelTensor, global: usize) {
-        let (slice, offset, nth) = (self.share.tensor, self.len(), self.entries.len());
+        let slice = self.share.tensor;
+        let offset = self.len();
+        let nth = self.entries.len();
         let mut shape = tensor.shape;
         if let Some(TensorCut { dimension, groups }) = tensor.cut {
             shape[dimension] = groups * slice.range(shape[dimension] / groups).len();
@@ -267,7 +270,8 @@ impl ParameterLayout {
             self.units.push(LayoutUnit { part, range: offset..offset, entries: nth..nth });
         }
         let unit = self.units.last_mut().expect("one was just made sure of");
-        (unit.range.end, unit.entries.end) = (offset + shape[0] * shape[1], nth + 1);
+        unit.range.end = offset + shape[0] * shape[1];
+        unit.entries.end = nth + 1;
     }
 
     /// Elements of the flat buffer.

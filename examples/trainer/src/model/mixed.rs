@@ -116,7 +116,8 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
             self.inner.owned().iter().map(|run| (run.offset, run.weights.len())).collect();
         self.gradients.resize(self.masters.len(), 0.0);
         self.note();
-        let (mut masters, mut gradients) = (&mut *self.masters, &mut *self.gradients);
+        let mut masters = &mut *self.masters;
+        let mut gradients = &mut *self.gradients;
         let mut sums = self.inner.owned().into_iter();
         let wide = |(offset, len): (usize, usize)| {
             let weights = masters.split_off_mut(..len).expect("there is a master for each weight");

@@ -81,7 +81,8 @@ fn waited(
 /// What of `spans` is not within `hole`.
 fn without(spans: Vec<TimeSpan>, hole: &TimeSpan) -> Vec<TimeSpan> {
     let sides = |span: TimeSpan| {
-        let (end, start) = (span.end.min(hole.start), span.start.max(hole.end));
+        let end = span.end.min(hole.start);
+        let start = span.start.max(hole.end);
         [TimeSpan { end, ..span }, TimeSpan { start, ..span }]
     };
     spans.into_iter().flat_map(sides).filter(|span| span.start < span.end).collect()

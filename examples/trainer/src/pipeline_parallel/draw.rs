@@ -34,7 +34,8 @@ pub fn text(trace: &PipelineTrace, columns: usize) -> String {
                 let column = |time: f64| {
                     ((time / trace.length() * columns as f64).round() as usize).min(columns)
                 };
-                let (start, end) = (column(span.start), column(span.end));
+                let start = column(span.start);
+                let end = column(span.end);
                 line[start..end].fill(letter(span));
             }
             let name = if chunk == 0 { format!("rank {rank}") } else { String::new() };
@@ -51,7 +52,10 @@ fn letter(span: &PassSpan) -> char {
 
 /// The trace as an SVG picture, with `title` above it.
 pub fn svg(trace: &PipelineTrace, title: &str) -> String {
-    let (width, row, left, top) = (960.0, 28.0, 64.0, 34.0);
+    let width = 960.0;
+    let row = 28.0;
+    let left = 64.0;
+    let top = 34.0;
     let height = top + row * trace.ranks as f64 + 12.0;
     let scale = (width - left - 12.0) / trace.length();
     let mut out = format!(
@@ -68,23 +72,27 @@ pub fn svg(trace: &PipelineTrace, title: &str) -> String {
             "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">rank {rank}</text>",
             y + 17.0
         );
-        let (line, wide) = (row - 4.0, width - left - 12.0);
+        let line = row - 4.0;
+        let wide = width - left - 12.0;
         let _ = writeln!(
             out,
             "<rect x=\"{left}\" y=\"{y}\" width=\"{wide}\" height=\"{line}\" fill=\"#eeeeee\"/>"
         );
     }
     for span in &trace.spans {
-        let (x, y) = (left + span.start * scale, top + row * span.rank as f64);
+        let x = left + span.start * scale;
+        let y = top + row * span.rank as f64;
         let wide = (span.end - span.start) * scale;
-        let (fill, micro) = (fill(span), span.op.micro);
+        let fill = fill(span);
+        let micro = span.op.micro;
         let _ = writeln!(
             out,
             "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{wide:.2}\" height=\"{}\" fill=\"{fill}\" stroke=\"#ffffff\"/>",
             row - 4.0
         );
         if wide > 9.0 {
-            let (x, y) = (x + wide / 2.0, y + 16.0);
+            let x = x + wide / 2.0;
+            let y = y + 16.0;
             let _ = writeln!(
                 out,
                 "<text x=\"{x:.2}\" y=\"{y:.1}\" font-size=\"11\" text-anchor=\"middle\" fill=\"#ffffff\">{micro}</text>"

@@ -60,7 +60,8 @@ pub fn execute<T: Real>(
     length: usize,
     start: Instant,
 ) -> Result<PipelineTrace> {
-    let (mut spans, mut own) = (Vec::new(), HashMap::<StagePass, Vec<T>>::new());
+    let mut spans = Vec::new();
+    let mut own = HashMap::<StagePass, Vec<T>>::new();
     std::thread::scope(|scope| {
         let mut messages = links.open(scope, (outgoing(plan, rank), incoming(plan, rank)), length);
         for op in plan.ops[rank].iter().copied() {
@@ -71,7 +72,8 @@ pub fn execute<T: Real>(
                 }
                 Some(_) => messages.receive(way(op), op)?,
             };
-            let (begun, worked) = (start.elapsed().as_secs_f64(), processor_time());
+            let begun = start.elapsed().as_secs_f64();
+            let worked = processor_time();
             let output = match op.pass {
                 PassKind::Forward => stages.forward(op.micro, op.chunk, input)?,
                 PassKind::Backward => stages.backward(op.micro, op.chunk, input)?,
@@ -225,7 +227,8 @@ mod tests {
 
     #[test]
     fn when_one_rank_fails_all_fail_and_none_waits() {
-        let (ranks, begun) = (3, Instant::now());
+        let ranks = 3;
+        let begun = Instant::now();
         for schedule in [
             PipelineSchedule::GPipe,
             PipelineSchedule::OneForwardOneBackward,

@@ -73,7 +73,8 @@ impl<T: Real> StageLinks<T> {
     /// # Errors
     /// As the library's `split`.
     pub fn new(ranks: &RankGroup) -> Result<Self> {
-        let (rank, world) = (ranks.rank(), ranks.world());
+        let rank = ranks.rank();
+        let world = ranks.world();
         let mut links = Self { forward: [None, None], backward: [None, None], wire: plain() };
         if world == 1 {
             return Ok(links);

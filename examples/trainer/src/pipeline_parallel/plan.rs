@@ -138,7 +138,8 @@ impl PipelineSchedule {
             let chunks = self.chunks();
             (0..total).map(move |turn| turned(pass, turn, ranks, chunks))
         };
-        let (mut forwards, mut backwards) = (order(PassKind::Forward), order(PassKind::Backward));
+        let mut forwards = order(PassKind::Forward);
+        let mut backwards = order(PassKind::Backward);
         let mut ops: Vec<StagePass> = forwards.by_ref().take(ahead).collect();
         for forward in forwards {
             ops.extend([Some(forward), backwards.next()].into_iter().flatten());
@@ -199,7 +200,8 @@ impl PipelinePlan {
     /// What has to be done before `op` of `rank`: the operation and its rank. `None` for the first
     /// forward.
     pub fn before(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
-        let (stage, last) = (self.stage(rank, op), self.stages() - 1);
+        let stage = self.stage(rank, op);
+        let last = self.stages() - 1;
         let (pass, before) = match op.pass {
             PassKind::Forward => (PassKind::Forward, stage.checked_sub(1)?),
             PassKind::Backward if stage == last => (PassKind::Forward, stage),
@@ -247,8 +249,8 @@ mod tests {
     fn the_idle_share_is_the_formulas() {
         for (ranks, micros) in CASES {
             for schedule in schedules() {
-                let (idle, formula) =
-                    (simulated(schedule, ranks, micros).idle(), schedule.idle(ranks, micros));
+                let idle = simulated(schedule, ranks, micros).idle();
+                let formula = schedule.idle(ranks, micros);
                 assert!(
                     (idle - formula).abs() < 1e-9,
                     "{} p={ranks} m={micros}: {idle}",

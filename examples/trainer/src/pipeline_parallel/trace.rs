@@ -75,7 +75,8 @@ impl PipelineTrace {
     pub fn from_zero(mut self) -> Self {
         let first = self.spans.iter().map(|span| span.start).fold(f64::MAX, f64::min);
         for span in &mut self.spans {
-            (span.start, span.end) = (span.start - first, span.end - first);
+            span.start = span.start - first;
+            span.end = span.end - first;
         }
         self
     }
@@ -86,7 +87,8 @@ impl PipelineTrace {
         let mut sums = HashMap::<_, (f64, f64)>::new();
         for PassSpan { rank, op, work, .. } in &self.spans {
             let (sum, count) = sums.entry((*rank, op.pass, op.chunk)).or_default();
-            (*sum, *count) = (*sum + work, *count + 1.0);
+            *sum = *sum + work;
+            *count = *count + 1.0;
         }
         move |rank, op| sums.get(&(rank, op.pass, op.chunk)).map_or(0.0, |(sum, count)| sum / count)
     }
@@ -104,7 +106,8 @@ impl PipelineTrace {
 
     /// The most micro-batches whose activations `rank` holds at once, in units of all its stages.
     pub fn held(&self, rank: usize) -> f64 {
-        let (mut held, mut most) = (0usize, 0);
+        let mut held = 0usize;
+        let mut most = 0;
         for span in self.spans.iter().filter(|span| span.rank == rank) {
             match span.op.pass {
                 PassKind::Forward => held += 1,
@@ -125,8 +128,9 @@ pub fn simulate(
     plan: &PipelinePlan,
     cost: impl Fn(usize, StagePass) -> f64,
 ) -> Result<PipelineTrace, String> {
-    let (mut done, mut free, mut next) =
-        (Vec::<PassSpan>::new(), vec![0.0f64; plan.ranks], vec![0; plan.ranks]);
+    let mut done = Vec::<PassSpan>::new();
+    let mut free = vec![0.0f64; plan.ranks];
+    let mut next = vec![0; plan.ranks];
     let total: usize = plan.ops.iter().map(Vec::len).sum();
     while done.len() < total {
         let before = done.len();

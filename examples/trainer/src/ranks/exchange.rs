@@ -44,7 +44,8 @@ pub fn all_to_all_v<T: Element + Default>(
 /// # Errors
 /// As the library's.
 pub fn shift<T: Element + Default>(group: &RankGroup, data: &[T]) -> Result<Vec<T>> {
-    let (rank, world) = (group.rank(), group.world());
+    let rank = group.rank();
+    let world = group.world();
     let mut got = vec![T::default(); data.len()];
     group.call(|comm| {
         comm.exchange(data, (rank + 1) % world, &mut got, (rank + world - 1) % world, 0)

@@ -48,7 +48,8 @@ impl RankGroup {
 
     fn noting(mut comm: Communicator, order: SumOrder, timeline: Timeline) -> Self {
         comm.set_deterministic(order == SumOrder::Ranks);
-        let (rank, world) = (comm.rank(), comm.world());
+        let rank = comm.rank();
+        let world = comm.world();
         let inner = GroupState { comm: Some(comm), calls: 0 };
         Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
@@ -153,7 +154,8 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(());
         }
-        let (mine, counts) = (self.shard().range(data.len()), self.counts(data.len()));
+        let mine = self.shard().range(data.len());
+        let counts = self.counts(data.len());
         let mut sum = vec![T::zero(); mine.len()];
         self.call(|comm| comm.reduce_scatter_v(data, &mut sum, &counts, ReduceOp::Sum))?;
         data[mine].copy_from_slice(&sum);
@@ -168,8 +170,8 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(());
         }
-        let (mine, counts) =
-            (data[self.shard().range(data.len())].to_vec(), self.counts(data.len()));
+        let mine = data[self.shard().range(data.len())].to_vec();
+        let counts = self.counts(data.len());
         self.call(|comm| comm.all_gather_v(&mine, data, &counts))
     }
 
@@ -234,7 +236,8 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }
-        let (mine, counts) = (self.shard().range(data.len()), self.counts(data.len()));
+        let mine = self.shard().range(data.len());
+        let counts = self.counts(data.len());
         let sum = vec![T::zero(); mine.len()];
         let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
             comm.reduce_scatter_v(data, sum, &counts, ReduceOp::Sum)
@@ -251,8 +254,8 @@ impl RankGroup {
         if self.world == 1 {
             return Ok(self.pending(PendingKind::Done(data)));
         }
-        let (mine, counts) =
-            (data[self.shard().range(data.len())].to_vec(), self.counts(data.len()));
+        let mine = data[self.shard().range(data.len())].to_vec();
+        let counts = self.counts(data.len());
         let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
             comm.all_gather_v(mine, data, &counts)
         };
@@ -265,7 +268,8 @@ impl RankGroup {
         buffers: B,
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let (mut inner, timeline) = (self.inner.borrow_mut(), self.timeline.clone());
+        let mut inner = self.inner.borrow_mut();
+        let timeline = self.timeline.clone();
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one calls nobody");
         comm.start(buffers, move |comm, buffers| {

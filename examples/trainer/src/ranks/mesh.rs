@@ -84,7 +84,8 @@ impl Mesh {
     /// A sentence that names the part that is no axis, is named twice or has no positive size, or
     /// says that there are too many ranks.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let (mut mesh, mut named) = (Self::ONE, Vec::new());
+        let mut mesh = Self::ONE;
+        let mut named = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, size) = part
                 .split_once('=')
@@ -128,9 +129,11 @@ impl Mesh {
     /// If there is no such rank.
     pub fn place(&self, rank: usize) -> MeshCoordinates {
         assert!(rank < self.world(), "rank {rank} of {}", self.world());
-        let (mut at, mut rest) = ([0; 5], rank);
+        let mut at = [0; 5];
+        let mut rest = rank;
         for (at, size) in at.iter_mut().zip(self.sizes).rev() {
-            (*at, rest) = (rest % size, rest / size);
+            *at = rest % size;
+            rest = rest / size;
         }
         MeshCoordinates { at }
     }
@@ -254,7 +257,8 @@ impl MeshGroups {
     /// Which part of the rows of a batch this rank trains on: they are divided over `dp` and `ep`
     /// together.
     pub fn rows(&self) -> Shard {
-        let (at, mesh) = (self.place, self.mesh);
+        let at = self.place;
+        let mesh = self.mesh;
         let index = at.at(MeshAxis::Dp) * mesh.size(MeshAxis::Ep) + at.at(MeshAxis::Ep);
         Shard { index, of: mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]) }
     }

@@ -44,7 +44,8 @@ impl Heads {
     fn places(self, tokens: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let width = self.width();
         (0..self.rows * self.heads).map(move |nth| {
-            let (row, head) = (nth / self.heads, nth % self.heads);
+            let row = nth / self.heads;
+            let head = nth % self.heads;
             let token = row * tokens * width;
             (3 * token + head * self.size, token + head * self.size, nth * tokens * tokens)
         })
@@ -53,7 +54,9 @@ impl Heads {
 
 /// The attended vectors, a row of `heads.width()` elements a token, and the probabilities.
 pub fn forward<T: Real>(heads: Heads, qkv: &[T]) -> (Vec<T>, Vec<T>) {
-    let (tokens, width, size) = (heads.tokens(qkv.len()), heads.width(), heads.size);
+    let tokens = heads.tokens(qkv.len());
+    let width = heads.width();
+    let size = heads.size;
     let mut y = vec![T::zero(); qkv.len() / 3];
     let mut probabilities = vec![T::zero(); heads.rows * heads.heads * tokens * tokens];
     let part = |at: usize| MatrixView::strided(&qkv[at..], tokens, size, 3 * width);
@@ -81,8 +84,11 @@ fn causal_softmax<T: Real>(p: &mut [T], tokens: usize) {
 
 /// The gradient of `qkv` from that of the attended vectors.
 pub fn backward<T: Real>(heads: Heads, qkv: &[T], probabilities: &[T], dy: &[T]) -> Vec<T> {
-    let (tokens, width, size) = (heads.tokens(qkv.len()), heads.width(), heads.size);
-    let (mut dqkv, mut dp) = (vec![T::zero(); qkv.len()], vec![T::zero(); tokens * tokens]);
+    let tokens = heads.tokens(qkv.len());
+    let width = heads.width();
+    let size = heads.size;
+    let mut dqkv = vec![T::zero(); qkv.len()];
+    let mut dp = vec![T::zero(); tokens * tokens];
     let part = |at: usize| MatrixView::strided(&qkv[at..], tokens, size, 3 * width);
     for (q, out, p) in heads.places(tokens) {
         let p = &probabilities[p..][..tokens * tokens];

@@ -21,7 +21,8 @@ pub fn cross_entropy<T: Real>(logits: &mut [T], targets: &[u32], weight: f64) ->
 
 #[inline(always)]
 fn token<T: Real>(row: &mut [T], target: usize, weight: f64) -> f64 {
-    let (most, wanted) = (greatest(row), row[target]);
+    let most = greatest(row);
+    let wanted = row[target];
     let sum = exponentials(row, most);
     let share = T::of(weight) / sum;
     row.iter_mut().for_each(|z| *z *= share);

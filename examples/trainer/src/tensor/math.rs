@@ -89,8 +89,9 @@ pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
 /// The sum of `of(a[i], b[i])`, in 16 lanes that are added in order at the end.
 #[inline(always)]
 pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
-    let (mut lanes, (a, a_rest), (b, b_rest)) =
-        ([T::zero(); 16], a.as_chunks::<16>(), b.as_chunks::<16>());
+    let mut lanes = [T::zero(); 16];
+    let (a, a_rest) = a.as_chunks::<16>();
+    let (b, b_rest) = b.as_chunks::<16>();
     for (a, b) in a.iter().zip(b) {
         for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
             *lane += of(*a, *b);
@@ -103,7 +104,8 @@ pub fn sum_of<T: Real>(a: &[T], b: &[T], of: impl Fn(T, T) -> T) -> T {
 /// The greatest of `x`; the least number there is if it is empty.
 #[inline(always)]
 pub fn greatest<T: Real>(x: &[T]) -> T {
-    let (mut lanes, (whole, rest)) = ([T::min_value(); 16], x.as_chunks::<16>());
+    let mut lanes = [T::min_value(); 16];
+    let (whole, rest) = x.as_chunks::<16>();
     for chunk in whole {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
             *lane = if *x > *lane { *x } else { *lane };
@@ -116,7 +118,8 @@ pub fn greatest<T: Real>(x: &[T]) -> T {
 /// Each of `x` becomes exp(x - shift); returns their sum.
 #[inline(always)]
 pub fn exponentials<T: Real>(x: &mut [T], shift: T) -> T {
-    let (mut lanes, (whole, rest)) = ([T::zero(); 16], x.as_chunks_mut::<16>());
+    let mut lanes = [T::zero(); 16];
+    let (whole, rest) = x.as_chunks_mut::<16>();
     for chunk in whole {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
             *x = (*x - shift).quick_exp();
@@ -173,7 +176,8 @@ mod tests {
     #[test]
     fn quick_exp_is_exp() {
         for x in (-8700..8800).map(|x| x as f32 / 100.0) {
-            let (quick, exact) = (x.quick_exp(), f64::from(x).exp());
+            let quick = x.quick_exp();
+            let exact = f64::from(x).exp();
             assert!(
                 (f64::from(quick) - exact).abs() <= 5e-7 * exact,
                 "exp({x}) = {exact}, not {quick}"

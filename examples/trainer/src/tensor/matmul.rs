@@ -73,7 +73,9 @@ pub fn matmul<T: Real>(
     scale: f64,
     accumulate: bool,
 ) {
-    let (rows, inner, columns) = (a.rows, a.columns, b.columns);
+    let rows = a.rows;
+    let inner = a.columns;
+    let columns = b.columns;
     assert_eq!(inner, b.rows, "{rows} x {inner} times {} x {columns}", b.rows);
     if rows == 0 || columns == 0 {
         return;
@@ -87,7 +89,8 @@ pub fn matmul<T: Real>(
         a.span() <= a.data.len() && b.span() <= b.data.len(),
         "a matrix ends outside of its data"
     );
-    let (c_row, signed) = (stride as isize, |stride: usize| stride as isize);
+    let c_row = stride as isize;
+    let signed = |stride: usize| stride as isize;
     // SAFETY: the last element that each pointer reaches by its strides lies in the slice it was
     // made of, as asserted above; `c` is borrowed mutably, so it overlaps neither of the others,
     // and its rows do not overlap one another.
@@ -124,8 +127,11 @@ mod tests {
     fn products_are_those_of_the_definition() {
         let numbers =
             |n: usize, k: usize| (0..n).map(|i| ((i * k) % 17) as f64 - 8.0).collect::<Vec<_>>();
-        let (m, k, n) = (5, 7, 3);
-        let (a, b) = (numbers(m * k, 5), numbers(n * k, 3));
+        let m = 5;
+        let k = 7;
+        let n = 3;
+        let a = numbers(m * k, 5);
+        let b = numbers(n * k, 3);
         let mut c = vec![1.0; m * 4];
         matmul(&mut c, 4, MatrixView::new(&a, k), MatrixView::new(&b, k).t(), 2.0, true);
         for i in 0..m {

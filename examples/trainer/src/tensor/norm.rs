@@ -26,7 +26,8 @@ fn row<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T], b: &[T]) {
     let mean = sum_of(x, x, |x, _| x) / width;
     let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width;
     let rstd = T::one() / (variance + T::of(1e-5)).sqrt();
-    (stats[0], stats[1]) = (mean, rstd);
+    stats[0] = mean;
+    stats[1] = rstd;
     for ((y, x), (w, b)) in y.iter_mut().zip(x).zip(w.iter().zip(b)) {
         *y = (*x - mean) * rstd * *w + *b;
     }
@@ -72,10 +73,13 @@ fn row_backward<T: Real>(
     before: NormInputs<'_, T>,
 ) {
     let NormInputs { x, stats, w } = before;
-    let (mean, rstd, width) = (stats[0], stats[1], T::of(w.len() as f64));
+    let mean = stats[0];
+    let rstd = stats[1];
+    let width = T::of(w.len() as f64);
     let mut lanes = [[T::zero(); 16]; 2];
-    let ((x16, x1), (w16, w1), (dy16, dy1)) =
-        (x.as_chunks::<16>(), w.as_chunks::<16>(), dy.as_chunks::<16>());
+    let (x16, x1) = x.as_chunks::<16>();
+    let (w16, w1) = w.as_chunks::<16>();
+    let (dy16, dy1) = dy.as_chunks::<16>();
     for ((x, w), dy) in x16.iter().zip(w16).zip(dy16) {
         for lane in 0..16 {
             let slope = dy[lane] * w[lane];
@@ -89,7 +93,8 @@ fn row_backward<T: Real>(
         slopes += *dy * *w;
         products += *dy * *w * (*x - mean) * rstd;
     }
-    (slopes, products) = (slopes / width, products / width);
+    slopes = slopes / width;
+    products = products / width;
     for (((dx, dw), db), ((dy, x), w)) in dx.iter_mut().zip(dw).zip(db).zip(dy.iter().zip(x).zip(w))
     {
         let normal = (*x - mean) * rstd;

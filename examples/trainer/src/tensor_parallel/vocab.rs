@@ -80,7 +80,8 @@ impl<T: Real> Vocabulary<T> for VocabParallel {
         weight: f64,
     ) -> Result<f64> {
         let tokens = targets.len();
-        let (mut most, mut sums) = (vec![T::min_value(); tokens], vec![T::zero(); 2 * tokens]);
+        let mut most = vec![T::min_value(); tokens];
+        let mut sums = vec![T::zero(); 2 * tokens];
         // With more ranks than lines some have none; they take part in the sums all the same.
         let width = self.lines().len().max(1);
         vectorized(|| {
@@ -143,7 +144,8 @@ mod tests {
             let columns = |of: &[f64]| {
                 of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
             };
-            let (mut logits, wanted): (Vec<f64>, Vec<f64>) = (columns(&all), columns(&gradient));
+            let mut logits: Vec<f64> = columns(&all);
+            let wanted: Vec<f64> = columns(&gradient);
             let mut divided = VocabParallel { group, vocabulary, fault };
             let loss = divided.cross_entropy(&CpuDevice, &mut logits, &targets, 0.25).unwrap();
             let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());

@@ -17,7 +17,8 @@ pub struct Bpe {
 impl Bpe {
     /// Learns up to `vocab` tokens from `text`; fewer if nothing in it comes twice.
     pub fn learn(text: &[u8], vocab: usize) -> Self {
-        let (mut tokens, mut bpe) = (bytes(text), Self::default());
+        let mut tokens = bytes(text);
+        let mut bpe = Self::default();
         while bpe.vocab() < vocab {
             let mut counts: HashMap<(u32, u32), usize> = HashMap::new();
             for pair in tokens.windows(2) {
@@ -54,7 +55,8 @@ impl Bpe {
 
     /// The bytes of these tokens. Numbers that mean nothing are left out.
     pub fn decode(&self, tokens: &[u32]) -> Vec<u8> {
-        let (mut text, mut open) = (Vec::new(), tokens.iter().rev().copied().collect::<Vec<_>>());
+        let mut text = Vec::new();
+        let mut open = tokens.iter().rev().copied().collect::<Vec<_>>();
         while let Some(token) = open.pop() {
             match (u8::try_from(token), self.merges.get((token as usize).wrapping_sub(256))) {
                 (Ok(byte), _) => text.push(byte),
@@ -72,7 +74,8 @@ fn bytes(text: &[u8]) -> Vec<u32> {
 
 /// Every `pair`, from the left, becomes `token`.
 fn merge(tokens: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
-    let (mut merged, mut rest) = (Vec::with_capacity(tokens.len()), tokens);
+    let mut merged = Vec::with_capacity(tokens.len());
+    let mut rest = tokens;
     while let [first, after @ ..] = rest {
         if after.first().is_some_and(|second| (*first, *second) == pair) {
             merged.push(token);

@@ -20,15 +20,18 @@ fn open(height: f64, title: &str) -> String {
 
 /// The loss of each step, from `first` on.
 pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
-    let (height, top, bottom) = (360.0, 36.0, 28.0);
+    let height = 360.0;
+    let top = 36.0;
+    let bottom = 28.0;
     let mut out = open(height, title);
     let finite = || losses.iter().copied().filter(|loss| loss.is_finite());
-    let (least, most) =
-        (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    let least = finite().fold(f64::INFINITY, f64::min);
+    let most = finite().fold(f64::NEG_INFINITY, f64::max);
     if least > most {
         return out + "</svg>\n";
     }
-    let (low, high) = (least.floor(), most.ceil().max(least.floor() + 1.0));
+    let low = least.floor();
+    let high = most.ceil().max(least.floor() + 1.0);
     let x =
         |nth: usize| LEFT + (WIDTH - LEFT - RIGHT) * nth as f64 / (losses.len() - 1).max(1) as f64;
     let y = |loss: f64| top + (height - top - bottom) * (high - loss) / (high - low);
@@ -51,7 +54,8 @@ pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
         "<polyline points=\"{}\" fill=\"none\" stroke=\"#3b6fb6\" stroke-width=\"1.5\"/>",
         points.join(" ")
     );
-    let (y, last) = (height - 8.0, first + losses.len() as u64 - 1);
+    let y = height - 8.0;
+    let last = first + losses.len() as u64 - 1;
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">step {first}</text>");
     let _ = writeln!(
         out,
@@ -64,7 +68,8 @@ pub fn curve(losses: &[f64], first: u64, title: &str) -> String {
 /// The spans of each rank, one line a rank. Those that are within others, as a wait within a pass,
 /// are drawn on top; communication runs along the lower edge of what it is beside.
 pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
-    let (row, top) = (28.0, 34.0);
+    let row = 28.0;
+    let top = 34.0;
     let height = top + row * ranks.len() as f64 + 30.0;
     let mut out = open(height, title);
     let all = || ranks.iter().flatten();
@@ -81,7 +86,8 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
         for span in spans {
             let x = LEFT + (span.start - start).as_secs_f64() * scale;
             let wide = (span.end - span.start).as_secs_f64() * scale;
-            let (fill, tall) = (colour(span.kind), if beside(span) { EDGE } else { row - 4.0 });
+            let fill = colour(span.kind);
+            let tall = if beside(span) { EDGE } else { row - 4.0 };
             let y = y + row - 4.0 - tall;
             let _ = writeln!(
                 out,
@@ -89,7 +95,8 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
             );
         }
     }
-    let (y, mut x) = (height - 10.0, LEFT);
+    let y = height - 10.0;
+    let mut x = LEFT;
     for kind in Activity::ALL {
         let _ = writeln!(
             out,

@@ -152,7 +152,8 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> CheckpointError + use<> {
 /// Which runs of what this rank updates it writes, as parts of the flat buffer and of the
 /// optimizer's state.
 fn parts(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize>, usize)> {
-    let (copy, mut before) = (if copies == 1 { Shard::WHOLE } else { copy }, 0);
+    let copy = if copies == 1 { Shard::WHOLE } else { copy };
+    let mut before = 0;
     let part = |run: &Range<usize>| {
         let mine = copy.range(run.len());
         let state = before + mine.start;
@@ -167,12 +168,13 @@ fn write_part(
     copy: Shard,
     file: &Path,
 ) -> Result<(), CheckpointError> {
-    let (copies, layout) = (session.store.copies(), session.store.layout().clone());
+    let copies = session.store.copies();
+    let layout = session.store.layout().clone();
     let owned = session.store.owned();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
-    let (mut list, mut buffers) =
-        (Vec::<ParameterRun>::new(), [Vec::new(), Vec::new(), Vec::new()]);
+    let mut list = Vec::<ParameterRun>::new();
+    let mut buffers = [Vec::new(), Vec::new(), Vec::new()];
     for ((part, state), run) in parts(&ranges, copies, copy).into_iter().zip(&owned) {
         buffers[0].extend_from_slice(&run.weights[part.start - run.offset..part.end - run.offset]);
         for (buffer, average) in
@@ -205,9 +207,11 @@ fn write_manifest(
     ranks: usize,
     folder: &Path,
 ) -> Result<(), CheckpointError> {
-    let (config, path) = (session.store.layout().config.clone(), folder.join("manifest.json"));
+    let config = session.store.layout().config.clone();
+    let path = folder.join("manifest.json");
     let TrainingSession { step, scale, source, .. } = *session;
-    let (updates, rule) = (session.optimizer.steps, session.optimizer.rule);
+    let updates = session.optimizer.steps;
+    let rule = session.optimizer.rule;
     let manifest = Manifest { config, step, updates, rule, scale, source, ranks };
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is JSON");
     fs::write(&path, text).and_then(|()| File::open(&path)?.sync_all()).map_err(failed(&path))
@@ -277,9 +281,11 @@ pub fn load(session: &mut TrainingSession<f32>, place: &Path) -> Result<(), Chec
         weights.drain(..run.weights.len());
     }
     if session.optimizer.rule.states() > 0 {
-        (session.optimizer.first, session.optimizer.second) = (first, second);
+        session.optimizer.first = first;
+        session.optimizer.second = second;
     }
-    (session.step, session.optimizer.steps) = (manifest.step, manifest.updates);
+    session.step = manifest.step;
+    session.optimizer.steps = manifest.updates;
     session.scale = session.scale.map(|own| manifest.scale.unwrap_or(own));
     Ok(session.store.share()?)
 }
@@ -289,7 +295,8 @@ fn same(
     theirs: &impl fmt::Display,
     ours: &impl fmt::Display,
 ) -> Result<(), CheckpointError> {
-    let (theirs, ours) = (theirs.to_string(), ours.to_string());
+    let theirs = theirs.to_string();
+    let ours = ours.to_string();
     if theirs == ours {
         Ok(())
     } else {
@@ -342,8 +349,8 @@ fn read_part(bytes: &[u8], pool: &mut RunPool<3>) -> Result<(), String> {
 /// [`CheckpointError`].
 pub fn export(place: &Path, file: &Path) -> Result<(), CheckpointError> {
     let manifest = manifest(place)?;
-    let (layout, pool) =
-        (ParameterLayout::whole(&manifest.config), read_all(place, manifest.ranks)?);
+    let layout = ParameterLayout::whole(&manifest.config);
+    let pool = read_all(place, manifest.ranks)?;
     let mut tensors = Vec::new();
     for entry in &layout.entries {
         let mut buffers: [Vec<f32>; 3] = Default::default();

@@ -53,8 +53,8 @@ impl GradientNorm {
         let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);
         touching.map(|(run, copies)| {
             let here = owned.offset..owned.offset + owned.gradients.len();
-            let (start, end) =
-                (run.start.max(here.start) - here.start, run.end.min(here.end) - here.start);
+            let start = run.start.max(here.start) - here.start;
+            let end = run.end.min(here.end) - here.start;
             sum_of_squares(&owned.gradients[start..end]) / *copies as f64
         })
     }

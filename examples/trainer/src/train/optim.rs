@@ -100,8 +100,8 @@ impl<T: Real> Optimizer<T> {
             match self.rule {
                 Rule::Sgd => sgd(run, T::of(rate * factor)),
                 Rule::AdamW { .. } => {
-                    let (first, second) =
-                        (&mut self.first[states.clone()], &mut self.second[states]);
+                    let first = &mut self.first[states.clone()];
+                    let second = &mut self.second[states];
                     adamw(
                         run,
                         first,
@@ -171,7 +171,8 @@ mod tests {
     use super::*;
 
     fn after(rule: Rule, gradients: &[f64]) -> f64 {
-        let (mut optimizer, mut w) = (Optimizer::new(rule), [1.0]);
+        let mut optimizer = Optimizer::new(rule);
+        let mut w = [1.0];
         for g in gradients {
             optimizer.step(
                 &mut [OwnedRun { offset: 0, weights: &mut w, gradients: &mut [*g] }],
@@ -188,7 +189,8 @@ mod tests {
         let rule = Rule::AdamW { beta1: 0.5, beta2: 0.75, epsilon: 0.0, decay: 0.0 };
         // The first step of Adam is the sign of the gradient, whatever its size.
         assert!((after(rule, &[1e-3]) - 0.9).abs() < 1e-12);
-        let (m, v) = ((0.5 * 0.5 * 2.0 - 0.5) / 0.75, (0.75 * 0.25 * 4.0 + 0.25) / (1.0 - 0.5625));
+        let m = (0.5 * 0.5 * 2.0 - 0.5) / 0.75;
+        let v = (0.75 * 0.25 * 4.0 + 0.25) / (1.0 - 0.5625);
         assert!((after(rule, &[2.0, -1.0]) - (0.9 - 0.1 * m / f64::sqrt(v))).abs() < 1e-12);
         let decays = Rule::AdamW { beta1: 0.5, beta2: 0.75, epsilon: 1.0, decay: 0.5 };
         assert!((after(decays, &[0.0]) - 0.95).abs() < 1e-12);

@@ -23,7 +23,8 @@ pub struct ParameterRun {
 /// The runs that elements `part` of the flat buffer of `layout` are, in order.
 pub fn runs(layout: &ParameterLayout, part: Range<usize>) -> Vec<ParameterRun> {
     let overlap = |piece: crate::model::layout::LayoutPiece| {
-        let (start, end) = (part.start.max(piece.local), part.end.min(piece.local + piece.len));
+        let start = part.start.max(piece.local);
+        let end = part.end.min(piece.local + piece.len);
         (start < end)
             .then(|| ParameterRun { start: piece.global + start - piece.local, len: end - start })
     };

@@ -53,7 +53,9 @@ pub fn generate(
     draw: Sampling,
 ) -> Result<Vec<u32>> {
     assert!(!prompt.is_empty(), "something has to come before");
-    let (vocab, context, mut tokens) = (gpt.config.vocab, gpt.config.context, prompt.to_vec());
+    let vocab = gpt.config.vocab;
+    let context = gpt.config.context;
+    let mut tokens = prompt.to_vec();
     for nth in 0..count {
         let seen = &tokens[tokens.len().saturating_sub(context)..];
         let positions = (0..seen.len() as u32).collect();

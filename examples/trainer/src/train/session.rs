@@ -65,14 +65,16 @@ impl<T: Real> TrainingSession<T> {
         schedule: RateSchedule,
         data: &RankGroup,
     ) -> Self {
-        let (copies, apart) = (store.copies(), store.diverges());
+        let copies = store.copies();
+        let apart = store.diverges();
         let norm = GradientNorm::new(
             store.layout(),
             if apart { RankGroup::single() } else { data.clone() },
             |_| copies,
         );
         let timeline = data.timeline().clone();
-        let (optimizer, losses) = (Optimizer::new(rule), data.clone());
+        let optimizer = Optimizer::new(rule);
+        let losses = data.clone();
         Self {
             gpt,
             store,
@@ -109,8 +111,8 @@ impl<T: Real> TrainingSession<T> {
     /// As the collectives in it.
     pub fn update(&mut self, loss: f64) -> Result<StepReport> {
         self.store.finish()?;
-        let (rate, scale) =
-            (self.schedule.rate(self.step), self.scale.map_or(1.0, |scale| scale.factor));
+        let rate = self.schedule.rate(self.step);
+        let scale = self.scale.map_or(1.0, |scale| scale.factor);
         let mut owned = self.store.owned();
         let wanted = self.clip.is_some() || self.scale.is_some();
         let norm = wanted.then(|| self.norm.of(&owned)).transpose()?.map(|norm| norm / scale);

@@ -111,8 +111,9 @@ impl Setup {
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
-        let (tp, cp, heads) =
-            (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.heads);
+        let tp = self.mesh.size(MeshAxis::Tp);
+        let cp = self.mesh.size(MeshAxis::Cp);
+        let heads = config.heads;
         if !heads.is_multiple_of(tp) {
             let give = format!(
                 "give a multiple of {tp} as --heads, or tp={} in --mesh",
@@ -165,7 +166,8 @@ impl Setup {
             [MeshAxis::Dp, MeshAxis::Ep].into_iter().filter(|axis| self.mesh.size(*axis) > 1);
         let mut over: Vec<String> =
             axes.map(|axis| format!("{}={}", axis.name(), self.mesh.size(axis))).collect();
-        let (micros, stages) = (self.micros, self.mesh.size(MeshAxis::Pp));
+        let micros = self.micros;
+        let stages = self.mesh.size(MeshAxis::Pp);
         if micros > 1 {
             let whose = if stages > 1 { format!(" of pp={stages}") } else { String::new() };
             over.push(format!("{micros} micro-batches{whose}"));
@@ -175,15 +177,16 @@ impl Setup {
 
     /// The most micro-batches below those of the setup that `rows` rows can be cut into.
     fn fewer_micros(&self, rows: usize) -> Option<usize> {
-        let (ranks, stages) =
-            (self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]), self.mesh.size(MeshAxis::Pp));
+        let ranks = self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]);
+        let stages = self.mesh.size(MeshAxis::Pp);
         let whole = |micros: usize| self.schedule.chunks() == 1 || micros.is_multiple_of(stages);
         let fits = |micros: &usize| rows.is_multiple_of(ranks * micros) && whole(*micros);
         (1..self.micros.min(rows + 1)).rev().find(fits)
     }
 
     fn check_positions(&self, config: &Config) -> Result<(), String> {
-        let (cp, context) = (self.mesh.size(MeshAxis::Cp), config.context);
+        let cp = self.mesh.size(MeshAxis::Cp);
+        let context = config.context;
         let pieces = self.division.chunks(cp);
         let fits = |cp: &usize| context.is_multiple_of(self.division.chunks(*cp));
         if fits(&cp) {
@@ -197,8 +200,9 @@ impl Setup {
     }
 
     fn check_sequence(&self, config: &Config, rows: usize) -> Result<(), String> {
-        let (tp, cp, context) =
-            (self.mesh.size(MeshAxis::Tp), self.mesh.size(MeshAxis::Cp), config.context);
+        let tp = self.mesh.size(MeshAxis::Tp);
+        let cp = self.mesh.size(MeshAxis::Cp);
+        let context = config.context;
         let tokens = self.micro_rows(rows) * context / cp;
         if !self.sequence || tokens.is_multiple_of(tp) {
             return Ok(());
@@ -217,7 +221,9 @@ impl Setup {
                 Ok(())
             };
         };
-        let (experts, ep, top) = (router.experts, self.mesh.size(MeshAxis::Ep), router.top);
+        let experts = router.experts;
+        let ep = self.mesh.size(MeshAxis::Ep);
+        let top = router.top;
         if experts != config.experts {
             return Err(format!("the router has {experts} experts, the model {}", config.experts));
         }
@@ -236,7 +242,8 @@ impl Setup {
                 "experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"
             ));
         }
-        let (group, pieces) = (router.group, self.division.chunks(self.mesh.size(MeshAxis::Cp)));
+        let group = router.group;
+        let pieces = self.division.chunks(self.mesh.size(MeshAxis::Cp));
         let piece = config.context / pieces;
         if group == 0 || !piece.is_multiple_of(group) {
             let of =

@@ -60,10 +60,8 @@ impl Text {
             let pick = |salt: u64, words: &[&'static str]| {
                 words[(random(seed ^ salt, nth) % words.len() as u64) as usize]
             };
-            let (who, what) = (
-                pick(1, &["rank", "ring", "tree", "chunk"]),
-                pick(2, &["sends", "sums", "waits for"]),
-            );
+            let who = pick(1, &["rank", "ring", "tree", "chunk"]);
+            let what = pick(2, &["sends", "sums", "waits for"]);
             text += &format!(
                 "the {} {who} {what} the {who} of {}. ",
                 pick(3, &["old", "new"]),
@@ -119,7 +117,9 @@ impl Text {
 
     fn rows_from(&self, starts: &[usize], weight: f64) -> TokenBatch {
         let empty = || Vec::with_capacity(starts.len() * self.context);
-        let (mut tokens, mut targets, mut positions) = (empty(), empty(), empty());
+        let mut tokens = empty();
+        let mut targets = empty();
+        let mut positions = empty();
         for start in starts {
             let text = &self.tokens[*start..][..self.context + 1];
             tokens.extend_from_slice(&text[..self.context]);
@@ -136,7 +136,8 @@ impl Text {
     /// If the rows cannot be cut so.
     pub fn step(&self, step: u64, rows: usize, parts: usize) -> Vec<TokenBatch> {
         assert!(rows.is_multiple_of(parts), "{rows} rows are no {parts} equal parts");
-        let (first, each) = (step * rows as u64, (rows / parts) as u64);
+        let first = step * rows as u64;
+        let each = (rows / parts) as u64;
         let weight = 1.0 / (rows * self.context) as f64;
         (0..parts as u64)
             .map(|part| self.batch(first + part * each..first + (part + 1) * each, weight))
@@ -170,7 +171,8 @@ mod tests {
 
     #[test]
     fn what_is_held_out_is_in_no_row_that_is_trained_on() {
-        let (context, tokens) = (8, (0..200).collect::<Vec<u32>>());
+        let context = 8;
+        let tokens = (0..200).collect::<Vec<u32>>();
         let (train, held) = Text::new(tokens, context, 5).divided().unwrap();
         let batch = train.batch(0..2_000, 1.0);
         assert_eq!(batch.targets.iter().max(), Some(&179), "nine tenths, to their end");

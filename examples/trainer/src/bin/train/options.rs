@@ -187,8 +187,9 @@ impl TrainArgs {
 impl TrainOptions {
     fn settle(self) -> anyhow::Result<TrainingJob> {
         self.can_be()?;
-        let (steps, seed, rows) =
-            (self.steps.unwrap_or(200), self.seed.unwrap_or(1), self.rows.unwrap_or(16));
+        let steps = self.steps.unwrap_or(200);
+        let seed = self.seed.unwrap_or(1);
+        let rows = self.rows.unwrap_or(16);
         let mut config = self.model();
         config.check().map_err(anyhow::Error::msg)?;
         let mut setup = self.setup(&config)?;
@@ -369,7 +370,8 @@ impl TrainOptions {
             ("wsd", RateShape::Wsd),
             ("linear", RateShape::Linear),
         ];
-        let (peak, warm_up) = (self.rate.unwrap_or(3e-3), self.warm_up.unwrap_or(steps / 10));
+        let peak = self.rate.unwrap_or(3e-3);
+        let warm_up = self.warm_up.unwrap_or(steps / 10);
         let shape = named(&self.shape, "shape", &shapes)?;
         Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
     }

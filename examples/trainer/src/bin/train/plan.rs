@@ -37,8 +37,9 @@ pub(crate) fn draw(args: &PlanArgs) -> anyhow::Result<()> {
         );
         let plan = schedule.plan(args.ranks, args.micros).map_err(anyhow::Error::msg)?;
         let trace = simulate(&plan, equal_stages(&plan)).map_err(anyhow::Error::msg)?;
-        let (name, idle, formula) =
-            (schedule.name(), trace.idle(), schedule.idle(args.ranks, args.micros));
+        let name = schedule.name();
+        let idle = trace.idle();
+        let formula = schedule.idle(args.ranks, args.micros);
         println!(
             "{name}: idle {:.1} % (formula {:.1} %), rank 0 holds {:.1} micro-batches at most",
             100.0 * idle,

@@ -77,7 +77,8 @@ pub(crate) fn split(spans: &[TimeSpan], wall: Duration, shared: bool) -> String 
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
     let compute = 100.0 - share(wait) - share(bubble);
-    let (exposed, idle) = (Activity::Wait.name(), share(bubble));
+    let exposed = Activity::Wait.name();
+    let idle = share(bubble);
     let idle = match shared && idle > 0.0 {
         true => format!("waiting for other stages {idle:.0} % (ranks share cores: time-shared)"),
         false => format!("{} {idle:.0} %", Activity::Bubble.name()),

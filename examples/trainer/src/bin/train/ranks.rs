@@ -30,7 +30,8 @@ pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
 /// Runs `job` on all ranks of its mesh.
 pub(crate) fn start(job: &TrainingJob) -> anyhow::Result<()> {
     let ranks = job.setup.mesh.world();
-    let (mesh, (_, started)) = (job.setup.mesh, place()?);
+    let mesh = job.setup.mesh;
+    let (_, started) = place()?;
     ensure!(
         started == 1 || started == ranks,
         "the mesh {mesh} has {ranks} ranks, but {started} were started: start {ranks} (maypole run -n {ranks}), or give a \

@@ -57,7 +57,8 @@ fn cut_back(path: &Path, done: u64) -> std::io::Result<Vec<f64>> {
     if !path.is_file() || path.starts_with("/dev") {
         return Ok(Vec::new());
     }
-    let (path, text) = (path.canonicalize()?, fs::read_to_string(path)?);
+    let text = fs::read_to_string(path)?;
+    let path = path.canonicalize()?;
     let read = |line| serde_json::from_str::<EarlierLine>(line).ok().map(|it| (line, it));
     let kept: Vec<(&str, EarlierLine)> =
         text.lines().filter_map(read).filter(|(_, it)| it.step <= done).collect();

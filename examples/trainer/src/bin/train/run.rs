@@ -130,9 +130,11 @@ fn train(
     let tokens = (job.rows * job.config.context) as u64;
     worker.session.timeline.take();
     while worker.session.step < steps {
-        let (start, began) = (worker.session.timeline.now(), Instant::now());
+        let start = worker.session.timeline.now();
+        let began = Instant::now();
         let outcome = worker.step(&job.text, job.rows)?;
-        let (wall, noted) = (began.elapsed(), worker.session.timeline.take());
+        let wall = began.elapsed();
+        let noted = worker.session.timeline.take();
         let loss = outcome.report.loss;
         let pipeline = worker.gather_trace(&outcome)?;
         // Telling one another is no part of a step.
@@ -181,7 +183,8 @@ fn report(
     losses: &[f64],
     first: u64,
 ) -> anyhow::Result<()> {
-    let (world, memory) = (worker.groups.world.clone(), RankMemory::of(&worker.session));
+    let world = worker.groups.world.clone();
+    let memory = RankMemory::of(&worker.session);
     let numbers: Vec<f64> = last
         .spans
         .iter()
@@ -192,7 +195,8 @@ fn report(
     let bytes =
         world.gather(&[memory.weights as u64, memory.gradients as u64, memory.optimizer as u64])?;
     let walls = world.gather(&[last.wall.as_secs_f64()])?;
-    let (lists, load) = (world.gather_lists(&numbers)?, worker.load()?);
+    let lists = world.gather_lists(&numbers)?;
+    let load = worker.load()?;
     if world.rank() != 0 {
         return Ok(());
     }
@@ -263,7 +267,8 @@ fn draw_pipeline(
     worker: &Worker<f32>,
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
-    let (plan, Setup { schedule, .. }) = (&worker.plan, &worker.setup);
+    let plan = &worker.plan;
+    let Setup { schedule, .. } = &worker.setup;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
     let title = format!(

@@ -18,7 +18,8 @@ pub(crate) struct TourArgs {
 
 /// Fails if any comparison does.
 pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
-    let (start, mut rows) = (Instant::now(), Vec::new());
+    let start = Instant::now();
+    let mut rows = Vec::new();
     let wanted = |axis: &str| args.only.as_deref().is_none_or(|text| axis.contains(text));
     let names = || checks().iter().map(|check| check.axis).collect::<Vec<_>>().join("; ");
     anyhow::ensure!(
@@ -39,7 +40,8 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
         let array = format!("[\n{}\n]\n", lines.join(",\n"));
         outputs::write("--json", path, array)?;
     }
-    let (all, good) = (rows.len(), rows.iter().filter(|row| row.pass).count());
+    let all = rows.len();
+    let good = rows.iter().filter(|row| row.pass).count();
     println!(
         "{good} of {all} are as one process, within what each criterion says; {:.0} s",
         start.elapsed().as_secs_f64()

@@ -70,7 +70,9 @@ impl TrainOptions {
         rule: Rule,
     ) -> anyhow::Result<()> {
         let several = |axis| setup.mesh.size(axis) > 1;
-        let (experts, ep, cp) = (config.experts > 0, several(MeshAxis::Ep), several(MeshAxis::Cp));
+        let experts = config.experts > 0;
+        let ep = several(MeshAxis::Ep);
+        let cp = several(MeshAxis::Cp);
         let replicated = matches!(setup.sharding, Sharding::Replicated { .. });
         let warms = self.warm_up.is_some_and(|steps| steps > 0);
         for (given, matters, why) in [
@@ -148,9 +150,11 @@ impl TrainOptions {
     ) -> (bool, &'static str) {
         use MeshAxis::{Cp, Dp, Ep, Pp, Tp};
         let several = |axes: &[MeshAxis]| setup.mesh.sizes(axes) > 1;
-        let (experts, zig_zag) = (config.experts > 0, setup.division == PositionDivision::ZigZag);
-        let (ring, cp, tp) =
-            (setup.exchange == ContextExchange::Ring, several(&[Cp]), several(&[Tp]));
+        let experts = config.experts > 0;
+        let zig_zag = setup.division == PositionDivision::ZigZag;
+        let ring = setup.exchange == ContextExchange::Ring;
+        let cp = several(&[Cp]);
+        let tp = several(&[Tp]);
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
             Fault::LocalMean => (several(&[Dp, Ep, Cp]), "a --mesh with ranks along dp, ep or cp"),
