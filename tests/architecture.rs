@@ -61,10 +61,10 @@ const EFFECTS: &[&str] = &[
 const TRAINER: &[(&str, &str)] = &[
     ("check/faults", "a deliberate mistake is a name; it knows nothing of what it breaks"),
     ("tensor", "a layer computes on slices; it knows no model and no other rank"),
-    ("model", "the model is written for one process; axes enter it at its interfaces"),
-    ("ranks", "groups of ranks know numbers and slices, and no axis"),
+    ("ranks", "groups of ranks know numbers and shards, and no axis"),
+    ("tensor_parallel", "layers that are divided over ranks; they know no model"),
+    ("model", "a model is made of layers; other axes enter it at its interfaces"),
     ("data_parallel", "a form of data parallelism is a store; it knows no other axis"),
-    ("tensor_parallel", "tensor parallelism knows no axis that is told after it"),
     ("context_parallel", "context parallelism knows no axis that is told after it"),
     ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
     ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),

@@ -15,10 +15,10 @@
 //! | folder | what is in it |
 //! |---|---|
 //! | [`tensor`] | numbers, matrix products, layers forward and backward, devices |
-//! | [`model`] | the GPT, the place of each parameter in one flat buffer, stores of weights |
 //! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
-//! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP, local SGD |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
+//! | [`model`] | the GPT, the place of each parameter in one flat buffer, stores of weights |
+//! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP, local SGD |
 //! | [`context_parallel`] | positions divided: ring attention, Ulysses, zig-zag |
 //! | [`expert_parallel`] | experts divided: router, dispatch, layer, placement, rebalancing |
 //! | [`pipeline_parallel`] | layers divided: plans as data, their execution, replay and drawing |

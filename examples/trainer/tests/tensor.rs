@@ -4,13 +4,15 @@ mod support;
 
 use maypole::Communicator;
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::model::axes::{ParallelRegion, Vocabulary};
-use maypole_trainer::model::layout::{ParameterLayout, Shard};
+use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
+use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::tensor::random::centred;
 use maypole_trainer::tensor::{embed, linear};
-use maypole_trainer::tensor_parallel::regions::TensorParallelRegion;
+use maypole_trainer::tensor_parallel::region::ParallelRegion;
+use maypole_trainer::tensor_parallel::region::TensorParallelRegion;
 use maypole_trainer::tensor_parallel::vocab::VocabParallel;
+use maypole_trainer::tensor_parallel::vocab::Vocabulary;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;

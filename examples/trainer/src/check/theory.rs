@@ -23,8 +23,8 @@
 use crate::check::memory::wire;
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::config::Config;
-use crate::model::layout::Shard;
 use crate::ranks::mesh::{MeshAxis, MeshCoordinates};
+use crate::ranks::shard::Shard;
 use crate::ranks::traffic::Traffic;
 use crate::train::setup::{ContextExchange, Setup};
 

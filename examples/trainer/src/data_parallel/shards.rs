@@ -5,8 +5,9 @@
 //! be gathered and its gradients be scattered by one collective in which all ranks take part
 //! equally. Parts differ by at most one element, so nothing is padded.
 
-use crate::model::layout::{ParameterLayout, Shard};
+use crate::model::layout::ParameterLayout;
 use crate::model::store::OwnedRun;
+use crate::ranks::shard::Shard;
 use std::ops::Range;
 
 /// One rank's part of each unit.

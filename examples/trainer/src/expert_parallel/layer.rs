@@ -9,7 +9,7 @@
 //! each was, layer by layer, and [`crate::expert_parallel::rebalance`] evens it out.
 //!
 //! What is sharded: experts over `ep`, and each expert's matrices over `tp` as those of the dense
-//! part ([`crate::tensor_parallel::regions`]); the router is on every rank. Under sequence
+//! part ([`crate::tensor_parallel::region`]); the router is on every rank. Under sequence
 //! parallelism tokens are gathered first, so that all ranks of `tp` route alike.
 //!
 //! Which collective runs where: the exchanges of [`crate::expert_parallel::dispatch`], and over
@@ -23,12 +23,13 @@ use crate::check::faults::Fault;
 use crate::expert_parallel::dispatch::TokenRoutes;
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
-use crate::model::axes::{FeedForward, ParallelRegion};
+use crate::model::axes::FeedForward;
 use crate::model::feed_forward;
 use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, sum_of, take, take_mut};
-use crate::tensor_parallel::regions::TensorParallelRegion;
+use crate::tensor_parallel::region::ParallelRegion;
+use crate::tensor_parallel::region::TensorParallelRegion;
 use maypole::Result;
 use std::cell::RefCell;
 use std::collections::VecDeque;

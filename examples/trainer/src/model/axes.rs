@@ -10,51 +10,9 @@ use crate::model::feed_forward::DenseFeedForward;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
+use crate::tensor_parallel::region::{ParallelRegion, SingleRank};
+use crate::tensor_parallel::vocab::Vocabulary;
 use maypole::Result;
-use std::ops::Range;
-
-/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
-/// vectors that this rank has, one after the other, and returns those that it needs next.
-pub trait ParallelRegion<T: Real> {
-    /// Before the first matrix: everybody needs the input.
-    ///
-    /// # Errors
-    /// As the collective in it.
-    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
-        Ok(x)
-    }
-
-    /// After the second matrix: everybody has a summand of the result.
-    ///
-    /// # Errors
-    /// As the collective in it.
-    fn leave(&mut self, x: Vec<T>) -> Result<Vec<T>> {
-        Ok(x)
-    }
-
-    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's
-    /// gradient.
-    ///
-    /// # Errors
-    /// As the collective in it.
-    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
-        Ok(dx)
-    }
-
-    /// The backward pass of [`leave`](Self::leave): everybody needs the result's gradient.
-    ///
-    /// # Errors
-    /// As the collective in it.
-    fn leave_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
-        Ok(dx)
-    }
-
-    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next
-    /// [`enter`](Self::enter).
-    fn tokens(&self, all: usize) -> Range<usize> {
-        0..all
-    }
-}
 
 /// How tokens look at one another.
 pub trait Attention<T: Real> {
@@ -123,29 +81,6 @@ pub trait FeedForward<T: Real> {
     ) -> Result<Vec<T>>;
 }
 
-/// The two ends of the model, where tokens are numbers. Each rank has some lines of both tables.
-pub trait Vocabulary<T: Real> {
-    /// The number of the first token whose line is here.
-    fn first(&self) -> usize {
-        0
-    }
-
-    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here,
-    /// become their gradient.
-    ///
-    /// # Errors
-    /// As the collectives in it.
-    fn cross_entropy(
-        &mut self,
-        device: &dyn Device<T>,
-        logits: &mut [T],
-        targets: &[u32],
-        weight: f64,
-    ) -> Result<f64> {
-        Ok(device.cross_entropy(logits, targets, weight))
-    }
-}
-
 /// What a model runs by on one rank.
 #[allow(missing_docs, reason = "each field is named after its trait")]
 pub struct Axes<T> {
@@ -166,10 +101,4 @@ impl<T: Real> Axes<T> {
     }
 }
 
-/// Nobody else is there: every gate is open.
-#[derive(Clone, Copy, Debug)]
-pub struct SingleRank;
-
-impl<T: Real> ParallelRegion<T> for SingleRank {}
 impl<T: Real> Attention<T> for SingleRank {}
-impl<T: Real> Vocabulary<T> for SingleRank {}

@@ -4,9 +4,10 @@
 //! the hidden numbers only: the nonlinearity works on each alone, and the second matrix gives a
 //! summand of `y`, which the gate sums. So the last bias comes after the gate, once.
 
-use crate::model::axes::{FeedForward, ParallelRegion};
+use crate::model::axes::FeedForward;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, take, take_mut};
+use crate::tensor_parallel::region::ParallelRegion;
 use maypole::Result;
 
 /// One feed-forward part that every token goes through.

@@ -5,7 +5,7 @@
 //! is noted in a [`Timeline`]: it is what communication costs that nothing hides. What runs
 //! meanwhile, on a thread of its own, is noted too, as something else.
 
-use crate::model::layout::Shard;
+use crate::ranks::shard::Shard;
 use crate::ranks::timeline::{Activity, Timeline};
 use crate::tensor::math::{FloatElement, take};
 use maypole::{Communicator, Element, ReduceOp, Request, Result};

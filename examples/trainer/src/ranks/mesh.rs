@@ -18,8 +18,8 @@
 //! The order of the axes is the order of the ranks, `tp` fastest: neighbours talk most, so they get
 //! neighbouring ranks, which launchers put on one machine.
 
-use crate::model::layout::Shard;
 use crate::ranks::group::{RankGroup, SumOrder};
+use crate::ranks::shard::Shard;
 use maypole::{Communicator, Result};
 use std::fmt;
 

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`group`], [`exchange`] | the only access to collectives: sums and gathers; exchanges |
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
+//! | [`shard`] | one rank's part of something that is divided evenly |
 //! | [`traffic`] | bytes that a rank sends, by group |
 //! | [`timeline`] | spans of computation and communication of one rank |
 
 pub mod exchange;
 pub mod group;
 pub mod mesh;
+pub mod shard;
 pub mod timeline;
 pub mod traffic;

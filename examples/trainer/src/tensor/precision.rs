@@ -15,7 +15,7 @@
 //! skipped, *on all ranks*, and the scale is halved (Micikevicius et al. 2018). Activations and
 //! their gradients are rounded by [`HalfPrecisionDevice`], a device, and at the same places whoever
 //! computes them. There is one difference: the terms of a sum over ranks
-//! ([`crate::tensor_parallel::regions`]) are each rounded before it, as on devices with 16-bit
+//! ([`crate::tensor_parallel::region`]) are each rounded before it, as on devices with 16-bit
 //! arithmetic, where one process rounds the sum.
 //!
 //! [`Mixed`]: crate::model::mixed::Mixed

@@ -1,7 +1,7 @@
 //! Tensor parallelism: every matrix of a layer is divided, and each rank multiplies by its part.
 //!
 //! # What is sharded
-//! The matrices of a block, by outputs or by inputs ([`regions`]); whole heads of attention; the
+//! The matrices of a block, by outputs or by inputs ([`region`]); whole heads of attention; the
 //! rows of the vocabulary's two tables ([`vocab`]); optionally the tokens between the divided
 //! layers ([`sequence`]).
 //!
@@ -17,6 +17,6 @@
 //! Shoeybi et al., "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
 //! Large Transformer Models" (2022).
 
-pub mod regions;
+pub mod region;
 pub mod sequence;
 pub mod vocab;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What is sharded: tokens outside of regions, in one part a rank; parameters as in
-//! [`crate::tensor_parallel::regions`].
+//! [`crate::tensor_parallel::region`].
 //!
 //! Which collective runs where: as above, and one more that is easily forgotten. Norms, the biases
 //! after the sum and the positions are on every rank, but each rank now sees its tokens alone:

@@ -26,12 +26,37 @@
 //! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
 
 use crate::check::faults::Fault;
-use crate::model::axes::Vocabulary;
 use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, exponentials, greatest, vectorized};
+use crate::tensor_parallel::region::SingleRank;
 use maypole::{ReduceOp, Result};
 use std::ops::Range;
+
+/// The two ends of the model, where tokens are numbers. Each rank has some lines of both tables.
+pub trait Vocabulary<T: Real> {
+    /// The number of the first token whose line is here.
+    fn first(&self) -> usize {
+        0
+    }
+
+    /// The loss of all tokens, each multiplied by `weight`; `logits`, of the lines that are here,
+    /// become their gradient.
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    fn cross_entropy(
+        &mut self,
+        device: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
+        Ok(device.cross_entropy(logits, targets, weight))
+    }
+}
+
+impl<T: Real> Vocabulary<T> for SingleRank {}
 
 /// The vocabulary, divided over a group.
 #[derive(Clone, Debug)]

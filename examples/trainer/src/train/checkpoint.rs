@@ -20,8 +20,9 @@
 //! move otherwise, which changes losses by rounding alone.
 
 use crate::model::config::Config;
-use crate::model::layout::{ParameterLayout, Shard};
+use crate::model::layout::ParameterLayout;
 use crate::ranks::group::RankGroup;
+use crate::ranks::shard::Shard;
 use crate::tensor::precision::LossScale;
 use crate::train::optim::Rule;
 use crate::train::reshard::{ParameterRun, RunPool, runs};

@@ -10,10 +10,10 @@ use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
 use crate::model::config::{Config, divisor};
-use crate::model::layout::Shard;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
 use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::ranks::shard::Shard;
 
 /// The most tokens of a step.
 const MOST_TOKENS: f64 = (1u64 << 32) as f64;

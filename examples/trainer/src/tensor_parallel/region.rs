@@ -30,12 +30,60 @@
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 
 use crate::check::faults::Fault;
-use crate::model::axes::ParallelRegion;
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use crate::tensor_parallel::sequence;
 use maypole::Result;
 use std::ops::Range;
+
+/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
+/// vectors that this rank has, one after the other, and returns those that it needs next.
+pub trait ParallelRegion<T: Real> {
+    /// Before the first matrix: everybody needs the input.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        Ok(x)
+    }
+
+    /// After the second matrix: everybody has a summand of the result.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn leave(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        Ok(x)
+    }
+
+    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's
+    /// gradient.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        Ok(dx)
+    }
+
+    /// The backward pass of [`leave`](Self::leave): everybody needs the result's gradient.
+    ///
+    /// # Errors
+    /// As the collective in it.
+    fn leave_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        Ok(dx)
+    }
+
+    /// Which of the batch's tokens this rank has between a [`leave`](Self::leave) and the next
+    /// [`enter`](Self::enter).
+    fn tokens(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+}
+
+/// The region of a rank that has the whole model: every method returns what it is given.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleRank;
+
+impl<T: Real> ParallelRegion<T> for SingleRank {}
 
 /// The gates of regions in which layers are divided over a group.
 #[derive(Clone, Debug)]
