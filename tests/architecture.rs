@@ -59,7 +59,6 @@ const EFFECTS: &[&str] = &[
 /// The folders of the trainer from the ground up: a folder names itself and folders above it in
 /// this list.
 const TRAINER: &[(&str, &str)] = &[
-    ("check/faults", "a deliberate mistake is a name; it knows nothing of what it breaks"),
     ("tensor", "a layer computes on slices; it knows no model and no other rank"),
     ("ranks", "groups of ranks know numbers and shards, and no axis"),
     ("tensor_parallel", "layers that are divided over ranks; they know no model"),
@@ -68,6 +67,7 @@ const TRAINER: &[(&str, &str)] = &[
     ("context_parallel", "context parallelism knows no axis that is told after it"),
     ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
     ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),
+    ("check/faults", "a deliberate mistake decorates an axis; it knows no run"),
     ("train", "a run joins the axes; what checks it comes after it"),
     ("check", "checks look at everything"),
 ];

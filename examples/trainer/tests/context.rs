@@ -4,7 +4,8 @@ mod support;
 
 use maypole::Communicator;
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::context_parallel::ring::RingAttention;
+use maypole_trainer::check::faults::assembly::Assembly;
+use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
 use maypole_trainer::context_parallel::ulysses::UlyssesAttention;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::model::axes::Attention;
@@ -46,9 +47,12 @@ fn far(
         let group = RankGroup::new(comm, SumOrder::Fast);
         let part = |all: &[f64]| mine(all, division, group.rank(), ranks);
         let (my_qkv, my_dy, expected) = (part(&qkv), part(&dy), [part(&y), part(&dqkv)]);
+        let assembly = Assembly(fault);
         let mut attention: Box<dyn Attention<f64>> = match exchange {
-            ContextExchange::Ring => Box::new(RingAttention { group, division, fault }),
-            ContextExchange::Ulysses => Box::new(UlyssesAttention { group, division, fault }),
+            ContextExchange::Ring => {
+                assembly.ring(RingAttention { group, division, rules: ExactRing })
+            }
+            ContextExchange::Ulysses => assembly.ulysses(UlyssesAttention { group, division }),
         };
         let (my_y, kept) = attention.forward(&CpuDevice, HEADS, &my_qkv).unwrap();
         let my_dqkv =

@@ -1,7 +1,10 @@
 //! Every backward pass against finite differences, in f64.
 
 use maypole_trainer::check::faults::Fault;
-use maypole_trainer::expert_parallel::layer::{DroppedChoice, ExpertLayer, RoutingRecord};
+use maypole_trainer::check::faults::assembly::Assembly;
+use maypole_trainer::expert_parallel::layer::{
+    DroppedChoice, ExactExperts, ExpertLayer, RoutingRecord,
+};
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
@@ -56,7 +59,13 @@ impl Subject {
         let (mut axes, routing) = (Axes::single_rank(), Rc::default());
         if let Some(router) = router {
             let (ep, tp, routing) = (RankGroup::single(), RankGroup::single(), Rc::clone(&routing));
-            axes.feed_forward = Box::new(ExpertLayer { router, ep, tp, routing, fault });
+            axes.feed_forward = Assembly(fault).experts(ExpertLayer {
+                router,
+                ep,
+                tp,
+                routing,
+                rules: ExactExperts,
+            });
         }
         let (gpt, store) = (Gpt::new(&layout, axes), FlatStore::new(layout.clone(), weights));
         Self { gpt, store, batch: batch(&config), layout, routing }

@@ -5,7 +5,7 @@ mod support;
 
 use half::{bf16, f16};
 use maypole::Communicator;
-use maypole_trainer::context_parallel::ring::RingAttention;
+use maypole_trainer::context_parallel::ring::{ExactRing, RingAttention};
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
 use maypole_trainer::model::axes::Attention;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
@@ -60,7 +60,7 @@ fn the_ring_rounds_as_attention_of_one_process() {
             tokens.flatten().copied().collect()
         };
         let (qkv, dy, mut ring) =
-            (part(&qkv), part(&dy), RingAttention { group, division, fault: None });
+            (part(&qkv), part(&dy), RingAttention { group, division, rules: ExactRing });
         let (my_y, kept) = ring.forward(&on, heads, &qkv).unwrap();
         let share = same(&my_y, &part(&y));
         assert!(share > 0.999, "but for numbers on the edge between two: {share}");
@@ -85,7 +85,7 @@ fn logits_of_a_divided_vocabulary_are_rounded_as_whole_ones() {
             of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect::<Vec<_>>()
         };
         let mut logits = part(&all);
-        let mut divided = VocabParallel { group, vocabulary, fault: None };
+        let mut divided = VocabParallel { group, vocabulary };
         let loss = divided.cross_entropy(&on, &mut logits, &targets, 1.0 / tokens as f64).unwrap();
         assert!((loss - expected).abs() < 1e-6 * expected);
         assert!(same(&logits, &part(&whole)) > 0.999);

@@ -26,7 +26,7 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
 }
 
 fn region(group: &RankGroup) -> TensorParallelRegion {
-    TensorParallelRegion { group: group.clone(), sequence: false, fault: None }
+    TensorParallelRegion { group: group.clone(), sequence: false }
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_embedding_whose_lines_are_divided_has_the_same_bits() {
         Communicator::run_local(ranks, |comm| {
             let group = RankGroup::new(comm, SumOrder::Fast);
             let mine = group.shard().range(vocabulary);
-            let divided = VocabParallel { group: group.clone(), vocabulary, fault: None };
+            let divided = VocabParallel { group: group.clone(), vocabulary };
             let first = Vocabulary::<f32>::first(&divided);
             let mut x = vec![0.0; ids.len() * width];
             embed::forward(&mut x, &table[mine.start * width..mine.end * width], first, &ids);

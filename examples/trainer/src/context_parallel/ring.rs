@@ -30,7 +30,6 @@
 //! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
 //! (2022), for the backward.
 
-use crate::check::faults::Fault;
 use crate::context_parallel::zigzag::{PositionDivision, Visibility};
 use crate::model::axes::Attention;
 use crate::ranks::exchange::shift;
@@ -43,16 +42,37 @@ use maypole::Result;
 
 /// Attention over positions that are divided over a group.
 #[derive(Clone, Debug)]
-pub struct RingAttention {
+pub struct RingAttention<R = ExactRing> {
     /// The ranks that have the other positions.
     pub group: RankGroup,
     /// Which positions are whose.
     pub division: PositionDivision,
-    /// A mistake to make.
-    pub fault: Option<Fault>,
+    /// Two decisions that [`RingRules`] names.
+    pub rules: R,
 }
 
-impl<T: Real> Attention<T> for RingAttention {
+/// Two decisions of ring attention that are easily got wrong. The default methods are right;
+/// `check::faults` overrides one each.
+pub trait RingRules {
+    /// The rank whose positions the pieces of `rank` have, for the causal mask.
+    fn positions_of(&self, rank: usize) -> usize {
+        rank
+    }
+
+    /// What the sum and the output so far are multiplied by when a later block of keys has a
+    /// greater score: `factor`, the exponential of the difference.
+    fn rescale<T: Real>(&self, factor: T) -> T {
+        factor
+    }
+}
+
+/// The rules of [`RingRules`] as they should be.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactRing;
+
+impl RingRules for ExactRing {}
+
+impl<T: Real, R: RingRules> Attention<T> for RingAttention<R> {
     /// Keeps, for each query of each head, the logarithm of its sum of exponentials.
     fn forward(
         &mut self,
@@ -80,8 +100,8 @@ impl<T: Real> Attention<T> for RingAttention {
 }
 
 /// One layer's walk.
-struct RingPass<'a> {
-    ring: &'a RingAttention,
+struct RingPass<'a, R> {
+    ring: &'a RingAttention<R>,
     heads: Heads,
 }
 
@@ -100,7 +120,7 @@ struct BlockPair {
     sight: Visibility,
 }
 
-impl RingPass<'_> {
+impl<R: RingRules> RingPass<'_, R> {
     fn forward<T: Real>(&self, qkv: &[T]) -> Result<(Vec<T>, Vec<T>)> {
         let (mut y, lines) = (vec![T::zero(); qkv.len() / 3], qkv.len() / 3 / self.heads.size);
         let (mut most, mut sums) = (vec![T::min_value(); lines], vec![T::zero(); lines]);
@@ -150,9 +170,7 @@ impl RingPass<'_> {
                 );
             }
         }
-        if self.ring.fault != Some(Fault::NotSentHome) {
-            dkv = shift(&self.ring.group, &dkv)?;
-        }
+        let dkv = shift(&self.ring.group, &dkv)?;
         let width = self.heads.width();
         for (token, dkv) in dqkv.chunks_exact_mut(3 * width).zip(dkv.chunks_exact(2 * width)) {
             token[width..].copy_from_slice(dkv);
@@ -178,11 +196,7 @@ impl RingPass<'_> {
                     scores.split_at_mut(if sight == Visibility::Triangle { i + 1 } else { length });
                 let (before, line) = (most[line + i], line + i);
                 let now = greatest(seen).max(before);
-                let kept = if self.ring.fault == Some(Fault::NotRescaled) {
-                    T::one()
-                } else {
-                    (before - now).quick_exp()
-                };
+                let kept = self.ring.rules.rescale((before - now).quick_exp());
                 sums[line] = sums[line] * kept + exponentials(seen, now);
                 most[line] = now;
                 y[output + i * width..][..size].iter_mut().for_each(|y| *y *= kept);
@@ -254,9 +268,10 @@ impl RingPass<'_> {
         let Heads { rows, heads, size } = self.heads;
         let (ranks, width, tokens) =
             (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
-        let first = self.ring.fault == Some(Fault::MaskOfFirst);
-        let pieces =
-            |rank| self.ring.division.pieces(if first { 0 } else { rank }, ranks, tokens * ranks);
+        let pieces = |rank| {
+            let rank = self.ring.rules.positions_of(rank);
+            self.ring.division.pieces(rank, ranks, tokens * ranks)
+        };
         let (queries, keys) = (
             pieces(self.ring.group.rank()),
             pieces((self.ring.group.rank() + ranks - step) % ranks),

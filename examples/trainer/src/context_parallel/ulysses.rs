@@ -22,7 +22,6 @@
 //!
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 
-use crate::check::faults::Fault;
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::model::axes::Attention;
 use crate::ranks::exchange::all_to_all;
@@ -39,8 +38,6 @@ pub struct UlyssesAttention {
     pub group: RankGroup,
     /// Which positions are whose.
     pub division: PositionDivision,
-    /// A mistake to make.
-    pub fault: Option<Fault>,
 }
 
 impl<T: Real> Attention<T> for UlyssesAttention {
@@ -54,8 +51,7 @@ impl<T: Real> Attention<T> for UlyssesAttention {
         heads: Heads,
         qkv: &[T],
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let exchange =
-            HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let exchange = HeadExchange { group: &self.group, heads, division: self.division };
         let qkv = exchange.to_heads(qkv, 3)?;
         let (y, probabilities) = device.attention(exchange.within(), &qkv);
         Ok((exchange.to_positions(&y, 1)?, vec![qkv, probabilities]))
@@ -69,8 +65,7 @@ impl<T: Real> Attention<T> for UlyssesAttention {
         (_, kept): (&[T], &[Vec<T>]),
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let exchange =
-            HeadExchange { group: &self.group, heads, division: self.division, fault: self.fault };
+        let exchange = HeadExchange { group: &self.group, heads, division: self.division };
         let dy = exchange.to_heads(dy, 1)?;
         exchange
             .to_positions(&device.attention_backward(exchange.within(), &kept[0], &kept[1], &dy), 3)
@@ -82,7 +77,6 @@ struct HeadExchange<'a> {
     group: &'a RankGroup,
     heads: Heads,
     division: PositionDivision,
-    fault: Option<Fault>,
 }
 
 impl HeadExchange<'_> {
@@ -133,12 +127,7 @@ impl HeadExchange<'_> {
         let tokens = numbers / (rows * vectors * self.heads.width());
         let mut nth = 0;
         for peer in 0..ranks {
-            let division = if self.fault == Some(Fault::HeadsSwapped) {
-                PositionDivision::Contiguous
-            } else {
-                self.division
-            };
-            let positions = division.positions(peer, ranks, tokens * ranks);
+            let positions = self.division.positions(peer, ranks, tokens * ranks);
             for row in 0..rows {
                 for (token, position) in positions.iter().enumerate() {
                     for vector in 0..vectors {

@@ -23,33 +23,22 @@ use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::{LayoutEntry, ParameterLayout};
 use crate::model::store::{OwnedRun, Store, StoreBytes};
 use crate::ranks::group::RankGroup;
-use crate::tensor::math::{FloatElement, number, scale, take};
+use crate::tensor::math::{FloatElement, take};
 use maypole::Result;
 
-/// Which entries of a layout are terms of a sum over a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SummedEntries {
-    /// What every rank of the tensor axis has whole and applies to its tokens alone.
-    OfTokens,
-    /// What is not an expert's.
-    Dense,
-    /// Everything, which is a mistake where experts are divided.
-    Everything,
+/// Tells of which entries of a layout the gradients are terms of a sum over a group.
+pub type SummedEntries = fn(&LayoutEntry) -> bool;
+
+/// The parameters that every rank of the tensor axis has whole and applies to its own tokens alone.
+/// The router sees all tokens, and an expert's last bias all rows of the expert.
+pub fn applied_to_own_tokens(entry: &LayoutEntry) -> bool {
+    let whole = entry.cut.is_none() && entry.expert.is_none();
+    whole && !entry.name.ends_with("router.weight")
 }
 
-impl SummedEntries {
-    fn holds(self, entry: &LayoutEntry) -> bool {
-        match self {
-            // The router sees all tokens, and an expert's last bias all of its rows.
-            Self::OfTokens => {
-                entry.cut.is_none()
-                    && entry.expert.is_none()
-                    && !entry.name.ends_with("router.weight")
-            }
-            Self::Dense => entry.expert.is_none(),
-            Self::Everything => true,
-        }
-    }
+/// The parameters of no expert.
+pub fn dense(entry: &LayoutEntry) -> bool {
+    entry.expert.is_none()
 }
 
 /// A store some of whose gradients are summed over other groups first.
@@ -59,8 +48,6 @@ pub struct PartialSumStore<T> {
     /// Whether the inner store takes gradients away on each backward pass rather than the last.
     each: bool,
     last: bool,
-    /// What gradients are multiplied by in the end: 1, but for a mistake.
-    share: f64,
 }
 
 impl<T> PartialSumStore<T> {
@@ -70,10 +57,9 @@ impl<T> PartialSumStore<T> {
         inner: Box<dyn Store<T>>,
         sums: Vec<(RankGroup, SummedEntries)>,
         sharding: Sharding,
-        share: f64,
     ) -> Self {
         let each = matches!(sharding, Sharding::Zero2 | Sharding::Fsdp { .. });
-        Self { inner, sums, each, last: false, share }
+        Self { inner, sums, each, last: false }
     }
 }
 
@@ -121,11 +107,7 @@ impl<T: FloatElement> Store<T> for PartialSumStore<T> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.inner.finish()?;
-        if self.share != 1.0 {
-            self.inner.owned().into_iter().for_each(|run| scale(run.gradients, number(self.share)));
-        }
-        Ok(())
+        self.inner.finish()
     }
 
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
@@ -158,7 +140,7 @@ fn sum<T: FloatElement>(
 ) -> Result<()> {
     let layout = store.layout();
     let of = layout.units[unit].clone();
-    let entries = layout.entries[of.entries].iter().filter(|entry| terms.holds(entry));
+    let entries = layout.entries[of.entries].iter().filter(|entry| terms(entry));
     let places =
         entries.map(|entry| entry.offset - of.range.start..entry.range().end - of.range.start);
     let places: Vec<_> = places.collect();

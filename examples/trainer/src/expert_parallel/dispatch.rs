@@ -26,7 +26,6 @@
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
 //! (2020).
 
-use crate::check::faults::Fault;
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::ExpertChoice;
 use crate::ranks::exchange::{all_to_all, all_to_all_v};
@@ -50,7 +49,9 @@ pub struct TokenRoutes {
     pub load: Vec<usize>,
     /// Rows that go to other ranks, and that come from other ranks.
     pub abroad: [usize; 2],
-    fault: Option<Fault>,
+    /// For each row that comes back the choice that it belongs to: rows come back in the order in
+    /// which they were sent.
+    pub returned: Vec<usize>,
 }
 
 impl TokenRoutes {
@@ -65,7 +66,6 @@ impl TokenRoutes {
         ep: &RankGroup,
         placement: &ExpertPlacement,
         choices: &[ExpertChoice<T>],
-        fault: Option<Fault>,
     ) -> Result<Self> {
         assert_eq!(placement.kept.len(), ep.world(), "one list of experts for each rank");
         let slots = placement.kept[0].len();
@@ -86,7 +86,8 @@ impl TokenRoutes {
             .collect();
         let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
         let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
-        Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, fault })
+        let returned = sent.clone();
+        Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, returned })
     }
 
     /// From `of(choice)`, a row of `width` for each kept choice, the rows of this rank's experts,
@@ -123,8 +124,7 @@ impl TokenRoutes {
         }
         let back = all_to_all_v(ep, &arrived, &times(&self.from, width), &times(&self.to, width))?;
         let mut combined = vec![T::zero(); choices * width];
-        for (place, (row, nth)) in back.chunks_exact(width).zip(&self.sent).enumerate() {
-            let nth = if self.fault == Some(Fault::NotCombined) { place } else { *nth };
+        for (row, nth) in back.chunks_exact(width).zip(&self.returned) {
             combined[nth * width..][..width].copy_from_slice(row);
         }
         Ok(combined)
@@ -175,7 +175,7 @@ mod tests {
                 vec![me as f32, choice.token as f32, choice.expert as f32]
             };
             let rows: Vec<Vec<f32>> = (0..routed.choices.len()).map(row).collect();
-            let routes = TokenRoutes::new(&ep, placement, &routed.choices, None).unwrap();
+            let routes = TokenRoutes::new(&ep, placement, &routed.choices).unwrap();
             let mine = routes.dispatch(&ep, WIDTH, |nth| &rows[nth]).unwrap();
             let experts = &placement.kept[ep.rank()];
             let owners =

@@ -19,7 +19,6 @@
 //! Cost: those, and the choices made twice: the backward pass routes again from the kept logits,
 //! because what is kept for it is numbers alone.
 
-use crate::check::faults::Fault;
 use crate::expert_parallel::dispatch::TokenRoutes;
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
@@ -37,7 +36,7 @@ use std::rc::Rc;
 
 /// The experts of one rank.
 #[derive(Clone, Debug)]
-pub struct ExpertLayer {
+pub struct ExpertLayer<R = ExactExperts> {
     /// How tokens choose.
     pub router: Router,
     /// The ranks that have the other experts.
@@ -46,9 +45,29 @@ pub struct ExpertLayer {
     pub tp: RankGroup,
     /// What this step is told, and what happened in it.
     pub routing: Rc<RefCell<RoutingRecord>>,
-    /// A mistake to make.
-    pub fault: Option<Fault>,
+    /// Two decisions that [`ExpertRules`] names.
+    pub rules: R,
 }
+
+/// Two decisions of a layer of experts that are easily got wrong. The default methods are right;
+/// `check::faults` overrides one each.
+pub trait ExpertRules {
+    /// The routes that rows take back to their tokens.
+    fn routes(&self, routes: TokenRoutes) -> TokenRoutes {
+        routes
+    }
+
+    /// The gradient of a gate: `wanted`, how much its expert's output was wanted.
+    fn gate_gradient<T: Real>(&self, wanted: T) -> T {
+        wanted
+    }
+}
+
+/// The rules of [`ExpertRules`] as they should be.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactExperts;
+
+impl ExpertRules for ExactExperts {}
 
 /// What the routers of a rank are told and see in a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,9 +102,9 @@ pub struct DroppedChoice {
     pub expert: usize,
 }
 
-impl ExpertLayer {
+impl<R: ExpertRules> ExpertLayer<R> {
     fn inner(&self) -> TensorParallelRegion {
-        TensorParallelRegion { group: self.tp.clone(), sequence: false, fault: self.fault }
+        TensorParallelRegion { group: self.tp.clone(), sequence: false }
     }
 
     fn here(&self) -> usize {
@@ -94,7 +113,8 @@ impl ExpertLayer {
 
     fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
         let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
-        TokenRoutes::new(&self.ep, &placement, &routed.choices, self.fault)
+        let routes = TokenRoutes::new(&self.ep, &placement, &routed.choices)?;
+        Ok(self.rules.routes(routes))
     }
 
     fn write_down<T>(&self, routed: &Routed<T>, routes: &TokenRoutes) {
@@ -118,7 +138,7 @@ impl ExpertLayer {
 /// three buffers for each expert of this rank.
 const SHARED: usize = 3;
 
-impl<T: Real> FeedForward<T> for ExpertLayer {
+impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
     fn forward(
         &mut self,
         device: &dyn Device<T>,
@@ -210,13 +230,15 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
     }
 }
 
-impl ExpertLayer {
+impl<R: ExpertRules> ExpertLayer<R> {
     /// The gradient of each choice's gate: how much its expert's output was wanted.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
         let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
             let (output, dy) = (row(outputs, nth, width), row(dy, choice.token, width));
-            let learns = choice.kept && self.fault != Some(Fault::GatesForgotten);
-            if learns { sum_of(output, dy, |output, dy| output * dy) } else { T::zero() }
+            if !choice.kept {
+                return T::zero();
+            }
+            self.rules.gate_gradient(sum_of(output, dy, |output, dy| output * dy))
         };
         routed.choices.iter().enumerate().map(wanted).collect()
     }

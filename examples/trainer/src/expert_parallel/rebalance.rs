@@ -28,7 +28,6 @@
 //! rows ([`WORTH`]). One expert that is busier than a rank should be stays so: this deals experts
 //! out and does not divide or copy them.
 
-use crate::check::faults::Fault;
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::model::layout::{ModelPart, ParameterLayout};
 use crate::model::store::Store;
@@ -109,7 +108,6 @@ pub fn move_experts<T: Real>(
     averages: [&mut [T]; 2],
     groups: &MeshGroups,
     moves: &[ExpertMove],
-    fault: Option<Fault>,
 ) -> Result<()> {
     let layout = store.layout().clone();
     let sites: Vec<LayerMove<'_>> =
@@ -122,14 +120,12 @@ pub fn move_experts<T: Real>(
     let runs = weights.runs();
     let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
     let mut all = vec![weights];
-    if fault != Some(Fault::MomentsLeftBehind) {
-        all.extend(averages.into_iter().filter_map(|average| OwnedNumbers::of(average, &runs)));
-    }
+    all.extend(averages.into_iter().filter_map(|average| OwnedNumbers::of(average, &runs)));
     for mine in &mut all {
         for site in &sites {
             let here = mine.read(&site.ranges);
             let before = if whole { here } else { groups.copies.gather_lists(&here)?.concat() };
-            mine.write(&site.ranges, &site.exchange(&groups.ep, &before, fault)?);
+            mine.write(&site.ranges, &site.exchange(&groups.ep, &before)?);
         }
     }
     store.share()
@@ -166,18 +162,9 @@ impl<'a> LayerMove<'a> {
     }
 
     /// From what lies in the ranges what should.
-    fn exchange<T: FloatElement>(
-        &self,
-        ep: &RankGroup,
-        before: &[T],
-        fault: Option<Fault>,
-    ) -> Result<Vec<T>> {
+    fn exchange<T: FloatElement>(&self, ep: &RankGroup, before: &[T]) -> Result<Vec<T>> {
         let (router, experts) = before.split_at(self.ranges[0].len());
-        let mut after = if fault == Some(Fault::RouterLeftBehind) {
-            router.to_vec()
-        } else {
-            self.rows(router)
-        };
+        let mut after = self.rows(router);
         after.extend(self.experts(ep, experts)?);
         Ok(after)
     }

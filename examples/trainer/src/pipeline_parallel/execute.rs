@@ -30,6 +30,15 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Instant;
 
+/// Which of the micro-batches `waiting`, in the order of their forward passes, a stage's backward
+/// pass of a micro-batch takes the activations of: a place in the list.
+pub type TakeActivations = fn(waiting: &[usize], micro: usize) -> Option<usize>;
+
+/// The activations of the same micro-batch: what every backward pass needs.
+pub fn own_activations(waiting: &[usize], micro: usize) -> Option<usize> {
+    waiting.iter().position(|of| *of == micro)
+}
+
 /// A rank's stages, as the executor sees them.
 pub trait Stages<T> {
     /// Runs a stage forward. The first stage of the pipeline gets nothing; what the last one gives

@@ -29,7 +29,6 @@
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 
-use crate::check::faults::Fault;
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use crate::tensor_parallel::sequence;
@@ -93,18 +92,15 @@ pub struct TensorParallelRegion {
     /// Outside of regions each rank has its part of the tokens alone:
     /// [`crate::tensor_parallel::sequence`].
     pub sequence: bool,
-    /// A mistake to make.
-    pub fault: Option<Fault>,
 }
 
 impl TensorParallelRegion {
-    fn sum<T: Real>(&self, mut terms: Vec<T>, forgotten: Fault) -> Result<Vec<T>> {
-        match (self.sequence, self.fault == Some(forgotten)) {
-            (false, false) => self.group.all_reduce(&mut terms).map(|()| terms),
-            (true, false) => sequence::sum_and_scatter(&self.group, terms),
-            (false, true) => Ok(terms),
-            (true, true) => Ok(sequence::part(&self.group, &terms).to_vec()),
+    fn sum<T: Real>(&self, mut terms: Vec<T>) -> Result<Vec<T>> {
+        if self.sequence {
+            return sequence::sum_and_scatter(&self.group, terms);
         }
+        self.group.all_reduce(&mut terms)?;
+        Ok(terms)
     }
 
     fn spread<T: Real>(&self, x: Vec<T>) -> Result<Vec<T>> {
@@ -118,11 +114,11 @@ impl<T: Real> ParallelRegion<T> for TensorParallelRegion {
     }
 
     fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
-        self.sum(dx, Fault::NoSumBeforeColumn)
+        self.sum(dx)
     }
 
     fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
-        self.sum(y, Fault::NoSumAfterRow)
+        self.sum(y)
     }
 
     fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {

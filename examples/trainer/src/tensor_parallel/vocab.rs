@@ -25,7 +25,6 @@
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), section 3.
 
-use crate::check::faults::Fault;
 use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, exponentials, greatest, vectorized};
@@ -65,8 +64,6 @@ pub struct VocabParallel {
     pub group: RankGroup,
     /// All lines.
     pub vocabulary: usize,
-    /// A mistake to make.
-    pub fault: Option<Fault>,
 }
 
 impl VocabParallel {
@@ -77,18 +74,8 @@ impl VocabParallel {
 
     /// Where `target` is among them, if it is.
     fn place(&self, target: u32) -> Option<usize> {
-        let lines = match self.fault {
-            Some(Fault::VocabularyRemainder) => self.vocabulary / self.group.world(),
-            _ => self.lines().len(),
-        };
-        (target as usize).checked_sub(self.lines().start).filter(|at| *at < lines)
-    }
-
-    fn maximum<T: Real>(&self, most: &mut [T]) -> Result<()> {
-        match self.fault {
-            Some(Fault::VocabularyMaximum) => Ok(()),
-            _ => self.group.call(|comm| comm.all_reduce(most, ReduceOp::Max)),
-        }
+        let lines = self.lines();
+        (target as usize).checked_sub(lines.start).filter(|at| *at < lines.len())
     }
 }
 
@@ -114,7 +101,7 @@ impl<T: Real> Vocabulary<T> for VocabParallel {
                 .zip(logits.chunks_exact(width))
                 .for_each(|(most, row)| *most = greatest(row))
         });
-        self.maximum(&mut most)?;
+        self.group.call(|comm| comm.all_reduce(&mut most, ReduceOp::Max))?;
 
         let (sum, wanted) = sums.split_at_mut(tokens);
         for ((wanted, row), target) in
@@ -156,7 +143,7 @@ mod tests {
     use crate::tensor::random::centred;
     use maypole::Communicator;
 
-    fn check(vocabulary: usize, ranks: usize, spread: f64, fault: Option<Fault>) -> f64 {
+    fn check(vocabulary: usize, ranks: usize, spread: f64) -> f64 {
         let tokens = 41;
         let all: Vec<f64> =
             (0..(tokens * vocabulary) as u64).map(|i| spread * centred(1, i)).collect();
@@ -171,7 +158,7 @@ mod tests {
             };
             let mut logits: Vec<f64> = columns(&all);
             let wanted: Vec<f64> = columns(&gradient);
-            let mut divided = VocabParallel { group, vocabulary, fault };
+            let mut divided = VocabParallel { group, vocabulary };
             let loss = divided.cross_entropy(&CpuDevice, &mut logits, &targets, 0.25).unwrap();
             let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
             far.fold((loss - expected).abs() / expected, f64::max)
@@ -182,14 +169,8 @@ mod tests {
     #[test]
     fn loss_and_gradient_are_those_of_all_columns_whatever_the_remainder() {
         for (vocabulary, ranks) in [(64, 2), (37, 2), (37, 4), (3, 4)] {
-            let error = check(vocabulary, ranks, 4.0, None);
+            let error = check(vocabulary, ranks, 4.0);
             assert!(error < 1e-13, "{vocabulary} lines on {ranks} ranks: {error:e}");
         }
-    }
-
-    #[test]
-    fn mistakes_show() {
-        assert!(check(37, 4, 4.0, Some(Fault::VocabularyRemainder)) > 1e-3);
-        assert!(check(37, 2, 4.0, Some(Fault::VocabularyMaximum)) > 1e-3);
     }
 }

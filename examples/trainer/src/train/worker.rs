@@ -14,12 +14,12 @@
 //! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
 //! own.
 
-use crate::check::faults::Fault;
-use crate::context_parallel::ring::RingAttention;
+use crate::check::faults::assembly::Assembly;
+use crate::context_parallel::ring::{ExactRing, RingAttention};
 use crate::context_parallel::ulysses::UlyssesAttention;
-use crate::data_parallel::partial::{PartialSumStore, SummedEntries};
-use crate::expert_parallel::layer::{ExpertLayer, RoutingRecord};
-use crate::expert_parallel::rebalance::{ExpertMove, move_experts, moves_by_load};
+use crate::data_parallel::partial::{PartialSumStore, applied_to_own_tokens, dense};
+use crate::expert_parallel::layer::{ExactExperts, ExpertLayer, RoutingRecord};
+use crate::expert_parallel::rebalance::{ExpertMove, moves_by_load};
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
@@ -27,7 +27,7 @@ use crate::model::feed_forward::DenseFeedForward;
 use crate::model::gpt::{Activations, Gpt};
 use crate::model::layout::{LayoutEntry, ModelPart, ModelShare, ParameterLayout};
 use crate::model::store::Store;
-use crate::pipeline_parallel::execute::{Stages, execute};
+use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute, own_activations};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::PipelinePlan;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
@@ -152,7 +152,6 @@ impl<T: Real> Worker<T> {
         let tokens = gpt.axes.region.tokens(batches[0].tokens.len()).len();
         let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
         let held_activations = self.stages.iter().map(|_| Vec::new()).collect();
-        let stacked = self.setup.fault == Some(Fault::ActivationsStacked);
         let (stages, store) = (&self.stages, &mut **store);
         let done = vec![0; stages.len()];
         let routing = &*self.routing;
@@ -163,8 +162,8 @@ impl<T: Real> Worker<T> {
             stages,
             batches: &batches,
             held_activations,
+            take: Assembly(self.setup.fault).activations(own_activations),
             done,
-            stacked,
             loss: 0.0,
             held: 0,
             most: 0,
@@ -215,7 +214,7 @@ impl<T: Real> Worker<T> {
     pub fn rearrange(&mut self, moves: &[ExpertMove]) -> Result<()> {
         let TrainingSession { store, optimizer, .. } = &mut self.session;
         let averages = [&mut *optimizer.first, &mut *optimizer.second];
-        move_experts(&mut **store, averages, &self.groups, moves, self.setup.fault)
+        Assembly(self.setup.fault).move_experts(&mut **store, averages, &self.groups, moves)
     }
 
     /// Bytes of payload that this rank has sent so far, by group, as the library counts them.
@@ -253,26 +252,7 @@ impl<T: Real> Worker<T> {
         let mut batches: Vec<TokenBatch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
         let ends =
             self.session.gpt.parts.last() == Some(&ModelPart::Head) && self.groups.pp.world() > 1;
-        match setup.fault {
-            Some(Fault::LocalMean) => {
-                batches.iter_mut().for_each(|batch| batch.weight *= (slice.of * ranks) as f64);
-            }
-            Some(Fault::PlainPositions) => {
-                let first = (rank * columns.len()) as u32;
-                let plain = (first..first + columns.len() as u32).collect::<Vec<_>>();
-                batches.iter_mut().for_each(|batch| batch.positions = plain.repeat(batch.rows));
-            }
-            Some(Fault::MicrosSwapped) if ends => {
-                let mut targets: Vec<_> =
-                    batches.iter().map(|batch| batch.targets.clone()).collect();
-                targets.rotate_left(1);
-                batches
-                    .iter_mut()
-                    .zip(targets)
-                    .for_each(|(batch, targets)| batch.targets = targets);
-            }
-            _ => {}
-        }
+        Assembly(setup.fault).batches(&mut batches, slice.of * ranks, rank, ends);
         batches
     }
 
@@ -281,7 +261,7 @@ impl<T: Real> Worker<T> {
         let group = self.setup.router.map_or(1, |router| router.group);
         let all = rows * self.session.gpt.config.context / group;
         let parts = self.setup.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep, MeshAxis::Cp]);
-        if self.setup.fault == Some(Fault::LocalBalance) { all / parts } else { all }
+        Assembly(self.setup.fault).routing_groups(all, parts)
     }
 }
 
@@ -334,27 +314,27 @@ fn axes<T: Real>(
     groups: &MeshGroups,
     routing: &Rc<RefCell<RoutingRecord>>,
 ) -> Axes<T> {
-    let fault = setup.fault;
-    let (mut region, mut vocabulary): (Box<dyn ParallelRegion<T>>, Box<dyn Vocabulary<T>>) =
-        (Box::new(SingleRank), Box::new(SingleRank));
+    let assembly = Assembly(setup.fault);
+    let mut region: Box<dyn ParallelRegion<T>> = Box::new(SingleRank);
+    let mut vocabulary: Box<dyn Vocabulary<T>> = Box::new(SingleRank);
     if groups.tp.world() > 1 {
-        region = Box::new(TensorParallelRegion {
-            group: groups.tp.clone(),
-            sequence: setup.sequence,
-            fault,
-        });
-        vocabulary =
-            Box::new(VocabParallel { group: groups.tp.clone(), vocabulary: config.vocab, fault });
+        let group = groups.tp.clone();
+        region = assembly.region(TensorParallelRegion { group, sequence: setup.sequence });
+        let group = groups.tp.clone();
+        vocabulary = assembly.vocabulary(VocabParallel { group, vocabulary: config.vocab });
     }
-    let (group, division) = (groups.cp.clone(), setup.division);
+    let group = groups.cp.clone();
+    let division = setup.division;
     let attention: Box<dyn Attention<T>> = match setup.exchange {
         _ if group.world() == 1 => Box::new(SingleRank),
-        ContextExchange::Ring => Box::new(RingAttention { group, division, fault }),
-        ContextExchange::Ulysses => Box::new(UlyssesAttention { group, division, fault }),
+        ContextExchange::Ring => assembly.ring(RingAttention { group, division, rules: ExactRing }),
+        ContextExchange::Ulysses => assembly.ulysses(UlyssesAttention { group, division }),
     };
     let experts = |router| {
-        let (ep, tp, routing) = (groups.ep.clone(), groups.tp.clone(), Rc::clone(routing));
-        Box::new(ExpertLayer { router, ep, tp, routing, fault })
+        let ep = groups.ep.clone();
+        let tp = groups.tp.clone();
+        let routing = Rc::clone(routing);
+        assembly.experts(ExpertLayer { router, ep, tp, routing, rules: ExactExperts })
     };
     let feed_forward: Box<dyn FeedForward<T>> = match setup.router {
         Some(router) => experts(router),
@@ -370,29 +350,15 @@ fn store<T: FloatElement>(
     setup: &Setup,
     groups: &MeshGroups,
 ) -> Box<dyn Store<T>> {
-    let fault = setup.fault;
+    let assembly = Assembly(setup.fault);
     let mut sums = Vec::new();
-    if setup.sequence && fault != Some(Fault::NormsNotSummed) {
-        sums.push((groups.tp.clone(), SummedEntries::OfTokens));
+    if setup.sequence {
+        sums.extend(assembly.sum_of_tokens((groups.tp.clone(), applied_to_own_tokens)));
     }
-    let dense = if fault == Some(Fault::ExpertsSummed) {
-        SummedEntries::Everything
-    } else {
-        SummedEntries::Dense
-    };
-    sums.push((groups.ep.clone(), dense));
-    let copies = match fault {
-        Some(Fault::GradientsAlone) => RankGroup::single(),
-        Some(Fault::GradientsOverTensor) => groups.tp.clone(),
-        _ => groups.copies.clone(),
-    };
-    let inner = setup.sharding.store(layout, weights, copies);
-    let share = if fault == Some(Fault::GradientsAveraged) {
-        1.0 / groups.copies.world() as f64
-    } else {
-        1.0
-    };
-    Box::new(PartialSumStore::new(inner, sums, setup.sharding, share))
+    sums.push(assembly.sum_over_experts((groups.ep.clone(), dense)));
+    let inner = setup.sharding.store(layout, weights, assembly.copies(groups));
+    let right = Box::new(PartialSumStore::new(inner, sums, setup.sharding));
+    assembly.store(right, groups.copies.world())
 }
 
 /// The norm over the mesh, or over the ranks that train one model apart from others: a parameter is
@@ -421,10 +387,9 @@ struct StageRunner<'a, T> {
     batches: &'a [TokenBatch],
     /// By stage: what waits for its backward, with its micro-batch.
     held_activations: Vec<Vec<(usize, Activations<T>)>>,
+    take: TakeActivations,
     /// By stage: backwards done.
     done: Vec<usize>,
-    /// The mistake of taking the last instead of the one that belongs to it.
-    stacked: bool,
     loss: f64,
     held: usize,
     most: usize,
@@ -448,12 +413,8 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
 
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
         let held_activations = &mut self.held_activations[chunk];
-        let own = |(of, _): &(usize, Activations<T>)| *of == micro;
-        let own = if self.stacked {
-            held_activations.len().checked_sub(1)
-        } else {
-            held_activations.iter().position(own)
-        };
+        let waiting: Vec<usize> = held_activations.iter().map(|(of, _)| *of).collect();
+        let own = (self.take)(&waiting, micro);
         let (_, activations) = held_activations.remove(own.expect("forward comes before backward"));
         self.held -= activations.bytes();
         self.done[chunk] += 1;

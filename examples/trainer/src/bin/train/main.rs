@@ -13,6 +13,7 @@ mod run;
 mod tour;
 
 use clap::Parser;
+use maypole_trainer::check::faults::Fault;
 use std::process::ExitCode;
 
 /// Trains a small GPT over every axis of parallelism, on ranks that it starts itself or that a
@@ -52,6 +53,10 @@ fn main() -> ExitCode {
 
 fn obey(command: TrainCommand) -> anyhow::Result<()> {
     match command {
+        TrainCommand::Run(args) if args.lists_faults() => {
+            print!("{}", Fault::list());
+            Ok(())
+        }
         TrainCommand::Run(args) => ranks::start(&args.resolve()?),
         TrainCommand::Tour(args) => ranks::alone("tour").and_then(|()| tour::run(&args)),
         TrainCommand::Bench(args) => ranks::alone("bench").and_then(|()| bench::run(&args)),

@@ -86,7 +86,8 @@ options! {
     /// Steps after which experts move to other ranks of ep, so that no rank has all the busy ones
     /// [default: never].
     rebalance: u64,
-    /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...
+    /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...;
+    /// list explains all of them.
     fault: String,
     /// The schedule of pp: gpipe, 1f1b, interleaved:STAGES [default: 1f1b].
     pipeline: String,
@@ -170,6 +171,11 @@ const PLAYS: &[&[u8]] =
     &[include_bytes!("../../../text/hamlet.txt"), include_bytes!("../../../text/richard-iii.txt")];
 
 impl TrainArgs {
+    /// True of `--fault list`, which explains the mistakes and trains nothing.
+    pub(crate) fn lists_faults(&self) -> bool {
+        self.options.fault.as_deref() == Some("list")
+    }
+
     /// Settles what is not said, and refuses what does not go together.
     pub(crate) fn resolve(self) -> anyhow::Result<TrainingJob> {
         let file = match &self.config {

@@ -1,95 +1,72 @@
 //! Mistakes: what goes wrong in real trainers, made on purpose.
 //!
 //! What it does: nearly all of these have been shipped by somebody, and none of them stops the loss
-//! from falling. Each is one line that is left out or points the wrong way, at the place that names
-//! it. The tests make every one of them and demand that the comparison with one process notices; a
-//! learner makes one with `train run --fault NAME` and looks for it in the losses.
+//! from falling. The code of an axis knows of none of them. While a rank is assembled its parts
+//! pass through [`assembly`], which returns a part as it is or a decorator that makes one mistake.
+//! The tests make every mistake and demand that the comparison with one process notices. A learner
+//! makes one with `train run --fault NAME` and looks for it in the losses; `train run --fault list`
+//! says what each of them is.
 //!
 //! What is sharded, which collective runs where: as without the mistake, less the one that is
-//! forgotten. Cost: a comparison at each of the places.
+//! forgotten. Cost: nothing without a mistake.
 
-/// A mistake, and in its documentation what the right thing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Each rank divides by its own tokens: the weight of a token is one over those of the *whole*
-    /// batch.
-    LocalMean,
-    /// Gradients of dense parameters are not summed over the data axes.
-    GradientsAlone,
-    /// Gradients are summed over the tensor axis instead of the data axes.
-    GradientsOverTensor,
-    /// Gradients are averaged instead of summed.
-    GradientsAveraged,
-    /// The sum after a row-parallel layer is left out.
-    NoSumAfterRow,
-    /// The sum of the input's gradient of a column-parallel layer is left out.
-    NoSumBeforeColumn,
-    /// Under sequence parallelism, gradients of norms, of biases and of positions are not summed
-    /// over the tensor axis.
-    NormsNotSummed,
-    /// Each rank knows the rounded-down share of the vocabulary alone: targets in the remainder are
-    /// nobody's.
-    VocabularyRemainder,
-    /// The softmax over the vocabulary is shifted by the part's greatest logit instead of that of
-    /// all.
-    VocabularyMaximum,
-    /// The last stage takes the targets of the next micro-batch.
-    MicrosSwapped,
-    /// Activations are kept on a stack: the backward of the first micro-batch gets those of the
-    /// last one held.
-    ActivationsStacked,
-    /// Experts' gradients are summed over the expert axis too, as if all its ranks held the same
-    /// experts.
-    ExpertsSummed,
-    /// What comes back from the experts is not put in the order of the tokens.
-    NotCombined,
-    /// The router learns nothing from the outputs of the experts.
-    GatesForgotten,
-    /// The auxiliary loss is the mean over this rank's groups instead of all.
-    LocalBalance,
-    /// Experts move to other ranks (`--rebalance`), and the rows of the router stay.
-    RouterLeftBehind,
-    /// Experts move to other ranks (`--rebalance`), and the averages of the optimizer stay.
-    MomentsLeftBehind,
-    /// Earlier terms of the softmax are not scaled down when a later block has a greater score.
-    NotRescaled,
-    /// The gradients of keys and values stay with the rank that added the last term.
-    NotSentHome,
-    /// Every rank masks as if its positions were the first ones.
-    MaskOfFirst,
-    /// Positions are numbered as if the sequence were divided plainly.
-    PlainPositions,
-    /// Heads come back from the all-to-all in the order of ranks instead of that of positions.
-    HeadsSwapped,
+pub mod assembly;
+mod batches;
+mod context;
+mod experts;
+mod gradients;
+mod pipeline;
+mod tensor;
+
+/// The mistakes, each with a sentence that says what is done and what would be right.
+macro_rules! faults {
+    ($($fault:ident: $sentence:literal,)*) => {
+        /// A mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $(#[doc = $sentence] $fault,)*
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: [Self; [$($sentence),*].len()] = [$(Self::$fault),*];
+
+            /// What is done, and what would be right.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $sentence,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    LocalMean: "Each rank divides the loss by its own tokens. The divisor is the tokens of the whole batch.",
+    GradientsAlone: "Gradients of dense parameters are not summed over dp and cp. Every copy needs the sum.",
+    GradientsOverTensor: "Gradients are summed over tp. The ranks that have the same parameters are those of dp and cp.",
+    GradientsAveraged: "Gradients are averaged over dp and cp. Tokens are weighted already, so the sum is right.",
+    NoSumAfterRow: "Outputs of a row-parallel layer are not summed over tp. Each rank has only terms of them.",
+    NoSumBeforeColumn: "Input gradients of a column-parallel layer are not summed over tp. Each rank has only terms of them.",
+    NormsNotSummed: "With --sequence, gradients of norms, biases and positions are not summed over tp. Each rank saw its own tokens alone.",
+    VocabularyRemainder: "Each rank of tp knows the rounded-down share of the vocabulary. The remainder has owners too.",
+    VocabularyMaximum: "The softmax is shifted by the greatest logit of a rank's part. It has to be that of the whole vocabulary.",
+    MicrosSwapped: "The last stage of a pipeline takes the targets of the next micro-batch. Each micro-batch has its own.",
+    ActivationsStacked: "Activations are kept on a stack. A backward pass needs those of its own micro-batch.",
+    ExpertsSummed: "Gradients of experts are summed over ep. Its ranks have different experts.",
+    NotCombined: "Outputs of experts stay in the order of arrival. Each belongs to the token that was sent.",
+    GatesForgotten: "The router gets no gradient from the outputs of the experts. A gate scales its expert's output.",
+    LocalBalance: "The auxiliary loss is the mean over a rank's own groups. It is the mean over the groups of the whole batch.",
+    RouterLeftBehind: "Experts move (--rebalance) and the router's rows stay. An expert and its row have one number.",
+    MomentsLeftBehind: "Experts move (--rebalance) and the optimizer's averages stay. They belong to the weights.",
+    NotRescaled: "Earlier terms of the online softmax keep their size when a later block has a greater score. They have to be scaled down.",
+    NotSentHome: "Gradients of keys and values stay with the rank that added the last term. The next rank owns them.",
+    MaskOfFirst: "Every rank of cp masks as if its positions were the first ones. Each rank has its own positions.",
+    PlainPositions: "Positions are numbered as if the sequence were divided contiguously. Zig-zag gives each rank two pieces.",
+    HeadsSwapped: "Tokens come back from the all-to-all in contiguous order. With zig-zag each rank has two pieces.",
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Self; 22] = [
-        Self::LocalMean,
-        Self::GradientsAlone,
-        Self::GradientsOverTensor,
-        Self::GradientsAveraged,
-        Self::NoSumAfterRow,
-        Self::NoSumBeforeColumn,
-        Self::NormsNotSummed,
-        Self::VocabularyRemainder,
-        Self::VocabularyMaximum,
-        Self::MicrosSwapped,
-        Self::ActivationsStacked,
-        Self::ExpertsSummed,
-        Self::NotCombined,
-        Self::GatesForgotten,
-        Self::LocalBalance,
-        Self::RouterLeftBehind,
-        Self::MomentsLeftBehind,
-        Self::NotRescaled,
-        Self::NotSentHome,
-        Self::MaskOfFirst,
-        Self::PlainPositions,
-        Self::HeadsSwapped,
-    ];
-
     /// Reads a variant's name, in lower case with hyphens: `norms-not-summed`.
     ///
     /// # Errors
@@ -97,7 +74,9 @@ impl Fault {
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
         let names = || Self::ALL.map(Self::name).join(", ");
-        found.ok_or_else(|| format!("'{text}' is no fault; there are {}", names()))
+        found.ok_or_else(|| {
+            format!("there is no fault '{text}'; --fault list explains these: {}", names())
+        })
     }
 
     /// As [`parse`](Self::parse) reads it.
@@ -110,6 +89,12 @@ impl Fault {
             name.push(letter.to_ascii_lowercase());
         }
         name
+    }
+
+    /// All mistakes, one a line: the name, and what it is.
+    pub fn list() -> String {
+        let line = |fault: Self| format!("{:<22} {}\n", fault.name(), fault.sentence());
+        Self::ALL.into_iter().map(line).collect()
     }
 }
 
@@ -124,5 +109,12 @@ mod tests {
         }
         assert_eq!(Fault::NoSumAfterRow.name(), "no-sum-after-row");
         assert!(Fault::parse("none").unwrap_err().contains("heads-swapped"));
+        assert_eq!(Fault::ALL.len(), 22);
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_each() {
+        assert_eq!(Fault::list().lines().count(), Fault::ALL.len());
+        assert!(Fault::list().contains("heads-swapped          Tokens come back"));
     }
 }

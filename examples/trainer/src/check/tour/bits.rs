@@ -5,6 +5,7 @@
 //! ranks in another order. What is sharded, which collective runs where, what it costs: in the file
 //! of each axis.
 
+use crate::check::faults::assembly::Assembly;
 use crate::check::tour::meshes::MeshCheck;
 use crate::context_parallel::ulysses::UlyssesAttention;
 use crate::model::axes::Attention;
@@ -49,8 +50,9 @@ pub(crate) fn heads_anywhere(check: &MeshCheck) -> Result<bool> {
             rows.flat_map(|row| positions.iter().flat_map(move |at| token(row, *at)))
                 .collect::<Vec<f32>>()
         };
-        let mine =
-            UlyssesAttention { group, division, fault }.forward(&CpuDevice, heads, &part(&qkv))?.0;
+        let ulysses = UlyssesAttention { group, division };
+        let mut attention: Box<dyn Attention<f32>> = Assembly(fault).ulysses(ulysses);
+        let mine = attention.forward(&CpuDevice, heads, &part(&qkv))?.0;
         Ok(mine == part(&y))
     };
     let same: Vec<bool> =

@@ -1,0 +1,175 @@
+//! Where a mistake enters a rank: the parts of the rank pass through here while it is assembled.
+//!
+//! What it does: each method takes a part as it should be and returns it, or a decorator around it
+//! that makes the mistake. A rank without a mistake gets back exactly what it gave. So the code of
+//! an axis knows of no mistake, and the code of a mistake shows what it leaves out.
+
+use crate::check::faults::Fault;
+use crate::check::faults::batches;
+use crate::check::faults::context::{FirstMask, KeysNotReturned, NoRescaling};
+use crate::check::faults::experts::{ArrivalOrder, NoGateGradient, left_behind};
+use crate::check::faults::gradients::Averaged;
+use crate::check::faults::pipeline;
+use crate::check::faults::tensor::{ForgottenSum, OwnMaximum, Sum, WithoutRemainder};
+use crate::context_parallel::ring::{ExactRing, RingAttention};
+use crate::context_parallel::ulysses::UlyssesAttention;
+use crate::context_parallel::zigzag::PositionDivision;
+use crate::data_parallel::partial::SummedEntries;
+use crate::expert_parallel::layer::{ExactExperts, ExpertLayer};
+use crate::expert_parallel::rebalance::{ExpertMove, move_experts};
+use crate::model::axes::{Attention, FeedForward};
+use crate::model::batch::TokenBatch;
+use crate::model::store::Store;
+use crate::pipeline_parallel::execute::TakeActivations;
+use crate::ranks::group::RankGroup;
+use crate::ranks::mesh::MeshGroups;
+use crate::tensor::math::{FloatElement, Real};
+use crate::tensor_parallel::region::{ParallelRegion, TensorParallelRegion};
+use crate::tensor_parallel::vocab::{VocabParallel, Vocabulary};
+use maypole::Result;
+
+/// The mistake that a rank makes, if it makes one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Assembly(pub Option<Fault>);
+
+impl Assembly {
+    fn makes(self, fault: Fault) -> bool {
+        self.0 == Some(fault)
+    }
+
+    /// The ways into and out of layers that are divided over `tp`.
+    pub fn region<T: Real>(self, right: TensorParallelRegion) -> Box<dyn ParallelRegion<T>> {
+        match self.0 {
+            Some(Fault::NoSumAfterRow) => Box::new(ForgottenSum { right, of: Sum::Outputs }),
+            Some(Fault::NoSumBeforeColumn) => {
+                Box::new(ForgottenSum { right, of: Sum::InputGradients })
+            }
+            _ => Box::new(right),
+        }
+    }
+
+    /// The softmax over a vocabulary that is divided over `tp`.
+    pub fn vocabulary<T: Real>(self, right: VocabParallel) -> Box<dyn Vocabulary<T>> {
+        match self.0 {
+            Some(Fault::VocabularyRemainder) => Box::new(WithoutRemainder(right)),
+            Some(Fault::VocabularyMaximum) => Box::new(OwnMaximum(right)),
+            _ => Box::new(right),
+        }
+    }
+
+    /// RingAttention attention over `cp`.
+    pub fn ring<T: Real>(self, right: RingAttention) -> Box<dyn Attention<T>> {
+        let RingAttention { group, division, rules: ExactRing } = right;
+        match self.0 {
+            Some(Fault::NotRescaled) => {
+                Box::new(RingAttention { group, division, rules: NoRescaling })
+            }
+            Some(Fault::MaskOfFirst) => {
+                Box::new(RingAttention { group, division, rules: FirstMask })
+            }
+            Some(Fault::NotSentHome) => {
+                Box::new(KeysNotReturned(RingAttention { group, division, rules: ExactRing }))
+            }
+            _ => Box::new(RingAttention { group, division, rules: ExactRing }),
+        }
+    }
+
+    /// Attention over `cp` that exchanges positions for heads.
+    pub fn ulysses<T: Real>(self, right: UlyssesAttention) -> Box<dyn Attention<T>> {
+        if self.makes(Fault::HeadsSwapped) {
+            return Box::new(UlyssesAttention { division: PositionDivision::Contiguous, ..right });
+        }
+        Box::new(right)
+    }
+
+    /// A layer of experts over `ep`.
+    pub fn experts<T: Real>(self, right: ExpertLayer) -> Box<dyn FeedForward<T>> {
+        let ExpertLayer { router, ep, tp, routing, rules: ExactExperts } = right;
+        match self.0 {
+            Some(Fault::NotCombined) => {
+                Box::new(ExpertLayer { router, ep, tp, routing, rules: ArrivalOrder })
+            }
+            Some(Fault::GatesForgotten) => {
+                Box::new(ExpertLayer { router, ep, tp, routing, rules: NoGateGradient })
+            }
+            _ => Box::new(ExpertLayer { router, ep, tp, routing, rules: ExactExperts }),
+        }
+    }
+
+    /// The sum over `tp` of gradients that sequence parallelism makes necessary.
+    pub fn sum_of_tokens(
+        self,
+        right: (RankGroup, SummedEntries),
+    ) -> Option<(RankGroup, SummedEntries)> {
+        (!self.makes(Fault::NormsNotSummed)).then_some(right)
+    }
+
+    /// The sum over `ep` of the gradients of dense parameters.
+    pub fn sum_over_experts(self, right: (RankGroup, SummedEntries)) -> (RankGroup, SummedEntries) {
+        if self.makes(Fault::ExpertsSummed) { (right.0, |_| true) } else { right }
+    }
+
+    /// The ranks over which gradients are summed by data parallelism.
+    pub fn copies(self, groups: &MeshGroups) -> RankGroup {
+        match self.0 {
+            Some(Fault::GradientsAlone) => RankGroup::single(),
+            Some(Fault::GradientsOverTensor) => groups.tp.clone(),
+            _ => groups.copies.clone(),
+        }
+    }
+
+    /// Weights and gradients, of which `copies` ranks have the same ones.
+    pub fn store<T: FloatElement>(
+        self,
+        right: Box<dyn Store<T>>,
+        copies: usize,
+    ) -> Box<dyn Store<T>> {
+        if self.makes(Fault::GradientsAveraged) {
+            return Box::new(Averaged { inner: right, ranks: copies });
+        }
+        right
+    }
+
+    /// The micro-batches of a step. Their rows and positions are one of `parts` parts of the whole
+    /// batch, `place` is this rank's place along `cp`, and `last_of_many` is true on the last stage
+    /// of a pipeline.
+    pub fn batches(self, all: &mut [TokenBatch], parts: usize, place: usize, last_of_many: bool) {
+        match self.0 {
+            Some(Fault::LocalMean) => batches::weigh_by_own_tokens(all, parts),
+            Some(Fault::PlainPositions) => batches::number_plainly(all, place),
+            Some(Fault::MicrosSwapped) if last_of_many => batches::swap_targets(all),
+            _ => {}
+        }
+    }
+
+    /// The number of routing groups that the auxiliary loss is the mean of: `all` of the batch,
+    /// of which a rank has one of `parts` parts.
+    pub fn routing_groups(self, all: usize, parts: usize) -> usize {
+        if self.makes(Fault::LocalBalance) { all / parts } else { all }
+    }
+
+    /// Which of the activations that wait the backward pass of a micro-batch takes.
+    pub fn activations(self, right: TakeActivations) -> TakeActivations {
+        if self.makes(Fault::ActivationsStacked) { pipeline::last } else { right }
+    }
+
+    /// Moves experts between ranks: see [`move_experts`].
+    ///
+    /// # Errors
+    /// As the collectives in it.
+    pub fn move_experts<T: Real>(
+        self,
+        store: &mut dyn Store<T>,
+        averages: [&mut [T]; 2],
+        groups: &MeshGroups,
+        moves: &[ExpertMove],
+    ) -> Result<()> {
+        match self.0 {
+            Some(Fault::MomentsLeftBehind) => {
+                move_experts(store, [&mut [], &mut []], groups, moves)
+            }
+            Some(Fault::RouterLeftBehind) => left_behind(store, averages, groups, moves),
+            _ => move_experts(store, averages, groups, moves),
+        }
+    }
+}

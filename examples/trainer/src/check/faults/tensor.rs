@@ -1,0 +1,162 @@
+//! Mistakes of tensor parallelism: a sum that is left out, a remainder that no rank owns, a maximum
+//! over too few logits.
+
+use crate::tensor::device::Device;
+use crate::tensor::math::{Real, greatest};
+use crate::tensor_parallel::region::{ParallelRegion, TensorParallelRegion};
+use crate::tensor_parallel::sequence;
+use crate::tensor_parallel::vocab::{VocabParallel, Vocabulary};
+use maypole::Result;
+use std::ops::Range;
+
+/// The two sums of a region of divided layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sum {
+    /// Forward, after a row-parallel layer.
+    Outputs,
+    /// Backward, before a column-parallel layer.
+    InputGradients,
+}
+
+/// Leaves out one of a region's sums: a rank goes on with its own terms.
+#[derive(Debug)]
+pub(super) struct ForgottenSum {
+    pub(super) right: TensorParallelRegion,
+    pub(super) of: Sum,
+}
+
+impl ForgottenSum {
+    /// This rank's terms for the tokens that it has outside of the region.
+    fn terms<T: Real>(&self, terms: Vec<T>) -> Vec<T> {
+        if self.right.sequence {
+            return sequence::part(&self.right.group, &terms).to_vec();
+        }
+        terms
+    }
+}
+
+impl<T: Real> ParallelRegion<T> for ForgottenSum {
+    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
+        self.right.enter(x)
+    }
+
+    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
+        match self.of {
+            Sum::InputGradients => Ok(self.terms(dx)),
+            Sum::Outputs => self.right.enter_backward(dx),
+        }
+    }
+
+    fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
+        match self.of {
+            Sum::Outputs => Ok(self.terms(y)),
+            Sum::InputGradients => self.right.leave(y),
+        }
+    }
+
+    fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {
+        self.right.leave_backward(dy)
+    }
+
+    fn tokens(&self, all: usize) -> Range<usize> {
+        ParallelRegion::<T>::tokens(&self.right, all)
+    }
+}
+
+/// Each rank knows the rounded-down share of the vocabulary alone: a target in the remainder is
+/// turned into one that no rank has.
+#[derive(Debug)]
+pub(super) struct WithoutRemainder(pub(super) VocabParallel);
+
+impl<T: Real> Vocabulary<T> for WithoutRemainder {
+    fn first(&self) -> usize {
+        Vocabulary::<T>::first(&self.0)
+    }
+
+    fn cross_entropy(
+        &mut self,
+        device: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
+        let first = Vocabulary::<T>::first(self);
+        let rounded_down = self.0.vocabulary / self.0.group.world();
+        let mine = self.0.group.shard().range(self.0.vocabulary);
+        let remainder = first + rounded_down..mine.end;
+        let seen = |target: &u32| {
+            if remainder.contains(&(*target as usize)) { u32::MAX } else { *target }
+        };
+        let targets: Vec<u32> = targets.iter().map(seen).collect();
+        self.0.cross_entropy(device, logits, &targets, weight)
+    }
+}
+
+/// The softmax is shifted by the greatest logit of this rank's part instead of that of all.
+#[derive(Debug)]
+pub(super) struct OwnMaximum(pub(super) VocabParallel);
+
+impl<T: Real> Vocabulary<T> for OwnMaximum {
+    fn first(&self) -> usize {
+        Vocabulary::<T>::first(&self.0)
+    }
+
+    fn cross_entropy(
+        &mut self,
+        device: &dyn Device<T>,
+        logits: &mut [T],
+        targets: &[u32],
+        weight: f64,
+    ) -> Result<f64> {
+        // Once each part is shifted by its own maximum, the maximum of all parts is zero.
+        let width = self.0.group.shard().range(self.0.vocabulary).len().max(1);
+        for row in logits.chunks_exact_mut(width) {
+            let own = greatest(row);
+            row.iter_mut().for_each(|logit| *logit = *logit - own);
+        }
+        self.0.cross_entropy(device, logits, targets, weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::faults::Fault;
+    use crate::check::faults::assembly::Assembly;
+    use crate::ranks::group::{RankGroup, SumOrder};
+    use crate::tensor::device::CpuDevice;
+    use crate::tensor::loss;
+    use crate::tensor::random::centred;
+    use maypole::Communicator;
+
+    /// The greatest difference of the loss and of a gradient to one process, on any of `ranks`.
+    fn error(vocabulary: usize, ranks: usize, fault: Option<Fault>) -> f64 {
+        let tokens = 41;
+        let numbers = 0..(tokens * vocabulary) as u64;
+        let all: Vec<f64> = numbers.map(|i| 4.0 * centred(1, i)).collect();
+        let targets: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % vocabulary as u32).collect();
+        let mut gradient = all.clone();
+        let expected = loss::cross_entropy(&mut gradient, &targets, 0.25);
+        let errors = Communicator::run_local(ranks, |comm| {
+            let group = RankGroup::new(comm, SumOrder::Fast);
+            let mine = group.shard().range(vocabulary);
+            let columns = |of: &[f64]| -> Vec<f64> {
+                of.chunks(vocabulary).flat_map(|row| row[mine.clone()].to_vec()).collect()
+            };
+            let mut logits = columns(&all);
+            let wanted = columns(&gradient);
+            let mut divided = Assembly(fault).vocabulary(VocabParallel { group, vocabulary });
+            let loss = divided.cross_entropy(&CpuDevice, &mut logits, &targets, 0.25).unwrap();
+            let far = logits.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
+            far.fold((loss - expected).abs() / expected, f64::max)
+        });
+        errors.into_iter().fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn mistakes_of_the_vocabulary_show() {
+        assert!(error(37, 4, None) < 1e-13);
+        assert!(error(37, 4, Some(Fault::VocabularyRemainder)) > 1e-3);
+        assert!(error(37, 2, Some(Fault::VocabularyMaximum)) > 1e-3);
+    }
+}
