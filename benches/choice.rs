@@ -116,7 +116,8 @@ fn launch(ranks: usize) -> Result<(), String> {
 /// One rank's way through all points.
 fn rank(options: &Options) -> Result<(), Error> {
     let mut world = Communicator::from_env()?;
-    let (shows, ranks) = (world.rank() == 0, world.world());
+    let shows = world.rank() == 0;
+    let ranks = world.world();
     if shows {
         println!(
             "# {ranks} ranks: the tuner's choice beside the best of all rows; times are medians of the even rounds"
@@ -126,7 +127,8 @@ fn rank(options: &Options) -> Result<(), Error> {
             "over", "collective", "bytes", "choice", "best", "us", "best us", "ratio"
         );
     }
-    let (mut good, mut points) = (0, 0);
+    let mut good = 0;
+    let mut points = 0;
     for &transport in &options.transports {
         let mut comm = world.over(transport)?;
         for &collective in &options.collectives {
@@ -200,7 +202,8 @@ impl Point {
             calls.push(((options.milliseconds * 1e3 / one) as u32).clamp(1, 20_000));
         }
         // The same row `count` times a round, and everybody in another order each round.
-        let (count, mut times) = (self.rows.len(), vec![Vec::new(); self.rows.len()]);
+        let count = self.rows.len();
+        let mut times = vec![Vec::new(); self.rows.len()];
         for round in 0..options.rounds {
             for turn in 0..count {
                 let at = (turn + round) % count;
@@ -236,7 +239,9 @@ impl std::fmt::Display for Judged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let row = |plan: Plan| format!("{} {}", plan.algorithm, plan.window);
         let Self { collective, bytes, choice, best, choice_us, best_us, ratio } = self;
-        let (name, choice, best) = (collective.name(), row(*choice), row(*best));
+        let name = collective.name();
+        let choice = row(*choice);
+        let best = row(*best);
         write!(
             f,
             "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}"

@@ -39,9 +39,12 @@ fn main() -> Result<()> {
 }
 
 fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
-    let (mut from, mut into) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let mut from = vec![1u8; bytes];
+    let mut into = vec![0u8; bytes];
     let messages = (TRAIN / bytes).clamp(8, 2000);
-    let (mut times, mut ratios, mut turns) = (Vec::new(), Vec::new(), Vec::new());
+    let mut times = Vec::new();
+    let mut ratios = Vec::new();
+    let mut turns = Vec::new();
     for round in 0..ROUNDS {
         comm.barrier()?;
         let sent = train(comm, &mut from, messages)?;
@@ -60,9 +63,11 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         }
     }
     if comm.rank() == 0 {
-        let (time, turn) = (median(times).as_secs_f64(), median(turns).as_secs_f64());
+        let time = median(times).as_secs_f64();
+        let turn = median(turns).as_secs_f64();
         ratios.sort_by(f64::total_cmp);
-        let (rate, ratio) = (bytes as f64 / time / 1e9, ratios[ratios.len() / 2]);
+        let rate = bytes as f64 / time / 1e9;
+        let ratio = ratios[ratios.len() / 2];
         println!(
             "{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}",
             1e6 * time,
@@ -87,7 +92,8 @@ fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Du
 
 /// There and back, the mean of several.
 fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
-    let (start, turns) = (Instant::now(), 8);
+    let start = Instant::now();
+    let turns = 8;
     for _ in 0..turns {
         if comm.rank() == 0 {
             comm.send(data, 1, 0)?;

@@ -2,7 +2,7 @@
 #![cfg(feature = "cli")]
 
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
@@ -67,15 +67,15 @@ fn keys(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_makes_no_sense_ends_with_2_and_says_why() {
+fn contradictions_end_with_2_and_say_why() {
     for (line, says) in [
         ("perf --min 64K --max 8", "--min 64K is more than --max 8"),
         ("perf --factor 1", "at least 2"),
-        ("perf --min 8Q", "write bytes, or 4K"),
+        ("perf --min 8Q", "or 4K"),
         ("perf -n 3 --root 3", "no rank 3"),
         ("perf barrier --algorithm ring", "barrier: dissemination"),
         ("perf --algorithm rung", "two-shot"),
-        ("perf --type float", "bf16"),
+        ("perf --type quad", "bf16"),
         ("perf --op mean", "avg"),
         ("perf sumall", "reduce-scatter"),
         ("perf --transport ib", "tcp"),
@@ -93,6 +93,30 @@ fn what_makes_no_sense_ends_with_2_and_says_why() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}: {error}");
         assert!(error.contains(says) && !error.contains("panicked"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn every_help_text_lists_every_collective() {
+    for command in ["draw", "simulate", "explain", "perf"] {
+        let help = printed(&format!("{command} --help"));
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let names = maypole::schedule::collective::Collective::option_names();
+        assert!(words.contains(&names), "{command}: {words}");
+        assert!(names.contains("exclusive-scan"), "{names}");
+    }
+}
+
+#[test]
+fn options_of_nccl_tests_are_understood() {
+    let line = "perf all_reduce --threads -b 8 -e 32 -f 2 -g 2 -w 5 -c 1 -d float -o prod --json -";
+    let all = objects(&printed(line));
+    assert_eq!(all.len(), 2 * 2 * 3, "two transports, two placements, three sizes");
+    for object in all {
+        assert_eq!(object["ranks"], 2);
+        assert_eq!(object["type"], "f32");
+        assert_eq!(object["op"], "product");
+        assert_eq!(object["wrong"], 0);
     }
 }
 
@@ -296,7 +320,8 @@ fn timelines_are_printed_and_written() {
         format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
     let shown = printed(&line);
     assert!(
-        shown.contains("\n# ring in one window") && shown.contains("\nrank 2 sends     |0000"),
+        shown.contains("\n# timeline of ring in one window")
+            && shown.contains("\nrank 2 sends     |0000"),
         "{shown}"
     );
     let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -425,4 +450,43 @@ fn reports_hold_everything_and_load_nothing() {
     let output = run(&format!("perf --report {}", file.display()));
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains(&file.display().to_string()), "{}", text(&output.stderr));
+}
+
+/// What was asked for is one series with one point at each size, also where the tuner's choice is an
+/// algorithm that was asked for by name too.
+#[test]
+fn auto_is_a_series_of_its_own_in_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "perf all-reduce --threads -n 2 --transport shm -a auto,ring,one-shot \
+                --sizes 64K,8,4K --budget 2 --report";
+    let shown = printed(&format!("{line} {}", folder.path().display()));
+    assert!(shown.contains("# report: "), "{shown}");
+
+    let mut reader = csv::Reader::from_path(folder.path().join("results.csv")).unwrap();
+    let lines: Vec<BTreeMap<String, String>> =
+        reader.deserialize().collect::<Result<_, _>>().unwrap();
+    let points: BTreeSet<_> =
+        lines.iter().map(|line| (&line["requested"], &line["bytes"], &line["in_place"])).collect();
+    assert_eq!(points.len(), lines.len(), "each point once: {lines:?}");
+    assert_eq!(lines.len(), 3 * 3 * 2, "three series, three sizes, two placements");
+    let auto = lines.iter().filter(|line| line["requested"] == "auto");
+    for line in auto {
+        assert_eq!(line["algorithm"], line["tuners_choice"]);
+    }
+
+    let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+    assert!(page.contains("</svg>auto</label>"), "the legend names auto");
+    let measured = page.lines().filter(|line| line.contains(" measured\">"));
+    for line in measured {
+        let path = line.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
+        let x: Vec<f64> = path
+            .split(['M', 'L'])
+            .filter(|point| !point.is_empty())
+            .map(|point| point.split(' ').next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(x.len(), 3, "{path}");
+        assert!(x.is_sorted_by(|a, b| a < b), "a line never runs back: {path}");
+    }
+    // Each of the three sizes is judged once.
+    assert!(page.contains(" of 3</b> points"), "{page}");
 }

@@ -190,7 +190,8 @@ fn the_environment_is_as_documented() {
             .filter_map(|line| Some(line.strip_prefix(&tag)?.to_owned()))
             .collect::<BTreeSet<_>>()
     };
-    let (zero, one) = (of(0), of(1));
+    let zero = of(0);
+    let one = of(1);
     assert!(zero.contains("0 0 0 0") && one.contains("1 1 1 1"), "{lines:?}");
     assert!(zero.contains("2 2 2 2 127.0.0.1 127.0.0.1"), "{lines:?}");
     // World, address, both ports (which differ) and the job are the same for both.
@@ -365,7 +366,7 @@ fn a_rank_that_does_not_listen_is_killed_after_the_grace_period() {
     let (code, lines) = complete(run("-n 2 --grace 0.2", &deaf(folder.path(), "exit 7")));
     assert_eq!(code, 7);
     assert!(
-        lines.contains(&"maypole: rank 0 did not end within 200ms, killed".to_owned()),
+        lines.contains(&"maypole: rank 0 did not end within 200ms and is killed".to_owned()),
         "{lines:?}"
     );
     assert!(
@@ -507,6 +508,35 @@ fn a_program_that_cannot_be_started_is_named() {
     assert!(code == 126 && error.contains("Permission denied"), "{code} {error}");
     let (code, _, _) = output(maypole(&["run", "-n", "0", "--", "true"]));
     assert_eq!(code, 2);
+}
+
+#[test]
+fn an_unknown_option_is_refused_and_not_executed() {
+    for (arguments, nearest) in [
+        (&["run", "-n", "4", "--foo", "--", "true"][..], None),
+        (&["run", "--foo", "true"], None),
+        (&["run", "-n", "2", "--tag-outptu", "true"], Some("--tag-output")),
+        (&["run", "--rank", "2", "true"], Some("--ranks")),
+        (&["run", "-n", "2", "-x", "true"], None),
+    ] {
+        let (code, _, error) = output(maypole(arguments));
+        assert_eq!(code, 2, "{arguments:?}: {error}");
+        assert!(error.contains("unexpected argument"), "{arguments:?}: {error}");
+        if let Some(nearest) = nearest {
+            assert!(error.contains(nearest), "{arguments:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn options_of_the_program_are_passed_on() {
+    for arguments in [
+        &["run", "-n", "1", "echo", "--foo", "-n", "x"][..],
+        &["run", "-n", "1", "--", "echo", "--foo", "-n", "x"],
+    ] {
+        let (code, out, error) = output(maypole(arguments));
+        assert_eq!((code, out.as_str()), (0, "--foo -n x\n"), "{arguments:?}: {error}");
+    }
 }
 
 #[test]

@@ -72,7 +72,10 @@ fn formulas_come_out() {
     use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
     for world in [2, 4, 8, 16] {
         let star = star(world);
-        let (p, lg, a, bytes) = (world as f64, (world as f64).log2(), alpha(&star), 1e6);
+        let p = world as f64;
+        let lg = (world as f64).log2();
+        let a = alpha(&star);
+        let bytes = 1e6;
         let of = |collective, algorithm| seconds(&star, collective, algorithm, 1, bytes);
         let moved = bytes * BETA;
         let around = (p - 1.0) * (a + moved / p);
@@ -100,8 +103,8 @@ fn formulas_come_out() {
         let root = Broadcast { root: 0 };
         assert_near(of(root, Algorithm::Linear), a + (p - 1.0) * moved, "linear broadcast");
         for windows in [1, 2, 16, 64] {
-            let (k, found) =
-                (windows as f64, seconds(&star, root, Algorithm::Ring, windows, bytes));
+            let k = windows as f64;
+            let found = seconds(&star, root, Algorithm::Ring, windows, bytes);
             assert_near(found, (p - 2.0 + k) * (a + moved / k), "a chain in windows");
         }
     }
@@ -152,7 +155,8 @@ fn the_simulator_agrees_on_small_worlds() {
     let near =
         |within: f64| ratios.iter().filter(|(ratio, _)| (ratio - 1.0).abs() < within).count();
     println!("{} compared, {} equal, {} within a tenth", ratios.len(), near(0.001), near(0.1));
-    let (least, most) = (&ratios[0], &ratios[ratios.len() - 1]);
+    let least = &ratios[0];
+    let most = &ratios[ratios.len() - 1];
     println!("least {:.3}: {}; most {:.3}: {}", least.0, least.1, most.0, most.1);
     assert!(near(0.001) * 100 >= ratios.len() * 88 && near(0.1) * 100 >= ratios.len() * 94);
     // Two messages on one link are under way at the same time here, one after the other there;

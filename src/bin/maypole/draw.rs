@@ -1,4 +1,4 @@
-//! `maypole draw`: what every rank does in a collective, as text or as a picture.
+//! `maypole draw`: draws the steps of every rank in a collective, as text or as an SVG picture.
 
 use crate::names;
 use anyhow::{Context, Result, bail};
@@ -9,26 +9,26 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Draw an algorithm: one column a rank, one row a round.
+/// Draw an algorithm: a column for each rank, a row for each round.
 ///
-/// In a cell, "in3 ->1" sends input chunk 3 to rank 1; "out2 <-3" receives output chunk 2 from rank
-/// 3; "+=3" combines what rank 3 sends; "=in2" starts as a copy; "tmp" is scratch.
+/// A cell names the chunks that a rank sends, receives or combines in a round. "in3 ->1" sends
+/// input chunk 3 to rank 1. "out2 <-3" receives output chunk 2 from rank 3. "out2 +=3" receives a
+/// chunk from rank 3 and combines it into output chunk 2. "out2 =in2" copies input chunk 2 to
+/// output chunk 2. "tmp1" is chunk 1 of the scratch buffer.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
-    /// barrier.
-    #[arg(value_parser = names::collective)]
+pub(crate) struct DrawArgs {
+    #[arg(value_parser = names::collective, help = names::collective_help())]
     collective: Collective,
 
-    /// Which algorithm [default: the first that there is for the collective].
+    /// The algorithm to draw [default: the first that implements the collective].
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
-    /// How many ranks.
+    /// The number of ranks.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     ranks: usize,
 
-    /// How many of them each host has [default: all]; matters to hierarchical alone.
+    /// How many ranks each host has [default: all]. Only the hierarchical algorithm depends on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     per_host: Option<u32>,
 
@@ -36,19 +36,19 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Write a picture to FILE instead (`-`: standard output).
+    /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
+pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     let collective = names::rooted(args.collective, args.root, args.ranks)?;
-    let there_are = names::algorithms_for(collective);
-    let algorithm = args.algorithm.unwrap_or(there_are[0]);
+    let implemented = names::algorithms_for(collective);
+    let algorithm = args.algorithm.unwrap_or(implemented[0]);
     let per_host = args.per_host.map_or(args.ranks, |ranks| ranks as usize);
     let hosts: Vec<usize> = (0..args.ranks).map(|rank| rank / per_host).collect();
     let Some(schedules) = algorithm.schedules_on(collective, &hosts) else {
-        bail!("{}", names::no_answer(algorithm, collective));
+        bail!("{}", names::not_implemented(algorithm, collective));
     };
     match args.svg {
         None => {
@@ -58,7 +58,7 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
         }
         Some(path) if path.as_os_str() == "-" => write!(stdout(), "{}", draw::svg(&schedules))?,
         Some(path) => std::fs::write(&path, draw::svg(&schedules))
-            .with_context(|| format!("cannot write {}", path.display()))?,
+            .with_context(|| format!("cannot write --svg {}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

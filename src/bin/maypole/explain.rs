@@ -1,4 +1,4 @@
-//! `maypole explain`: why a call runs as it does.
+//! `maypole explain`: why the tuner chooses an algorithm for a call.
 
 use crate::{names, sizes, tune};
 use anyhow::{Result, ensure};
@@ -12,20 +12,18 @@ use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
 
-/// Say which algorithm a call would run by, and why: every candidate with its predicted time, and
-/// what was refused.
+/// Explain which algorithm the tuner chooses for a call, and why: every candidate with its predicted
+/// time, and the algorithms that cannot run it.
 ///
-/// By itself it predicts for ranks on this host. With --measure, or under a launcher, ranks run the
-/// call as well, and the measured time stands beside the prediction. The costs are those of
-/// `maypole tune`, or those built in.
+/// Alone, this command predicts for ranks on this host. With --measure, or under a launcher, ranks
+/// run the call as well, and the measured time is shown beside the prediction. The costs of
+/// messages and bytes are those of `maypole tune`, or those built in.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
-    /// barrier.
-    #[arg(value_parser = names::collective)]
+pub(crate) struct ExplainArgs {
+    #[arg(value_parser = names::collective, help = names::collective_help())]
     collective: Collective,
 
-    /// How many ranks [under a launcher: those that it started].
+    /// The number of ranks. Under a launcher, the ranks that it started count instead.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     ranks: usize,
 
@@ -33,46 +31,46 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all blocks together.
+    /// Bytes of the whole: of the vector, or of all ranks' blocks together.
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::parse)]
     bytes: usize,
 
-    /// What joins the ranks.
-    #[arg(short, long, value_enum, default_value_t = Over::Shm)]
-    transport: Over,
+    /// The transport between the ranks.
+    #[arg(short, long, value_enum, default_value_t = TransportArg::Shm)]
+    transport: TransportArg,
 
-    /// The type of the elements, which every block is a whole number of.
-    #[arg(short = 'd', long = "type", value_name = "TYPE", default_value = "f32", value_parser = names::kind)]
+    /// The type of the elements. Sizes are rounded up to whole elements in every block.
+    #[arg(short = 'd', long = "type", value_name = "TYPE", default_value = "f32", value_parser = names::data_type)]
     kind: DataType,
 
-    /// Ask for this algorithm.
+    /// Use this algorithm instead of the tuner's choice.
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
-    /// Run the call as well.
+    /// Start the ranks and run the call as well.
     #[arg(short, long)]
     measure: bool,
 }
 
-/// What joins ranks.
+/// The transport between ranks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Over {
+pub(crate) enum TransportArg {
     /// Shared memory.
     Shm,
     /// TCP.
     Tcp,
 }
 
-impl From<Over> for Transport {
-    fn from(over: Over) -> Self {
+impl From<TransportArg> for Transport {
+    fn from(over: TransportArg) -> Self {
         match over {
-            Over::Shm => Self::Shm,
-            Over::Tcp => Self::Tcp,
+            TransportArg::Shm => Self::Shm,
+            TransportArg::Tcp => Self::Tcp,
         }
     }
 }
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
+pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
@@ -84,12 +82,15 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     if launched.rank == 0 {
         print!("{explanation}");
     }
-    ensure!(explanation.choice.is_ok(), "there is no such way to do it");
+    ensure!(
+        explanation.choice.is_ok(),
+        "no algorithm can run this call; the explanation above says why"
+    );
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
-    /// Bytes of the whole, rounded up to what the collective can be called with.
+impl ExplainArgs {
+    /// Bytes of the whole, rounded up to whole elements in each block.
     fn whole(&self, collective: Collective, ranks: usize) -> usize {
         let blocks = if collective.is_blocked() { ranks } else { 1 };
         match collective {
@@ -101,8 +102,8 @@ impl Args {
     fn predict(&self, collective: Collective) -> Explanation {
         let hosts = Hosts::new(&vec![0; self.ranks]);
         let boards = match self.transport {
-            Over::Shm => Boards::within(&hosts),
-            Over::Tcp => Boards::separate(self.ranks),
+            TransportArg::Shm => Boards::within(&hosts),
+            TransportArg::Tcp => Boards::separate(self.ranks),
         };
         let crowding = self.ranks.div_ceil(UsableCores::count([&UsableCores::of_this_thread()]));
         let bytes = self.whole(collective, self.ranks);
@@ -117,7 +118,7 @@ impl Args {
         )
     }
 
-    /// As one rank of several.
+    /// Runs the call as one rank of several, then explains it with the measured time.
     fn measure(&self, collective: Collective) -> Result<Explanation> {
         let mut world = Communicator::from_env()?;
         let mut comm = world.over(self.transport.into())?;
@@ -127,9 +128,12 @@ impl Args {
         if explanation.choice.is_err() {
             return Ok(explanation);
         }
-        // As many elements of another type take as long, but for combining them.
-        let mut work =
-            Work::new(collective, bytes / self.kind.size() * self.kind.size(), comm.world());
+        // Elements of another type take as long to move; only combining them may differ.
+        let mut work = CollectiveBuffers::new(
+            collective,
+            bytes / self.kind.size() * self.kind.size(),
+            comm.world(),
+        );
         for _ in 0..RUNS {
             work.run(&mut comm)?;
         }
@@ -137,22 +141,22 @@ impl Args {
     }
 }
 
-/// Calls of which the best one counts.
+/// Number of calls; the fastest counts.
 const RUNS: usize = 100;
 
-/// A collective with its buffers.
-pub(crate) struct Work {
+/// The buffers that a collective is called with.
+pub(crate) struct CollectiveBuffers {
     collective: Collective,
     block: Vec<u8>,
     whole: Vec<u8>,
     other: Vec<u8>,
 }
 
-impl Work {
-    /// Of `bytes` bytes in all.
+impl CollectiveBuffers {
+    /// Buffers for a whole of `bytes` bytes.
     pub(crate) fn new(collective: Collective, bytes: usize, world: usize) -> Self {
-        let (whole, other) =
-            (vec![0; bytes], vec![0; if collective == Collective::AllToAll { bytes } else { 0 }]);
+        let whole = vec![0; bytes];
+        let other = vec![0; if collective == Collective::AllToAll { bytes } else { 0 }];
         Self { collective, block: vec![0; bytes / world], whole, other }
     }
 

@@ -1,4 +1,4 @@
-//! `maypole key`: the secret that lets a process join a job.
+//! `maypole key`: makes the secret that a process needs to join a job.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,25 +7,25 @@ use anyhow::Context;
 use clap::Subcommand;
 use maypole::world::launch::JobKey;
 
-/// Make job keys, for jobs that are not started by `maypole run`.
+/// Make a job key, for ranks that are not started by `maypole run`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct KeyArgs {
     #[command(subcommand)]
-    command: Command,
+    command: KeyCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Write a new key to FILE, readable by you alone; name it to all ranks in
-    /// MAYPOLE_JOB_KEY_FILE.
+enum KeyCommand {
+    /// Write a new key to FILE, readable by you alone. Set MAYPOLE_JOB_KEY_FILE=FILE for all ranks
+    /// of the job.
     New {
-        /// The file to make. An existing one is never overwritten.
+        /// The file to make. An existing file is never overwritten.
         file: PathBuf,
     },
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let Command::New { file } = args.command;
+pub(crate) fn main(args: KeyArgs) -> anyhow::Result<ExitCode> {
+    let KeyCommand::New { file } = args.command;
     let key = JobKey::generate().context("cannot make a random key")?;
     key.save(&file).with_context(|| format!("cannot write a key to {}", file.display()))?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The command line: one module a subcommand, each with its `Args` and its `main`.
+//! The command line. Each subcommand is a module with its arguments and its `main`.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod perf;
 mod run;
 mod simulate;
 mod sizes;
+mod statistics;
 mod topo;
 mod tune;
 
@@ -18,38 +19,39 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Collective communication from first principles.
+/// Collective communication from first principles: run, measure, draw, predict and explain
+/// collectives.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: MaypoleCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    Run(run::Args),
-    Perf(Box<perf::Args>),
-    Draw(draw::Args),
-    Simulate(simulate::Args),
-    Explain(explain::Args),
-    Tune(tune::Args),
-    Key(key::Args),
-    Topo(topo::Args),
-    Doctor(doctor::Args),
+enum MaypoleCommand {
+    Run(run::RunArgs),
+    Perf(Box<perf::PerfArgs>),
+    Draw(draw::DrawArgs),
+    Simulate(simulate::SimulateArgs),
+    Explain(explain::ExplainArgs),
+    Tune(tune::TuneArgs),
+    Key(key::KeyArgs),
+    Topo(topo::TopoArgs),
+    Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Run(args) => run::main(args),
-        Command::Perf(args) => perf::main(*args),
-        Command::Draw(args) => draw::main(args),
-        Command::Simulate(args) => simulate::main(args),
-        Command::Explain(args) => explain::main(args),
-        Command::Tune(args) => tune::main(args),
-        Command::Key(args) => key::main(args),
-        Command::Topo(args) => topo::main(args),
-        Command::Doctor(args) => doctor::main(args),
+        MaypoleCommand::Run(args) => run::main(args),
+        MaypoleCommand::Perf(args) => perf::main(*args),
+        MaypoleCommand::Draw(args) => draw::main(args),
+        MaypoleCommand::Simulate(args) => simulate::main(args),
+        MaypoleCommand::Explain(args) => explain::main(args),
+        MaypoleCommand::Tune(args) => tune::main(args),
+        MaypoleCommand::Key(args) => key::main(args),
+        MaypoleCommand::Topo(args) => topo::main(args),
+        MaypoleCommand::Doctor(args) => doctor::main(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("maypole: {error:#}");

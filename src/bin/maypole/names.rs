@@ -1,44 +1,43 @@
-//! Names on the command line, and errors that say what names there are.
+//! Names on the command line: collectives, algorithms, element types and reductions, with errors
+//! that list the names that exist.
 
-use maypole::DataType;
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::Collective;
+use maypole::schedule::collective::{Collective, UnknownCollective};
+use maypole::{DataType, ReduceOp};
 
 /// A collective by its name, `all-reduce`, `all_reduce` or `allreduce`, at root 0.
 pub(crate) fn collective(text: &str) -> Result<Collective, String> {
-    let plain = |name: &str| name.replace(['-', '_'], "");
-    let found =
-        Collective::all(0).into_iter().find(|collective| plain(collective.name()) == plain(text));
-    found.ok_or_else(|| format!("no collective is called {text:?}; there are {}", collectives()))
+    text.parse().map_err(|error: UnknownCollective| error.to_string())
 }
 
-/// All of them, as the command line writes them.
-pub(crate) fn collectives() -> String {
-    listed(Collective::all(0).into_iter().map(dashed))
+/// The help text of an argument that is a collective.
+pub(crate) fn collective_help() -> String {
+    format!("The collective: one of {}", Collective::option_names())
 }
 
 /// `all-reduce`.
 pub(crate) fn dashed(collective: Collective) -> String {
-    collective.name().replace('_', "-")
+    collective.option_name()
 }
 
-/// The algorithms that have an answer to `collective`.
+/// The algorithms that implement `collective`.
 pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
     Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)).collect()
 }
 
-/// Why `algorithm` cannot do `collective`, and what can.
-pub(crate) fn no_answer(algorithm: Algorithm, collective: Collective) -> String {
+/// The error of an algorithm that does not implement `collective`; lists those that do.
+pub(crate) fn not_implemented(algorithm: Algorithm, collective: Collective) -> String {
     let others = listed(
         Algorithm::named().filter(|one| one.supports(collective)).map(|one| one.to_string()),
     );
-    format!("{algorithm} has no answer to {}; there are {others}", dashed(collective))
+    let collective = dashed(collective);
+    format!("{algorithm} does not implement {collective}; these algorithms do: {others}")
 }
 
-/// Most ranks of a world that is only thought of.
+/// The most ranks of a world that is drawn or simulated and does not run.
 const MOST_RANKS: usize = 1024;
 
-/// The collective at its root, if a world of `ranks` has one.
+/// `collective` with this root, if a world of `ranks` has such a rank.
 pub(crate) fn rooted(
     collective: Collective,
     root: usize,
@@ -46,17 +45,48 @@ pub(crate) fn rooted(
 ) -> anyhow::Result<Collective> {
     anyhow::ensure!(
         (1..=MOST_RANKS).contains(&ranks),
-        "-n {ranks}: there are 1 to {MOST_RANKS} ranks"
+        "-n {ranks}: the number of ranks must be from 1 to {MOST_RANKS}"
     );
-    anyhow::ensure!(root < ranks, "there is no rank {root} in a world of {ranks} to be the root");
+    anyhow::ensure!(root < ranks, no_such_root(root, ranks));
     Ok(collective.with_root(root))
 }
 
-/// An element type by its name.
-pub(crate) fn kind(text: &str) -> Result<DataType, String> {
-    let found = DataType::ALL.into_iter().find(|kind| kind.name() == text);
+/// The error of a root outside a world of `ranks`.
+pub(crate) fn no_such_root(root: usize, ranks: usize) -> String {
+    let last = ranks - 1;
+    format!("--root {root}: there is no rank {root} in a world of {ranks}; use 0 to {last}")
+}
+
+/// An element type by its name here (`f32`), in C (`float`) or in nccl-tests (`bfloat16`).
+pub(crate) fn data_type(text: &str) -> Result<DataType, String> {
+    let name = match text {
+        "half" | "float16" => "f16",
+        "bfloat16" => "bf16",
+        "float" | "float32" => "f32",
+        "double" | "float64" => "f64",
+        "char" | "int8" => "i8",
+        "int16" => "i16",
+        "int" | "int32" => "i32",
+        "int64" => "i64",
+        "uint8" => "u8",
+        "uint16" => "u16",
+        "uint" | "uint32" => "u32",
+        "uint64" => "u64",
+        other => other,
+    };
     let names = || listed(DataType::ALL.into_iter().map(|kind| kind.name().to_owned()));
-    found.ok_or_else(|| format!("no type is called {text:?}; there are {}", names()))
+    DataType::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names = names();
+        format!(
+            "no type is called {text:?}; there are {names}, and nccl-tests' names (float, half ...)"
+        )
+    })
+}
+
+/// A reduction by its name here (`product`) or in nccl-tests (`prod`).
+pub(crate) fn reduce_op(text: &str) -> Result<ReduceOp, String> {
+    let name = if text == "prod" { "product" } else { text };
+    name.parse().map_err(|error: <ReduceOp as std::str::FromStr>::Err| error.to_string())
 }
 
 /// `a, b, c`.
@@ -72,17 +102,40 @@ mod tests {
     fn every_collective_and_type_is_found_by_its_name() {
         for wanted in Collective::all(0) {
             assert_eq!(collective(&dashed(wanted)), Ok(wanted));
-            assert_eq!(collective(wanted.name()), Ok(wanted));
+            assert!(collective_help().contains(&dashed(wanted)));
             assert!(!algorithms_for(wanted).is_empty());
         }
         for wanted in DataType::ALL {
-            assert_eq!(kind(wanted.name()), Ok(wanted));
+            assert_eq!(data_type(wanted.name()), Ok(wanted));
         }
     }
 
     #[test]
-    fn errors_say_what_there_is() {
+    fn names_of_nccl_tests_are_understood() {
+        let types = [
+            ("half", DataType::F16),
+            ("bfloat16", DataType::BF16),
+            ("float", DataType::F32),
+            ("double", DataType::F64),
+            ("int8", DataType::I8),
+            ("int32", DataType::I32),
+            ("int64", DataType::I64),
+            ("uint8", DataType::U8),
+            ("uint32", DataType::U32),
+            ("uint64", DataType::U64),
+        ];
+        for (name, wanted) in types {
+            assert_eq!(data_type(name), Ok(wanted), "{name}");
+        }
+        for (name, wanted) in [("sum", ReduceOp::Sum), ("prod", ReduceOp::Product)] {
+            assert_eq!(reduce_op(name), Ok(wanted), "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_list_the_names_that_exist() {
         assert!(collective("sum").unwrap_err().contains("all-reduce"));
-        assert!(kind("float").unwrap_err().contains("f32"));
+        assert!(data_type("quad").unwrap_err().contains("f32"));
+        assert!(reduce_op("mean").unwrap_err().contains("avg"));
     }
 }

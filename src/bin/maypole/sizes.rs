@@ -1,4 +1,4 @@
-//! Sizes as people write them: `8`, `4K`, `64MiB`, `1G`.
+//! Sizes on the command line: `8`, `4K`, `64MiB`, `1G`.
 
 /// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`
 /// behind them.
@@ -11,18 +11,21 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
         "T" | "TB" | "TIB" => 40,
-        _ => return Err(format!("{text:?} is no size; write bytes, or 4K, 64M, 1G")),
+        _ => {
+            return Err(format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G"));
+        }
     };
-    let number: usize =
-        number.parse().map_err(|_| format!("{text:?} is no size; write bytes, or 4K, 64M, 1G"))?;
+    let number: usize = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G"))?;
     match number.checked_mul(1 << shift) {
         Some(0) => Err("a size is at least one byte".to_owned()),
         Some(bytes) => Ok(bytes),
-        None => Err(format!("{text:?} is more than any memory")),
+        None => Err(format!("{text:?} is larger than any memory")),
     }
 }
 
-/// Some sizes: one, or from one to another, each twice as large as the one before.
+/// One size, or a range of sizes, each twice the one before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Sweep {
     pub(crate) first: usize,
@@ -30,7 +33,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Every size.
+    /// The sizes, ascending.
     pub(crate) fn sizes(self) -> Vec<usize> {
         let next = |size: &usize| size.checked_mul(2).filter(|next| *next <= self.last);
         std::iter::successors(Some(self.first), next).collect()
@@ -42,7 +45,7 @@ pub(crate) fn sweep(text: &str) -> Result<Sweep, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let sweep = Sweep { first: parse(first)?, last: parse(last)? };
     if sweep.last < sweep.first {
-        Err(format!("{text:?} goes down; write 1M..1G"))
+        Err(format!("{text:?} goes down; write the smaller size first, as in 1M..1G"))
     } else {
         Ok(sweep)
     }
@@ -72,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "K",

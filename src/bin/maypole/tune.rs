@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Takes a few seconds; let the host be quiet meanwhile. Rank 0's table serves all ranks of a job.
 /// What it costs to share a core is not measured.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TuneArgs {
     /// Where to keep the table [default: as MAYPOLE_TUNE says, or the user's cache directory].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -57,7 +57,7 @@ const SMALL: [usize; 5] = [256, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const CHUNK: [usize; 4] = [20 << 10, 24 << 10, 28 << 10, 32 << 10];
 const TCP: [usize; 6] = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
+pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     if launched.launcher == Launcher::Alone {
         ensure!(
@@ -90,8 +90,8 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = run::Options {
-        output: run::Output::RootInherited,
+    let options = run::LaunchOptions {
+        output: run::OutputMode::RootInherited,
         grace: GRACE,
         port: None,
         bind: run::Bind::Auto,
@@ -115,37 +115,37 @@ fn settled(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
 }
 
 fn measure(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
-    let mut report = Report { shows: world.rank() == 0, error: 0.0 };
+    let mut report = FitReport { shows: world.rank() == 0, error: 0.0 };
     report.head();
-    let mut board = Pair { comm: world.over(Transport::Shm)?, samples };
+    let mut board = RankPair { comm: world.over(Transport::Shm)?, samples };
     let tiny = report.fit("tiny", &board.series(&TINY)?);
     let small = report.fit("small", &board.series(&SMALL)?);
     // So near to one another, these sizes say nothing of what a message costs.
     let chunk = report.fit("chunk", &board.series(&[&[SMALL[0]][..], &CHUNK].concat())?);
-    let mut stream = Pair { comm: world.over(Transport::Tcp)?, samples };
+    let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
     let tcp = report.fit("tcp", &stream.series(&TCP)?);
     Ok((CostTable { tiny, small, chunk, tcp, ..CostTable::BUILT_IN }, report.error))
 }
 
 /// What one size took, in picoseconds: one way, and combined both ways.
-struct Point {
+struct TunePoint {
     bytes: usize,
     ping: f64,
     fold: f64,
 }
 
 /// Two ranks and what joins them.
-struct Pair {
+struct RankPair {
     comm: Communicator,
     samples: u32,
 }
 
-impl Pair {
-    fn series(&mut self, sizes: &[usize]) -> Result<Vec<Point>> {
+impl RankPair {
+    fn series(&mut self, sizes: &[usize]) -> Result<Vec<TunePoint>> {
         sizes.iter().map(|bytes| self.point(*bytes)).collect()
     }
 
-    fn point(&mut self, bytes: usize) -> Result<Point> {
+    fn point(&mut self, bytes: usize) -> Result<TunePoint> {
         let mut data = vec![0f32; bytes / size_of::<f32>()];
         let ping = self.time(Algorithm::Linear, |comm| {
             comm.broadcast(&mut data, 0)?;
@@ -153,7 +153,7 @@ impl Pair {
         })?;
         let fold =
             self.time(Algorithm::OneShot, |comm| comm.all_reduce(&mut data, ReduceOp::Max))?;
-        Ok(Point { bytes, ping: ping / 2.0, fold })
+        Ok(TunePoint { bytes, ping: ping / 2.0, fold })
     }
 
     /// The least picoseconds of a call in one window.
@@ -181,13 +181,13 @@ impl Pair {
 }
 
 /// What rank 0 shows.
-struct Report {
+struct FitReport {
     shows: bool,
     /// How far lines are off at most, as a part of what was measured.
     error: f64,
 }
 
-impl Report {
+impl FitReport {
     fn head(&self) {
         if self.shows {
             println!("# one way, and combined both ways: measured and fitted, in us");
@@ -199,17 +199,18 @@ impl Report {
     }
 
     /// The costs that fit best, shown beside what was measured.
-    fn fit(&mut self, name: &str, points: &[Point]) -> Costs {
-        let of = |time: fn(&Point) -> f64| {
+    fn fit(&mut self, name: &str, points: &[TunePoint]) -> Costs {
+        let of = |time: fn(&TunePoint) -> f64| {
             fit_line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
         };
-        let (ping, fold) = (of(|it| it.ping), of(|it| it.fold));
+        let ping = of(|it| it.ping);
+        let fold = of(|it| it.fold);
         for point in points {
             let off = (ping.at(point.bytes as f64) / point.ping - 1.0).abs();
             self.error = self.error.max(off);
         }
         if self.shows {
-            for Point { bytes, ping: one_way, fold: combined } in points {
+            for TunePoint { bytes, ping: one_way, fold: combined } in points {
                 let size = *bytes as f64;
                 let times = [*one_way, ping.at(size), *combined, fold.at(size)]
                     .map(|time| format!("{:>10.3}", time / 1e6));

@@ -76,7 +76,7 @@ fn judge(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Findi
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
     #[test]
@@ -85,10 +85,10 @@ mod tests {
             move |path: &Path| files.iter().any(|file| Path::new(file) == path)
         };
         let cuda = &LIBRARIES[0];
-        assert_eq!(judge(cuda, "", on(&[])).level, Level::Ok);
-        assert_eq!(judge(cuda, "", on(&["/dev/nvidiactl"])).level, Level::Warning);
+        assert_eq!(judge(cuda, "", on(&[])).severity, Severity::Ok);
+        assert_eq!(judge(cuda, "", on(&["/dev/nvidiactl"])).severity, Severity::Warning);
         let both = on(&["/dev/nvidiactl", "/opt/driver/libcuda.so.1"]);
-        assert_eq!(judge(cuda, "", both).level, Level::Warning);
+        assert_eq!(judge(cuda, "", both).severity, Severity::Warning);
         assert_eq!(
             judge(cuda, ":/opt/driver", both),
             Finding::ok("CUDA", "/opt/driver/libcuda.so.1")

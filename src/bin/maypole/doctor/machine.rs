@@ -108,31 +108,31 @@ fn huge_pages(meminfo: &str, transparent: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
     #[test]
     fn more_ranks_than_cores_are_a_warning() {
-        assert_eq!(cores(4, 4).level, Level::Ok);
-        assert_eq!(cores(2, 3).level, Level::Warning);
+        assert_eq!(cores(4, 4).severity, Severity::Ok);
+        assert_eq!(cores(2, 3).severity, Severity::Warning);
     }
 
     #[test]
     fn limits_are_judged() {
-        assert_eq!(descriptors(Some(Some(1024)), 8).level, Level::Ok);
+        assert_eq!(descriptors(Some(Some(1024)), 8).severity, Severity::Ok);
         let few = descriptors(Some(Some(64)), 8);
-        assert_eq!((few.level, few.fix.as_deref()), (Level::Problem, Some("ulimit -n 96")));
-        assert_eq!(descriptors(Some(None), 1 << 20).level, Level::Ok);
-        assert_eq!(locked(Some(Some(8 << 20))).level, Level::Warning);
-        assert_eq!(locked(Some(None)).level, Level::Ok);
-        assert_eq!(locked(None).level, Level::Warning);
+        assert_eq!((few.severity, few.fix.as_deref()), (Severity::Problem, Some("ulimit -n 96")));
+        assert_eq!(descriptors(Some(None), 1 << 20).severity, Severity::Ok);
+        assert_eq!(locked(Some(Some(8 << 20))).severity, Severity::Warning);
+        assert_eq!(locked(Some(None)).severity, Severity::Ok);
+        assert_eq!(locked(None).severity, Severity::Warning);
     }
 
     #[test]
     fn yama_and_pages_are_judged() {
-        assert_eq!(ptrace("1\n").level, Level::Warning);
-        assert_eq!(ptrace("0\n").level, Level::Ok);
-        assert_eq!(huge_pages("", "always madvise [never]").level, Level::Warning);
-        assert_eq!(huge_pages("", "[always] madvise never").level, Level::Ok);
+        assert_eq!(ptrace("1\n").severity, Severity::Warning);
+        assert_eq!(ptrace("0\n").severity, Severity::Ok);
+        assert_eq!(huge_pages("", "always madvise [never]").severity, Severity::Warning);
+        assert_eq!(huge_pages("", "[always] madvise never").severity, Severity::Ok);
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 /// The exit code is 1 if there is any problem, else 0. The environment counts: run it as your ranks
 /// run.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     /// How many ranks are to run on this host [default: what the environment says, else 1].
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: Option<std::num::NonZeroUsize>,
@@ -31,13 +31,13 @@ pub(crate) struct Args {
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Level {
+enum Severity {
     Ok,
     Warning,
     Problem,
 }
 
-impl Level {
+impl Severity {
     const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -50,7 +50,7 @@ impl Level {
 /// One thing that was looked at.
 #[derive(Debug, Eq, PartialEq)]
 struct Finding {
-    level: Level,
+    severity: Severity,
     /// What was looked at, in a word or two.
     what: &'static str,
     /// What was found.
@@ -61,29 +61,29 @@ struct Finding {
 
 impl Finding {
     fn ok(what: &'static str, text: impl Into<String>) -> Self {
-        Self { level: Level::Ok, what, text: text.into(), fix: None }
+        Self { severity: Severity::Ok, what, text: text.into(), fix: None }
     }
 
     fn warning(what: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { level: Level::Warning, what, text: text.into(), fix: Some(fix.into()) }
+        Self { severity: Severity::Warning, what, text: text.into(), fix: Some(fix.into()) }
     }
 
     fn problem(what: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { level: Level::Problem, what, text: text.into(), fix: Some(fix.into()) }
+        Self { severity: Severity::Problem, what, text: text.into(), fix: Some(fix.into()) }
     }
 
     fn line(&self) -> String {
-        let Self { level, what, text, fix } = self;
+        let Self { severity, what, text, fix } = self;
         let fix = fix.as_ref().map(|fix| format!("\n{:26}fix: {fix}", "")).unwrap_or_default();
-        format!("{:8} {what:16} {text}{fix}", level.name())
+        format!("{:8} {what:16} {text}{fix}", severity.name())
     }
 
     fn json(&self) -> Value {
-        json!({ "level": self.level.name(), "what": self.what, "text": self.text, "fix": self.fix })
+        json!({ "severity": self.severity.name(), "what": self.what, "text": self.text, "fix": self.fix })
     }
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let described = maypole::world::launch::from_vars(&|name| std::env::var(name).ok());
     let local = described.as_ref().ok().and_then(|described| described.launch.local_world);
     let ranks = args.ranks.map_or_else(|| local.unwrap_or(1), std::num::NonZeroUsize::get);
@@ -91,7 +91,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
     findings.extend(network::look(&described));
     findings.extend(machine::look(ranks));
     findings.extend(accelerators::look());
-    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+    let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();
         println!(
@@ -101,7 +101,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         findings.iter().for_each(|finding| println!("{}", finding.line()));
     }
-    Ok(if worst == Level::Problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if worst == Severity::Problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 #[cfg(test)]
@@ -116,6 +116,6 @@ mod tests {
             line,
             "problem  key              it is a link\n                          fix: name the file"
         );
-        assert!(Level::Problem > Level::Warning && Level::Warning > Level::Ok);
+        assert!(Severity::Problem > Severity::Warning && Severity::Warning > Severity::Ok);
     }
 }

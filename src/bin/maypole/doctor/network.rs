@@ -76,7 +76,9 @@ fn ports(
 ) -> Finding {
     let taken: Vec<u16> =
         candidates.iter().copied().filter(|port| is_free(*port).is_err()).collect();
-    let (first, last, count) = (candidates[0], candidates[candidates.len() - 1], candidates.len());
+    let first = candidates[0];
+    let last = candidates[candidates.len() - 1];
+    let count = candidates.len();
     let range = if count == 1 { format!("{first}") } else { format!("{first} to {last}") };
     if taken.is_empty() {
         return Finding::ok("ports", format!("{range}: free"));
@@ -85,8 +87,8 @@ fn ports(
     if taken.len() < count {
         return Finding::ok("ports", format!("{range}: free but for {list}"));
     }
-    let (text, fix) =
-        (format!("{range}: all taken"), "name a free one to all ranks in MAYPOLE_PORT");
+    let text = format!("{range}: all taken");
+    let fix = "name a free one to all ranks in MAYPOLE_PORT";
     if rank == 0 {
         Finding::problem("ports", text, fix)
     } else {
@@ -126,7 +128,7 @@ fn key(source: &KeySource, several_hosts: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::Severity;
     use super::*;
 
     #[test]
@@ -135,21 +137,21 @@ mod tests {
         assert_eq!(ports(&[7, 8], 0, |_| Ok(())), Finding::ok("ports", "7 to 8: free"));
         let one = |port| if port == 7 { Err(ErrorKind::AddrInUse) } else { Ok(()) };
         assert_eq!(ports(&[7, 8], 0, one), Finding::ok("ports", "7 to 8: free but for 7"));
-        assert_eq!(ports(&[7], 0, taken).level, Level::Problem);
-        assert_eq!(ports(&[7], 1, taken).level, Level::Warning);
+        assert_eq!(ports(&[7], 0, taken).severity, Severity::Problem);
+        assert_eq!(ports(&[7], 1, taken).severity, Severity::Warning);
     }
 
     #[test]
     fn a_key_is_needed_between_hosts() {
-        assert_eq!(key(&KeySource::None, true).level, Level::Problem);
-        assert_eq!(key(&KeySource::None, false).level, Level::Ok);
-        assert_eq!(key(&KeySource::File("/no/such/key".into()), false).level, Level::Problem);
+        assert_eq!(key(&KeySource::None, true).severity, Severity::Problem);
+        assert_eq!(key(&KeySource::None, false).severity, Severity::Ok);
+        assert_eq!(key(&KeySource::File("/no/such/key".into()), false).severity, Severity::Problem);
     }
 
     #[test]
     fn loopback_alone_is_a_warning() {
         let lo = ("lo".to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
-        assert_eq!(judge_interfaces(std::slice::from_ref(&lo)).level, Level::Warning);
+        assert_eq!(judge_interfaces(std::slice::from_ref(&lo)).severity, Severity::Warning);
         let eth = ("eth0".to_owned(), IpAddr::from([10, 0, 0, 1]));
         assert_eq!(
             judge_interfaces(&[lo, eth]),

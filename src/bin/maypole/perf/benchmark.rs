@@ -1,4 +1,4 @@
-//! What is measured, one after the other.
+//! The points to measure: which collective, by which algorithm, at which size.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
@@ -6,9 +6,9 @@ pub(crate) use maypole::topology::predict::bus_factor;
 use maypole::{DataType, ReduceOp};
 use std::ops::Range;
 
-/// What is the same at every point.
+/// The parameters that are equal at every point.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given {
+pub(crate) struct CallParameters {
     pub(crate) kind: DataType,
     pub(crate) op: ReduceOp,
     pub(crate) world: usize,
@@ -16,60 +16,63 @@ pub(crate) struct Given {
 
 /// Everything that is measured over each transport.
 #[derive(Clone, Debug)]
-pub(crate) struct What {
+pub(crate) struct Benchmark {
     pub(crate) collectives: Vec<Collective>,
-    /// `None` is the tuner's choice.
+    /// `None` is the tuner's choice, `auto` on the command line.
     pub(crate) algorithms: Vec<Option<Algorithm>>,
+    /// Bytes of the whole.
     pub(crate) sizes: Vec<usize>,
-    pub(crate) given: Given,
+    pub(crate) parameters: CallParameters,
 }
 
-/// One row of the table: a collective at a size.
+/// One row of the table: a collective by one algorithm at one size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct BenchmarkPoint {
     pub(crate) collective: Collective,
+    /// The algorithm that was asked for; `None` is the tuner's choice.
     pub(crate) algorithm: Option<Algorithm>,
     /// Elements of the vector, or of one rank's block.
     pub(crate) count: usize,
 }
 
-/// Where input and output lie.
+/// Whether a call has one buffer for input and output, or two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
-    Apart,
-    Same,
+pub(crate) enum BufferPlacement {
+    OutOfPlace,
+    InPlace,
 }
 
-impl What {
-    /// The points, sizes innermost. Sizes that come to the same number of elements are measured
-    /// once.
-    pub(crate) fn points(&self) -> Vec<Point> {
+impl Benchmark {
+    /// The points, each once, sizes innermost. Sizes that round to the same number of elements are
+    /// one point.
+    pub(crate) fn points(&self) -> Vec<BenchmarkPoint> {
         let mut points = Vec::new();
-        for collective in &self.collectives {
-            for algorithm in
-                self.algorithms.iter().filter(|one| one.is_none_or(|one| one.supports(*collective)))
-            {
-                let at = |count| Point { collective: *collective, algorithm: *algorithm, count };
-                let mut row: Vec<Point> = self
-                    .sizes
-                    .iter()
-                    .map(|size| at(self.given.count(*collective, *size)))
-                    .collect();
-                row.dedup();
-                points.extend(row);
+        for &collective in &self.collectives {
+            for &algorithm in &self.algorithms {
+                if algorithm.is_some_and(|algorithm| !algorithm.supports(collective)) {
+                    continue;
+                }
+                for &size in &self.sizes {
+                    let count = self.parameters.count(collective, size);
+                    let point = BenchmarkPoint { collective, algorithm, count };
+                    if !points.contains(&point) {
+                        points.push(point);
+                    }
+                }
             }
         }
         points
     }
 
-    /// True if no algorithm has an answer to any collective.
-    pub(crate) fn is_nothing(&self) -> bool {
+    /// True if none of the algorithms implements any of the collectives.
+    pub(crate) fn is_empty(&self) -> bool {
         self.points().is_empty()
     }
 }
 
-impl Given {
-    /// Elements for a whole of about `bytes`, at least one; with blocks, at least one in each.
+impl CallParameters {
+    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at least
+    /// one.
     fn count(&self, collective: Collective, bytes: usize) -> usize {
         let elements = bytes / self.kind.size();
         match collective {
@@ -80,7 +83,7 @@ impl Given {
     }
 }
 
-impl Point {
+impl BenchmarkPoint {
     /// Elements of the whole.
     pub(crate) fn whole(&self, world: usize) -> usize {
         if self.collective.is_blocked() { self.count * world } else { self.count }
@@ -95,13 +98,13 @@ impl Point {
         }
     }
 
-    /// The places it can be measured in: a broadcast's buffer is always both, and a barrier has
-    /// none.
-    pub(crate) fn places(&self) -> &'static [Place] {
+    /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier has
+    /// no buffer and is measured once.
+    pub(crate) fn placements(&self) -> &'static [BufferPlacement] {
         match self.collective {
-            Collective::Broadcast { .. } => &[Place::Same],
-            Collective::Barrier => &[Place::Apart],
-            _ => &[Place::Apart, Place::Same],
+            Collective::Broadcast { .. } => &[BufferPlacement::InPlace],
+            Collective::Barrier => &[BufferPlacement::OutOfPlace],
+            _ => &[BufferPlacement::OutOfPlace, BufferPlacement::InPlace],
         }
     }
 }
@@ -110,20 +113,24 @@ impl Point {
 mod tests {
     use super::*;
 
-    fn what(collectives: &[Collective], sizes: &[usize]) -> What {
-        let given = Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
-        What {
+    fn benchmark(collectives: &[Collective], sizes: &[usize]) -> Benchmark {
+        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 };
+        Benchmark {
             collectives: collectives.to_vec(),
             algorithms: vec![None],
             sizes: sizes.to_vec(),
-            given,
+            parameters,
         }
     }
 
     #[test]
     fn wholes_are_made_of_whole_blocks() {
         let counts = |collective| {
-            what(&[collective], &[1, 8, 100]).points().iter().map(|p| p.count).collect::<Vec<_>>()
+            benchmark(&[collective], &[1, 8, 100])
+                .points()
+                .iter()
+                .map(|p| p.count)
+                .collect::<Vec<_>>()
         };
         assert_eq!(counts(Collective::AllReduce), [1, 2, 25]);
         assert_eq!(
@@ -135,17 +142,23 @@ mod tests {
     }
 
     #[test]
+    fn a_size_that_is_named_twice_is_one_point() {
+        let points = benchmark(&[Collective::AllReduce], &[8, 4096, 8]).points();
+        assert_eq!(points.iter().map(|point| point.count).collect::<Vec<_>>(), [2, 1024]);
+    }
+
+    #[test]
     fn parts_are_those_of_the_collective() {
-        let point = Point { collective: Collective::AllGather, algorithm: None, count: 3 };
+        let point = BenchmarkPoint { collective: Collective::AllGather, algorithm: None, count: 3 };
         assert_eq!(point.part(point.collective.input(2), 4), 6..9);
         assert_eq!(point.part(point.collective.output(2), 4), 0..12);
     }
 
     #[test]
     fn algorithms_are_tried_where_they_can_be() {
-        let mut what = what(&Collective::all(0), &[8]);
-        what.algorithms = vec![Some(Algorithm::Ring)];
-        assert_eq!(what.points().len(), Algorithm::Ring.collectives().len());
+        let mut benchmark = benchmark(&Collective::all(0), &[8]);
+        benchmark.algorithms = vec![Some(Algorithm::Ring)];
+        assert_eq!(benchmark.points().len(), Algorithm::Ring.collectives().len());
     }
 
     #[test]

@@ -5,26 +5,26 @@ use maypole::Element;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
-struct Page([u8; 4096]);
+struct AlignedPage([u8; 4096]);
 
 /// Bytes, aligned for elements of every type.
-pub(crate) struct Pages {
-    pages: Vec<Page>,
+pub(crate) struct AlignedBuffer {
+    buffer: Vec<AlignedPage>,
     len: usize,
 }
 
-impl Pages {
+impl AlignedBuffer {
     /// `len` zeros.
     pub(crate) fn new(len: usize) -> Self {
-        Self { pages: vec![Page::zeroed(); len.div_ceil(size_of::<Page>())], len }
+        Self { buffer: vec![AlignedPage::zeroed(); len.div_ceil(size_of::<AlignedPage>())], len }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.pages)[..self.len]
+        &bytemuck::cast_slice(&self.buffer)[..self.len]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.len]
+        &mut bytemuck::cast_slice_mut(&mut self.buffer)[..self.len]
     }
 
     pub(crate) fn as_slice<T: Element>(&self) -> &[T] {
@@ -36,10 +36,10 @@ impl Pages {
     }
 }
 
-impl From<&[u8]> for Pages {
+impl From<&[u8]> for AlignedBuffer {
     fn from(bytes: &[u8]) -> Self {
-        let mut pages = Self::new(bytes.len());
-        pages.bytes_mut().copy_from_slice(bytes);
-        pages
+        let mut buffer = Self::new(bytes.len());
+        buffer.bytes_mut().copy_from_slice(bytes);
+        buffer
     }
 }

@@ -8,7 +8,7 @@ use maypole_transports::cores::UsableCores;
 
 /// The same on all ranks.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct RankMapping {
     /// The host of each rank: those with one number read one clock.
     pub(crate) hosts: Vec<usize>,
     /// The cores that the ranks of each host have together.
@@ -22,7 +22,7 @@ pub(crate) struct Seats {
 /// Stands for no core.
 const NOWHERE: u64 = u64::MAX;
 
-impl Seats {
+impl RankMapping {
     /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are.
     /// Collective.
     pub(crate) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
@@ -35,9 +35,9 @@ impl Seats {
                 .context("cannot bind to a core; try --bind false")? as u64,
             false => NOWHERE,
         };
-        let seats = gather(comm, [u64::from(std::process::id()), core])?;
+        let mapping = gather(comm, [u64::from(std::process::id()), core])?;
         let (pids, bound) =
-            seats.into_iter().map(|[pid, core]| (pid, (core != NOWHERE).then_some(core))).unzip();
+            mapping.into_iter().map(|[pid, core]| (pid, (core != NOWHERE).then_some(core))).unzip();
         Ok(Self { hosts, cores, pids, bound })
     }
 
@@ -109,23 +109,24 @@ mod tests {
 
     #[test]
     fn seats_are_enough_if_every_host_has_enough() {
-        let seats = |hosts: &[usize], cores: &[usize]| Seats {
+        let mapping = |hosts: &[usize], cores: &[usize]| RankMapping {
             hosts: hosts.to_vec(),
             cores: cores.to_vec(),
             pids: Vec::new(),
             bound: Vec::new(),
         };
-        assert!(seats(&[0, 0, 1], &[2, 1]).are_enough());
-        assert!(!seats(&[0, 1, 1], &[2, 1]).are_enough());
+        assert!(mapping(&[0, 0, 1], &[2, 1]).are_enough());
+        assert!(!mapping(&[0, 1, 1], &[2, 1]).are_enough());
     }
 
     #[test]
     fn ranks_find_one_another() {
-        let all = Communicator::run_local(3, |mut comm| Seats::take(&mut comm, false).unwrap());
-        for seats in all {
-            assert_eq!((seats.hosts, seats.bound), (vec![0; 3], vec![None; 3]));
-            assert_eq!(seats.pids, [u64::from(std::process::id()); 3]);
-            assert_eq!(seats.cores.len(), 1);
+        let all =
+            Communicator::run_local(3, |mut comm| RankMapping::take(&mut comm, false).unwrap());
+        for mapping in all {
+            assert_eq!((mapping.hosts, mapping.bound), (vec![0; 3], vec![None; 3]));
+            assert_eq!(mapping.pids, [u64::from(std::process::id()); 3]);
+            assert_eq!(mapping.cores.len(), 1);
         }
     }
 }

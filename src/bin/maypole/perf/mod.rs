@@ -14,12 +14,13 @@ mod mapping;
 mod measure;
 mod output;
 mod run;
+mod settings;
 
 use anyhow::{Context, Result};
-pub(crate) use args::Args;
-use args::Settings;
+pub(crate) use args::PerfArgs;
 use maypole::world::launch::{self, Launcher};
-use run::Verdict;
+use run::PerfOutcome;
+use settings::PerfSettings;
 use signal_hook::consts::SIGINT;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ const INTERRUPTED: u8 = 128 + SIGINT as u8;
 /// From Ctrl-C to the kill, for ranks that are in the middle of a long call.
 const GRACE: Duration = Duration::from_secs(20);
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
+pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     let launched = launch::from_vars(&|name| std::env::var(name).ok())?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let settings =
@@ -86,8 +87,8 @@ fn start(world: usize) -> Result<ExitCode> {
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = crate::run::Options {
-        output: crate::run::Output::RootInherited,
+    let options = crate::run::LaunchOptions {
+        output: crate::run::OutputMode::RootInherited,
         grace: GRACE,
         port: None,
         bind: crate::run::Bind::None,
@@ -96,7 +97,7 @@ fn start(world: usize) -> Result<ExitCode> {
 }
 
 /// Ranks that are threads; what rank 0 came to.
-fn threads(settings: &Settings) -> Result<Result<Verdict>> {
+fn threads(settings: &PerfSettings) -> Result<Result<PerfOutcome>> {
     let stop = stop_on_interrupt()?;
     let joined = communicators::threads(settings);
     let verdicts = std::thread::scope(|scope| {
@@ -105,7 +106,7 @@ fn threads(settings: &Settings) -> Result<Result<Verdict>> {
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        threads.into_iter().map(join).collect::<Result<Vec<Verdict>>>()
+        threads.into_iter().map(join).collect::<Result<Vec<PerfOutcome>>>()
     });
     Ok(verdicts.map(|verdicts| verdicts[0]))
 }
@@ -121,11 +122,11 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
 }
 
 /// The exit code, after saying what went wrong.
-fn code(measured: Result<Verdict>) -> ExitCode {
+fn code(measured: Result<PerfOutcome>) -> ExitCode {
     match measured {
-        Ok(Verdict { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
-        Ok(Verdict { wrong: 0, .. }) => INTERRUPTED.into(),
-        Ok(Verdict { wrong, .. }) => {
+        Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
+        Ok(PerfOutcome { wrong: 0, .. }) => INTERRUPTED.into(),
+        Ok(PerfOutcome { wrong, .. }) => {
             eprintln!("maypole: {wrong} elements were wrong");
             FAILED.into()
         }

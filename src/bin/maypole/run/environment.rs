@@ -1,4 +1,4 @@
-//! What a rank is told: who it is, where the others are, and the secret that they share.
+//! The environment variables of a rank: its number, the address of rank 0, and where the job key is.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,30 +10,31 @@ use maypole_transports::{descriptor, random};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// What is the same for all ranks.
-pub(super) struct Job {
+/// The part of the environment that is equal for all ranks.
+pub(super) struct JobEnvironment {
     world: usize,
-    /// Where rank 0 of maypole listens.
+    /// The port on which rank 0 listens for the other ranks.
     port: u16,
-    /// Where a program that uses torch beside maypole puts its store.
+    /// The port for the store of a program that uses torch beside maypole.
     store_port: u16,
     name: String,
-    /// Holds the key, and is inherited by the ranks. It is in nobody's environment and in no file.
+    /// A descriptor that holds the job key and that ranks inherit. The key itself is in no variable
+    /// and in no file.
     key: OwnedFd,
 }
 
-impl Job {
-    pub(super) fn new(world: usize, port: Option<u16>) -> anyhow::Result<Job> {
-        // Both are held until both are chosen, so that they differ.
+impl JobEnvironment {
+    pub(super) fn new(world: usize, port: Option<u16>) -> anyhow::Result<JobEnvironment> {
+        // Both listeners stay open until both ports are chosen, so that the ports differ.
         let listener = match port {
             Some(port) => TcpListener::bind((ADDRESS, port))
-                .with_context(|| format!("cannot use --port {port}"))?,
+                .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
             None => free_port()?,
         };
         let store = free_port()?;
         let key = JobKey::generate().context("cannot make a job key")?;
         let key = descriptor::inheritable_segment("maypole-job-key", key.to_digits().as_bytes());
-        Ok(Job {
+        Ok(JobEnvironment {
             world,
             port: listener.local_addr()?.port(),
             store_port: store.local_addr()?.port(),
@@ -43,11 +44,12 @@ impl Job {
     }
 
     /// Sets the variables of one rank.
-    pub(super) fn tell(&self, command: &mut Command, rank: usize) {
-        let (rank, world, address) =
-            (rank.to_string(), self.world.to_string(), ADDRESS.to_string());
+    pub(super) fn set_variables(&self, command: &mut Command, rank: usize) {
+        let rank = rank.to_string();
+        let world = self.world.to_string();
+        let address = ADDRESS.to_string();
         command
-            // A key from outside would be another one than the descriptor's.
+            // A key that this process inherited would contradict the key behind the descriptor.
             .env_remove("MAYPOLE_JOB_KEY")
             .env_remove("MAYPOLE_JOB_KEY_FILE")
             .env("MAYPOLE_JOB_KEY_FD", self.key.as_raw_fd().to_string())
@@ -66,19 +68,19 @@ impl Job {
     }
 }
 
-/// Listens at a port that is free now. It is left for rank 0 to take, so it is one that the system
-/// does not give to outgoing connections meanwhile (those begin at 32768), and not the one that
-/// another launcher tries first.
+/// Listens on a port that is free now. Rank 0 listens on the same port later, so the port lies
+/// below 32768, where the system does not take ports for outgoing connections. The search starts at
+/// a random port, so that two launchers seldom try the same one.
 fn free_port() -> anyhow::Result<TcpListener> {
     let start = random_number()?;
     (0..1000_u64)
         .map(|step| 20_000 + (start.wrapping_add(step) % 12_000) as u16)
         .find_map(|port| TcpListener::bind((ADDRESS, port)).ok())
-        .context("no port is free from 20000 to 31999: name one with --port")
+        .context("no port from 20000 to 31999 is free; name a free one with --port")
 }
 
 fn random_number() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
-    random::fill(&mut bytes).context("the system gives no random numbers")?;
+    random::fill(&mut bytes).context("cannot get random numbers from the system")?;
     Ok(u64::from_ne_bytes(bytes))
 }

@@ -1,63 +1,68 @@
-//! Output of many ranks, told apart: whole lines, each with its rank.
+//! Forwards the output of ranks: whole lines, each tagged with its rank.
 
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// Held while something is written, so that lines stay whole even where both streams go to one
-/// place.
+/// Held during each write, so that lines stay whole even where standard output and standard error
+/// go to the same terminal or file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// A line longer than this is cut: a program that never ends its line must not fill the memory.
+/// Bytes after which an unfinished line is cut, so that a program that never ends its line does not
+/// fill the memory.
 const LONGEST: usize = 16 << 20;
 
-/// Which of the launcher's own streams to write to.
+/// The launcher's stream to which lines are forwarded.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     Out,
     Error,
 }
 
-impl Stream {
+impl OutputStream {
     fn write(self, text: &[u8]) -> io::Result<()> {
         let _whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
-            Stream::Out => {
+            OutputStream::Out => {
                 let mut out = io::stdout().lock();
                 out.write_all(text)?;
                 out.flush()
             }
-            Stream::Error => io::stderr().lock().write_all(text),
+            OutputStream::Error => io::stderr().lock().write_all(text),
         }
     }
 }
 
-/// Copies all lines to a stream until the rank closes its end. Returns early where the launcher's
-/// own stream is closed: the rank then meets a closed pipe in turn, as it would alone.
-pub(super) fn forward(from: impl Read, tag: &str, to: Stream) {
+/// Copies all lines of a rank to one of the launcher's streams until the rank closes its end.
+/// Returns early where the launcher's stream is closed; the rank's next write then fails with a
+/// broken pipe, as it would without a launcher.
+pub(super) fn forward(from: impl Read, tag: &str, to: OutputStream) {
     let _ = tag_lines(from, tag, LONGEST, |lines| to.write(lines));
 }
 
-/// Whether lines wait right now for someone to read them.
-pub(super) fn are_waiting() -> bool {
+/// True while a write to one of the launcher's streams is in progress, possibly blocked by a slow
+/// reader.
+pub(super) fn are_being_written() -> bool {
     WRITING.try_lock().is_err()
 }
 
-/// Says something as the launcher. Tidily between other lines where that needs no waiting: whoever
-/// speaks may have ranks to stop, and a reader who does not read must not keep them alive.
+/// Writes a line of the launcher itself to standard error. It does not wait for a write in progress:
+/// the launcher may have ranks to stop, and a reader that does not read must not delay that.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());
 }
 
-/// Gives `write` whole lines, each with the tag before it; several at once where they came at once.
-/// An unfinished last line is finished.
+/// Passes whole lines to `write`, each with the tag before it. Lines that arrive in one read are
+/// passed in one call. An unfinished last line gets a newline.
 fn tag_lines(
     mut from: impl Read,
     tag: &str,
     longest: usize,
     mut write: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (mut unfinished, mut bytes, mut tagged) = (Vec::new(), vec![0; 16 << 10], Vec::new());
+    let mut bytes = vec![0; 16 << 10];
+    let mut unfinished = Vec::new();
+    let mut tagged = Vec::new();
     loop {
         let read = match from.read(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -82,7 +87,7 @@ fn tag_lines(
     }
 }
 
-/// Moves a line to the others, with its tag before and one newline after it.
+/// Appends the tag, `line` and a newline to `tagged`, and empties `line`.
 fn finish(line: &mut Vec<u8>, tag: &str, tagged: &mut Vec<u8>) {
     tagged.extend_from_slice(tag.as_bytes());
     tagged.append(line);
@@ -95,7 +100,7 @@ fn finish(line: &mut Vec<u8>, tag: &str, tagged: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Gives its pieces one a read.
+    /// Returns one piece on each read.
     struct Pieces<'a>(std::slice::Iter<'a, &'a str>);
 
     impl Read for Pieces<'_> {
@@ -104,7 +109,7 @@ mod tests {
         }
     }
 
-    /// What is written, a `/` after each write.
+    /// Compares all that is written, with a `/` after each write.
     fn check(pieces: &[&str], expected: &str) {
         let mut written = String::new();
         let write = |lines: &[u8]| {

@@ -1,28 +1,29 @@
-//! The processes: started, heard, signalled, and cleared away.
+//! The processes of the ranks: starts them, reads their output, signals and stops them.
 
 use std::io::{self, IsTerminal, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use crossbeam_channel::{Receiver, Sender, select};
 use maypole_transports::affinity;
 use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 
-use super::lines::{self, Stream};
+use super::lines::{self, OutputStream};
 
-/// What a launcher waits for.
-pub(super) enum Event {
-    /// A rank ended.
+/// What the launcher waits for.
+pub(super) enum LaunchEvent {
+    /// This rank ended.
     Ended(usize, ProcessEnd),
-    /// The launcher got a signal.
+    /// The launcher received this signal.
     Signal(i32),
 }
 
-/// A rank cannot be started. The program is missing, or the system lacks something.
+/// A rank cannot be started: the program is missing or cannot be executed, or the system has no
+/// process or memory left.
 #[derive(Debug, Error)]
 #[error("cannot start rank {rank}, `{program}`: {source}")]
 pub(crate) struct StartError {
@@ -31,35 +32,38 @@ pub(crate) struct StartError {
     pub(super) source: io::Error,
 }
 
-/// All ranks that were started. Dropping it kills those that are left.
-pub(super) struct Ranks {
-    /// Not waited for before the end: so the numbers of their groups stay theirs.
+/// All ranks that were started. Dropping it kills those that still run.
+pub(super) struct RankProcesses {
+    /// Collected only at the end, so that the kernel does not reuse the numbers of their process
+    /// groups.
     children: Vec<Child>,
-    /// Whether each keeps to one core.
+    /// Whether each rank is bound to one core.
     bound: bool,
-    cleared: bool,
-    events: Sender<Event>,
-    /// Held by each thread that copies output; all are gone when receiving says so.
-    listening: Option<Sender<()>>,
-    heard: Receiver<()>,
+    stopped: bool,
+    events: Sender<LaunchEvent>,
+    /// Each thread that copies output holds a clone. When all are dropped, receiving from
+    /// `all_output_read` reports a closed channel.
+    reading: Option<Sender<()>>,
+    all_output_read: Receiver<()>,
 }
 
-/// How long to wait for what can only be late by a busy machine.
-pub(super) const MOMENT: Duration = Duration::from_secs(10);
+/// Time that killed processes get to disappear; only a busy machine needs much of it.
+pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to listen to a pipe that was smuggled out of the job by a process that left its group.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long to read a pipe that stays open and silent after all ranks have ended. A process that
+/// left its rank's process group may hold it open.
+const SILENT_PIPE: Duration = Duration::from_secs(1);
 
-impl Ranks {
-    pub(super) fn new(events: Sender<Event>, bound: bool) -> Ranks {
-        let (listening, heard) = mpsc::channel();
-        Ranks {
+impl RankProcesses {
+    pub(super) fn new(events: Sender<LaunchEvent>, bound: bool) -> RankProcesses {
+        let (reading, all_output_read) = crossbeam_channel::bounded(0);
+        RankProcesses {
             children: Vec::new(),
             bound,
-            cleared: false,
+            stopped: false,
             events,
-            listening: Some(listening),
-            heard,
+            reading: Some(reading),
+            all_output_read,
         }
     }
 
@@ -75,7 +79,7 @@ impl Ranks {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let spawn = process::in_own_group(&mut command);
-        // A sandbox that forbids to bind is no reason not to run.
+        // In a sandbox that forbids binding, the rank runs unbound.
         let child = match self.bound.then(|| affinity::run_bound(rank, || spawn.spawn())) {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
@@ -85,74 +89,82 @@ impl Ranks {
             StartError { rank, program, source }
         })?;
         self.children.push(child);
-        self.listen(rank)?;
+        self.forward_output(rank)?;
         self.await_end(rank)
     }
 
-    fn listen(&mut self, rank: usize) -> anyhow::Result<()> {
+    fn forward_output(&mut self, rank: usize) -> anyhow::Result<()> {
         let child = &mut self.children[rank];
-        let (out, error) = (child.stdout.take(), child.stderr.take());
+        let out = child.stdout.take();
+        let error = child.stderr.take();
         if let Some(out) = out {
-            self.copy(rank, out, Stream::Out)?;
+            self.copy(rank, out, OutputStream::Out)?;
         }
-        error.map_or(Ok(()), |error| self.copy(rank, error, Stream::Error))
+        error.map_or(Ok(()), |error| self.copy(rank, error, OutputStream::Error))
     }
 
     fn copy(
         &self,
         rank: usize,
         from: impl Read + Send + 'static,
-        to: Stream,
+        to: OutputStream,
     ) -> anyhow::Result<()> {
-        let listening = self.listening.clone();
+        let reading = self.reading.clone();
         in_background(move || {
             lines::forward(from, &format!("[rank {rank}] "), to);
-            drop(listening);
+            drop(reading);
         })
     }
 
     fn await_end(&self, rank: usize) -> anyhow::Result<()> {
-        let (events, number) = (self.events.clone(), self.children[rank].id());
+        let events = self.events.clone();
+        let number = self.children[rank].id();
         in_background(move || {
             if let Ok(end) = process::await_end(number) {
-                let _ = events.send(Event::Ended(rank, end));
+                let _ = events.send(LaunchEvent::Ended(rank, end));
             }
         })
     }
 
-    /// Sends a signal to a rank and all that it started. What cannot be signalled is of another
-    /// user by its own wish.
+    /// Sends a signal to the process group of a rank. A process that changed its user cannot be
+    /// signalled; that error is ignored.
     pub(super) fn signal(&self, rank: usize, signal: i32) {
         let _ = process::signal_group(&self.children[rank], signal);
     }
 
-    /// Stops what ended ranks left behind, and passes on the last of their output.
-    pub(super) fn clear_away(mut self, events: &Receiver<Event>, grace: Duration) {
+    /// Stops the processes that ended ranks left running, and forwards the rest of the output.
+    pub(super) fn stop_remaining(mut self, events: &Receiver<LaunchEvent>, grace: Duration) {
         (0..self.len()).for_each(|rank| self.signal(rank, SIGTERM));
         self.collect();
         if !self.groups_are_empty_within(grace) {
             (0..self.len()).for_each(|rank| self.signal(rank, SIGKILL));
-            self.groups_are_empty_within(MOMENT);
+            self.groups_are_empty_within(KILL_TIMEOUT);
         }
-        self.cleared = true;
-        self.hear_last_words(events);
+        self.stopped = true;
+        self.forward_rest(events);
     }
 
-    /// Listens until all pipes are closed. Whoever reads the launcher's output may take their time,
-    /// so what waits for them is no reason to stop; a pipe that stays open and silent is.
-    fn hear_last_words(&mut self, events: &Receiver<Event>) {
-        self.listening = None;
-        while self.heard.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
-            let interrupted = events.try_iter().any(|event| matches!(event, Event::Signal(_)));
-            if interrupted || !lines::are_waiting() {
-                return lines::say(
-                    "a process that left its rank's group still holds its output; it is shown no more",
-                );
+    /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays open
+    /// and silent. A slow reader of the launcher's output is no reason to give up.
+    fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) {
+        self.reading = None;
+        loop {
+            select! {
+                recv(self.all_output_read) -> _ => return,
+                recv(events) -> event => if matches!(event, Ok(LaunchEvent::Signal(_))) {
+                    break;
+                },
+                default(SILENT_PIPE) => if !lines::are_being_written() {
+                    break;
+                },
             }
         }
+        lines::say(
+            "a process that left its rank's group still holds its output; it is shown no more",
+        );
     }
 
-    /// Waits for those that have ended. One that is stuck in the kernel is left to it.
+    /// Collects the exit codes of ranks that have ended; does not wait.
     fn collect(&mut self) {
         for child in &mut self.children {
             let _ = child.try_wait();
@@ -169,29 +181,32 @@ impl Ranks {
             if start.elapsed() >= limit {
                 return false;
             }
-            // No event tells that a group is empty: its members are not our children.
+            // The kernel reports no event when a process group becomes empty: most members are not
+            // children of this process.
             thread::sleep(Duration::from_millis(2));
         }
     }
 }
 
-impl Drop for Ranks {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
-        if !self.cleared {
+        if !self.stopped {
             (0..self.len()).for_each(|rank| self.signal(rank, SIGKILL));
-            self.groups_are_empty_within(MOMENT);
+            self.groups_are_empty_within(KILL_TIMEOUT);
         }
     }
 }
 
-/// Rank 0 reads what is piped into the launcher. Nobody reads a terminal: a group in the background
-/// would be stopped for it.
+/// Rank 0 inherits the launcher's standard input unless it is a terminal: ranks are background
+/// process groups, and the kernel stops a background group that reads from the terminal.
 fn standard_input(rank: usize) -> Stdio {
     if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
 }
 
-/// Starts a small thread that nobody joins.
+/// Starts a thread with a small stack; it is never joined.
 fn in_background(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     let thread = thread::Builder::new().stack_size(128 << 10).spawn(work);
-    thread.map(drop).context("cannot start a thread: too many processes or threads")
+    thread.map(drop).context(
+        "cannot start a thread: raise the limit of processes (`ulimit -u`), or start fewer ranks",
+    )
 }

@@ -1,40 +1,40 @@
-//! The signals that the launcher gets, as events.
+//! Receives the launcher's signals as events.
 
-use std::sync::mpsc::Sender;
 use std::thread;
 
 use anyhow::Context;
+use crossbeam_channel::Sender;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::ranks::Event;
+use super::ranks::LaunchEvent;
 
-/// Signals that ask the job to end.
+/// The signals that end the job.
 pub(super) const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
 
-/// Watches until it is dropped.
-pub(super) struct Watched(Handle);
+/// Receives signals until it is dropped.
+pub(super) struct SignalWatch(Handle);
 
-impl Drop for Watched {
+impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// Turns every signal from now on into an event.
-pub(super) fn watch(events: Sender<Event>) -> anyhow::Result<Watched> {
+/// Sends an event for every signal from now on.
+pub(super) fn watch(events: Sender<LaunchEvent>) -> anyhow::Result<SignalWatch> {
     let ignored = ignored();
-    // What is ignored was meant to be: `nohup` does it with SIGHUP, and shells with SIGINT for jobs
-    // in the background.
+    // A signal that the parent process set to "ignored" stays ignored: `nohup` does so with SIGHUP,
+    // and shells with SIGINT for background jobs.
     let wanted = ENDING
         .into_iter()
         .chain([SIGUSR1, SIGUSR2])
         .filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = Signals::new(wanted).context("cannot watch for signals")?;
+    let mut signals = Signals::new(wanted).context("cannot install signal handlers")?;
     let handle = signals.handle();
     let forward = move || {
         for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
+            if events.send(LaunchEvent::Signal(signal)).is_err() {
                 break;
             }
         }
@@ -42,11 +42,11 @@ pub(super) fn watch(events: Sender<Event>) -> anyhow::Result<Watched> {
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(forward)
-        .context("cannot start a thread")?;
-    Ok(Watched(handle))
+        .context("cannot start the thread that receives signals")?;
+    Ok(SignalWatch(handle))
 }
 
-/// The set of signals that this process was started to ignore, signal N as bit N - 1.
+/// The signals that this process inherited as ignored: signal N is bit N - 1.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! `maypole simulate --cluster`: what collectives would take on machines that one does not have.
+//! `maypole simulate --cluster`: predicts the time of collectives on a described cluster.
 
 use crate::{names, sizes};
 use anyhow::{Context, Result, bail, ensure};
@@ -15,44 +15,44 @@ use serde_json::json;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-/// What `maypole simulate` takes besides.
+/// The options of `maypole simulate` that concern clusters.
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (ranks
-    /// a NUMA node x NUMA nodes), or several of one, 4xdgx-h100. Or hosts that FILE describes:
-    /// @FILE, 4x@FILE, with what `maypole topo` reads.
+pub(crate) struct ClusterArgs {
+    /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, or cpu:8x2 (8
+    /// ranks on each of 2 NUMA nodes); several hosts as 4xdgx-h100. Or hosts that FILE describes, in
+    /// any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four.
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
 
-    /// The collective, if it is not the first argument.
+    /// The collective, where it is not the first argument.
     #[arg(long = "collective", value_name = "COLLECTIVE", value_parser = names::collective, conflicts_with = "collective")]
     pub(crate) named: Option<Collective>,
 
-    /// What joins the network cards of the cluster's hosts.
-    #[arg(long, value_enum, default_value_t = Joined::Flat, requires = "cluster")]
-    fabric: Joined,
+    /// The network between the hosts of the cluster.
+    #[arg(long, value_enum, default_value_t = FabricArg::Flat, requires = "cluster")]
+    fabric: FabricArg,
 
-    /// Gbit/s of every network card of hosts from a file.
+    /// Bandwidth in Gbit/s of each network card, for hosts from a file.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..), requires = "cluster")]
     gigabits: u32,
 
-    /// Only the N fastest of each size [default: all; 3 where there are several sizes].
+    /// Show only the N fastest algorithms of each size [default: all; with several sizes, 3].
     #[arg(long, value_name = "N", requires = "cluster")]
     fastest: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Joined {
-    /// One switch that carries whatever its cards bring.
+enum FabricArg {
+    /// One switch with the full bandwidth of all network cards.
     Flat,
-    /// A switch for the n-th cards of all hosts each, and one above.
+    /// A switch for each rail (the n-th network cards of all hosts), and a switch that joins them.
     Rails,
-    /// The same without the one above.
+    /// A switch for each rail, and nothing that joins them.
     IsolatedRails,
 }
 
-/// What is asked.
-pub(crate) struct Question<'a> {
+/// The arguments of `maypole simulate` that a cluster uses.
+pub(crate) struct ClusterQuery<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) collective: Collective,
     pub(crate) root: usize,
@@ -61,27 +61,27 @@ pub(crate) struct Question<'a> {
     pub(crate) json: bool,
 }
 
-/// Flat algorithms send up to the square of it in messages.
+/// The most ranks: flat algorithms send up to the square of this number in messages.
 const MOST_RANKS: usize = 512;
 
-pub(crate) fn main(options: &Options, question: &Question<'_>) -> Result<ExitCode> {
+pub(crate) fn main(options: &ClusterArgs, question: &ClusterQuery<'_>) -> Result<ExitCode> {
     let fabric = match options.fabric {
-        Joined::Flat => Fabric::Flat,
-        Joined::Rails => Fabric::Rails,
-        Joined::IsolatedRails => Fabric::IsolatedRails,
+        FabricArg::Flat => Fabric::Flat,
+        FabricArg::Rails => Fabric::Rails,
+        FabricArg::IsolatedRails => Fabric::IsolatedRails,
     };
     let topology = cluster(question.cluster, options.gigabits, fabric)?;
     let ranks = topology.devices().len();
     ensure!(
         ranks <= MOST_RANKS,
-        "{} has {ranks} ranks; {MOST_RANKS} are the most",
+        "--cluster {} has {ranks} ranks; the most is {MOST_RANKS}",
         question.cluster
     );
     let collective = names::rooted(question.collective, question.root, ranks)?;
     let model = CostModel::new(&topology)?;
     let costs = costs(&model, collective, question.algorithm)?;
     let several = question.bytes.len() > 1;
-    let report = Report { topology: &topology, model: &model, question, collective };
+    let report = ClusterReport { topology: &topology, model: &model, question, collective };
     let mut out = stdout().lock();
     if !question.json {
         write!(out, "{}", report.head())?;
@@ -113,19 +113,20 @@ fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     let host =
-        Description::read(&text).with_context(|| format!("{path} is not understood"))?.topology();
+        Description::read(&text).with_context(|| format!("cannot understand {path}"))?.topology();
     if hosts.is_empty() {
         return Ok(host);
     }
     let number = hosts.strip_suffix('x').and_then(|hosts| hosts.parse().ok());
     let hosts = number.filter(|hosts| (1..=MOST_RANKS).contains(hosts));
-    let hosts =
-        hosts.with_context(|| format!("{name:?} is no number of hosts; write 4x@{path}"))?;
+    let hosts = hosts.with_context(|| {
+        format!("--cluster {name}: no number of hosts before the x; write for example 4x@{path}")
+    })?;
     let speeds = vec![network(f64::from(gigabits)); host.nodes_of(NodeKind::Nic).len()];
     Ok(several_of(&host, hosts, &speeds, fabric))
 }
 
-/// What each algorithm asks for; with an algorithm named, those that it is a part of.
+/// The cost of each algorithm on the links. With `wanted`, only of those that use this algorithm.
 fn costs(
     model: &CostModel<'_>,
     collective: Collective,
@@ -143,25 +144,28 @@ fn costs(
         .filter_map(|algorithm| model.cost(collective, algorithm).transpose())
         .collect::<Result<_, _>>()?;
     match wanted {
-        Some(wanted) if costs.is_empty() => bail!("{}", names::no_answer(wanted, collective)),
-        _ if costs.is_empty() => bail!("there is nobody to do it"),
+        Some(wanted) if costs.is_empty() => {
+            bail!("{}", names::not_implemented(wanted, collective))
+        }
+        _ if costs.is_empty() => bail!("no algorithm can run this collective on this cluster"),
         _ => Ok(costs),
     }
 }
 
-struct Report<'a> {
+struct ClusterReport<'a> {
     topology: &'a Topology,
     model: &'a CostModel<'a>,
-    question: &'a Question<'a>,
+    question: &'a ClusterQuery<'a>,
     collective: Collective,
 }
 
-impl Report<'_> {
+impl ClusterReport<'_> {
     fn head(&self) -> String {
         let lanes = self.model.lanes();
         format!(
-            "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s together\n\
-             # predicted, not measured: see `maypole::topology::predict` for what is assumed\n\
+            "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s in total\n\
+             # predicted, not measured; the documentation of `maypole::topology::predict` has the model\n\
+             # size: bytes of the whole; algbw and busbw: GB/s as in nccl-tests; lanes: rings in use\n\
              #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
@@ -214,7 +218,7 @@ impl Report<'_> {
         .to_string()
     }
 
-    /// GB/s, of the whole and of a link.
+    /// GB/s: size by time, and the same times the factor of nccl-tests.
     fn bandwidths(&self, bytes: usize, prediction: PredictedTime) -> [f64; 2] {
         let moves = bytes > 0 && prediction.seconds > 0.0;
         let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };

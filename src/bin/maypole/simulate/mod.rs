@@ -1,4 +1,4 @@
-//! `maypole simulate`: what collectives would cost, by a model of links.
+//! `maypole simulate`: predicts the time of collectives from a model of links.
 
 mod cluster;
 
@@ -15,26 +15,24 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Predict how long algorithms take: a message of m bytes arrives alpha + m beta after it left, and
-/// combining costs gamma a byte.
+/// Predict how long algorithms take.
 ///
-/// The defaults are about those of TCP on a 10 Gbit/s network. With --cluster, links are those of a
-/// made-up cluster.
+/// In the model, a message of m bytes arrives alpha + m * beta seconds after it was sent, and
+/// combining m bytes takes m * gamma seconds. The default values are typical of TCP on a 10 Gbit/s
+/// network. With --cluster, the links are those of a described cluster.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// broadcast, reduce, all-reduce, gather, all-gather, scatter, reduce-scatter, all-to-all or
-    /// barrier.
-    #[arg(value_parser = names::collective, required_unless_present_any = ["named", "cluster"])]
+pub(crate) struct SimulateArgs {
+    #[arg(value_parser = names::collective, help = names::collective_help(), required_unless_present_any = ["named", "cluster"])]
     collective: Option<Collective>,
 
     #[command(flatten)]
-    lab: cluster::Options,
+    lab: cluster::ClusterArgs,
 
-    /// Which algorithm [default: all that there are].
+    /// The algorithm to predict [default: all that implement the collective].
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
-    /// How many ranks.
+    /// The number of ranks.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4, conflicts_with = "cluster")]
     ranks: usize,
 
@@ -42,73 +40,77 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all blocks together. With --cluster also several,
-    /// 1M..1G.
+    /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster also a
+    /// range that doubles, such as 1M..1G.
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
-    /// Seconds that every message is under way, however short.
+    /// alpha, the latency: seconds that every message takes, however short.
     #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost, conflicts_with = "cluster")]
     alpha: f64,
 
-    /// Seconds a byte: one over the bandwidth.
+    /// beta, seconds for each byte sent: one divided by the bandwidth.
     #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost, conflicts_with = "cluster")]
     beta: f64,
 
-    /// Seconds to combine a byte.
+    /// gamma, seconds to combine a byte.
     #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost, conflicts_with = "cluster")]
     gamma: f64,
 
-    /// Into how many windows every chunk is cut, so that windows overlap [default: 1, 2, 4 ... 64,
-    /// whichever is fastest].
+    /// The number of windows that each chunk is cut into; windows overlap in time [default: the
+    /// fastest of 1, 2, 4 ... 64].
     #[arg(short, long, value_name = "N", value_parser = windows, conflicts_with = "cluster")]
     windows: Option<usize>,
 
-    /// What messages of one rank share.
-    #[arg(long, value_enum, default_value_t = Share::Single, conflicts_with = "cluster")]
-    ports: Share,
+    /// Whether the messages of a rank share its bandwidth.
+    #[arg(long, value_enum, default_value_t = PortsArg::Single, conflicts_with = "cluster")]
+    ports: PortsArg,
 
-    /// One JSON object a line.
+    /// Print one JSON object a line instead of the table.
     #[arg(long)]
     json: bool,
 
-    /// Print what every rank sends, receives and combines when, by the fastest algorithm or the one
-    /// named.
+    /// Print when each rank sends, receives and combines, by the fastest algorithm (with
+    /// --algorithm, by that one).
     #[arg(short, long, conflicts_with_all = ["json", "cluster"])]
     timeline: bool,
 
-    /// Write the same to a file that https://ui.perfetto.dev and chrome://tracing open.
+    /// Write the timeline to a file for https://ui.perfetto.dev or chrome://tracing.
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     trace: Option<PathBuf>,
 }
 
-/// Characters of time in a line of the timeline.
+/// Width of a timeline in characters.
 const COLUMNS: usize = 80;
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Share {
-    /// One way out and one way in: a network card.
+enum PortsArg {
+    /// All messages of a rank share one outgoing and one incoming port, as on one network card.
     Single,
-    /// Nothing: every link has its own.
+    /// Every link has its own bandwidth.
     PerLink,
 }
 
-const PROVED: &str = "the algorithms of the table are proved to complete";
+/// Why simulating an algorithm of the table cannot fail.
+const PROVED: &str = "the checker has proved that every algorithm of the table completes";
 
-/// What one algorithm comes to.
-struct Prediction {
+/// The simulated cost of one algorithm.
+struct SimulatedCost {
     algorithm: Algorithm,
     windows: usize,
-    /// Of the rank that has most.
+    /// Steps of the rank with the most.
     steps: usize,
     estimate: Estimate,
 }
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
-    let wanted = args.wanted().context("which collective? name one")?;
+pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
+    let wanted = args
+        .wanted()
+        .context("no collective is named; write for example `maypole simulate all-reduce`")?;
     if let Some(cluster) = &args.lab.cluster {
-        let (algorithm, bytes) = (args.algorithm, args.bytes.sizes());
-        let question = cluster::Question {
+        let algorithm = args.algorithm;
+        let bytes = args.bytes.sizes();
+        let question = cluster::ClusterQuery {
             cluster,
             collective: wanted,
             root: args.root,
@@ -118,11 +120,11 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
         };
         return cluster::main(&args.lab, &question);
     }
-    ensure!(args.bytes.sizes().len() == 1, "several sizes need --cluster");
+    ensure!(args.bytes.sizes().len() == 1, "--bytes with several sizes needs --cluster");
     let collective = names::rooted(wanted, args.root, args.ranks)?;
     let algorithms = match args.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => {
-            bail!("{}", names::no_answer(algorithm, collective))
+            bail!("{}", names::not_implemented(algorithm, collective))
         }
         Some(algorithm) => vec![algorithm],
         None => names::algorithms_for(collective),
@@ -144,9 +146,10 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
-    fn predict(&self, algorithm: Algorithm, collective: Collective) -> Prediction {
-        let schedules = algorithm.schedules(collective, self.ranks).expect("it has an answer");
+impl SimulateArgs {
+    fn predict(&self, algorithm: Algorithm, collective: Collective) -> SimulatedCost {
+        let schedules =
+            algorithm.schedules(collective, self.ranks).expect("the algorithm implements it");
         let steps = schedules.iter().map(|schedule| schedule.steps.len()).max().unwrap_or(0);
         let candidates = match self.windows {
             Some(windows) => vec![windows],
@@ -154,10 +157,10 @@ impl Args {
         };
         let priced =
             candidates.into_iter().map(|windows| (windows, self.price(&schedules, windows)));
-        // The first of equals: fewer windows.
+        // Of equally fast candidates the first has the fewest windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
-        let (windows, estimate) = best.expect("there are candidates");
-        Prediction { algorithm, windows, steps, estimate }
+        let (windows, estimate) = best.expect("the list of candidates is not empty");
+        SimulatedCost { algorithm, windows, steps, estimate }
     }
 
     fn price(&self, schedules: &[Schedule], windows: usize) -> Estimate {
@@ -165,17 +168,19 @@ impl Args {
         simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
     }
 
-    fn trace_of(&self, prediction: &Prediction, collective: Collective) -> Trace {
-        let schedules =
-            prediction.algorithm.schedules(collective, self.ranks).expect("it has an answer");
+    fn trace_of(&self, prediction: &SimulatedCost, collective: Collective) -> Trace {
+        let schedules = prediction
+            .algorithm
+            .schedules(collective, self.ranks)
+            .expect("the algorithm implements it");
         let layout = self.layout(&schedules);
         timeline(&schedules, &layout, 1, prediction.windows, self.cost()).expect(PROVED).1
     }
 
     fn cost(&self) -> Cost {
         let ports = match self.ports {
-            Share::Single => Ports::Single,
-            Share::PerLink => Ports::PerLink,
+            PortsArg::Single => Ports::Single,
+            PortsArg::PerLink => Ports::PerLink,
         };
         Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
     }
@@ -184,7 +189,7 @@ impl Args {
         Layout::even(self.whole(), schedules[0].chunks)
     }
 
-    fn show(&self, trace: &Trace, of: &Prediction, out: &mut impl Write) -> Result<()> {
+    fn show(&self, trace: &Trace, of: &SimulatedCost, out: &mut impl Write) -> Result<()> {
         if self.timeline {
             let lanes = trace::text(trace, COLUMNS);
             let windows = if of.windows == 1 {
@@ -194,7 +199,7 @@ impl Args {
             };
             writeln!(
                 out,
-                "\n# {} in {windows}: to whom, from whom, + combining\n{lanes}",
+                "\n# timeline of {} in {windows}; digits: the other rank, +: combining\n{lanes}",
                 of.algorithm
             )?;
         }
@@ -209,13 +214,13 @@ impl Args {
         self.collective.or(self.lab.named)
     }
 
-    /// Bytes of the whole; a barrier has none.
+    /// Bytes of the whole; 0 for a barrier.
     fn whole(&self) -> usize {
         if self.wanted() == Some(Collective::Barrier) { 0 } else { self.bytes.first }
     }
 
-    fn object(&self, collective: Collective, prediction: &Prediction) -> serde_json::Value {
-        let Prediction { algorithm, windows, steps, estimate } = prediction;
+    fn object(&self, collective: Collective, prediction: &SimulatedCost) -> serde_json::Value {
+        let SimulatedCost { algorithm, windows, steps, estimate } = prediction;
         json!({
             "collective": collective.name(),
             "algorithm": algorithm.name(),
@@ -231,11 +236,13 @@ impl Args {
         })
     }
 
-    fn table(&self, collective: Collective, predictions: &[Prediction]) -> String {
-        let (name, size) = (names::dashed(collective), sizes::name(self.whole()));
+    fn table(&self, collective: Collective, predictions: &[SimulatedCost]) -> String {
+        let name = names::dashed(collective);
+        let size = sizes::name(self.whole());
         let mut text = format!(
             "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
-             # time: until the last rank is done; steps, sent and combined: of the rank that has most\n\
+             # time: until the last rank has finished; windows: parts that each chunk is cut into\n\
+             # steps, sent, combined: of the rank with the most; messages: of all ranks together\n\
              #{:>15} {:>12} {:>8} {:>6} {:>9} {:>12} {:>14}\n",
             self.ranks,
             self.alpha,
@@ -249,7 +256,7 @@ impl Args {
             "sent(B)",
             "combined(B)",
         );
-        for Prediction { algorithm, windows, steps, estimate } in predictions {
+        for SimulatedCost { algorithm, windows, steps, estimate } in predictions {
             let most = |bytes: &[usize]| bytes.iter().max().copied().unwrap_or(0);
             text += &format!(
                 " {:>15} {:>12.2} {windows:>8} {steps:>6} {:>9} {:>12} {:>14}\n",
@@ -267,7 +274,7 @@ impl Args {
 fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(format!("{text:?} is no number of seconds; write 5e-6")),
+        _ => Err(format!("{text:?} is not a number of seconds; write for example 5e-6")),
     }
 }
 

@@ -13,13 +13,13 @@ use maypole::topology::transport::TransportOffer;
 use maypole::topology::{Description, NodeKind, PathClass, Topology};
 
 /// A machine or a cluster.
-pub(super) struct Facts {
+pub(super) struct MachineFacts {
     pub(super) title: String,
     pub(super) topology: Topology,
     /// What is damaged, hidden or taken for granted.
     pub(super) notes: Vec<String>,
     /// Of GPUs alone, as the samples of other tools have it.
-    pub(super) said: Said,
+    pub(super) said: ReportedLinks,
     /// The names of the ranks, and then of the network cards.
     pub(super) labels: Vec<String>,
     pub(super) ranks: usize,
@@ -33,7 +33,7 @@ pub(super) struct Facts {
 }
 
 /// How many GPUs and cards, how near. What a source does not speak of is `None`.
-pub(super) struct Said {
+pub(super) struct ReportedLinks {
     pub(super) gpus: usize,
     pub(super) nics: Option<usize>,
     pub(super) links: Vec<Vec<String>>,
@@ -42,12 +42,12 @@ pub(super) struct Said {
 }
 
 /// The ring whose worst link is best, and the word for that link.
-pub(super) struct Best {
+pub(super) struct BestRing {
     pub(super) order: Vec<usize>,
     pub(super) bottleneck: Option<String>,
 }
 
-impl Facts {
+impl MachineFacts {
     /// A machine by what a tool said about it.
     pub(super) fn described(description: &Description, title: String) -> Self {
         let (generation, processor) = description.assumed();
@@ -91,7 +91,8 @@ impl Facts {
 
     /// All that follows from the graph.
     fn of(topology: Topology, title: String) -> Self {
-        let (ranks, cards) = (topology.devices(), topology.nodes_of(NodeKind::Nic));
+        let ranks = topology.devices();
+        let cards = topology.nodes_of(NodeKind::Nic);
         let all = [ranks.as_slice(), &cards].concat();
         let row = |from: &usize| {
             let paths = topology.paths(*from);
@@ -106,7 +107,8 @@ impl Facts {
             row[..ranks.len()].iter().map(|it| it.unwrap_or(PathClass::Net)).collect()
         };
         let classes: Vec<Vec<PathClass>> = table[..ranks.len()].iter().map(known).collect();
-        let (mut notes, mut found) = (Vec::new(), Vec::new());
+        let mut notes = Vec::new();
+        let mut found = Vec::new();
         if ranks.len() > 1 {
             match lanes::lanes(&topology) {
                 Ok(lanes) => found = lanes,
@@ -116,7 +118,7 @@ impl Facts {
         let hosts = RoutingTable::new(&topology).hosts();
         let trees = found.first().map_or(Vec::new(), |lane| trees(lane, &hosts).to_vec());
         let labels = all.iter().map(|node| topology.label(*node)).collect();
-        let said = Said::graph(&topology, &table);
+        let said = ReportedLinks::graph(&topology, &table);
         let offers = transports::offers(&topology, &hosts);
         Self {
             title,
@@ -135,7 +137,7 @@ impl Facts {
 
     /// Takes the words for pairs of GPUs from a description: it may have older ones.
     fn say(&mut self, answers: &DeviceSummary) {
-        self.said = Said::read(answers);
+        self.said = ReportedLinks::read(answers);
         for (a, row) in self.said.links.iter().enumerate() {
             for (b, word) in row.iter().enumerate() {
                 self.cells[a][b].clone_from(word);
@@ -144,15 +146,15 @@ impl Facts {
         }
     }
 
-    pub(super) fn ring(&self) -> Best {
+    pub(super) fn ring(&self) -> BestRing {
         let order = rings::ring(&self.classes).order;
         let hops = rings::hops(&order).filter(|_| order.len() > 1);
         let worst = hops.min_by_key(|(a, b)| self.classes[*a][*b]);
-        Best { bottleneck: worst.map(|(a, b)| self.cells[a][b].clone()), order }
+        BestRing { bottleneck: worst.map(|(a, b)| self.cells[a][b].clone()), order }
     }
 }
 
-impl Said {
+impl ReportedLinks {
     fn read(answers: &DeviceSummary) -> Self {
         let words = |row: &Vec<PrintedClass>| row.iter().map(PrintedClass::to_string).collect();
         let near = |near: &NearestNics| (near.class.to_string(), near.nics.clone());

@@ -1,6 +1,6 @@
 //! A machine as one JSON object.
 
-use super::facts::Facts;
+use super::facts::MachineFacts;
 use super::{predictions, transports};
 use crate::names;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Pairs of more ranks are left out: nobody reads millions.
 const MOST_RANKS: usize = 256;
 
-pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
+pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
     let said = &facts.said;
     let nearest = |(class, nics): &(String, Vec<usize>)| json!({ "class": class, "nics": nics });
     let nearest = said.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
@@ -37,7 +37,7 @@ pub(super) fn object(facts: &Facts, bytes: usize) -> Result<Value> {
     }))
 }
 
-fn pairs(facts: &Facts) -> Vec<Value> {
+fn pairs(facts: &MachineFacts) -> Vec<Value> {
     let devices = facts.topology.devices();
     let pair = |(a, b, TransportChoice { transport, refused }): (usize, usize, TransportChoice)| {
         let refusal = |(transport, why): &(TransportKind, RefusalReason)| json!({ "transport": transport.name(), "reason": why.to_string() });
@@ -54,7 +54,7 @@ fn pairs(facts: &Facts) -> Vec<Value> {
     transports::choices(&facts.offers).into_iter().map(pair).collect()
 }
 
-fn prediction(row: &predictions::Row, bytes: usize) -> Value {
+fn prediction(row: &predictions::PredictedCollective, bytes: usize) -> Value {
     let published =
         row.published.map(|figure| json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source }));
     json!({

@@ -8,7 +8,7 @@ mod text;
 mod transports;
 
 use anyhow::{Context, Result, anyhow, bail};
-use facts::Facts;
+use facts::MachineFacts;
 use maypole::topology::Description;
 use maypole::topology::build::cluster::{Fabric, named};
 use maypole::topology::detect;
@@ -26,7 +26,7 @@ use crate::sizes;
 /// is one. A machine without GPUs has a rank on each core. Bandwidths are those of the devices'
 /// generation, as far as it is known.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TopoArgs {
     /// What a tool said about another machine (`-`: standard input): `nvidia-smi topo -m`,
     /// `rocm-smi --showtopo`, `amd-smi topology`, or a topology file of NCCL or RCCL.
     #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn main(args: Args) -> Result<ExitCode> {
+pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
     let facts = args.facts()?;
     for note in &facts.notes {
         eprintln!("maypole: note: {note}");
@@ -65,8 +65,8 @@ pub(crate) fn main(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
-    fn facts(&self) -> Result<Facts> {
+impl TopoArgs {
+    fn facts(&self) -> Result<MachineFacts> {
         match (&self.file, &self.cluster) {
             (Some(path), _) => {
                 let text = read(path)?;
@@ -75,10 +75,10 @@ impl Args {
                 let name = path
                     .file_name()
                     .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
-                Ok(Facts::described(&described, name))
+                Ok(MachineFacts::described(&described, name))
             }
-            (None, Some(name)) => Ok(Facts::made_up(named(name, Fabric::Flat)?, name)),
-            (None, None) => Ok(Facts::detected(&detect::machine())),
+            (None, Some(name)) => Ok(MachineFacts::made_up(named(name, Fabric::Flat)?, name)),
+            (None, None) => Ok(MachineFacts::detected(&detect::machine())),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How fast collectives should be on a machine, and how fast they were seen to be on such a one.
 
-use super::facts::Facts;
+use super::facts::MachineFacts;
 use anyhow::Result;
 use maypole::schedule::collective::Collective;
 use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
@@ -11,7 +11,7 @@ use maypole::topology::predict::{CostModel, bus_factor};
 const MOST_RANKS: usize = 128;
 
 /// What one collective comes to in its best shape.
-pub(super) struct Row {
+pub(super) struct PredictedCollective {
     pub(super) collective: Collective,
     pub(super) shape: LaneAlgorithm,
     pub(super) seconds: f64,
@@ -23,14 +23,14 @@ pub(super) struct Row {
 }
 
 /// A row for each collective that moves data; none for one rank, or too many.
-pub(super) fn rows(facts: &Facts, bytes: usize) -> Result<Vec<Row>> {
+pub(super) fn rows(facts: &MachineFacts, bytes: usize) -> Result<Vec<PredictedCollective>> {
     let mut rows = Vec::new();
     if !(2..=MOST_RANKS).contains(&facts.ranks) || facts.lanes.is_empty() {
         return Ok(rows);
     }
     let model = CostModel::new(&facts.topology)?;
     for collective in Collective::all(0).into_iter().filter(|one| is_shown(*one)) {
-        let mut best: Option<Row> = None;
+        let mut best: Option<PredictedCollective> = None;
         for shape in model.algorithms(collective) {
             let Some(cost) = model.cost(collective, shape)? else { continue };
             let seconds = cost.predict(bytes as f64).seconds;
@@ -38,7 +38,14 @@ pub(super) fn rows(facts: &Facts, bytes: usize) -> Result<Vec<Row>> {
                 let bus = bytes as f64 / seconds * bus_factor(collective, facts.ranks) / 1e9;
                 let bottleneck = cost.bottleneck.map(|link| facts.topology.describe(link));
                 let published = figure(&facts.topology, collective);
-                best = Some(Row { collective, shape, seconds, bus, bottleneck, published });
+                best = Some(PredictedCollective {
+                    collective,
+                    shape,
+                    seconds,
+                    bus,
+                    bottleneck,
+                    published,
+                });
             }
         }
         rows.extend(best);

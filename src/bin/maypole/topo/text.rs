@@ -1,6 +1,6 @@
 //! A machine as text.
 
-use super::facts::Facts;
+use super::facts::MachineFacts;
 use super::{predictions, transports};
 use crate::{names, sizes};
 use anyhow::Result;
@@ -26,7 +26,7 @@ const LEGEND: [(&str, &str); 14] = [
     ("-", "no way at all"),
 ];
 
-pub(super) fn text(facts: &Facts, bytes: usize) -> Result<String> {
+pub(super) fn text(facts: &MachineFacts, bytes: usize) -> Result<String> {
     let parts = [
         format!("# {}\n", facts.title),
         matrix(facts),
@@ -38,7 +38,7 @@ pub(super) fn text(facts: &Facts, bytes: usize) -> Result<String> {
     Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
-fn matrix(facts: &Facts) -> String {
+fn matrix(facts: &MachineFacts) -> String {
     if facts.labels.len() > MOST_COLUMNS {
         let cards = facts.labels.len() - facts.ranks;
         return format!(
@@ -64,7 +64,7 @@ fn matrix(facts: &Facts) -> String {
     table + "\n" + &legend(facts)
 }
 
-fn legend(facts: &Facts) -> String {
+fn legend(facts: &MachineFacts) -> String {
     let letters =
         |cell: &String| cell.trim_end_matches(|char: char| char.is_ascii_digit()).to_owned();
     let used: Vec<String> = facts.cells.iter().flatten().map(letters).collect();
@@ -76,7 +76,7 @@ fn order(of: &[usize]) -> String {
     of.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
 }
 
-fn rings(facts: &Facts) -> String {
+fn rings(facts: &MachineFacts) -> String {
     let best = facts.ring();
     let Some(bottleneck) = best.bottleneck else { return String::new() };
     let mut text =
@@ -91,7 +91,7 @@ fn rings(facts: &Facts) -> String {
     text
 }
 
-fn trees(facts: &Facts) -> String {
+fn trees(facts: &MachineFacts) -> String {
     let line = |(nth, tree): (usize, &maypole::topology::search::trees::Tree)| {
         let parent =
             |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
@@ -105,7 +105,7 @@ fn trees(facts: &Facts) -> String {
     facts.trees.iter().enumerate().map(line).collect()
 }
 
-fn pairs(facts: &Facts) -> String {
+fn pairs(facts: &MachineFacts) -> String {
     let choices = transports::choices(&facts.offers);
     let all = choices.len();
     let mut text = String::new();
@@ -129,7 +129,7 @@ fn pairs(facts: &Facts) -> String {
     text
 }
 
-fn predictions(facts: &Facts, bytes: usize) -> Result<String> {
+fn predictions(facts: &MachineFacts, bytes: usize) -> Result<String> {
     let rows = predictions::rows(facts, bytes)?;
     if rows.is_empty() {
         return Ok(String::new());
@@ -137,7 +137,8 @@ fn predictions(facts: &Facts, bytes: usize) -> Result<String> {
     let mut text =
         format!("predicted for {}, GB/s as nccl-tests count bus bandwidth\n", sizes::name(bytes));
     for row in rows {
-        let (collective, shape) = (names::dashed(row.collective), row.shape.to_string());
+        let collective = names::dashed(row.collective);
+        let shape = row.shape.to_string();
         let limit = row.bottleneck.map(|link| format!("limit: {link}")).unwrap_or_default();
         text += format!("  {collective:15} {:>8.1}  {shape:20} {limit}", row.bus).trim_end();
         text += "\n";

@@ -5,8 +5,8 @@
 //! computed for one period of the pool only. The pool's length is a prime: no power of two, no
 //! chunk and no block that is mistaken for another hides behind it.
 
-use crate::perf::benchmark::{Given, Point};
-use crate::perf::buffer::Pages;
+use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
+use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::values::{Arithmetic, hash};
 use maypole::schedule::collective::Collective;
 use std::ops::Range;
@@ -19,25 +19,26 @@ pub(crate) const POISON: u8 = 0xDB;
 
 /// The answers for one collective's kind of numbers.
 pub(crate) struct Oracle {
-    given: Given,
+    parameters: CallParameters,
     arithmetic: Arithmetic,
-    pool: Pages,
+    pool: AlignedBuffer,
 }
 
 impl Oracle {
     /// An oracle for `collective` at any size.
-    pub(crate) fn new(given: Given, collective: Collective) -> Self {
-        let arithmetic = Arithmetic::of(given.kind);
-        let op = collective.reduces().then_some(given.op);
-        let pool = (arithmetic.numbers)(PERIOD, collective.name().len() as u64, op, given.world);
-        Self { given, arithmetic, pool }
+    pub(crate) fn new(parameters: CallParameters, collective: Collective) -> Self {
+        let arithmetic = Arithmetic::of(parameters.kind);
+        let op = collective.reduces().then_some(parameters.op);
+        let pool =
+            (arithmetic.numbers)(PERIOD, collective.name().len() as u64, op, parameters.world);
+        Self { parameters, arithmetic, pool }
     }
 
     /// Writes what `rank` brings for elements `range` of its whole.
     pub(crate) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
         let pieces = pieces(
             &self.pool,
-            self.given.kind.size(),
+            self.parameters.kind.size(),
             offset(rank, batch) + range.start,
             into.len(),
         );
@@ -50,8 +51,14 @@ impl Oracle {
     }
 
     /// How many elements of `output` are not as they should be on `rank`.
-    pub(crate) fn wrong(&self, point: &Point, rank: usize, batch: u64, output: &[u8]) -> u64 {
-        let world = self.given.world;
+    pub(crate) fn wrong(
+        &self,
+        point: &BenchmarkPoint,
+        rank: usize,
+        batch: u64,
+        output: &[u8],
+    ) -> u64 {
+        let world = self.parameters.world;
         let range = point.part(point.collective.output(rank), world);
         match point.collective {
             Collective::Barrier => 0,
@@ -75,7 +82,7 @@ impl Oracle {
 
     /// Wrong elements of `output`, which should be those of `rank`'s whole from `start` on.
     fn moved(&self, output: &[u8], rank: usize, batch: u64, start: usize) -> u64 {
-        let size = self.given.kind.size();
+        let size = self.parameters.kind.size();
         differences(
             output,
             pieces(&self.pool, size, offset(rank, batch) + start, output.len()),
@@ -88,11 +95,11 @@ impl Oracle {
     fn blocks(
         &self,
         output: &[u8],
-        point: &Point,
+        point: &BenchmarkPoint,
         source: impl Fn(usize) -> (usize, usize),
         batch: u64,
     ) -> u64 {
-        let blocks = output.chunks_exact(point.count * self.given.kind.size()).enumerate();
+        let blocks = output.chunks_exact(point.count * self.parameters.kind.size()).enumerate();
         let wrong = |(block, bytes)| {
             let (rank, start) = source(block);
             self.moved(bytes, rank, batch, start)
@@ -102,18 +109,18 @@ impl Oracle {
 
     /// Wrong elements of `output`, which should be the elements `range` of `ranks`, combined.
     fn combined(&self, output: &[u8], batch: u64, range: Range<usize>, ranks: Range<usize>) -> u64 {
-        let size = self.given.kind.size();
+        let size = self.parameters.kind.size();
         let bytes = range.len().min(PERIOD) * size;
         let brought = |rank| {
-            let mut pages = Pages::new(bytes);
-            self.write(pages.bytes_mut(), rank, batch, range.clone());
-            pages
+            let mut buffer = AlignedBuffer::new(bytes);
+            self.write(buffer.bytes_mut(), rank, batch, range.clone());
+            buffer
         };
         let mut expected = brought(0);
         for rank in 1..ranks.end {
-            (self.arithmetic.combine)(&mut expected, &brought(rank), self.given.op);
+            (self.arithmetic.combine)(&mut expected, &brought(rank), self.parameters.op);
         }
-        if self.given.op == maypole::ReduceOp::Avg {
+        if self.parameters.op == maypole::ReduceOp::Avg {
             (self.arithmetic.divide)(&mut expected, ranks.end);
         }
         differences(output, pieces(&expected, size, 0, output.len()), size)
@@ -126,7 +133,12 @@ fn offset(rank: usize, batch: u64) -> usize {
 }
 
 /// `len` bytes of `period`, repeated, from element `start` on, in pieces that lie in one piece.
-fn pieces(period: &Pages, size: usize, start: usize, len: usize) -> impl Iterator<Item = &[u8]> {
+fn pieces(
+    period: &AlignedBuffer,
+    size: usize,
+    start: usize,
+    len: usize,
+) -> impl Iterator<Item = &[u8]> {
     let period = period.bytes();
     let mut at = (start * size).checked_rem(period.len()).unwrap_or(0);
     let mut left = len;
@@ -139,7 +151,8 @@ fn pieces(period: &Pages, size: usize, start: usize, len: usize) -> impl Iterato
 
 /// Elements of `output` that are not those of the pieces, which are as long together.
 fn differences<'a>(output: &[u8], pieces: impl Iterator<Item = &'a [u8]>, size: usize) -> u64 {
-    let (mut wrong, mut rest) = (0, output);
+    let mut wrong = 0;
+    let mut rest = output;
     for piece in pieces {
         let (first, others) = rest.split_at(piece.len());
         if first != piece {
@@ -158,14 +171,14 @@ mod tests {
 
     const WORLD: usize = 3;
 
-    fn given(op: ReduceOp) -> Given {
-        Given { kind: DataType::I32, op, world: WORLD }
+    fn parameters(op: ReduceOp) -> CallParameters {
+        CallParameters { kind: DataType::I32, op, world: WORLD }
     }
 
     fn ints(oracle: &Oracle, rank: usize, batch: u64, range: Range<usize>) -> Vec<i32> {
-        let mut pages = Pages::new(range.len() * 4);
-        oracle.write(pages.bytes_mut(), rank, batch, range);
-        pages.as_slice().to_vec()
+        let mut buffer = AlignedBuffer::new(range.len() * 4);
+        oracle.write(buffer.bytes_mut(), rank, batch, range);
+        buffer.as_slice().to_vec()
     }
 
     fn bytes(values: &[i32]) -> Vec<u8> {
@@ -174,7 +187,7 @@ mod tests {
 
     #[test]
     fn ranks_and_batches_differ_and_ranges_fit() {
-        let oracle = Oracle::new(given(ReduceOp::Sum), Collective::AllReduce);
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllReduce);
         let whole = ints(&oracle, 1, 5, 0..10_000);
         assert_eq!(ints(&oracle, 1, 5, 4000..9000), whole[4000..9000]);
         assert_ne!(ints(&oracle, 2, 5, 0..10_000), whole);
@@ -183,8 +196,9 @@ mod tests {
 
     #[test]
     fn sums_are_known_and_one_wrong_element_is_counted() {
-        let (oracle, count) = (Oracle::new(given(ReduceOp::Sum), Collective::AllReduce), 10_000);
-        let point = Point { collective: Collective::AllReduce, algorithm: None, count };
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllReduce);
+        let count = 10_000;
+        let point = BenchmarkPoint { collective: Collective::AllReduce, algorithm: None, count };
         let all: Vec<_> = (0..WORLD).map(|rank| ints(&oracle, rank, 9, 0..count)).collect();
         let mut sums: Vec<i32> = (0..count)
             .map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i])))
@@ -198,12 +212,12 @@ mod tests {
 
     #[test]
     fn blocks_come_from_their_ranks() {
-        let oracle = Oracle::new(given(ReduceOp::Sum), Collective::AllToAll);
-        let point = Point { collective: Collective::AllToAll, algorithm: None, count: 5 };
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllToAll);
+        let point = BenchmarkPoint { collective: Collective::AllToAll, algorithm: None, count: 5 };
         let mine: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 1, 10..15)).collect();
         assert_eq!(oracle.wrong(&point, 2, 1, &bytes(&mine)), 0);
         assert_eq!(oracle.wrong(&point, 1, 1, &bytes(&mine)), 15);
-        let point = Point { collective: Collective::Gather { root: 0 }, ..point };
+        let point = BenchmarkPoint { collective: Collective::Gather { root: 0 }, ..point };
         let gathered: Vec<i32> =
             (0..WORLD).flat_map(|from| ints(&oracle, from, 1, from * 5..from * 5 + 5)).collect();
         assert_eq!(oracle.wrong(&point, 0, 1, &bytes(&gathered)), 0);
@@ -213,8 +227,8 @@ mod tests {
     #[test]
     fn a_scattered_block_is_the_roots() {
         let collective = Collective::Scatter { root: 1 };
-        let oracle = Oracle::new(given(ReduceOp::Sum), collective);
-        let point = Point { collective, algorithm: None, count: 7 };
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), collective);
+        let point = BenchmarkPoint { collective, algorithm: None, count: 7 };
         assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 14..21))), 0);
         assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 0..7))), 7);
     }

@@ -2,13 +2,13 @@
 //! and that answer computed the slow and obvious way. Nothing here is shared with the kernels that
 //! are tested.
 
-use crate::perf::buffer::Pages;
+use crate::perf::buffer::AlignedBuffer;
 use maypole::{DataType, Element, ReduceOp};
 use maypole::{bf16, f16};
 
 /// What numbers are drawn from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Draw {
+pub(crate) enum ValueRange {
     /// All bit patterns: where elements are only moved, and where integers wrap.
     Any,
     /// Whole numbers from minus this to this.
@@ -27,37 +27,39 @@ pub(crate) const fn hash(word: u64) -> u64 {
 }
 
 /// What elements can be, for the check.
-pub(crate) trait Number: Element {
+pub(crate) trait TestElement: Element {
     /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and
     /// products wrap.
     const EXACT: Option<i64>;
     /// The largest whole number that all elements of this type can be.
     const LARGEST: i64;
-    fn drawn(word: u64, draw: Draw) -> Self;
+    fn drawn(word: u64, draw: ValueRange) -> Self;
     fn combined(self, other: Self, op: ReduceOp) -> Self;
     fn divided(self, by: usize) -> Self;
 }
 
 /// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only
 /// moved.
-pub(crate) fn draw<T: Number>(op: Option<ReduceOp>, world: usize) -> Draw {
+pub(crate) fn draw<T: TestElement>(op: Option<ReduceOp>, world: usize) -> ValueRange {
     let among = |limit: i64| (limit / world as i64).max(1);
     match (op, T::EXACT) {
-        (None, _) => Draw::Any,
+        (None, _) => ValueRange::Any,
         // The sum of what is averaged must not wrap, or the average would not be one.
-        (Some(ReduceOp::Avg), None) => Draw::Within(among(T::LARGEST).min(1000)),
-        (Some(_), None) => Draw::Any,
-        (Some(ReduceOp::Sum | ReduceOp::Avg), Some(exact)) => Draw::Within(among(exact).min(8)),
-        (Some(ReduceOp::Product), Some(_)) => Draw::Signs { twos: world <= 15 },
-        (Some(_), Some(_)) => Draw::Within(100),
+        (Some(ReduceOp::Avg), None) => ValueRange::Within(among(T::LARGEST).min(1000)),
+        (Some(_), None) => ValueRange::Any,
+        (Some(ReduceOp::Sum | ReduceOp::Avg), Some(exact)) => {
+            ValueRange::Within(among(exact).min(8))
+        }
+        (Some(ReduceOp::Product), Some(_)) => ValueRange::Signs { twos: world <= 15 },
+        (Some(_), Some(_)) => ValueRange::Within(100),
     }
 }
 
-fn whole(word: u64, draw: Draw) -> i64 {
+fn whole(word: u64, draw: ValueRange) -> i64 {
     match draw {
-        Draw::Any => word as i64,
-        Draw::Within(bound) => (word % (2 * bound as u64 + 1)) as i64 - bound,
-        Draw::Signs { twos } => match word % 8 {
+        ValueRange::Any => word as i64,
+        ValueRange::Within(bound) => (word % (2 * bound as u64 + 1)) as i64 - bound,
+        ValueRange::Signs { twos } => match word % 8 {
             0 if twos => 2,
             few if few < 4 => 1,
             _ => -1,
@@ -67,14 +69,14 @@ fn whole(word: u64, draw: Draw) -> i64 {
 
 macro_rules! integers {
     ($($number:ty),+) => {$(
-        impl Number for $number {
+        impl TestElement for $number {
             const EXACT: Option<i64> = None;
             const LARGEST: i64 = if (<$number>::MAX as u64) < i64::MAX as u64 { <$number>::MAX as i64 } else { i64::MAX };
 
-            fn drawn(word: u64, draw: Draw) -> Self {
+            fn drawn(word: u64, draw: ValueRange) -> Self {
                 let whole = whole(word, draw);
                 // Unsigned sums that are averaged must not wrap below zero either.
-                if matches!(draw, Draw::Within(_)) && <$number>::MIN == 0 { whole.unsigned_abs() as $number } else { whole as $number }
+                if matches!(draw, ValueRange::Within(_)) && <$number>::MIN == 0 { whole.unsigned_abs() as $number } else { whole as $number }
             }
 
             fn combined(self, other: Self, op: ReduceOp) -> Self {
@@ -100,19 +102,20 @@ integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! floats {
     ($($number:ty, $digits:expr, $bits:ty, $wide:ty, $widened:expr, $rounded:expr);+ $(;)?) => {$(
-        impl Number for $number {
+        impl TestElement for $number {
             const EXACT: Option<i64> = Some(1 << $digits);
             const LARGEST: i64 = 1 << $digits;
 
-            fn drawn(word: u64, draw: Draw) -> Self {
+            fn drawn(word: u64, draw: ValueRange) -> Self {
                 match draw {
-                    Draw::Any => <$number>::from_bits(word as $bits),
+                    ValueRange::Any => <$number>::from_bits(word as $bits),
                     _ => $rounded(whole(word, draw) as $wide),
                 }
             }
 
             fn combined(self, other: Self, op: ReduceOp) -> Self {
-                let (a, b): ($wide, $wide) = ($widened(self), $widened(other));
+                let a: $wide = $widened(self);
+                let b: $wide = $widened(other);
                 $rounded(match op {
                     ReduceOp::Product => a * b,
                     ReduceOp::Min => a.min(b),
@@ -139,10 +142,10 @@ floats! {
 #[derive(Clone, Copy)]
 pub(crate) struct Arithmetic {
     /// So many numbers for the reduction, from this seed.
-    pub(crate) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> Pages,
+    pub(crate) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> AlignedBuffer,
     /// The second is combined into the first, element by element.
-    pub(crate) combine: fn(&mut Pages, &Pages, ReduceOp),
-    pub(crate) divide: fn(&mut Pages, usize),
+    pub(crate) combine: fn(&mut AlignedBuffer, &AlignedBuffer, ReduceOp),
+    pub(crate) divide: fn(&mut AlignedBuffer, usize),
 }
 
 impl Arithmetic {
@@ -150,27 +153,32 @@ impl Arithmetic {
         crate::perf::for_each_type!(kind, Self::new)
     }
 
-    fn new<T: Number>() -> Self {
+    fn new<T: TestElement>() -> Self {
         Self { numbers: numbers::<T>, combine: combine::<T>, divide: divide::<T> }
     }
 }
 
-fn numbers<T: Number>(count: usize, seed: u64, op: Option<ReduceOp>, world: usize) -> Pages {
+fn numbers<T: TestElement>(
+    count: usize,
+    seed: u64,
+    op: Option<ReduceOp>,
+    world: usize,
+) -> AlignedBuffer {
     let draw = draw::<T>(op, world);
-    let mut pages = Pages::new(count * size_of::<T>());
-    for (index, number) in pages.as_mut_slice::<T>().iter_mut().enumerate() {
+    let mut buffer = AlignedBuffer::new(count * size_of::<T>());
+    for (index, number) in buffer.as_mut_slice::<T>().iter_mut().enumerate() {
         *number = T::drawn(hash(seed ^ hash(index as u64)), draw);
     }
-    pages
+    buffer
 }
 
-fn combine<T: Number>(into: &mut Pages, from: &Pages, op: ReduceOp) {
+fn combine<T: TestElement>(into: &mut AlignedBuffer, from: &AlignedBuffer, op: ReduceOp) {
     for (into, from) in into.as_mut_slice::<T>().iter_mut().zip(from.as_slice::<T>()) {
         *into = into.combined(*from, op);
     }
 }
 
-fn divide<T: Number>(values: &mut Pages, by: usize) {
+fn divide<T: TestElement>(values: &mut AlignedBuffer, by: usize) {
     for value in values.as_mut_slice::<T>() {
         *value = value.divided(by);
     }
@@ -181,18 +189,19 @@ mod tests {
     use super::*;
 
     /// Left to right and right to left give the same bits.
-    fn is_exact<T: Number>() {
+    fn is_exact<T: TestElement>() {
         for world in [1, 2, 3, 4, 7, 8, 15, 16, 32] {
             for op in ReduceOp::ALL.into_iter().filter(|op| op.supports(T::DATA_TYPE)) {
-                let rows: Vec<Pages> = (0..world)
+                let rows: Vec<AlignedBuffer> = (0..world)
                     .map(|rank| numbers::<T>(257, rank, Some(op), world as usize))
                     .collect();
-                let folded = |order: &mut dyn Iterator<Item = &Pages>| {
-                    let mut sum = Pages::from(order.next().unwrap().bytes());
+                let folded = |order: &mut dyn Iterator<Item = &AlignedBuffer>| {
+                    let mut sum = AlignedBuffer::from(order.next().unwrap().bytes());
                     order.for_each(|row| combine::<T>(&mut sum, row, op));
                     sum
                 };
-                let (there, back) = (folded(&mut rows.iter()), folded(&mut rows.iter().rev()));
+                let there = folded(&mut rows.iter());
+                let back = folded(&mut rows.iter().rev());
                 assert_eq!(there.bytes(), back.bytes(), "{} {op} of {world}", T::DATA_TYPE.name());
             }
         }
@@ -209,10 +218,10 @@ mod tests {
     fn numbers_are_not_all_the_same() {
         for kind in DataType::ALL {
             for op in ReduceOp::ALL {
-                let pages = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
-                let first = &pages.bytes()[..kind.size()];
+                let buffer = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
+                let first = &buffer.bytes()[..kind.size()];
                 assert!(
-                    pages.bytes().chunks(kind.size()).any(|other| other != first),
+                    buffer.bytes().chunks(kind.size()).any(|other| other != first),
                     "{} {op}",
                     kind.name()
                 );

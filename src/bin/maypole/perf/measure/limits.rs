@@ -6,8 +6,8 @@
 //! written; over TCP each sends to the next rank and receives from the one before, through sockets
 //! of its own. The best of several tries counts.
 
-use crate::perf::benchmark::{What, bus_factor};
-use crate::perf::communicators::Joint;
+use crate::perf::benchmark::{Benchmark, bus_factor};
+use crate::perf::communicators::PerfTransport;
 use anyhow::{Context, Result, ensure};
 use maypole::Communicator;
 use maypole_kernels::View;
@@ -39,17 +39,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long it takes at best to move so many bytes to every rank.
 #[derive(Clone, Debug)]
-pub(crate) struct Limit {
-    pub(crate) transport: Joint,
+pub(crate) struct MachineLimit {
+    pub(crate) transport: PerfTransport,
     /// Bytes that each rank gets, ascending, and microseconds.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl Limit {
+impl MachineLimit {
     /// What moves bytes so fast.
     pub(crate) fn name(&self) -> &'static str {
         match self.transport {
-            Joint::Tcp => "raw TCP",
+            PerfTransport::Tcp => "raw TCP",
             _ => "plain copy",
         }
     }
@@ -74,8 +74,8 @@ impl Limit {
     /// Measures it; `None` where nothing so simple would say anything. Collective.
     pub(crate) fn measure(
         comm: &mut Communicator,
-        transport: Joint,
-        what: &What,
+        transport: PerfTransport,
+        what: &Benchmark,
     ) -> Result<Option<Self>> {
         let world = comm.world();
         let bytes = |size: &usize| {
@@ -83,22 +83,23 @@ impl Limit {
             (*size as f64 * factors.fold(0.0, f64::max)).ceil() as usize
         };
         let most = what.sizes.iter().map(bytes).max().unwrap_or(0);
-        if world == 1 || most == 0 || transport == Joint::Mixed {
+        if world == 1 || most == 0 || transport == PerfTransport::Mixed {
             return Ok(None);
         }
         let sizes =
             std::iter::successors(Some(SMALLEST), |size| (*size < most).then(|| size * FACTOR));
         let sizes: Vec<usize> = sizes.collect();
         let longest = sizes.last().copied().unwrap_or(SMALLEST);
-        let mut means: Box<dyn Means> = match transport {
-            Joint::Tcp => Box::new(Ring::new(comm)?),
-            _ => Box::new(Memory::new(comm, longest)?),
+        let mut means: Box<dyn ByteMover> = match transport {
+            PerfTransport::Tcp => Box::new(SocketMover::new(comm)?),
+            _ => Box::new(SharedMemoryMover::new(comm, longest)?),
         };
-        let (from, mut into) = (vec![1; longest], vec![0; longest]);
+        let from = vec![1; longest];
+        let mut into = vec![0; longest];
         let us = |size| best(comm, means.as_mut(), &from[..size], &mut into[..size]);
         let times: Vec<f64> = sizes.iter().copied().map(us).collect::<Result<_>>()?;
         // Ranks that share a core copy one after the other, though each took no longer by itself.
-        let turns = if transport == Joint::Tcp { 1 } else { comm.crowding() } as f64;
+        let turns = if transport == PerfTransport::Tcp { 1 } else { comm.crowding() } as f64;
         Ok(Some(Self {
             transport,
             points: sizes
@@ -111,7 +112,7 @@ impl Limit {
 }
 
 /// How bytes are moved.
-trait Means {
+trait ByteMover {
     /// What comes before, off the clock.
     fn prepare(&mut self, from: &[u8]);
 
@@ -125,18 +126,19 @@ trait Means {
 /// The best try, in microseconds an exchange.
 fn best(
     comm: &mut Communicator,
-    means: &mut dyn Means,
+    means: &mut dyn ByteMover,
     from: &[u8],
     into: &mut [u8],
 ) -> Result<f64> {
-    let mut attempt = |means: &mut dyn Means, calls: u64| -> Result<f64> {
+    let mut attempt = |means: &mut dyn ByteMover, calls: u64| -> Result<f64> {
         means.prepare(from);
         comm.barrier()?;
         let start = monotonic_ns();
         for _ in 0..calls {
             means.exchange(std::hint::black_box(from), into)?;
         }
-        let (took, looking) = (monotonic_ns() - start, cost_of_looking());
+        let took = monotonic_ns() - start;
+        let looking = cost_of_looking();
         let mut all = vec![0; comm.world()];
         comm.all_gather(&[took.saturating_sub(looking)], &mut all)?;
         // Never nothing: a clock may not have ticked.
@@ -149,7 +151,8 @@ fn best(
         calls = (LONG_US / least).max(2.0 * calls as f64).min(MOST_CALLS) as u64;
         least = attempt(means, calls)?;
     }
-    let (mut tries, mut spent) = (0, 0.0);
+    let mut tries = 0;
+    let mut spent = 0.0;
     while tries < FEWEST || (spent < BUDGET_US && tries < MOST_TRIES) {
         let us = attempt(means, calls)?;
         (least, tries, spent) = (least.min(us), tries + 1, spent + us * calls as f64);
@@ -159,20 +162,20 @@ fn best(
 
 /// Nanoseconds that two looks at the clock are apart if nothing lies between them.
 fn cost_of_looking() -> u64 {
-    let apart = |_| {
+    let out_of_place = |_| {
         let start = monotonic_ns();
         monotonic_ns() - start
     };
-    (0..5).map(apart).min().unwrap_or(0)
+    (0..5).map(out_of_place).min().unwrap_or(0)
 }
 
 /// Memory of this rank's that others read, and that of the rank before.
-struct Memory {
+struct SharedMemoryMover {
     mine: Segment,
     before: Segment,
 }
 
-impl Memory {
+impl SharedMemoryMover {
     /// Collective; all ranks are processes, or threads, of this host and this user.
     fn new(comm: &mut Communicator, len: usize) -> Result<Self> {
         let mine = Segment::create(len).context("cannot make shared memory")?;
@@ -195,7 +198,7 @@ impl Memory {
     }
 }
 
-impl Means for Memory {
+impl ByteMover for SharedMemoryMover {
     fn prepare(&mut self, from: &[u8]) {
         self.mine.view().slice(0, from.len()).copy_from(View::of(from));
     }
@@ -212,16 +215,17 @@ impl Means for Memory {
 }
 
 /// Sockets to the next rank and from the one before.
-struct Ring {
+struct SocketMover {
     next: TcpStream,
     before: TcpStream,
     looks: u32,
 }
 
-impl Ring {
+impl SocketMover {
     /// Collective; all ranks are on this host.
     fn new(comm: &mut Communicator) -> Result<Self> {
-        let (rank, world) = (comm.rank(), comm.world());
+        let rank = comm.rank();
+        let world = comm.world();
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let mut ports = vec![0; world];
@@ -238,7 +242,7 @@ impl Ring {
     }
 }
 
-impl Means for Ring {
+impl ByteMover for SocketMover {
     fn prepare(&mut self, _: &[u8]) {}
 
     fn repeats(&self) -> bool {
@@ -246,7 +250,10 @@ impl Means for Ring {
     }
 
     fn exchange(&mut self, from: &[u8], into: &mut [u8]) -> Result<()> {
-        let (mut sent, mut received, mut idle, mut since) = (0, 0, 0, None);
+        let mut sent = 0;
+        let mut received = 0;
+        let mut idle = 0;
+        let mut since = None;
         while sent < from.len() || received < into.len() {
             let out = &from[sent..from.len().min(sent + PIECE)];
             let left = moved(if out.is_empty() { Ok(0) } else { self.next.write(out) })?;
@@ -283,12 +290,15 @@ fn moved(result: std::io::Result<usize>) -> Result<usize> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::perf::benchmark::Given;
+    use crate::perf::benchmark::CallParameters;
     use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
-    pub(crate) fn example() -> Limit {
-        Limit { transport: Joint::Shm, points: vec![(1.0, 1.0), (100.0, 10.0), (10_000.0, 1000.0)] }
+    pub(crate) fn example() -> MachineLimit {
+        MachineLimit {
+            transport: PerfTransport::Shm,
+            points: vec![(1.0, 1.0), (100.0, 10.0), (10_000.0, 1000.0)],
+        }
     }
 
     #[test]
@@ -304,12 +314,13 @@ pub(crate) mod tests {
 
     #[test]
     fn copying_and_sockets_are_measured() {
-        let given = Given { kind: DataType::F32, op: ReduceOp::Sum, world: 3 };
-        let (collectives, sizes) = (vec![Collective::AllReduce], vec![8, 100_000]);
-        let what = What { collectives, algorithms: vec![None], sizes, given };
-        for transport in [Joint::Shm, Joint::Tcp] {
+        let parameters = CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 3 };
+        let collectives = vec![Collective::AllReduce];
+        let sizes = vec![8, 100_000];
+        let what = Benchmark { collectives, algorithms: vec![None], sizes, parameters };
+        for transport in [PerfTransport::Shm, PerfTransport::Tcp] {
             let limits = Communicator::run_local(3, |mut comm| {
-                Limit::measure(&mut comm, transport, &what).unwrap()
+                MachineLimit::measure(&mut comm, transport, &what).unwrap()
             });
             for limit in limits.into_iter().map(Option::unwrap) {
                 assert!(limit.us(100_000, 4.0 / 3.0).is_some_and(|us| us > 0.1), "{limit:?}");

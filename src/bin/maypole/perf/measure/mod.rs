@@ -19,9 +19,9 @@ pub(crate) mod summary;
 pub(crate) mod workload;
 
 use crate::perf::check::values::hash;
-use crate::perf::mapping::Seats;
+use crate::perf::mapping::RankMapping;
 use crate::perf::measure::summary::Summary;
-use crate::perf::measure::workload::{Batch, Work};
+use crate::perf::measure::workload::{CallBatch, Workload};
 use maypole::{Communicator, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ const REHEARSED: usize = 128;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+pub(crate) struct SamplingOptions {
     pub(crate) iters: Option<usize>,
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
@@ -51,7 +51,7 @@ pub(crate) struct Effort {
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     /// Microseconds a call.
     pub(crate) time: Summary,
     /// Wrong elements on all ranks; `None` if nobody looked.
@@ -61,9 +61,9 @@ pub(crate) struct Measured {
 }
 
 /// Takes samples with one communicator.
-pub(crate) struct Meter<'a> {
+pub(crate) struct Sampler<'a> {
     pub(crate) comm: Communicator,
-    effort: Effort,
+    effort: SamplingOptions,
     /// Set when the user wants to stop.
     stop: &'a AtomicBool,
     /// All ranks read one clock.
@@ -77,26 +77,27 @@ pub(crate) struct Meter<'a> {
 }
 
 /// What all ranks know of a batch.
-struct Shared {
+struct BatchResult {
     us: f64,
     wrong: u64,
     /// The end by rank 0's clock, in nanoseconds.
     now: u64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> Sampler<'a> {
     pub(crate) fn new(
         comm: Communicator,
-        effort: Effort,
-        seats: &Seats,
+        effort: SamplingOptions,
+        mapping: &RankMapping,
         stop: &'a AtomicBool,
     ) -> Self {
-        let (one_clock, twice) = (seats.is_one_host(), seats.are_enough());
+        let one_clock = mapping.is_one_host();
+        let twice = mapping.are_enough();
         Self { comm, effort, stop, one_clock, twice, calls: 0, batches: 0, stopped: false }
     }
 
     /// Samples of one piece of work, or `None` if the user stopped it before the first one.
-    pub(crate) fn measure(&mut self, work: &mut Work<'_>) -> Result<Option<Measured>> {
+    pub(crate) fn measure(&mut self, work: &mut Workload<'_>) -> Result<Option<Measurement>> {
         let mut wrong = self.rehearse(work, self.effort.warmup)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;
@@ -104,7 +105,8 @@ impl<'a> Meter<'a> {
             wrong += self.rehearse(work, REHEARSED)?;
         }
         let mut samples = Vec::new();
-        let (mut left, mut begun) = (self.effort.iters.map(|iters| iters as u64), None);
+        let mut left = self.effort.iters.map(|iters| iters as u64);
+        let mut begun = None;
         let mut elapsed = Duration::ZERO;
         while !self.stopped && !self.enough(samples.len(), elapsed, left) {
             let calls = left.map_or(calls, |left| left.min(calls));
@@ -119,7 +121,7 @@ impl<'a> Meter<'a> {
         let times: Vec<f64> = samples.iter().map(|(us, _)| *us).collect();
         let calls = samples.iter().map(|(_, calls)| calls).sum();
         let wrong = self.effort.check.then_some(wrong);
-        Ok(Summary::of(&times).map(|time| Measured { time, wrong, calls }))
+        Ok(Summary::of(&times).map(|time| Measurement { time, wrong, calls }))
     }
 
     fn enough(&self, samples: usize, elapsed: Duration, left: Option<u64>) -> bool {
@@ -134,9 +136,10 @@ impl<'a> Meter<'a> {
 
     /// How many calls make a batch, and what was wrong while that was found out. Of a few tries the
     /// fastest counts, so that one that was preempted does not spoil the plan.
-    fn plan(&mut self, work: &mut Work<'_>) -> Result<(u64, u64)> {
+    fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
         let first = self.batch(work, 1)?;
-        let (mut us, mut wrong) = (first.us, first.wrong);
+        let mut us = first.us;
+        let mut wrong = first.wrong;
         let mut tries = |meter: &mut Self, times, calls| {
             for _ in 0..times {
                 let joint = meter.batch(work, calls)?;
@@ -154,7 +157,7 @@ impl<'a> Meter<'a> {
     }
 
     /// So many calls off the clock, each of them with new inputs and checked.
-    fn rehearse(&mut self, work: &mut Work<'_>, calls: usize) -> Result<u64> {
+    fn rehearse(&mut self, work: &mut Workload<'_>, calls: usize) -> Result<u64> {
         let mut wrong = 0;
         for _ in 0..calls {
             let batch = self.next(1);
@@ -166,7 +169,7 @@ impl<'a> Meter<'a> {
     }
 
     /// One sample.
-    fn batch(&mut self, work: &mut Work<'_>, calls: u64) -> Result<Shared> {
+    fn batch(&mut self, work: &mut Workload<'_>, calls: u64) -> Result<BatchResult> {
         let batch = self.next(calls);
         work.fill(&batch);
         self.comm.barrier()?;
@@ -178,30 +181,31 @@ impl<'a> Meter<'a> {
         self.share(times, calls, wrong)
     }
 
-    fn next(&mut self, calls: u64) -> Batch {
-        let (number, before) = (self.batches, self.calls);
+    fn next(&mut self, calls: u64) -> CallBatch {
+        let number = self.batches;
+        let before = self.calls;
         self.batches += 1;
         self.calls += calls;
         let leave_out = self.effort.leave_out.map(|every| every as u64);
-        Batch { number, calls, checked: hash(number) % calls, before, leave_out }
+        CallBatch { number, calls, checked: hash(number) % calls, before, leave_out }
     }
 
     /// The algorithm that is measured is set for the calls alone: it may have no answer to a
     /// barrier.
-    fn run(&mut self, work: &mut Work<'_>, batch: &Batch) -> Result<(u64, u64)> {
+    fn run(&mut self, work: &mut Workload<'_>, batch: &CallBatch) -> Result<(u64, u64)> {
         self.comm.set_algorithm(work.point.algorithm);
         let times = work.run(&mut self.comm, batch);
         self.comm.set_algorithm(None);
         times
     }
 
-    fn wrong(&self, work: &Work<'_>, batch: &Batch) -> u64 {
+    fn wrong(&self, work: &Workload<'_>, batch: &CallBatch) -> u64 {
         if self.effort.check { work.wrong(batch) } else { 0 }
     }
 
     /// Tells the others this rank's times and wrong elements, and whether its user wants to stop,
     /// so that all ranks know the same and decide the same.
-    fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<Shared> {
+    fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];
         self.comm.all_gather(&mine, &mut all)?;
@@ -209,7 +213,7 @@ impl<'a> Meter<'a> {
         self.stopped |= ranks.iter().any(|[.., stop]| *stop != 0);
         let ns = if self.one_clock { span(ranks) } else { longest(ranks) };
         let wrong = ranks.iter().map(|[_, _, wrong, _]| wrong).sum();
-        Ok(Shared { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1] })
+        Ok(BatchResult { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1] })
     }
 }
 

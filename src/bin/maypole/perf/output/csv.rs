@@ -1,52 +1,89 @@
-//! The same as a table for other programs.
+//! Results as a CSV table for other programs.
 
-use crate::perf::benchmark::{Place, bus_factor};
-use crate::perf::measure::Measured;
-use crate::perf::measure::limits::Limit;
-use crate::perf::output::row::Row;
+use crate::perf::benchmark::{BufferPlacement, bus_factor};
+use crate::perf::measure::Measurement;
+use crate::perf::measure::limits::MachineLimit;
+use crate::perf::output::row::PerfRow;
+use serde::Serialize;
 
-const HEAD: &str = "collective,transport,ranks,algorithm,tuners_choice,in_place,bytes,count,type,op,root,\
-    min_us,p50_us,p90_us,p99_us,mean_us,algbw_GBps,busbw_GBps,predicted_us,limit_us,wrong,calls";
-
-/// One line for each size in and out of place. What is not known is empty.
-pub(crate) fn text(rows: &[Row], limits: &[Limit]) -> String {
-    let lines = rows.iter().flat_map(|row| {
-        row.measured().map(|(place, measured)| line(row, place, &measured, limits))
-    });
-    std::iter::once(HEAD.to_owned()).chain(lines).map(|line| line + "\n").collect()
+/// One line of the table. The names of the fields are the header; an unknown value is empty.
+#[derive(Serialize)]
+#[allow(non_snake_case, reason = "fields are column names, and GBps is a unit")]
+struct CsvRecord {
+    collective: &'static str,
+    transport: String,
+    ranks: usize,
+    /// The algorithm that was asked for: a name, or `auto`.
+    requested: &'static str,
+    algorithm: &'static str,
+    tuners_choice: Option<&'static str>,
+    in_place: bool,
+    bytes: usize,
+    count: usize,
+    r#type: &'static str,
+    op: Option<&'static str>,
+    root: Option<usize>,
+    min_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    mean_us: f64,
+    algbw_GBps: f64,
+    busbw_GBps: f64,
+    predicted_us: Option<f64>,
+    limit_us: Option<f64>,
+    wrong: Option<u64>,
+    calls: u64,
 }
 
-fn line(row: &Row, place: Place, measured: &Measured, limits: &[Limit]) -> String {
-    let (collective, time, given) = (row.point.collective, measured.time, row.given);
-    let (algorithm_bandwidth, bus_bandwidth) = row.bandwidths(measured);
+/// The header, and one line for each row out of place and in place.
+pub(crate) fn text(rows: &[PerfRow], limits: &[MachineLimit]) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        for (placement, measurement) in row.measured() {
+            writer.serialize(record(row, placement, &measurement, limits))?;
+        }
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+fn record(
+    row: &PerfRow,
+    placement: BufferPlacement,
+    measurement: &Measurement,
+    limits: &[MachineLimit],
+) -> CsvRecord {
+    let collective = row.point.collective;
+    let parameters = row.parameters;
+    let time = measurement.time;
+    let bandwidths = row.bandwidths(measurement);
     let limit = limits.iter().find(|limit| limit.transport == row.transport);
-    let limit = limit.and_then(|limit| limit.us(row.bytes(), bus_factor(collective, given.world)));
-    let known = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
-    let fields = [
-        collective.name().to_owned(),
-        row.transport.to_string(),
-        given.world.to_string(),
-        row.algorithm.to_string(),
-        row.prediction.map_or_else(String::new, |it| it.choice.to_string()),
-        (place == Place::Same).to_string(),
-        row.bytes().to_string(),
-        row.point.count.to_string(),
-        given.kind.name().to_owned(),
-        if collective.reduces() { given.op.name().to_owned() } else { String::new() },
-        collective.root().map_or_else(String::new, |root| root.to_string()),
-        time.min.to_string(),
-        time.p50.to_string(),
-        time.p90.to_string(),
-        time.p99.to_string(),
-        time.mean.to_string(),
-        algorithm_bandwidth.to_string(),
-        bus_bandwidth.to_string(),
-        known(row.prediction.map(|it| it.us)),
-        known(limit),
-        measured.wrong.map_or_else(String::new, |wrong| wrong.to_string()),
-        measured.calls.to_string(),
-    ];
-    fields.join(",")
+    let factor = bus_factor(collective, parameters.world);
+    CsvRecord {
+        collective: collective.name(),
+        transport: row.transport.to_string(),
+        ranks: parameters.world,
+        requested: row.series_name(),
+        algorithm: row.algorithm.name(),
+        tuners_choice: row.prediction.map(|prediction| prediction.choice.name()),
+        in_place: placement == BufferPlacement::InPlace,
+        bytes: row.bytes(),
+        count: row.point.count,
+        r#type: parameters.kind.name(),
+        op: collective.reduces().then(|| parameters.op.name()),
+        root: collective.root(),
+        min_us: time.min,
+        p50_us: time.p50,
+        p90_us: time.p90,
+        p99_us: time.p99,
+        mean_us: time.mean,
+        algbw_GBps: bandwidths.algorithm,
+        busbw_GBps: bandwidths.bus,
+        predicted_us: row.prediction.map(|prediction| prediction.us),
+        limit_us: limit.and_then(|limit| limit.us(row.bytes(), factor)),
+        wrong: measurement.wrong,
+        calls: measurement.calls,
+    }
 }
 
 #[cfg(test)]
@@ -54,17 +91,23 @@ mod tests {
     use super::*;
     use crate::perf::measure::limits::tests::example as limit;
     use crate::perf::output::row::tests::example as row;
+    use std::collections::BTreeMap;
 
     #[test]
     fn every_line_has_every_field() {
-        let text = text(&[row(), row()], &[limit()]);
-        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-        assert_eq!(lines.len(), 1 + 4);
-        assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
-        let field = |name: &str| lines[1][lines[0].iter().position(|it| *it == name).unwrap()];
-        assert_eq!(
-            (field("p50_us"), field("algorithm"), field("in_place")),
-            ("100", "two-shot", "false")
-        );
+        let text = text(&[row(), row()], &[limit()]).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let lines: Vec<BTreeMap<String, String>> =
+            reader.deserialize().collect::<Result<_, _>>().unwrap();
+        assert_eq!(lines.len(), 4);
+        for (name, value) in [
+            ("p50_us", "100.0"),
+            ("requested", "auto"),
+            ("algorithm", "two-shot"),
+            ("in_place", "false"),
+            ("root", ""),
+        ] {
+            assert_eq!(lines[0][name], value, "{name}");
+        }
     }
 }

@@ -1,30 +1,31 @@
-//! Results as JSON, one object a line.
+//! Results as JSON: one object a line.
 
-use crate::perf::benchmark::Place;
-use crate::perf::measure::Measured;
-use crate::perf::output::row::Row;
+use crate::perf::benchmark::BufferPlacement;
+use crate::perf::measure::Measurement;
+use crate::perf::output::row::PerfRow;
 use serde_json::{Value, json};
 
-/// An object for each place of `row`.
-pub(crate) fn objects(row: &Row) -> impl Iterator<Item = Value> + '_ {
+/// The objects of `row`: one out of place, one in place.
+pub(crate) fn objects(row: &PerfRow) -> impl Iterator<Item = Value> + '_ {
     row.measured().map(|(place, measured)| object(row, place, &measured))
 }
 
-fn object(row: &Row, place: Place, measured: &Measured) -> Value {
-    let (collective, time) = (row.point.collective, measured.time);
-    let (algorithm_bandwidth, bus_bandwidth) = row.bandwidths(measured);
+fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Value {
+    let collective = row.point.collective;
+    let time = measured.time;
+    let bandwidths = row.bandwidths(measured);
     json!({
         "collective": collective.name(),
-        "ranks": row.given.world,
+        "ranks": row.parameters.world,
         "transport": row.transport.to_string(),
         "algorithm": row.algorithm.name(),
         "bytes": row.bytes(),
         "count": row.point.count,
-        "type": row.given.kind.name(),
-        "op": collective.reduces().then(|| row.given.op.name()),
+        "type": row.parameters.kind.name(),
+        "op": collective.reduces().then(|| row.parameters.op.name()),
         "root": collective.root(),
         "deterministic": row.deterministic,
-        "in_place": place == Place::Same,
+        "in_place": place == BufferPlacement::InPlace,
         "time_us": {
             "min": time.min,
             "p50": time.p50,
@@ -32,8 +33,8 @@ fn object(row: &Row, place: Place, measured: &Measured) -> Value {
             "p99": time.p99,
             "mean": time.mean,
         },
-        "algbw_GBps": algorithm_bandwidth,
-        "busbw_GBps": bus_bandwidth,
+        "algbw_GBps": bandwidths.algorithm,
+        "busbw_GBps": bandwidths.bus,
         "wrong": measured.wrong,
         "iterations": measured.calls,
     })
@@ -45,16 +46,14 @@ mod tests {
     use crate::perf::output::row::tests::example;
 
     #[test]
-    fn every_place_is_a_line() {
-        let [apart, same] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!(
-            (&apart["in_place"], &same["in_place"], &same["wrong"]),
-            (&json!(false), &json!(true), &json!(3))
-        );
-        assert_eq!(
-            (&apart["op"], &apart["root"], &apart["algorithm"]),
-            (&json!("sum"), &Value::Null, &json!("two-shot"))
-        );
-        assert_eq!(apart["time_us"]["p50"], json!(100.0));
+    fn every_placement_is_an_object() {
+        let [out_of_place, in_place] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(out_of_place["in_place"], json!(false));
+        assert_eq!(in_place["in_place"], json!(true));
+        assert_eq!(in_place["wrong"], json!(3));
+        assert_eq!(out_of_place["op"], json!("sum"));
+        assert_eq!(out_of_place["root"], Value::Null);
+        assert_eq!(out_of_place["algorithm"], json!("two-shot"));
+        assert_eq!(out_of_place["time_us"]["p50"], json!(100.0));
     }
 }

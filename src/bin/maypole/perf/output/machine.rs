@@ -1,38 +1,41 @@
 //! What the figures were measured on.
 
-use crate::perf::mapping::Seats;
+use crate::perf::mapping::RankMapping;
 use maypole::tuner::CostTable;
 use maypole::world::launch::VARIABLES;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Lines that say what this host is, and who the ranks are.
-pub(crate) fn describe(seats: &Seats) -> String {
-    let (name, kernel, cpu) =
-        (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/osrelease"), processor());
-    let (version, cores) = (env!("CARGO_PKG_VERSION"), count(seats.cores[0], "core"));
-    let (ranks, hosts) = (count(seats.hosts.len(), "rank"), count(seats.cores.len(), "host"));
+pub(crate) fn describe(mapping: &RankMapping) -> String {
+    let name = read("/proc/sys/kernel/hostname");
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let cpu = processor();
+    let version = env!("CARGO_PKG_VERSION");
+    let cores = count(mapping.cores[0], "core");
+    let ranks = count(mapping.hosts.len(), "rank");
+    let hosts = count(mapping.cores.len(), "host");
     let build = build();
     let mut text = format!(
         "# maypole {version} perf: {ranks} on {hosts}\n# {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
     );
     for (rank, ((host, pid), bound)) in
-        seats.hosts.iter().zip(&seats.pids).zip(&seats.bound).enumerate()
+        mapping.hosts.iter().zip(&mapping.pids).zip(&mapping.bound).enumerate()
     {
         let core = bound.map_or_else(|| "not bound".to_owned(), |core| format!("core {core}"));
         let _ = write!(text, "\n#   rank {rank:>3}: host {host}, pid {pid}, {core}");
     }
-    if !seats.are_enough() {
+    if !mapping.are_enough() {
         text += "\n# There are more ranks than cores: they take turns, and times are of that.";
     }
     text
 }
 
 /// The same for a page, and how to do it again.
-pub(crate) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, String)> {
-    let ranks = seats.hosts.len();
+pub(crate) fn facts(mapping: &RankMapping, costs: &CostTable) -> Vec<(&'static str, String)> {
+    let ranks = mapping.hosts.len();
     let crowd =
-        if seats.are_enough() { "each has a core" } else { "more than cores: they take turns" };
+        if mapping.are_enough() { "each has a core" } else { "more than cores: they take turns" };
     let built_in = *costs == CostTable::BUILT_IN;
     vec![
         (
@@ -45,12 +48,12 @@ pub(crate) fn facts(seats: &Seats, costs: &CostTable) -> Vec<(&'static str, Stri
                 "{}, {}, {}",
                 read("/proc/sys/kernel/hostname"),
                 processor(),
-                count(seats.cores[0], "core")
+                count(mapping.cores[0], "core")
             ),
         ),
         ("system", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
         ("load", format!("{} at the beginning (mean of a minute)", load())),
-        ("ranks", format!("{ranks} on {}; {crowd}", count(seats.cores.len(), "host"))),
+        ("ranks", format!("{ranks} on {}; {crowd}", count(mapping.cores.len(), "host"))),
         ("command", std::env::args().collect::<Vec<_>>().join(" ")),
         ("variables", variables(|name| std::env::var(name).ok())),
         (
@@ -101,8 +104,10 @@ fn build() -> &'static str {
 /// Seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their
 /// last ("chrono-Compatible Low-Level Date Algorithms", Hinnant 2013).
 fn date(seconds: u64) -> String {
-    let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
-    let (era, day) = (days / 146_097, days % 146_097);
+    let days = seconds / 86_400 + 719_468;
+    let minutes = seconds / 60 % 1440;
+    let era = days / 146_097;
+    let day = days % 146_097;
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
@@ -128,13 +133,13 @@ mod tests {
 
     #[test]
     fn ranks_and_crowds_are_told() {
-        let seats = Seats {
+        let mapping = RankMapping {
             hosts: vec![0, 0],
             cores: vec![1],
             pids: vec![10, 11],
             bound: vec![Some(3), None],
         };
-        let text = describe(&seats);
+        let text = describe(&mapping);
         assert!(
             text.contains("2 ranks on 1 host\n")
                 && text.contains("rank   0: host 0, pid 10, core 3"),

@@ -1,5 +1,5 @@
-//! Where results go: the table to standard output, JSON to a file or instead of the table, a page
-//! with plots to a folder, progress to the terminal.
+//! Writes the results: a table to standard output, JSON to a file or instead of the table, a report
+//! with plots and CSV to a folder, and a progress bar to the terminal.
 
 mod csv;
 mod html;
@@ -9,20 +9,25 @@ pub(crate) mod prediction;
 pub(crate) mod row;
 pub(crate) mod table;
 
-use crate::perf::args::Settings;
-use crate::perf::measure::limits::Limit;
-use crate::perf::output::row::Row;
+use crate::perf::measure::limits::MachineLimit;
+use crate::perf::output::row::PerfRow;
+use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
-use html::Page;
+use html::HtmlReport;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use table::Totals;
 
-/// Whether results can go where they shall. Leaves what is there as it is.
-pub(crate) fn can_write(settings: &Settings) -> Result<()> {
-    settings.report.as_deref().map_or(Ok(()), html::make)?;
+/// Checks that the files of `--json` and `--report` can be written. Keeps the contents of existing
+/// files.
+///
+/// # Errors
+///
+/// Names the option and the path that cannot be written.
+pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
+    settings.report.as_deref().map_or(Ok(()), html::make_folder)?;
     let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else {
         return Ok(());
     };
@@ -30,24 +35,25 @@ pub(crate) fn can_write(settings: &Settings) -> Result<()> {
     opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
 }
 
-/// Rank 0's.
-pub(crate) struct Report {
+/// All outputs of a run; rank 0 has one.
+pub(crate) struct PerfOutput {
     bar: ProgressBar,
     table: bool,
     json: Option<Box<dyn Write>>,
-    page: Option<Page>,
+    report: Option<HtmlReport>,
+    /// The last heading of the table.
     section: String,
     pub(crate) totals: Totals,
 }
 
-impl Report {
-    /// For `points` points. JSON for `-` goes to standard output instead of the table.
-    pub(crate) fn new(points: usize, settings: &Settings) -> Result<Self> {
+impl PerfOutput {
+    /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the table.
+    pub(crate) fn new(points: usize, settings: &PerfSettings) -> Result<Self> {
         let json = settings.json.as_deref();
-        let alone = json == Some(Path::new("-"));
+        let json_only = json == Some(Path::new("-"));
         let json: Option<Box<dyn Write>> = match json {
             None => None,
-            Some(_) if alone => Some(Box::new(stdout())),
+            Some(_) if json_only => Some(Box::new(stdout())),
             Some(path) => Some(Box::new(
                 File::create(path)
                     .with_context(|| format!("cannot write --json {}", path.display()))?,
@@ -61,37 +67,37 @@ impl Report {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
             .expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
-        let page = settings.report.as_deref().map(Page::new).transpose()?;
+        let report = settings.report.as_deref().map(HtmlReport::new).transpose()?;
         Ok(Self {
             bar,
-            table: !alone,
+            table: !json_only,
             json,
-            page,
+            report,
             section: String::new(),
             totals: Totals::default(),
         })
     }
 
-    /// Whether there is to be a page.
-    pub(crate) fn has_page(&self) -> bool {
-        self.page.is_some()
+    /// True with `--report`.
+    pub(crate) fn has_report(&self) -> bool {
+        self.report.is_some()
     }
 
-    /// What the page says it was measured on.
+    /// Passes the facts about the machine and the settings to the report.
     pub(crate) fn describe(&mut self, facts: impl FnOnce() -> Vec<(&'static str, String)>) {
-        if let Some(page) = &mut self.page {
-            page.describe(facts());
+        if let Some(report) = &mut self.report {
+            report.describe(facts());
         }
     }
 
-    /// What the page holds results against.
-    pub(crate) fn limit(&mut self, limit: Limit) {
-        if let Some(page) = &mut self.page {
-            page.limit(limit);
+    /// Passes the machine's limit to the report.
+    pub(crate) fn limit(&mut self, limit: MachineLimit) {
+        if let Some(report) = &mut self.report {
+            report.limit(limit);
         }
     }
 
-    /// A line of text around the table.
+    /// Prints lines above, between or below the rows of the table.
     pub(crate) fn say(&self, text: &str) -> Result<()> {
         if !self.table {
             return Ok(());
@@ -99,12 +105,12 @@ impl Report {
         self.bar.suspend(|| writeln!(stdout(), "{text}")).context("cannot write to standard output")
     }
 
-    /// What is being measured now.
+    /// Shows in the progress bar what is measured now.
     pub(crate) fn begin(&self, what: String) {
         self.bar.set_message(what);
     }
 
-    pub(crate) fn add(&mut self, row: &Row) -> Result<()> {
+    pub(crate) fn add(&mut self, row: &PerfRow) -> Result<()> {
         self.bar.inc(1);
         if row.measured().next().is_none() {
             return Ok(());
@@ -116,8 +122,8 @@ impl Report {
         }
         self.say(&table::line(row))?;
         self.totals.add(row);
-        if let Some(page) = &mut self.page {
-            page.add(row);
+        if let Some(report) = &mut self.report {
+            report.add(row);
         }
         if let Some(out) = &mut self.json {
             for object in json::objects(row) {
@@ -128,15 +134,16 @@ impl Report {
         Ok(())
     }
 
-    /// The last lines; `interrupted` if there would have been more.
+    /// Prints the lines below the table and writes the report. `interrupted` says that points are
+    /// missing.
     pub(crate) fn end(&self, one_clock: bool, interrupted: bool) -> Result<()> {
         self.bar.finish_and_clear();
         if interrupted {
-            self.say("# interrupted: these are the results until then")?;
+            self.say("# interrupted: later points were not measured")?;
         }
         self.say(&self.totals.text(one_clock))?;
-        match &self.page {
-            Some(page) => self.say(&page.write()?),
+        match &self.report {
+            Some(report) => self.say(&report.write()?),
             None => Ok(()),
         }
     }

@@ -1,22 +1,22 @@
-//! What the tuner said beforehand.
+//! The time that the tuner predicts for a point.
 
 use maypole::Communicator;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::tuner::{CandidateVerdict, PlanOverride, Question, choose};
 
-/// The tuner's words on one point.
+/// The tuner's prediction for one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Prediction {
-    /// Microseconds that the algorithm which was measured would take.
+pub(crate) struct TunerPrediction {
+    /// Predicted microseconds of the algorithm that was measured.
     pub(crate) us: f64,
-    /// The algorithm that it would have chosen.
+    /// The algorithm that the tuner chooses.
     pub(crate) choice: Algorithm,
 }
 
-impl Prediction {
-    /// For `algorithm` over `comm`, by the costs that it goes by. It prices every row, which takes
-    /// a while.
+impl TunerPrediction {
+    /// Predicts for `algorithm` over `comm`, by the communicator's costs. Prices every algorithm,
+    /// which takes milliseconds.
     pub(crate) fn of(
         comm: &Communicator,
         collective: Collective,
@@ -30,7 +30,7 @@ impl Prediction {
             .candidates
             .iter()
             .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)?;
-        // Ties go to the first.
+        // The tuner chooses the first of equally cheap candidates.
         let cheapest = asked.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
         Some(Self { us: chosen.predicted_ns as f64 / 1e3, choice: cheapest.plan.algorithm })
     }
@@ -46,7 +46,7 @@ mod tests {
         let comm = Communicator::local(4).remove(0);
         for bytes in [8, 4096, 1 << 20] {
             let said =
-                Prediction::of(&comm, Collective::AllReduce, bytes, Algorithm::Ring).unwrap();
+                TunerPrediction::of(&comm, Collective::AllReduce, bytes, Algorithm::Ring).unwrap();
             assert_eq!(
                 said.choice,
                 comm.algorithm(Collective::AllReduce, bytes / 4, DataType::F32).unwrap()

@@ -1,49 +1,68 @@
 //! One row of results.
 
-use crate::perf::benchmark::{Given, Place, Point, bus_factor};
-use crate::perf::communicators::Joint;
-use crate::perf::measure::Measured;
-use crate::perf::output::prediction::Prediction;
+use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bus_factor};
+use crate::perf::communicators::PerfTransport;
+use crate::perf::measure::Measurement;
+use crate::perf::output::prediction::TunerPrediction;
 use maypole::algorithms::Algorithm;
 
-/// A point over one transport, in each of its places.
+/// The results of a point over one transport.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    pub(crate) given: Given,
-    pub(crate) transport: Joint,
-    /// Floats were combined from left to right.
+pub(crate) struct PerfRow {
+    pub(crate) parameters: CallParameters,
+    pub(crate) transport: PerfTransport,
+    /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
-    pub(crate) point: Point,
-    /// The one that ran.
+    /// What was asked for; its algorithm may be `None`, the tuner's choice.
+    pub(crate) point: BenchmarkPoint,
+    /// The algorithm that ran.
     pub(crate) algorithm: Algorithm,
-    /// What the tuner said of it, on rank 0 and if there is to be a page.
-    pub(crate) prediction: Option<Prediction>,
-    pub(crate) apart: Option<Measured>,
-    pub(crate) same: Option<Measured>,
+    /// The tuner's prediction; on rank 0 only, and only for a report.
+    pub(crate) prediction: Option<TunerPrediction>,
+    pub(crate) out_of_place: Option<Measurement>,
+    pub(crate) in_place: Option<Measurement>,
 }
 
-impl Row {
-    /// What was measured, with its place.
-    pub(crate) fn measured(&self) -> impl Iterator<Item = (Place, Measured)> {
-        let places = [(Place::Apart, self.apart), (Place::Same, self.same)];
-        places.into_iter().filter_map(|(place, measured)| Some((place, measured?)))
+/// Bandwidths in GB/s by the median sample; 1 GB/s is 10^9 bytes a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bandwidths {
+    /// Bytes of the whole by time.
+    pub(crate) algorithm: f64,
+    /// The same times the factor of [`bus_factor`]: what a link carries.
+    pub(crate) bus: f64,
+}
+
+impl PerfRow {
+    /// The measurements, each with its placement.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (BufferPlacement, Measurement)> {
+        let both = [
+            (BufferPlacement::OutOfPlace, self.out_of_place),
+            (BufferPlacement::InPlace, self.in_place),
+        ];
+        both.into_iter().filter_map(|(placement, measurement)| Some((placement, measurement?)))
     }
 
     /// Bytes of the whole.
     pub(crate) fn bytes(&self) -> usize {
-        self.point.whole(self.given.world) * self.given.kind.size()
+        self.point.whole(self.parameters.world) * self.parameters.kind.size()
     }
 
-    /// True if `other` is the same point, maybe by another algorithm.
+    /// What was asked for: the name of an algorithm, or `auto`.
+    pub(crate) fn series_name(&self) -> &'static str {
+        self.point.algorithm.map_or("auto", Algorithm::name)
+    }
+
+    /// True if `other` has the same transport, collective and size, by whatever algorithm.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let point = |row: &Self| (row.transport, row.point.collective, row.point.count);
-        point(self) == point(other)
+        self.transport == other.transport
+            && self.point.collective == other.point.collective
+            && self.point.count == other.point.count
     }
 
-    /// GB/s by the median sample: of the whole, and of a link (see [`bus_factor`]).
-    pub(crate) fn bandwidths(&self, measured: &Measured) -> (f64, f64) {
-        let algorithm = self.bytes() as f64 / measured.time.p50 / 1e3;
-        (algorithm, algorithm * bus_factor(self.point.collective, self.given.world))
+    pub(crate) fn bandwidths(&self, measurement: &Measurement) -> Bandwidths {
+        let algorithm = self.bytes() as f64 / measurement.time.p50 / 1e3;
+        let bus = algorithm * bus_factor(self.point.collective, self.parameters.world);
+        Bandwidths { algorithm, bus }
     }
 }
 
@@ -54,25 +73,30 @@ pub(crate) mod tests {
     use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
-    /// An all-reduce of 4 ranks, 1 MiB in 100 us.
-    pub(crate) fn example() -> Row {
+    /// An all-reduce of 4 ranks, 1 MiB in 100 us, where the tuner chose two-shot.
+    pub(crate) fn example() -> PerfRow {
         let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
-        Row {
-            given: Given { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
-            transport: Joint::Shm,
+        PerfRow {
+            parameters: CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4 },
+            transport: PerfTransport::Shm,
             deterministic: false,
-            point: Point { collective: Collective::AllReduce, algorithm: None, count: 1 << 18 },
+            point: BenchmarkPoint {
+                collective: Collective::AllReduce,
+                algorithm: None,
+                count: 1 << 18,
+            },
             algorithm: Algorithm::TwoShot,
             prediction: None,
-            apart: Some(Measured { time, wrong: Some(0), calls: 40 }),
-            same: Some(Measured { time, wrong: Some(3), calls: 40 }),
+            out_of_place: Some(Measurement { time, wrong: Some(0), calls: 40 }),
+            in_place: Some(Measurement { time, wrong: Some(3), calls: 40 }),
         }
     }
 
     #[test]
     fn bandwidth_is_size_by_time_and_the_factor() {
         let row = example();
-        let (algorithm, bus) = row.bandwidths(&row.apart.unwrap());
-        assert!((algorithm - 10.48576).abs() < 1e-9 && (bus - 15.72864).abs() < 1e-9);
+        let bandwidths = row.bandwidths(&row.out_of_place.unwrap());
+        assert!((bandwidths.algorithm - 10.48576).abs() < 1e-9);
+        assert!((bandwidths.bus - 15.72864).abs() < 1e-9);
     }
 }

@@ -1,21 +1,21 @@
-//! The table, in the spirit of nccl-tests.
+//! The table of results, with the columns of nccl-tests.
 
 use crate::names;
 use crate::perf::benchmark::bus_factor;
-use crate::perf::measure::Measured;
-use crate::perf::output::row::Row;
+use crate::perf::measure::Measurement;
+use crate::perf::output::row::PerfRow;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The lines above the rows.
 pub(crate) fn head() -> String {
-    let places = format!("{:<35}", "out-of-place");
+    let out_of_place = format!("{:<35}", "out-of-place");
     let columns = format!("{:>9} {:>8} {:>8} {:>7}", "time", "algbw", "busbw", "#wrong");
     let units = format!("{:>9} {:>8} {:>8} {:>7}", "(us)", "(GB/s)", "(GB/s)", "");
     let percentiles = format!("{:>9} {:>9} {:>9}", "p50", "p90", "p99");
     format!(
-        "#{:>60}| {places} | {:<35} | {}\n\
+        "#{:>60}| {out_of_place} | {:<35} | {}\n\
          #{:>10} {:>11} {:>5} {:>7} {:>5} {:>16} | {columns} | {columns} | {percentiles}\n\
          #{:>10} {:>11} {:>36} | {units} | {units} | {:>9} {:>9} {:>9}",
         "",
@@ -37,16 +37,16 @@ pub(crate) fn head() -> String {
 }
 
 /// The line above the rows of one collective.
-pub(crate) fn section(row: &Row) -> String {
+pub(crate) fn section(row: &PerfRow) -> String {
     let mode =
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     format!("# {} over {}{mode}", names::dashed(row.point.collective), row.transport)
 }
 
 /// One row.
-pub(crate) fn line(row: &Row) -> String {
+pub(crate) fn line(row: &PerfRow) -> String {
     let collective = row.point.collective;
-    let op = if collective.reduces() { row.given.op.name() } else { "-" };
+    let op = if collective.reduces() { row.parameters.op.name() } else { "-" };
     let root = collective.root().map_or_else(|| "-".to_owned(), |root| root.to_string());
     let percentiles = row.measured().next().map(|(_, measured)| measured.time);
     let percentile =
@@ -55,31 +55,31 @@ pub(crate) fn line(row: &Row) -> String {
         " {:>10} {:>11} {:>5} {op:>7} {root:>5} {:>16} | {} | {} | {} {} {}",
         row.bytes(),
         row.point.count,
-        row.given.kind.name(),
+        row.parameters.kind.name(),
         row.algorithm,
-        place(row, row.apart),
-        place(row, row.same),
+        figures(row, row.out_of_place),
+        figures(row, row.in_place),
         percentile(|time| time.p50),
         percentile(|time| time.p90),
         percentile(|time| time.p99),
     )
 }
 
-fn place(row: &Row, measured: Option<Measured>) -> String {
+fn figures(row: &PerfRow, measured: Option<Measurement>) -> String {
     let Some(measured) = measured else {
         return format!("{:>9} {:>8} {:>8} {:>7}", "-", "-", "-", "-");
     };
     let wrong = measured.wrong.map_or_else(|| "-".to_owned(), |wrong| wrong.to_string());
-    let (algorithm, bus) = row.bandwidths(&measured);
+    let bandwidths = row.bandwidths(&measured);
     format!(
         "{} {} {} {wrong:>7}",
         time(Some(measured.time.p50)),
-        bandwidth(row, algorithm),
-        bandwidth(row, bus)
+        bandwidth(row, bandwidths.algorithm),
+        bandwidth(row, bandwidths.bus)
     )
 }
 
-/// Three digits or more.
+/// Microseconds with three significant digits or more.
 fn time(us: Option<f64>) -> String {
     let Some(us) = us else { return format!("{:>9}", "-") };
     let digits = if us < 10.0 {
@@ -92,7 +92,7 @@ fn time(us: Option<f64>) -> String {
     format!("{us:>9.digits$}")
 }
 
-fn bandwidth(row: &Row, bandwidth: f64) -> String {
+fn bandwidth(row: &PerfRow, bandwidth: f64) -> String {
     if row.point.collective == Collective::Barrier {
         return format!("{:>8}", "-");
     }
@@ -104,28 +104,30 @@ fn bandwidth(row: &Row, bandwidth: f64) -> String {
     format!("{bandwidth:>8.digits$}")
 }
 
-/// What the rows come to, and what the numbers mean.
+/// The lines below the rows: what the columns mean, averages, and the count of wrong elements.
 #[derive(Default)]
 pub(crate) struct Totals {
-    /// Bus bandwidths, by transport.
+    /// Bus bandwidths in GB/s, by transport.
     buses: BTreeMap<String, Vec<f64>>,
+    /// Bus bandwidth by algorithm bandwidth, by collective.
     factors: BTreeMap<String, f64>,
-    results: u64,
+    checked: u64,
     unchecked: u64,
     pub(crate) wrong: u64,
 }
 
 impl Totals {
-    pub(crate) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &PerfRow) {
         for (_, measured) in row.measured() {
             match measured.wrong {
-                Some(wrong) => (self.results, self.wrong) = (self.results + 1, self.wrong + wrong),
+                Some(wrong) => (self.checked, self.wrong) = (self.checked + 1, self.wrong + wrong),
                 None => self.unchecked += 1,
             }
             if row.point.collective != Collective::Barrier {
-                let (transport, bus) = (row.transport.to_string(), row.bandwidths(&measured).1);
+                let transport = row.transport.to_string();
+                let bus = row.bandwidths(&measured).bus;
                 self.buses.entry(transport).or_default().push(bus);
-                let factor = bus_factor(row.point.collective, row.given.world);
+                let factor = bus_factor(row.point.collective, row.parameters.world);
                 self.factors.insert(names::dashed(row.point.collective), factor);
             }
         }
@@ -135,36 +137,30 @@ impl Totals {
     pub(crate) fn text(&self, one_clock: bool) -> String {
         let mut text = String::new();
         let clock = if one_clock {
-            "from the first rank's start to the last rank's end, averaged over a batch of back-to-back calls"
+            "from the first rank's start to the last rank's end"
         } else {
-            "on the rank that took longest (hosts have clocks of their own), averaged over a batch of back-to-back calls"
+            "on the rank that took longest (each host has its own clock)"
         };
-        let _ = writeln!(text, "# time    one call, {clock}; the median of the batches");
-        let _ = writeln!(
-            text,
-            "# p50...  percentiles of the batches, out of place; in place where that is all there is"
-        );
-        let _ = writeln!(
-            text,
-            "# size    the whole: the vector, or all ranks' blocks together; count: of the vector, or of one block"
-        );
-        let _ = writeln!(text, "# algbw   size / time; 1 GB/s is 10^9 bytes a second");
+        text += "# time    microseconds of one call, averaged over a batch of back-to-back calls; the\n";
+        text += "#         median of the batches\n";
+        let _ = writeln!(text, "#         a batch is timed {clock}");
+        text += "# p50...  percentiles of the batches, out of place; in place if that is measured alone\n";
+        text += "# size    bytes of the whole: of the vector, or of all ranks' blocks together\n";
+        text += "# count   elements of the vector, or of one rank's block\n";
+        text += "# algbw   size / time; 1 GB/s is 10^9 bytes a second\n";
         if !self.factors.is_empty() {
             let _ = writeln!(
                 text,
-                "# busbw   algbw x factor, to be compared with what a link carries: {}",
+                "# busbw   algbw x factor, comparable with the bandwidth of a link; factors: {}",
                 self.factors()
             );
         }
-        let _ = writeln!(
-            text,
-            "# #wrong  elements that were not, to the bit, what they should be, on all ranks; must be 0"
-        );
+        text += "# #wrong  elements on all ranks that differ from the expected bits; must be 0\n";
         for (transport, buses) in &self.buses {
             let average = buses.iter().sum::<f64>() / buses.len() as f64;
             let _ = writeln!(text, "# average busbw over {transport}: {average:.3} GB/s");
         }
-        let _ = write!(text, "# #wrong total: {}", self.verdict());
+        let _ = write!(text, "# #wrong total: {}", self.judgement());
         text
     }
 
@@ -180,12 +176,12 @@ impl Totals {
         )
     }
 
-    fn verdict(&self) -> String {
-        match (self.wrong, self.results, self.unchecked) {
+    fn judgement(&self) -> String {
+        match (self.wrong, self.checked, self.unchecked) {
             (_, 0, 0) => "nothing was measured".to_owned(),
             (_, 0, _) => "nothing was checked".to_owned(),
-            (0, results, _) => format!("0 in {results} measurements: OK"),
-            (wrong, results, _) => format!("{wrong} in {results} measurements: NOT OK"),
+            (0, checked, _) => format!("0 in {checked} measurements: OK"),
+            (wrong, checked, _) => format!("{wrong} in {checked} measurements: NOT OK"),
         }
     }
 }
@@ -197,7 +193,8 @@ mod tests {
 
     #[test]
     fn rows_stand_under_their_heads() {
-        let (head, line) = (head(), line(&example()));
+        let head = head();
+        let line = line(&example());
         let bars = |line: &str| line.match_indices('|').map(|(at, _)| at).collect::<Vec<_>>();
         for head in head.lines() {
             assert_eq!(bars(head), bars(&line), "\n{head}\n{line}");

@@ -1,35 +1,40 @@
-//! The report as one page that needs nothing else: plots, tables, and what they were measured on.
+//! The report: one HTML page with plots and tables that loads nothing, and a CSV file beside it.
+//!
+//! The plots are drawn by [`plot`] and not by a plotting library, because the page's style sheet
+//! gives them what a picture alone lacks: classes that follow the reader's dark mode, boxes that
+//! hide a series, and a tooltip on each mark, all without a script.
 
 mod plot;
+mod section;
 mod tables;
 
+use crate::names;
 use crate::perf::benchmark::bus_factor;
-use crate::perf::communicators::Joint;
-use crate::perf::measure::limits::Limit;
-use crate::perf::output::row::Row;
-use crate::{names, sizes};
+use crate::perf::measure::limits::MachineLimit;
+use crate::perf::output::csv;
+use crate::perf::output::row::PerfRow;
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use plot::{Axis, Dot, Plot, Scale, Series};
+use section::CollectiveSection;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Collects what a run comes to, and writes it to a folder.
-pub(crate) struct Page {
+/// Collects the results of a run and writes them to a folder.
+pub(crate) struct HtmlReport {
     folder: PathBuf,
-    rows: Vec<Row>,
-    limits: Vec<Limit>,
-    /// What it was measured on, as lines of name and value.
+    rows: Vec<PerfRow>,
+    limits: Vec<MachineLimit>,
+    /// The machine and the settings, as pairs of name and value.
     facts: Vec<(&'static str, String)>,
 }
 
-impl Page {
+impl HtmlReport {
     /// Makes the folder.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
-        make(folder)?;
+        make_folder(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
             rows: Vec::new(),
@@ -38,25 +43,25 @@ impl Page {
         })
     }
 
-    /// Says what it is measured on.
+    /// Sets the facts about the machine and the settings.
     pub(crate) fn describe(&mut self, facts: Vec<(&'static str, String)>) {
         self.facts = facts;
     }
 
-    pub(crate) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &PerfRow) {
         self.rows.push(*row);
     }
 
-    pub(crate) fn limit(&mut self, limit: Limit) {
+    pub(crate) fn limit(&mut self, limit: MachineLimit) {
         self.limits.push(limit);
     }
 
-    /// Writes `index.html` and `results.csv`; what is said of it.
+    /// Writes `index.html` and `results.csv`; returns the line that tells the user where.
     pub(crate) fn write(&self) -> Result<String> {
         let page = self.folder.join("index.html");
         for (path, text) in [
             (&page, self.html()),
-            (&self.folder.join("results.csv"), super::csv::text(&self.rows, &self.limits)),
+            (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits)?),
         ] {
             std::fs::write(path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
@@ -71,21 +76,24 @@ impl Page {
                 collectives.push(row.point.collective);
             }
         }
-        let sections: Vec<Section> =
-            collectives.into_iter().map(|collective| Section::new(self, collective)).collect();
-        let links = sections
+        let links: Vec<String> = collectives
             .iter()
-            .map(|it| format!("<a href=\"#{0}\">{0}</a>", names::dashed(it.collective)));
-        let links = links.collect::<Vec<_>>().join(" ");
-        let rules: String = (0..COLOURS).map(hidden).collect();
+            .map(|collective| names::dashed(*collective))
+            .map(|name| format!("<a href=\"#{name}\">{name}</a>"))
+            .collect();
+        let links = links.join(" ");
+        let rules: String = (0..section::COLOURS).map(hiding_rule).collect();
         let mut html = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-             content=\"width=device-width\">\n<title>maypole perf</title>\n<style>\n{STYLE}{rules}</style>\n<header>\n<h1>maypole \
-             perf</h1>\n<nav>{links}</nav>\n</header>\n<main>\n"
+            "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n\
+             <title>maypole perf</title>\n<style>\n{STYLE}{rules}</style>\n\
+             <header>\n<h1>maypole perf</h1>\n<nav>{links}</nav>\n</header>\n<main>\n"
         );
         html += &self.summary();
-        sections.iter().for_each(|section| html += &section.html());
-        html + &self.foot() + "</main>\n</html>\n"
+        for collective in collectives {
+            html += &CollectiveSection::new(&self.rows, &self.limits, collective).html();
+        }
+        html + &notes() + "</main>\n</html>\n"
     }
 
     fn summary(&self) -> String {
@@ -93,248 +101,71 @@ impl Page {
         for (name, value) in &self.facts {
             let _ = writeln!(text, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
         }
-        text + "</dl>\n" + &tables::verdict(&self.rows) + "</section>\n"
-    }
-
-    fn foot(&self) -> String {
-        let mut text = "<section class=\"notes\">\n<h2>How to read this</h2>\n<ul>\n".to_owned();
-        for note in NOTES {
-            let _ = writeln!(text, "<li>{note}</li>");
-        }
-        text + "</ul>\n</section>\n"
+        text + "</dl>\n" + &tables::summary(&self.rows) + "</section>\n"
     }
 }
 
-const NOTES: [&str; 6] = [
-    "<b>Time</b> is that of one call, from the first rank's start to the last rank's end, averaged over a batch of \
-     back-to-back calls; the median of the batches. Lines show calls out of place, or in place where there is nothing else.",
-    "<b>Size</b> is that of the whole: of the vector, or of all ranks' blocks together.",
-    "<b>Bus bandwidth</b> is size by time, times the part of the whole that each rank must send or receive, as in \
-     nccl-tests. So it can be compared with what a link carries, whatever the collective and the number of ranks.",
-    "<b>Predicted</b> is what the tuner's model says before anything runs; it chooses the least of these. The model knows \
-     nothing of what else this machine was doing.",
-    "<b>The limit</b> was measured in this run by the same ranks, all at once: over shared memory each copies as many \
-     bytes as it has to get from what its neighbour has just written, over TCP it exchanges them with its neighbours through \
-     raw sockets. Nothing is combined, and nobody waits for anything but bytes.",
-    "Hover over a mark for its figures, over a line to see it alone; the boxes hide and show. All figures are in \
-     <a href=\"results.csv\">results.csv</a>.",
+fn notes() -> String {
+    let mut text = "<section class=\"notes\">\n<h2>How to read this</h2>\n<ul>\n".to_owned();
+    for note in NOTES {
+        let _ = writeln!(text, "<li>{note}</li>");
+    }
+    text + "</ul>\n</section>\n"
+}
+
+const NOTES: [&str; 7] = [
+    "<b>Time</b> is the time of one call: from the first rank's start to the last rank's end, \
+     averaged over a batch of back-to-back calls. The median of the batches is shown. Lines show \
+     calls out of place; where a collective has in-place calls only, those.",
+    "<b>Size</b> is the size of the whole: of the vector, or of all ranks' blocks together.",
+    "<b>Bus bandwidth</b> is size divided by time, times a factor: the part of the whole that each \
+     rank must send or receive, as in nccl-tests. It can be compared with the bandwidth of a link, \
+     whatever the collective and the number of ranks.",
+    "<b>auto</b> is the algorithm that the tuner chooses at each size. Its line therefore changes \
+     the algorithm from size to size; the marks name it.",
+    "<b>Predicted</b> is the time that the tuner's model computes before anything runs. The tuner \
+     chooses the algorithm with the least. The model does not know what else the machine was doing.",
+    "<b>The machine's limit</b> was measured in this run by the same ranks, all at once. Over \
+     shared memory each rank copies as many bytes as a collective brings it from memory that its \
+     neighbour has just written. Over TCP each rank exchanges these bytes with its neighbours \
+     through plain sockets. Nothing is combined.",
+    "Hover over a mark for its figures, and over a line to fade the others. The boxes hide and show \
+     lines. All figures are in <a href=\"results.csv\">results.csv</a>.",
 ];
 
-/// How many algorithms of one collective have colours of their own.
-const COLOURS: usize = 10;
-
-/// Unticking a box hides its lines.
-fn hidden(nth: usize) -> String {
+/// The style rule by which the box of the `nth` colour hides its lines.
+fn hiding_rule(nth: usize) -> String {
     format!("section:has(.pick-s{nth}:not(:checked)) svg .s{nth}{{display:none}}\n")
 }
 
-/// One collective.
-struct Section<'a> {
-    collective: Collective,
-    rows: Vec<&'a Row>,
-    limits: &'a [Limit],
-    /// In order of first appearance; their places are their colours and marks.
-    algorithms: Vec<Algorithm>,
-    transports: Vec<Joint>,
+/// The name of a series: that of its algorithm, or `auto` for the tuner's choice.
+fn series_name(series: Option<Algorithm>) -> &'static str {
+    series.map_or("auto", Algorithm::name)
 }
 
-impl<'a> Section<'a> {
-    fn new(page: &'a Page, collective: Collective) -> Self {
-        let rows: Vec<&Row> =
-            page.rows.iter().filter(|row| row.point.collective == collective).collect();
-        let (mut algorithms, mut transports) = (Vec::new(), Vec::new());
-        for row in &rows {
-            if !algorithms.contains(&row.algorithm) {
-                algorithms.push(row.algorithm);
-            }
-            if !transports.contains(&row.transport) {
-                transports.push(row.transport);
-            }
-        }
-        Self { collective, rows, limits: &page.limits, algorithms, transports }
-    }
-
-    fn html(&self) -> String {
-        let name = names::dashed(self.collective);
-        let mut html = format!("<section id=\"{name}\">\n<h2>{name}</h2>\n");
-        // A line needs two ends: barriers have no sizes.
-        let drawn = self.rows.iter().any(|row| row.bytes() != self.rows[0].bytes());
-        if drawn {
-            html += &self.legend();
-        }
-        for transport in &self.transports {
-            let rows: Vec<&Row> =
-                self.rows.iter().filter(|row| row.transport == *transport).copied().collect();
-            let _ = writeln!(html, "<h3>over {transport}</h3>");
-            if drawn {
-                let id = format!("{name}-{transport}").replace('+', "-");
-                let (time, bus) =
-                    (self.plot(*transport, Shown::Time), self.plot(*transport, Shown::Bus));
-                let _ = write!(
-                    html,
-                    "<div class=\"plots\">\n<figure>\n{}</figure>\n",
-                    time.svg(&format!("{id}-time"))
-                );
-                let _ =
-                    write!(html, "<figure>\n{}</figure>\n</div>\n", bus.svg(&format!("{id}-bus")));
-            }
-            html += &tables::table(&rows, &self.algorithms, self.limit(*transport));
-        }
-        html + "</section>\n"
-    }
-
-    fn limit(&self, transport: Joint) -> Option<&'a Limit> {
-        self.limits.iter().find(|limit| limit.transport == transport)
-    }
-
-    fn legend(&self) -> String {
-        let pick = |class: &str, mark: &str, name: &str| {
-            format!(
-                "<label class=\"{class}\"><input type=\"checkbox\" class=\"pick-{class}\" checked><svg viewBox=\"-12 -5 24 10\" \
-                 class=\"swatch\"><path class=\"line\" d=\"M-12 0H12\"/><g class=\"mark\"><path d=\"{mark}\"/></g></svg>{name}\
-                 </label>\n"
-            )
-        };
-        let mut html = "<div class=\"legend\">\n".to_owned();
-        for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            html += &pick(&format!("s{}", nth % COLOURS), plot::outline(nth), algorithm.name());
-        }
-        html += &pick("predicted", "", "predicted");
-        if self.limits.iter().any(|limit| self.transports.contains(&limit.transport)) {
-            html += &pick("limit", "", "the machine's limit");
-        }
-        html + "</div>\n"
-    }
-
-    fn plot(&self, transport: Joint, shown: Shown) -> Plot {
-        let rows = |algorithm| {
-            let of = move |row: &&&Row| (row.transport, row.algorithm) == (transport, algorithm);
-            self.rows.iter().filter(of).copied()
-        };
-        let mut series: Vec<Series> = self
-            .limit(transport)
-            .map(|limit| self.ceiling(limit, transport, shown))
-            .into_iter()
-            .collect();
-        for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            let dots =
-                rows(*algorithm).filter_map(|row| Some(shown.dot(row, row.prediction?.us, None)));
-            series.push(Series {
-                class: format!("s{} predicted", nth % COLOURS),
-                points: dots.collect(),
-                mark: nth,
-                cut: false,
-            });
-        }
-        for (nth, algorithm) in self.algorithms.iter().enumerate() {
-            let dots =
-                rows(*algorithm).filter_map(|row| Some(shown.dot(row, us(row)?, Some(note(row)))));
-            series.push(Series {
-                class: format!("s{} measured", nth % COLOURS),
-                points: dots.collect(),
-                mark: nth,
-                cut: false,
-            });
-        }
-        let (label, scale, tick): (_, _, fn(f64) -> String) = match shown {
-            Shown::Time => ("time of a call", Scale::Log(10.0), duration),
-            Shown::Bus => ("bus bandwidth (GB/s)", Scale::Linear, |value| value.to_string()),
-        };
-        Plot {
-            title: format!("{} over {transport}: {label} by size", names::dashed(self.collective)),
-            x: Axis {
-                label: "size (bytes)",
-                scale: Scale::Log(2.0),
-                tick: |bytes| sizes::name(bytes.round() as usize),
-            },
-            y: Axis { label, scale, tick },
-            series,
-        }
-    }
-
-    fn ceiling(&self, limit: &Limit, transport: Joint, shown: Shown) -> Series {
-        let rows = self.rows.iter().filter(|row| row.transport == transport);
-        let mut dots: Vec<Dot> =
-            rows.filter_map(|row| Some(shown.dot(row, ceiling(row, limit)?, None))).collect();
-        dots.sort_by(|a, b| a.x.total_cmp(&b.x));
-        dots.dedup_by(|a, b| a.x == b.x);
-        Series { class: "limit".to_owned(), points: dots, mark: 0, cut: true }
-    }
+/// The machine's limit in microseconds for what `row` measures.
+fn ceiling_us(row: &PerfRow, limit: &MachineLimit) -> Option<f64> {
+    limit.us(row.bytes(), bus_factor(row.point.collective, row.parameters.world))
 }
 
-/// Microseconds that the machine needs at best.
-fn ceiling(row: &Row, limit: &Limit) -> Option<f64> {
-    limit.us(row.bytes(), bus_factor(row.point.collective, row.given.world))
+/// The figure that lines and tables show: the median in microseconds, out of place if there is one.
+fn median_us(row: &PerfRow) -> Option<f64> {
+    row.measured().next().map(|(_, measurement)| measurement.time.p50)
 }
 
-/// The figure that lines show.
-fn us(row: &Row) -> Option<f64> {
-    row.measured().next().map(|(_, measured)| measured.time.p50)
-}
-
-/// What a mark has to say.
-fn note(row: &Row) -> String {
-    let mut text = format!("{}, {}", row.algorithm, sizes::name(row.bytes()));
-    for (place, measured) in row.measured() {
-        let (_, bus) = row.bandwidths(&measured);
-        let place =
-            if place == crate::perf::benchmark::Place::Same { "in place" } else { "out of place" };
-        let _ = write!(
-            text,
-            "\n{place}: {} µs ({} to {}), {bus:.3} GB/s",
-            three(measured.time.p50),
-            three(measured.time.min),
-            three(measured.time.p99)
-        );
-    }
-    if let Some(prediction) = row.prediction {
-        let _ = write!(text, "\npredicted: {} µs", three(prediction.us));
-    }
-    text
-}
-
-/// Three digits or more.
-fn three(us: f64) -> String {
+/// Three significant digits or more.
+fn three_digits(us: f64) -> String {
     let digits = if us < 10.0 { 2 } else { usize::from(us < 100.0) };
     format!("{us:.digits$}")
 }
 
-/// A power of ten, of microseconds, in the unit that suits it.
-fn duration(us: f64) -> String {
-    match us {
-        ..0.9 => format!("{} ns", (us * 1e3).round()),
-        ..900.0 => format!("{} µs", us.round()),
-        ..900e3 => format!("{} ms", (us / 1e3).round()),
-        _ => format!("{} s", (us / 1e6).round()),
-    }
-}
-
-/// What a plot shows of a time.
-#[derive(Clone, Copy)]
-enum Shown {
-    Time,
-    Bus,
-}
-
-impl Shown {
-    fn dot(self, row: &Row, us: f64, note: Option<String>) -> Dot {
-        let y = match self {
-            Self::Time => us,
-            Self::Bus => {
-                row.bytes() as f64 / us / 1e3 * bus_factor(row.point.collective, row.given.world)
-            }
-        };
-        Dot { x: row.bytes() as f64, y, note }
-    }
-}
-
 /// Makes the folder of a report.
-pub(crate) fn make(folder: &Path) -> Result<()> {
+pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make --report {}", folder.display()))
+        .with_context(|| format!("cannot make the folder of --report {}", folder.display()))
 }
 
-/// Text, in a page.
+/// Text as HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -348,7 +179,7 @@ mod tests {
     #[test]
     fn the_page_holds_every_figure_and_loads_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut page = Page::new(&folder.path().join("new/folder")).unwrap();
+        let mut page = HtmlReport::new(&folder.path().join("new/folder")).unwrap();
         let mut small = row();
         small.point.count = 2;
         [small, row()].iter().for_each(|row| page.add(row));
@@ -359,7 +190,7 @@ mod tests {
         for part in [
             "perf &lt;b&gt; &amp; co",
             "<h3>over shm</h3>",
-            "two-shot, 1M",
+            "auto (two-shot), 1M",
             "predicted",
             "plain copy",
             "<svg",

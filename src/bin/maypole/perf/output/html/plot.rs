@@ -1,101 +1,102 @@
-//! One plot as SVG: axes, lines, marks, and nothing that has to be loaded.
+//! One plot as SVG: axes, lines and marks. Refers to no other file.
 
 use std::fmt::Write;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
-/// Room for the axes.
+/// Margins for the axes.
 const LEFT: f64 = 68.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
 
-/// What is drawn.
+/// A plot with several lines.
 pub(crate) struct Plot {
     pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    /// Those drawn first lie below.
+    pub(crate) x: PlotAxis,
+    pub(crate) y: PlotAxis,
+    /// The first is drawn lowest.
     pub(crate) series: Vec<Series>,
 }
 
-/// One direction.
-pub(crate) struct Axis {
-    /// What it shows and in which unit.
+/// The horizontal or the vertical axis.
+pub(crate) struct PlotAxis {
+    /// The quantity and its unit.
     pub(crate) label: &'static str,
-    pub(crate) scale: Scale,
-    /// How a value is written below its tick.
+    pub(crate) scale: AxisScale,
+    /// Formats the value at a tick.
     pub(crate) tick: fn(f64) -> String,
 }
 
-/// How values become lengths.
+/// How values map to lengths.
 #[derive(Clone, Copy)]
-pub(crate) enum Scale {
-    /// From zero.
+pub(crate) enum AxisScale {
+    /// Linear, from zero.
     Linear,
-    /// Ticks are powers of this.
+    /// Logarithmic, with ticks at powers of this base.
     Log(f64),
 }
 
-/// Values that belong together.
+/// One line.
 pub(crate) struct Series {
-    /// How the page's style names it.
+    /// Its class in the style sheet.
     pub(crate) class: String,
-    /// Values and what is to be said of each; drawn with marks if anything is.
-    pub(crate) points: Vec<Dot>,
-    /// Which mark.
+    /// The points, ascending in x.
+    pub(crate) points: Vec<PlotPoint>,
+    /// The index of the shape of its marks.
     pub(crate) mark: usize,
-    /// Whether it may reach beyond the plot rather than stretch it far.
+    /// True where the line is cut at the border instead of stretching the axes far.
     pub(crate) cut: bool,
 }
 
-pub(crate) struct Dot {
+/// A point of a line.
+pub(crate) struct PlotPoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Shown while the mouse is over it; without it there is no mark.
+    /// The tooltip of the point's mark; a point without a note has no mark.
     pub(crate) note: Option<String>,
 }
 
-/// Values to lengths.
-struct Map {
-    scale: Scale,
+/// Maps values of one axis to positions in the picture.
+struct AxisMap {
+    scale: AxisScale,
     low: f64,
     high: f64,
-    /// Where the lowest and the highest value lie.
+    /// The positions of `low` and `high`.
     from: f64,
     to: f64,
 }
 
-/// The least and the greatest.
+/// The least and the greatest value.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// So many times as far as what must be seen does what may be cut stretch a plot.
+/// Lines that may be cut extend the range of the other lines by at most this factor.
 const STRETCH: f64 = 2.0;
 
-impl Map {
-    fn new(scale: Scale, (low, high): (f64, f64), from: f64, to: f64) -> Self {
+impl AxisMap {
+    fn new(scale: AxisScale, (low, high): (f64, f64), from: f64, to: f64) -> Self {
         let (low, high) = match scale {
             _ if !low.is_finite() || high <= 0.0 => (1.0, 10.0),
-            Scale::Linear => (0.0, high * 1.06),
-            Scale::Log(_) => (low / 1.25, high * 1.25),
+            AxisScale::Linear => (0.0, high * 1.06),
+            AxisScale::Log(_) => (low / 1.25, high * 1.25),
         };
         Self { scale, low, high, from, to }
     }
 
     fn at(&self, value: f64) -> f64 {
         let part = match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log(_) => (value / self.low).ln() / (self.high / self.low).ln(),
+            AxisScale::Linear => (value - self.low) / (self.high - self.low),
+            AxisScale::Log(_) => (value / self.low).ln() / (self.high / self.low).ln(),
         };
         self.from + part * (self.to - self.from)
     }
 
-    /// At most about eight values that are easy to read.
+    /// At most about eight round values.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => {
+            AxisScale::Linear => {
                 let rough = (self.high - self.low) / 6.0;
                 let power = 10f64.powf(rough.log10().floor());
                 let step = [1.0, 2.0, 5.0, 10.0]
@@ -108,10 +109,10 @@ impl Map {
                     .take_while(|tick| *tick <= self.high)
                     .collect()
             }
-            Scale::Log(base) => {
+            AxisScale::Log(base) => {
                 let exponent = |value: f64| value.ln() / base.ln();
-                let (first, last) =
-                    (exponent(self.low).ceil() as i32, exponent(self.high).floor() as i32);
+                let first = exponent(self.low).ceil() as i32;
+                let last = exponent(self.high).floor() as i32;
                 let step = ((last - first) / 8 + 1).max(1);
                 (first..=last).step_by(step as usize).map(|exponent| base.powi(exponent)).collect()
             }
@@ -120,7 +121,7 @@ impl Map {
 }
 
 impl Plot {
-    /// An `svg` element; `id` is its own on the page.
+    /// An `svg` element; `id` must be unique on the page.
     pub(crate) fn svg(&self, id: &str) -> String {
         let dots = |cut| {
             self.series
@@ -128,11 +129,12 @@ impl Plot {
                 .filter(move |series| series.cut == cut)
                 .flat_map(|series| &series.points)
         };
-        let x = Map::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
+        let x =
+            AxisMap::new(self.x.scale, range(dots(false).map(|dot| dot.x)), LEFT, WIDTH - RIGHT);
         let (low, high) = range(dots(false).map(|dot| dot.y));
         let near = dots(true).map(|dot| dot.y.max(low / STRETCH).min(high * STRETCH));
         let (least, most) = range(near);
-        let y = Map::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
+        let y = AxisMap::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n<clipPath id=\"{id}\"><rect x=\"{LEFT}\" \
              y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
@@ -152,10 +154,12 @@ impl Plot {
         svg + "</svg>\n"
     }
 
-    fn axes(&self, svg: &mut String, x: &Map, y: &Map) {
-        let (floor, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+    fn axes(&self, svg: &mut String, x: &AxisMap, y: &AxisMap) {
+        let floor = HEIGHT - BOTTOM;
+        let right = WIDTH - RIGHT;
         for tick in x.ticks() {
-            let (at, text) = (x.at(tick), (self.x.tick)(tick));
+            let at = x.at(tick);
+            let text = (self.x.tick)(tick);
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{floor}\"/>");
             let _ = writeln!(
                 svg,
@@ -164,22 +168,26 @@ impl Plot {
             );
         }
         for tick in y.ticks() {
-            let (at, text) = (y.at(tick), (self.y.tick)(tick));
+            let at = y.at(tick);
+            let text = (self.y.tick)(tick);
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
-            let (left, base) = (LEFT - 8.0, at + 4.0);
+            let left = LEFT - 8.0;
+            let base = at + 4.0;
             let _ = writeln!(
                 svg,
                 "<text x=\"{left}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
             );
         }
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{floor}H{right}\"/>");
-        let (middle, bottom) = ((LEFT + right) / 2.0, HEIGHT - 8.0);
+        let middle = (LEFT + right) / 2.0;
+        let bottom = HEIGHT - 8.0;
         let label = self.x.label;
         let _ = writeln!(
             svg,
             "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>"
         );
-        let (middle, label) = ((TOP + floor) / 2.0, self.y.label);
+        let middle = (TOP + floor) / 2.0;
+        let label = self.y.label;
         let _ = writeln!(
             svg,
             "<text class=\"label\" transform=\"translate(16 {middle}) rotate(-90)\" text-anchor=\"middle\">{label}</text>"
@@ -187,7 +195,7 @@ impl Plot {
     }
 }
 
-fn line(svg: &mut String, series: &Series, x: &Map, y: &Map, id: &str) {
+fn line(svg: &mut String, series: &Series, x: &AxisMap, y: &AxisMap, id: &str) {
     let mut path = String::new();
     for dot in &series.points {
         let verb = if path.is_empty() { 'M' } else { 'L' };
@@ -196,10 +204,12 @@ fn line(svg: &mut String, series: &Series, x: &Map, y: &Map, id: &str) {
     let _ = write!(svg, "<path class=\"line\" clip-path=\"url(#{id})\" d=\"{path}\"/>");
 }
 
-/// A mark that differs from those of its neighbours in shape too, in a place that is easy to hit.
-fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
+/// A mark with its tooltip. Series differ in shape, not only in colour. An invisible circle makes
+/// the mark easy to hit.
+fn mark(svg: &mut String, shape: usize, dot: &PlotPoint, (x, y): (f64, f64)) {
     let Some(note) = &dot.note else { return };
-    let (note, shape) = (super::escaped(note), outline(shape));
+    let note = super::escaped(note);
+    let shape = outline(shape);
     let _ = write!(
         svg,
         "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title><circle class=\"hit\" r=\"9\"/><path \
@@ -207,7 +217,7 @@ fn mark(svg: &mut String, shape: usize, dot: &Dot, (x, y): (f64, f64)) {
     );
 }
 
-/// A mark around zero, as a path.
+/// The shape of a mark around the origin, as an SVG path.
 pub(crate) fn outline(mark: usize) -> &'static str {
     match mark % 6 {
         0 => "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0Z",
@@ -223,28 +233,32 @@ pub(crate) fn outline(mark: usize) -> &'static str {
 mod tests {
     use super::*;
 
-    fn map(scale: Scale, low: f64, high: f64) -> Map {
-        Map::new(scale, (low, high), 0.0, 100.0)
+    fn map(scale: AxisScale, low: f64, high: f64) -> AxisMap {
+        AxisMap::new(scale, (low, high), 0.0, 100.0)
     }
 
     #[test]
     fn ticks_are_round_and_few() {
-        assert_eq!(map(Scale::Linear, 1.0, 9.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0]);
-        assert_eq!(map(Scale::Log(10.0), 0.2, 800.0).ticks(), [1.0, 10.0, 100.0]);
-        assert_eq!(map(Scale::Log(2.0), 8.0, 128.0).ticks(), [8.0, 16.0, 32.0, 64.0, 128.0]);
-        assert!(map(Scale::Log(2.0), 8.0, 1e9).ticks().len() <= 9);
+        assert_eq!(map(AxisScale::Linear, 1.0, 9.0).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(map(AxisScale::Log(10.0), 0.2, 800.0).ticks(), [1.0, 10.0, 100.0]);
+        assert_eq!(map(AxisScale::Log(2.0), 8.0, 128.0).ticks(), [8.0, 16.0, 32.0, 64.0, 128.0]);
+        assert!(map(AxisScale::Log(2.0), 8.0, 1e9).ticks().len() <= 9);
     }
 
     #[test]
     fn lengths_follow_values() {
-        let map = map(Scale::Log(10.0), 1.0, 100.0);
+        let map = map(AxisScale::Log(10.0), 1.0, 100.0);
         assert!((map.at(10.0) - 50.0).abs() < 1e-9);
         assert!(map.at(1.0) > 0.0 && map.at(100.0) < 100.0, "with a margin");
     }
 
     #[test]
-    fn nothing_can_be_drawn() {
-        let axis = || Axis { label: "x", scale: Scale::Log(10.0), tick: |value| value.to_string() };
+    fn an_empty_plot_can_be_drawn() {
+        let axis = || PlotAxis {
+            label: "x",
+            scale: AxisScale::Log(10.0),
+            tick: |value| value.to_string(),
+        };
         let plot = Plot { title: "<nothing>".to_owned(), x: axis(), y: axis(), series: Vec::new() };
         let svg = plot.svg("p");
         assert!(svg.contains("&lt;nothing&gt;") && !svg.contains("NaN"), "{svg}");

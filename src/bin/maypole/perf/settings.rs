@@ -1,0 +1,287 @@
+//! The settings of a measurement: the options of the command line, completed and checked together.
+
+use super::args::{PerfArgs, Selected, TransportSelection};
+use super::benchmark::{Benchmark, CallParameters};
+use crate::{names, sizes};
+use anyhow::{Result, bail, ensure};
+use maypole::ReduceOp;
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The settings for a world of known size. No two of them contradict each other.
+#[derive(Clone, Debug)]
+pub(crate) struct PerfSettings {
+    pub(crate) world: usize,
+    pub(crate) benchmark: Benchmark,
+    pub(crate) transport: TransportSelection,
+    pub(crate) deterministic: bool,
+    pub(crate) iters: Option<usize>,
+    pub(crate) warmup: usize,
+    pub(crate) budget: Duration,
+    pub(crate) check: bool,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) bind: bool,
+    pub(crate) sabotage: Option<usize>,
+}
+
+/// How many ranks are started without `-n`.
+const DEFAULT_RANKS: usize = 4;
+/// One size for each regime: latency, small messages, cache, memory.
+const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
+const DEFAULT_MIN: usize = 8;
+const DEFAULT_MAX: usize = 64 << 20;
+const DEFAULT_FACTOR: usize = 4;
+
+impl PerfArgs {
+    /// How many ranks to start where no launcher has started this process as one.
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks.unwrap_or(DEFAULT_RANKS)
+    }
+
+    /// The settings for a world of `world` ranks.
+    ///
+    /// # Errors
+    ///
+    /// Fails where options contradict each other or the world; the message names the options.
+    pub(crate) fn settings(&self, world: usize) -> Result<PerfSettings> {
+        if let Some(ranks) = self.ranks
+            && ranks != world
+        {
+            bail!(
+                "-n asks for {ranks} ranks, but the launcher has started {world}; leave -n out \
+                 under a launcher (the number of timed calls is -i)"
+            );
+        }
+        ensure!(self.root < world, names::no_such_root(self.root, world));
+        ensure!(
+            self.op.supports(self.kind),
+            "--op {} works on the bits of integers; --type {} is not an integer type",
+            self.op,
+            self.kind.name()
+        );
+        let benchmark = Benchmark {
+            collectives: self.collectives(),
+            algorithms: self.algorithms(),
+            sizes: self.sizes()?,
+            parameters: CallParameters { kind: self.kind, op: self.op, world },
+        };
+        if benchmark.is_empty() {
+            bail!("{}", nothing_to_measure(&benchmark));
+        }
+        Ok(PerfSettings {
+            world,
+            benchmark,
+            transport: self.transport,
+            deterministic: self.deterministic,
+            iters: self.iters,
+            warmup: self.warmup,
+            budget: Duration::from_millis(self.budget),
+            check: self.check,
+            json: self.json.clone(),
+            report: self.report.clone(),
+            timeout: self.timeout,
+            bind: self.bind,
+            sabotage: self.sabotage,
+        })
+    }
+
+    fn collectives(&self) -> Vec<Collective> {
+        let mut chosen = Vec::new();
+        for selected in &self.collectives {
+            match selected {
+                Selected::All => chosen
+                    .extend(Collective::all(self.root).into_iter().filter(|it| self.op_fits(*it))),
+                Selected::One(collective) => chosen.push(collective.with_root(self.root)),
+            }
+        }
+        distinct(chosen)
+    }
+
+    /// False for scans with an average, which no scan implements.
+    fn op_fits(&self, collective: Collective) -> bool {
+        self.op != ReduceOp::Avg
+            || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
+    }
+
+    fn algorithms(&self) -> Vec<Option<Algorithm>> {
+        if self.algorithm.is_empty() && self.report.is_some() {
+            return Algorithm::ALL.map(Some).to_vec();
+        }
+        if self.algorithm.is_empty() {
+            return vec![None];
+        }
+        let mut chosen = Vec::new();
+        for selected in &self.algorithm {
+            match selected {
+                Selected::All => chosen.extend(Algorithm::ALL.map(Some)),
+                Selected::One(algorithm) => chosen.push(*algorithm),
+            }
+        }
+        distinct(chosen)
+    }
+
+    fn sizes(&self) -> Result<Vec<usize>> {
+        if !self.sizes.is_empty() {
+            return Ok(self.sizes.clone());
+        }
+        let no_size_given = self.min.is_none()
+            && self.max.is_none()
+            && self.factor.is_none()
+            && self.step.is_none();
+        // A plotted line needs more sizes than a first look.
+        if no_size_given && self.report.is_none() {
+            return Ok(DEFAULT_SIZES.to_vec());
+        }
+        let min = self.min.unwrap_or(DEFAULT_MIN.min(self.max.unwrap_or(DEFAULT_MIN)));
+        let max = self.max.unwrap_or(min.max(DEFAULT_MAX));
+        let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
+        ensure!(min <= max, "--min {} is more than --max {}", sizes::name(min), sizes::name(max));
+        ensure!(factor >= 2, "--factor {factor}: the factor must be at least 2");
+        let next = |size: &usize| match self.step {
+            Some(step) => size.checked_add(step),
+            None => size.checked_mul(factor),
+        };
+        let next_to_max = |size: &usize| next(size).filter(|next| *next <= max);
+        Ok(std::iter::successors(Some(min), next_to_max).collect())
+    }
+}
+
+/// The error where no algorithm implements any of the collectives.
+fn nothing_to_measure(benchmark: &Benchmark) -> String {
+    let named = names::listed(benchmark.algorithms.iter().flatten().map(ToString::to_string));
+    let implemented = benchmark.collectives.iter().map(|collective| {
+        let algorithms = names::algorithms_for(*collective);
+        let algorithms = names::listed(algorithms.into_iter().map(|one| one.to_string()));
+        format!("{}: {algorithms}", names::dashed(*collective))
+    });
+    format!(
+        "--algorithm {named} implements none of the collectives to measure; these do:\n  {}",
+        implemented.collect::<Vec<_>>().join("\n  ")
+    )
+}
+
+/// Each value once, in the order of first appearance.
+fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+    let mut kept = Vec::with_capacity(all.len());
+    for one in all {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        args: PerfArgs,
+    }
+
+    fn settings(line: &str) -> Result<PerfSettings> {
+        let words = std::iter::once("perf").chain(line.split_whitespace());
+        let args = CommandLine::try_parse_from(words)?.args;
+        args.settings(args.ranks())
+    }
+
+    fn sizes(line: &str) -> Vec<usize> {
+        settings(line).unwrap().benchmark.sizes
+    }
+
+    #[test]
+    fn without_options_everything_is_measured_in_a_few_sizes() {
+        let all = settings("").unwrap();
+        assert_eq!(all.world, 4);
+        assert_eq!(all.benchmark.collectives.len(), 11);
+        assert_eq!(all.transport, TransportSelection::All);
+        assert!(all.check);
+        assert_eq!(all.benchmark.sizes, DEFAULT_SIZES);
+    }
+
+    #[test]
+    fn a_report_is_of_all_algorithms_in_many_sizes() {
+        let benchmark = settings("all-reduce --report there").unwrap().benchmark;
+        assert_eq!(benchmark.algorithms.len(), Algorithm::ALL.len());
+        assert_eq!(benchmark.sizes.len(), 12);
+        let line = "all-reduce --report there -a ring,auto --max 64";
+        let benchmark = settings(line).unwrap().benchmark;
+        assert_eq!(benchmark.algorithms, [Some(Algorithm::Ring), None]);
+        assert_eq!(benchmark.sizes, [8, 32]);
+    }
+
+    #[test]
+    fn sizes_go_from_min_to_max_by_the_factor_or_the_step() {
+        assert_eq!(sizes("--min 8 --max 1K"), [8, 32, 128, 512]);
+        assert_eq!(sizes("-b 8 -e 16 -f 2"), [8, 16]);
+        assert_eq!(sizes("-b 1K -e 3K --step 1K"), [1024, 2048, 3072]);
+        assert_eq!(sizes("--max 4"), [4]);
+        assert_eq!(sizes("--min 128M"), [128 << 20]);
+        assert_eq!(sizes("--sizes 4K,8"), [4096, 8]);
+    }
+
+    #[test]
+    fn command_lines_of_nccl_tests_are_understood() {
+        let line = "all_reduce -b 8 -e 32 -f 2 -g 2 -w 5 -c 1 -d float -o prod -r 1 -T 60";
+        let settings = settings(line).unwrap();
+        assert_eq!(settings.benchmark.sizes, [8, 16, 32]);
+        assert_eq!(settings.world, 2);
+        assert_eq!(settings.warmup, 5);
+        assert!(settings.check);
+        assert_eq!(settings.benchmark.parameters.kind, maypole::DataType::F32);
+        assert_eq!(settings.benchmark.parameters.op, ReduceOp::Product);
+        assert_eq!(settings.timeout, Some(Duration::from_secs(60)));
+        let long = "--minbytes 8 --maxbytes 32 --stepbytes 8 --datatype half --check 0 --ngpus 3";
+        let settings = super::tests::settings(long).unwrap();
+        assert_eq!(settings.benchmark.sizes, [8, 16, 24, 32]);
+        assert_eq!(settings.benchmark.parameters.kind, maypole::DataType::F16);
+        assert_eq!(settings.world, 3);
+        assert!(!settings.check);
+    }
+
+    #[test]
+    fn check_may_stand_alone() {
+        assert!(settings("--check").unwrap().check);
+        assert!(settings("-c true").unwrap().check);
+        assert!(!settings("-c false").unwrap().check);
+    }
+
+    #[test]
+    fn the_root_reaches_every_rooted_collective() {
+        let collectives =
+            settings("broadcast all-reduce broadcast --root 3").unwrap().benchmark.collectives;
+        assert_eq!(collectives, [Collective::Broadcast { root: 3 }, Collective::AllReduce]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for (line, says) in [
+            ("--min 64 --max 8", "--min 64 is more than --max 8"),
+            ("--factor 1", "at least 2"),
+            ("--factor 2 --step 8", "cannot be used with"),
+            ("--root 4", "no rank 4"),
+            ("-n 2 --root 2", "no rank 2"),
+            ("-n 0", "at least 1"),
+            ("barrier --algorithm ring", "barrier: dissemination"),
+            ("--algorithm rung", "one-shot"),
+            ("--type quad", "bf16"),
+            ("--op mean", "avg"),
+            ("--check maybe", "neither true"),
+            ("everything", "reduce-scatter"),
+            ("--min 0", "at least one byte"),
+            ("--transport ib", "tcp"),
+            ("--timeout 0", "more than 0"),
+            ("--timeout -1", ""),
+        ] {
+            let error = settings(line).expect_err(line).to_string();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}
