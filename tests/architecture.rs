@@ -37,9 +37,10 @@ const PARTS: &[(&str, &str, &str)] = &[
         "collective walk",
         "the checker knows what is promised and the law, never who executes",
     ),
-    ("schedule/draw", "walk", "a drawing shows steps, whatever they are for"),
+    ("schedule/conflict", "walk", "conflict order is a reading of the law alone"),
+    ("schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
     ("schedule/trace", "", "a trace shows what happened, whatever it was"),
-    ("schedule/simulate", "trace walk", "the simulator prices steps, whatever they are for"),
+    ("schedule/simulate", "conflict trace walk", "the simulator prices steps, whatever they are for"),
 ];
 /// Rooms that no effect may enter, and the files in them that are there for one.
 const PURE: &str = "schedule algorithms lower topology tuner";

@@ -7,7 +7,8 @@ use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::draw;
-use maypole::schedule::{Schedule, Step, input, output};
+use maypole::schedule::simulate::{Cost, Ports, simulate};
+use maypole::schedule::{Layout, Schedule, Step, input, output};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,35 @@ fn sixteen_ranks_fit_in_200_columns() {
             );
         }
     }
+}
+
+/// A row is a message latency: the number of the last row is the number of alphas that the
+/// simulator counts where bytes cost nothing.
+#[test]
+fn the_last_row_is_the_number_of_latencies() {
+    let cost = Cost { alpha: 1.0, beta: 0.0, gamma: 0.0, ports: Ports::PerLink };
+    for (algorithm, world) in
+        Algorithm::named().flat_map(|algorithm| (1..=16).map(move |world| (algorithm, world)))
+    {
+        let hosts: Vec<usize> = (0..world).map(|rank| rank / 3).collect();
+        for collective in algorithm.collectives() {
+            let roots = if collective.root().is_some() { world } else { 1 };
+            for collective in (0..roots).map(|root| collective.with_root(root)) {
+                let schedules = algorithm.schedules_on(collective, &hosts).expect("in the table");
+                let layout = Layout::even(world, schedules[0].chunks);
+                let alphas = simulate(&schedules, &layout, 1, 1, cost).expect("proved").seconds;
+                let picture = draw::text(&schedules);
+                let last = last_row(&picture);
+                assert_eq!(last as f64, alphas, "{algorithm} {collective:?} {world}\n{picture}");
+            }
+        }
+    }
+}
+
+/// The largest number that a row of the picture begins with.
+fn last_row(picture: &str) -> usize {
+    let labels = picture.lines().filter_map(|line| line.split(' ').next()?.parse().ok());
+    labels.max().unwrap_or(0)
 }
 
 /// Every block that begins with `//! ring all_reduce, n = 4` shows that.

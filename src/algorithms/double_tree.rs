@@ -4,19 +4,16 @@
 //! ```text
 //! double-tree all_reduce, n = 4
 //!      rank 0         rank 1             rank 2                  rank 3
-//! 0                   in0 ->2                                    in0 ->2
-//! 1                                      tmp0 <-1 +=in0 +=3 ->0
-//!                                        in1 ->3
-//! 2    out0 =in0 +=2                                             tmp1 <-2 +=in1 ->1
-//! 3                   tmp1 =in1 +=3 ->0
-//! 4    out1 =in1 +=1
+//! 0                   in0 ->2            in1 ->3                 in0 ->2
+//! 1                                      tmp0 <-1 +=in0 +=3 ->0  tmp1 <-2 +=in1 ->1
+//! 2    out0 =in0 +=2  tmp1 =in1 +=3 ->0
 //!      out0 ->2
+//! 3    out1 =in1 +=1                     out0 <-0 ->1,3
 //!      out1 ->1
-//! 5                                      out0 <-0 ->1,3
-//! 6                   out0 <-2                                   out0 <-2
+//! 4                   out0 <-2                                   out0 <-2
 //!                     out1 <-0 ->3
-//! 7                                                              out1 <-1 ->2
-//! 8                                      out1 <-3
+//! 5                                                              out1 <-1 ->2
+//! 6                                      out1 <-3
 //! ```
 //!
 //! The root stands above both trees, which hold the other ranks, counted from the root, in order: a

@@ -6,11 +6,11 @@
 //!      rank 0     rank 1     rank 2     rank 3
 //! 0    out0 =in0  out1 =in1  out2 =in2  out3 =in3
 //!      in1 ->1    in2 ->2    in3 ->3    in0 ->0
-//! 1    out3 <-3   out0 <-0   out1 <-1   out2 <-2
 //!      in2 ->2    in3 ->3    in0 ->0    in1 ->1
-//! 2    out2 <-2   out3 <-3   out0 <-0   out1 <-1
 //!      in3 ->3    in0 ->0    in1 ->1    in2 ->2
-//! 3    out1 <-1   out2 <-2   out3 <-3   out0 <-0
+//! 1    out3 <-3   out0 <-0   out1 <-1   out2 <-2
+//!      out2 <-2   out3 <-3   out0 <-0   out1 <-1
+//!      out1 <-1   out2 <-2   out3 <-3   out0 <-0
 //! ```
 //!
 //! **Cost**: n-1 messages and (n-1)/n S bytes a rank. Taken round by round (n-1) (a + S/n b); the
@@ -27,11 +27,11 @@
 //!      rank 0     rank 1     rank 2     rank 3
 //! 0    out0 =in0  out1 =in1  out2 =in2  out3 =in3
 //!      in1 ->1    in2 ->2    in3 ->3    in0 ->0
-//! 1    out0 +=3   out1 +=0   out2 +=1   out3 +=2
 //!      in2 ->2    in3 ->3    in0 ->0    in1 ->1
-//! 2    out0 +=2   out1 +=3   out2 +=0   out3 +=1
 //!      in3 ->3    in0 ->0    in1 ->1    in2 ->2
-//! 3    out0 +=1   out1 +=2   out2 +=3   out3 +=0
+//! 1    out0 +=3   out1 +=0   out2 +=1   out3 +=2
+//!      out0 +=2   out1 +=3   out2 +=0   out3 +=1
+//!      out0 +=1   out1 +=2   out2 +=3   out3 +=0
 //! ```
 //!
 //! **Cost**: the same messages, and (n-1)/n S bytes to add: round by round (n-1) (a + S/n (b + g)).

@@ -49,9 +49,8 @@
 //! recursive-doubling exclusive_scan, n = 4
 //!      rank 0   rank 1          rank 2           rank 3
 //! 0    in0 ->1  in0 ->2         in0 ->3
-//! 1             out0 <-0 ->2,3  tmp0 <-1 ->3
-//! 2                             out0 <-1 +=tmp0  tmp0,1 <-2
-//!                                                tmp1 +=tmp0
+//! 1             out0 <-0 ->2,3  tmp0 <-1 ->3     tmp0 <-2
+//! 2                             out0 <-1 +=tmp0  tmp1 <-2 +=tmp0
 //!                                                out0 <-1 +=tmp1
 //! ```
 //!

@@ -30,6 +30,7 @@
 //! never mention it.
 
 pub mod collective;
+mod conflict;
 pub mod draw;
 pub mod hosts;
 pub mod simulate;

@@ -18,8 +18,8 @@ pub(super) struct Cell {
 /// What happens to the chunk of a cell, and who or what else has a part in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Verb {
-    sign: Action,
-    with: Operand,
+    action: Action,
+    operand: Operand,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,20 +39,30 @@ enum Operand {
     Chunks(Buffer, Vec<usize>),
 }
 
-/// The cells of a rank's steps, and for each step the cell it is in.
+/// The cells of a rank's steps in the order of their rounds, and for each step the cell it is in.
 pub(super) fn cells(steps: &[Step], rounds: &[Option<usize>]) -> (Vec<Cell>, Vec<usize>) {
-    let (mut cells, mut places) = (Vec::new(), Vec::new());
+    let mut cells = Vec::new();
+    let mut cell_of = Vec::new();
     for (step, round) in steps.iter().zip(rounds) {
         add(&mut cells, *step, *round);
-        places.push(cells.len() - 1);
+        cell_of.push(cells.len() - 1);
     }
+    // Steps that are never taken come last; cells of one round keep the order of the list.
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    order.sort_by_key(|&cell| cells[cell].round.unwrap_or(usize::MAX));
+    let mut place = vec![0; cells.len()];
+    for (nth, &cell) in order.iter().enumerate() {
+        place[cell] = nth;
+    }
+    cells.sort_by_key(|cell| cell.round.unwrap_or(usize::MAX));
     let (cells, merged) = merge(cells);
-    (cells, places.into_iter().map(|place| merged[place]).collect())
+    let places = cell_of.into_iter().map(|cell| merged[place[cell]]).collect();
+    (cells, places)
 }
 
 /// Puts a step into the last cell if it goes on with it, else into a new one.
 fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
-    let (span, sign, with) = match step {
+    let (span, action, operand) = match step {
         Step::Send { from, to } => (from, Action::Sends, Operand::Ranks(vec![to])),
         Step::Recv { into, from } => (into, Action::Takes, Operand::Ranks(vec![from])),
         Step::RecvReduce { into, from } => (into, Action::Adds, Operand::Ranks(vec![from])),
@@ -63,13 +73,13 @@ fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
             (into, Action::AddsOwn, Operand::Chunks(from.buffer, vec![from.chunk]))
         }
     };
-    let verb = Verb { sign, with };
-    let same =
-        |last: &&mut Cell| last.round.is_some() == round.is_some() && last.buffer == span.buffer;
-    if let Some(last) = cells.last_mut().filter(same)
+    let verb = Verb { action, operand };
+    if let Some(last) = cells.last_mut()
+        && last.may_take(action, round)
+        && last.buffer == span.buffer
         && last.joins(span.chunk, &verb)
     {
-        last.round = last.round.max(round);
+        last.round = round;
         return;
     }
     cells.push(Cell { buffer: span.buffer, chunks: vec![span.chunk], verbs: vec![verb], round });
@@ -89,10 +99,17 @@ fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
 }
 
 impl Cell {
+    /// True if a step of `round` may stand in this cell. What is combined may arrive later than
+    /// what the cell begins with; a message leaves, and comes, in the round in which it is drawn.
+    fn may_take(&self, action: Action, round: Option<usize>) -> bool {
+        let combines = matches!(action, Action::Adds | Action::AddsOwn);
+        self.round == round || combines && self.round.is_some() && self.round < round
+    }
+
     /// Takes in one more step if the cell goes on with it.
     fn joins(&mut self, chunk: usize, verb: &Verb) -> bool {
-        let travels = matches!(verb.sign, Action::Sends | Action::Takes);
-        if self.chunks == [chunk] && self.goes_on_with(verb.sign) {
+        let travels = matches!(verb.action, Action::Sends | Action::Takes);
+        if self.chunks == [chunk] && self.goes_on_with(verb.action) {
             self.push(verb.clone());
             true
         } else if travels && self.verbs == [verb.clone()] {
@@ -104,9 +121,9 @@ impl Cell {
     }
 
     /// A chunk is filled, then combined, then sent.
-    fn goes_on_with(&self, sign: Action) -> bool {
-        let sends = self.verbs.last().is_some_and(|verb| verb.sign == Action::Sends);
-        match sign {
+    fn goes_on_with(&self, action: Action) -> bool {
+        let sends = self.verbs.last().is_some_and(|verb| verb.action == Action::Sends);
+        match action {
             Action::Sends => true,
             Action::Adds | Action::AddsOwn => !sends,
             Action::Takes | Action::Copies => false,
@@ -116,8 +133,8 @@ impl Cell {
     fn push(&mut self, verb: Verb) {
         match (self.verbs.last_mut(), verb) {
             (
-                Some(Verb { sign: Action::Sends, with: Operand::Ranks(peers) }),
-                Verb { sign: Action::Sends, with: Operand::Ranks(more) },
+                Some(Verb { action: Action::Sends, operand: Operand::Ranks(peers) }),
+                Verb { action: Action::Sends, operand: Operand::Ranks(more) },
             ) => {
                 peers.extend(more);
             }
@@ -145,14 +162,16 @@ impl Cell {
     }
 
     pub(super) fn reduces(&self) -> bool {
-        self.verbs.iter().any(|verb| matches!(verb.sign, Action::Adds | Action::AddsOwn))
+        self.verbs.iter().any(|verb| matches!(verb.action, Action::Adds | Action::AddsOwn))
     }
 
     /// The cell in words, in lines of at most `limit` characters where words and lists allow it.
     pub(super) fn lines(&self, world: usize, limit: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         put(&mut lines, &format!("{}{}", name(self.buffer), Ranges(&self.chunks)), limit);
-        for verbs in self.verbs.chunk_by(|a, b| a.sign == Action::Adds && b.sign == Action::Adds) {
+        for verbs in
+            self.verbs.chunk_by(|a, b| a.action == Action::Adds && b.action == Action::Adds)
+        {
             let one = Verb::one_after_another(verbs);
             one.as_ref()
                 .map_or(verbs, std::slice::from_ref)
@@ -187,11 +206,11 @@ impl Verb {
     /// One for what happens to each of these chunks, if it is the same.
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
-        if each.iter().all(|(_, verb)| verb.sign == first.sign) {
-            let with = Operand::of_all(
-                &each.iter().map(|(chunk, verb)| (*chunk, &verb.with)).collect::<Vec<_>>(),
+        if each.iter().all(|(_, verb)| verb.action == first.action) {
+            let operand = Operand::of_all(
+                &each.iter().map(|(chunk, verb)| (*chunk, &verb.operand)).collect::<Vec<_>>(),
             )?;
-            return Some(Self { sign: first.sign, with });
+            return Some(Self { action: first.action, operand });
         }
         None
     }
@@ -199,23 +218,23 @@ impl Verb {
     /// Many that are combined one after another are one list.
     fn one_after_another(verbs: &[Self]) -> Option<Self> {
         let ranks = |verb: &Self| {
-            if let Operand::Ranks(ranks) = &verb.with { Some(ranks.clone()) } else { None }
+            if let Operand::Ranks(ranks) = &verb.operand { Some(ranks.clone()) } else { None }
         };
         let all = verbs.iter().map(ranks).collect::<Option<Vec<_>>>()?;
         (verbs.len() >= MANY)
-            .then(|| Self { sign: verbs[0].sign, with: Operand::Ranks(all.concat()) })
+            .then(|| Self { action: verbs[0].action, operand: Operand::Ranks(all.concat()) })
     }
 
     fn word(&self, world: usize) -> String {
-        let sign = match self.sign {
+        let sign = match self.action {
             Action::Sends => "->",
             Action::Takes => "<-",
             Action::Adds | Action::AddsOwn => "+=",
             Action::Copies => "=",
         };
-        match &self.with {
+        match &self.operand {
             Operand::Ranks(peers)
-                if self.sign == Action::Sends && world > 2 && peers.len() == world - 1 =>
+                if self.action == Action::Sends && world > 2 && peers.len() == world - 1 =>
             {
                 "->all".to_owned()
             }

@@ -1,8 +1,12 @@
 //! Pictures of schedules, as text and as SVG, made from the steps themselves.
 //!
-//! Both show one column a rank and one row a *round*: what a rank can do without waiting for
-//! another message belongs to one round, and a message of one round is received in a later one.
-//! Consecutive steps about one chunk are drawn as one cell, which reads from left to right:
+//! Both show one column a rank and one row a *round*. A round is one message latency in conflict
+//! order, as executors run: a message that leaves in one round is received in a later one, and
+//! nothing else takes time. So the number of the last row is the number of message latencies that
+//! [`simulate`](super::simulate) counts where bytes cost nothing, the *alphas* of the literature.
+//!
+//! Consecutive steps about one chunk are drawn as one cell, which reads from left to right. A cell
+//! stands in the round of its last step.
 //!
 //! | in a cell | means |
 //! |---|---|
@@ -30,8 +34,8 @@ mod svg;
 
 pub use svg::svg;
 
-use crate::schedule::walk::{Meaning, walk};
-use crate::schedule::{Placement, Schedule, Span};
+use crate::schedule::conflict::ConflictGraph;
+use crate::schedule::{Schedule, Step};
 use cell::{Cell, Ranges, cells};
 
 /// No line of a picture is longer, if ranks side by side can help it.
@@ -102,26 +106,29 @@ struct DrawnMessage {
 
 impl Picture {
     fn new(schedules: &[Schedule]) -> Self {
-        let mut rounds = Rounds::new(schedules);
-        // A picture of schedules that get stuck is what one wants to see then.
-        let _ = walk(schedules, Placement::Apart, &mut rounds);
+        // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
+        let graph = ConflictGraph::of_taken(schedules);
+        let rounds = graph.rounds();
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
         let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };
         let mut cell_of = Vec::new();
-        for (schedule, rounds) in schedules.iter().zip(&rounds.taken) {
-            let (cells, places) = cells(&schedule.steps, rounds);
+        for (schedule, nodes) in schedules.iter().zip(&graph.node_of) {
+            let round = |step: usize| nodes.get(step).map(|&node| rounds[node]);
+            let rounds: Vec<_> = (0..schedule.steps.len()).map(round).collect();
+            let (cells, places) = cells(&schedule.steps, &rounds);
             picture.cells.push(cells);
             cell_of.push(places);
         }
-        picture.rounds = picture
-            .cells
-            .iter()
-            .flatten()
-            .filter_map(|cell| cell.round)
-            .max()
-            .map_or(0, |last| last + 1);
-        for Arrow { from, to, chunk } in rounds.arrows {
-            picture.arrow((from.0, cell_of[from.0][from.1]), (to.0, cell_of[to.0][to.1]), chunk);
+        let drawn = picture.cells.iter().flatten().filter_map(|cell| cell.round);
+        picture.rounds = drawn.max().map_or(0, |last| last + 1);
+        for (rank, schedule) in schedules.iter().enumerate() {
+            for (nth, step) in schedule.steps.iter().enumerate() {
+                let Step::Send { from: span, .. } = *step else { continue };
+                let Some((peer, receive)) = graph.received_by[rank][nth] else { continue };
+                let from = (rank, cell_of[rank][nth]);
+                let to = (peer, cell_of[peer][receive]);
+                picture.arrow(from, to, span.chunk);
+            }
         }
         picture
     }
@@ -156,55 +163,5 @@ impl Picture {
 
     fn is_stuck(&self) -> bool {
         self.cells.iter().flatten().any(|cell| cell.round.is_none())
-    }
-}
-
-/// In which round each step is taken, if a message takes a round and nothing else takes time.
-struct Rounds {
-    now: Vec<usize>,
-    taken: Vec<Vec<Option<usize>>>,
-    arrows: Vec<Arrow>,
-}
-
-/// A message, from the step of a rank to the step of another.
-struct Arrow {
-    from: (usize, usize),
-    to: (usize, usize),
-    chunk: usize,
-}
-
-impl Rounds {
-    fn new(schedules: &[Schedule]) -> Self {
-        let taken = schedules.iter().map(|schedule| vec![None; schedule.steps.len()]).collect();
-        Self { now: vec![0; schedules.len()], taken, arrows: Vec::new() }
-    }
-}
-
-impl Meaning for Rounds {
-    /// Round, step and chunk of the send.
-    type Message = (usize, usize, usize);
-
-    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> Self::Message {
-        self.taken[rank][step] = Some(self.now[rank]);
-        (self.now[rank], step, from.chunk)
-    }
-
-    fn receive(
-        &mut self,
-        rank: usize,
-        step: usize,
-        _: Span,
-        from: usize,
-        message: Self::Message,
-        _: bool,
-    ) {
-        let (sent, send, chunk) = message;
-        self.now[rank] = self.now[rank].max(sent + 1);
-        self.taken[rank][step] = Some(self.now[rank]);
-        self.arrows.push(Arrow { from: (from, send), to: (rank, step), chunk });
-    }
-
-    fn local(&mut self, rank: usize, step: usize, _: Span, _: Span, _: bool) {
-        self.taken[rank][step] = Some(self.now[rank]);
     }
 }

@@ -16,9 +16,9 @@
 //! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
 
 use super::StepOrder;
-use super::graph::Graph;
 use super::turns::{RunLength, Turns};
 use crate::schedule::Schedule;
+use crate::schedule::conflict::ConflictGraph;
 use crate::schedule::walk::Stuck;
 
 /// What a message costs, in picoseconds; what a byte costs, in picoseconds a KiB.
@@ -59,7 +59,7 @@ pub struct MachineModel<'a> {
 
 /// Schedules, ready to be priced for several sizes.
 pub struct Simulation {
-    graph: Graph,
+    graph: ConflictGraph,
     world: usize,
 }
 
@@ -69,7 +69,10 @@ impl Simulation {
     /// # Errors
     /// [`Stuck`] if the steps cannot all be taken.
     pub fn new(schedules: &[Schedule]) -> Result<Self, Stuck> {
-        Ok(Self { graph: Graph::new(StepOrder::Conflict, schedules)?, world: schedules.len() })
+        Ok(Self {
+            graph: ConflictGraph::new(StepOrder::Conflict, schedules)?,
+            world: schedules.len(),
+        })
     }
 
     /// How many things happen in a window: what a window costs to price.

@@ -30,7 +30,6 @@
 //! not links but cores: a [`MachineModel`] is the model of ranks that do all the work with cores that
 //! they may have to share. It counts whole picoseconds, so that hosts which must choose alike do.
 
-mod graph;
 mod machine;
 mod timeline;
 mod turns;
@@ -38,9 +37,11 @@ mod turns;
 pub use machine::{LinkCost, MachineModel, RunTime, Simulation};
 pub use timeline::timeline;
 
+pub use crate::schedule::conflict::StepOrder;
+use crate::schedule::conflict::{ConflictGraph, GraphNode, NodeKind};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule, part};
-use graph::{Graph, NodeKind};
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use timeline::{Activity, TimedActivity};
@@ -66,16 +67,6 @@ pub enum Ports {
     Single,
     /// Nothing: every link has its own.
     PerLink,
-}
-
-/// What a step waits for. What completes in one order completes in the other.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum StepOrder {
-    /// Only for what it conflicts with: how executors run.
-    Conflict,
-    /// For all steps before it in the list, window after window: how a proof is read.
-    List,
 }
 
 /// How long schedules take and what they move.
@@ -152,7 +143,7 @@ pub fn simulate_in(
     cost: Cost,
 ) -> Result<Estimate, Stuck> {
     check(schedules, layout, windows);
-    let graph = Graph::new(order, schedules)?;
+    let graph = ConflictGraph::new(order, schedules)?;
     let sizes = Sizes { layout, element_bytes, windows };
     Ok(Clocks::new(&graph, sizes, cost, schedules.len()).run().0)
 }
@@ -197,7 +188,7 @@ enum NodeEvent {
 }
 
 struct Clocks<'a> {
-    graph: &'a Graph,
+    graph: &'a ConflictGraph,
     sizes: Sizes<'a>,
     cost: Cost,
     /// By window and node: for how many others it waits, and the time of the last one that is done.
@@ -218,7 +209,7 @@ struct Clocks<'a> {
 }
 
 impl<'a> Clocks<'a> {
-    fn new(graph: &'a Graph, sizes: Sizes<'a>, cost: Cost, world: usize) -> Self {
+    fn new(graph: &'a ConflictGraph, sizes: Sizes<'a>, cost: Cost, world: usize) -> Self {
         let instances = graph.nodes.len() * sizes.windows;
         let first = graph.nodes.iter().map(|node| node.waits);
         let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
@@ -372,7 +363,7 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    fn node(&self, id: usize) -> &'a graph::GraphNode {
+    fn node(&self, id: usize) -> &'a GraphNode {
         &self.graph.nodes[id % self.graph.nodes.len()]
     }
 

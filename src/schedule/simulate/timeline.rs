@@ -1,7 +1,7 @@
 //! What the clocks showed, as a trace.
 
-use super::graph::NodeKind;
-use super::{Clocks, Cost, Estimate, Graph, Sizes, StepOrder};
+use super::{Clocks, ConflictGraph, Cost, Estimate, Sizes, StepOrder};
+use crate::schedule::conflict::NodeKind;
 use crate::schedule::trace::{self, ArrowEnd, Fact, Slice, Trace, TraceLane, digit};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule};
@@ -82,7 +82,7 @@ pub fn timeline(
     cost: Cost,
 ) -> Result<(Estimate, Trace), Stuck> {
     super::check(schedules, layout, windows);
-    let graph = Graph::new(StepOrder::Conflict, schedules)?;
+    let graph = ConflictGraph::new(StepOrder::Conflict, schedules)?;
     let sizes = Sizes { layout, element_bytes, windows };
     let mut clocks = Clocks::new(&graph, sizes, cost, schedules.len());
     clocks.moments = Some(Vec::new());

@@ -1,7 +1,7 @@
 //! Cores that take turns: the run of a [`MachineModel`], event by event.
 
-use super::graph::{Graph, GraphNode, NodeKind};
 use super::machine::{MachineModel, RunTime};
+use crate::schedule::conflict::{ConflictGraph, GraphNode, NodeKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -41,7 +41,7 @@ pub(super) struct RunLength {
 }
 
 pub(super) struct Turns<'a> {
-    graph: &'a Graph,
+    graph: &'a ConflictGraph,
     machine: &'a MachineModel<'a>,
     length: RunLength,
     /// By node: the message that first carried what it carries.
@@ -71,7 +71,11 @@ pub(super) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    pub(super) fn new(graph: &'a Graph, machine: &'a MachineModel<'a>, length: RunLength) -> Self {
+    pub(super) fn new(
+        graph: &'a ConflictGraph,
+        machine: &'a MachineModel<'a>,
+        length: RunLength,
+    ) -> Self {
         let RunLength { world, calls, windows, .. } = length;
         let first = graph.nodes.iter().map(|node| node.waits);
         let later = graph.nodes.iter().map(|node| node.waits + node.waits_across);
@@ -311,7 +315,7 @@ fn kib(bytes: u64, rate: u64) -> u64 {
 }
 
 /// For each node, the one before it that is no repetition.
-fn carriers(graph: &Graph) -> Vec<usize> {
+fn carriers(graph: &ConflictGraph) -> Vec<usize> {
     let mut last = 0;
     let first = graph.nodes.iter().enumerate().map(|(at, node)| {
         last = if node.again { last } else { at };
@@ -321,7 +325,7 @@ fn carriers(graph: &Graph) -> Vec<usize> {
 }
 
 /// For each rank, how many receives read what it publishes in a window.
-fn unread(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
+fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut unread = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
@@ -334,7 +338,7 @@ fn unread(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize>
 
 /// For each rank, of how many windows the board holds all messages; at least one, as lowering sees
 /// to.
-fn room(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
+fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut messages = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
@@ -348,7 +352,7 @@ fn room(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
 }
 
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
-fn looks(graph: &Graph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
+fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
     let streams = graph.nodes.iter().filter_map(|node| match node.kind {
         NodeKind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
         _ => None,

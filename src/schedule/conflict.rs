@@ -1,8 +1,22 @@
-//! What waits for what, within one window and from one window to the next.
+//! Conflict order: what each step waits for, within one window and from one window to the next.
+//!
+//! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
+//! its rank that use the same link in the same direction or touch the same span, one of the two
+//! writing; and a receive waits for its message. The simulator runs clocks over this graph, and a
+//! drawing counts rounds along it, so that both agree.
 
-use super::StepOrder;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+
+/// What a step waits for. What completes in one order completes in the other.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum StepOrder {
+    /// Only for the steps that it conflicts with: how executors run.
+    Conflict,
+    /// For all steps before it in the list, window after window: how a proof is read.
+    List,
+}
 
 /// A step, or several sends that are one message.
 pub(super) struct GraphNode {
@@ -80,19 +94,44 @@ impl Successors {
     }
 }
 
-pub(super) struct Graph {
+/// All ranks' steps, and which of them wait for which.
+pub(super) struct ConflictGraph {
     pub(super) nodes: Vec<GraphNode>,
-    /// Of one window.
+    /// By rank and step: the node that the step is part of.
+    pub(super) node_of: Vec<Vec<usize>>,
+    /// By rank and step: for a send, the rank and step that receive its message.
+    pub(super) received_by: Vec<Vec<Option<(usize, usize)>>>,
+    /// From a node to nodes of the same window.
     pub(super) within: Successors,
     /// From a node to nodes of the next window.
     pub(super) across: Successors,
 }
 
-impl Graph {
+impl ConflictGraph {
+    /// The graph of `schedules`, one a rank.
+    ///
+    /// # Errors
+    /// [`Stuck`] if the steps cannot all be taken.
     pub(super) fn new(order: StepOrder, schedules: &[Schedule]) -> Result<Self, Stuck> {
-        let mut matches =
-            Matches { takes: schedules.iter().map(|s| vec![None; s.steps.len()]).collect() };
+        let mut matches = Matches::new(schedules);
         walk(schedules, Placement::Apart, &mut matches)?;
+        Ok(Self::of_matched(order, schedules, matches))
+    }
+
+    /// The graph of those steps of `schedules` that can be taken: of each rank a first part of its
+    /// list, which is all of it unless the schedules get stuck.
+    pub(super) fn of_taken(schedules: &[Schedule]) -> Self {
+        let mut matches = Matches::new(schedules);
+        let _ = walk(schedules, Placement::Apart, &mut matches);
+        let taken = |(schedule, taken): (&Schedule, &usize)| Schedule {
+            steps: schedule.steps[..*taken].to_vec(),
+            ..*schedule
+        };
+        let first_parts: Vec<_> = schedules.iter().zip(&matches.taken).map(taken).collect();
+        Self::of_matched(StepOrder::Conflict, &first_parts, matches)
+    }
+
+    fn of_matched(order: StepOrder, schedules: &[Schedule], matches: Matches) -> Self {
         let mut builder = GraphBuilder::new(schedules);
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut tracks = Tracks::new(schedule, schedules.len());
@@ -104,32 +143,66 @@ impl Graph {
                 StepOrder::List => builder.list(rank, schedule),
             }
         }
-        Ok(builder.end())
+        builder.end(matches)
+    }
+
+    /// By node: in which round it runs. A message takes one round and nothing else takes time, so
+    /// a round is the number of message latencies that lie before the node, one after another.
+    pub(super) fn rounds(&self) -> Vec<usize> {
+        let mut rounds = vec![0; self.nodes.len()];
+        let mut waits: Vec<u32> = self.nodes.iter().map(|node| node.waits).collect();
+        let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
+        while let Some(node) = ready.pop() {
+            let latency = usize::from(matches!(self.nodes[node].kind, NodeKind::Message { .. }));
+            for &next in self.within.of(node) {
+                rounds[next] = rounds[next].max(rounds[node] + latency);
+                waits[next] -= 1;
+                if waits[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        rounds
     }
 }
 
-/// For each send, who takes it and at which step.
+/// Which send each receive takes.
 struct Matches {
-    takes: Vec<Vec<Option<(usize, usize)>>>,
+    /// By rank: how many of its steps were taken.
+    taken: Vec<usize>,
+    /// By rank and step: for a send, the rank and step that receive its message.
+    received_by: Vec<Vec<Option<(usize, usize)>>>,
+}
+
+impl Matches {
+    fn new(schedules: &[Schedule]) -> Self {
+        let none = |schedule: &Schedule| vec![None; schedule.steps.len()];
+        Self { taken: vec![0; schedules.len()], received_by: schedules.iter().map(none).collect() }
+    }
 }
 
 impl Meaning for Matches {
     type Message = usize;
 
-    fn send(&mut self, _: usize, step: usize, _: Span, _: usize) -> usize {
+    fn send(&mut self, rank: usize, step: usize, _: Span, _: usize) -> usize {
+        self.taken[rank] = step + 1;
         step
     }
 
     fn receive(&mut self, rank: usize, step: usize, _: Span, from: usize, message: usize, _: bool) {
-        self.takes[from][message] = Some((rank, step));
+        self.taken[rank] = step + 1;
+        self.received_by[from][message] = Some((rank, step));
     }
 
-    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+    fn local(&mut self, rank: usize, step: usize, _: Span, _: Span, _: bool) {
+        self.taken[rank] = step + 1;
+    }
 }
 
 /// What the steps of one rank so far did to its spans and links.
 struct Tracks {
-    chunks: usize,
+    /// More than the number of any chunk that a step names.
+    stride: usize,
     /// By span: the last node that wrote it, and what must be done before it is overwritten.
     written: Vec<Option<usize>>,
     read: Vec<Vec<usize>>,
@@ -140,29 +213,31 @@ struct Tracks {
 
 impl Tracks {
     fn new(schedule: &Schedule, world: usize) -> Self {
-        let spans = 2 * schedule.chunks + schedule.scratch;
+        let spans = schedule.steps.iter().flat_map(|step| step.reads().chain(step.writes()));
+        let stride = spans.map(|span| span.chunk + 1).max().unwrap_or(0);
         Self {
-            chunks: schedule.chunks,
-            written: vec![None; spans],
-            read: vec![Vec::new(); spans],
+            stride,
+            written: vec![None; 3 * stride],
+            read: vec![Vec::new(); 3 * stride],
             sent: vec![None; world],
             received: vec![None; world],
         }
     }
 
     fn index(&self, span: Span) -> usize {
-        match span.buffer {
-            Buffer::Input => span.chunk,
-            Buffer::Output => self.chunks + span.chunk,
-            Buffer::Scratch => 2 * self.chunks + span.chunk,
-        }
+        let buffer = match span.buffer {
+            Buffer::Input => 0,
+            Buffer::Output => 1,
+            Buffer::Scratch => 2,
+        };
+        buffer * self.stride + span.chunk
     }
 }
 
 struct GraphBuilder {
     nodes: Vec<GraphNode>,
-    /// The node of each rank's each step.
-    of: Vec<Vec<usize>>,
+    /// By rank and step: the node that the step is part of.
+    node_of: Vec<Vec<usize>>,
     within: Vec<(usize, usize)>,
     across: Vec<(usize, usize)>,
 }
@@ -171,15 +246,15 @@ impl GraphBuilder {
     /// The nodes, without what they wait for.
     fn new(schedules: &[Schedule]) -> Self {
         let mut builder =
-            Self { nodes: Vec::new(), of: Vec::new(), within: Vec::new(), across: Vec::new() };
+            Self { nodes: Vec::new(), node_of: Vec::new(), within: Vec::new(), across: Vec::new() };
         for (rank, schedule) in schedules.iter().enumerate() {
             let mut before = None;
             let nodes = schedule.steps.iter().enumerate().map(|(nth, &step)| {
-                builder.node((rank, nth), step, schedule.chunks, before.replace(step));
+                builder.node((rank, nth), step, schedule.chunks.max(1), before.replace(step));
                 builder.nodes.len() - 1
             });
             let nodes = nodes.collect();
-            builder.of.push(nodes);
+            builder.node_of.push(nodes);
         }
         builder
     }
@@ -237,8 +312,8 @@ impl GraphBuilder {
         step: Step,
         matches: &Matches,
     ) {
-        let node = self.of[rank][nth];
-        let taken = matches.takes[rank][nth].map(|(peer, step)| self.of[peer][step]);
+        let node = self.node_of[rank][nth];
+        let taken = matches.received_by[rank][nth].map(|(peer, step)| self.node_of[peer][step]);
         if let Some(taken) = taken {
             self.nodes[taken].takes = node;
         }
@@ -275,10 +350,10 @@ impl GraphBuilder {
     /// first ones wait for the last one of the window before.
     fn list(&mut self, rank: usize, schedule: &Schedule) {
         let waits = |step: &Step| !matches!(step, Step::Send { .. });
-        let last = schedule.steps.iter().rposition(waits).map(|nth| self.of[rank][nth]);
+        let last = schedule.steps.iter().rposition(waits).map(|nth| self.node_of[rank][nth]);
         let mut before = None;
         for (nth, step) in schedule.steps.iter().enumerate() {
-            let node = self.of[rank][nth];
+            let node = self.node_of[rank][nth];
             match (before, last) {
                 (Some(before), _) => self.within.push((before, node)),
                 (None, Some(last)) => self.across.push((last, node)),
@@ -290,7 +365,7 @@ impl GraphBuilder {
         }
     }
 
-    fn end(mut self) -> Graph {
+    fn end(mut self, matches: Matches) -> ConflictGraph {
         let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, NodeKind::Local { .. });
         self.across.extend((0..self.nodes.len()).filter(on_a_link).map(|node| (node, node)));
         for &(_, node) in &self.within {
@@ -300,10 +375,12 @@ impl GraphBuilder {
             self.nodes[node].waits_across += 1;
         }
         let count = self.nodes.len();
-        Graph {
+        ConflictGraph {
             within: Successors::new(count, &self.within),
             across: Successors::new(count, &self.across),
             nodes: self.nodes,
+            node_of: self.node_of,
+            received_by: matches.received_by,
         }
     }
 }
