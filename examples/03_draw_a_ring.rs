@@ -33,7 +33,7 @@ fn main() {
     let seven = Algorithm::Tree
         .schedules(Collective::AllReduce, 7)
         .expect("trees take any number of ranks");
-    let svg = draw::svg(&seven);
+    let svg = draw::svg(&seven, "all-reduce by tree");
     assert!(svg.starts_with("<svg"));
     println!("draw::svg has the same as a figure: {} bytes for 7 ranks in a tree", svg.len());
 }

@@ -40,7 +40,11 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     ("schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
     ("schedule/trace", "", "a trace shows what happened, whatever it was"),
-    ("schedule/simulate", "conflict trace walk", "the simulator prices steps, whatever they are for"),
+    (
+        "schedule/simulate",
+        "conflict trace walk",
+        "the simulator prices steps, whatever they are for",
+    ),
 ];
 /// Rooms that no effect may enter, and the files in them that are there for one.
 const PURE: &str = "schedule algorithms lower topology tuner";

@@ -209,7 +209,7 @@ fn who_is_asked_for_is_taken_or_refused() {
     assert!(
         refusal
             .to_string()
-            .starts_with("'pairwise' has no answer to all_reduce; there are ring, tree"),
+            .starts_with("'pairwise' does not implement all_reduce; these do: ring, tree"),
         "{refusal}"
     );
 }

@@ -360,7 +360,8 @@ fn explain_shows_every_candidate() {
     let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        text(&refused.stdout).contains("'ring' has no answer to barrier; there are dissemination")
+        text(&refused.stdout)
+            .contains("'ring' does not implement barrier; these do: dissemination")
     );
 }
 

@@ -173,7 +173,7 @@ fn stuck_schedules_are_drawn_too() {
     );
     let expected = "     rank 0         rank 1\n0    out0 =in0 ->1\n1                   out0 <-0\nstuck               out0 +=0\n";
     assert_eq!(draw::text(&[one.clone(), other.clone()]), expected);
-    assert!(draw::svg(&[one, other]).contains(">stuck<"));
+    assert!(draw::svg(&[one, other], "stuck").contains(">stuck<"));
     assert_eq!(draw::text(&[]), "\n");
 }
 
@@ -182,8 +182,10 @@ fn svg_is_well_formed_for_every_algorithm() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             for world in [5, 16] {
-                let picture =
-                    draw::svg(&algorithm.schedules(collective, world).expect("it is in the table"));
+                let picture = draw::svg(
+                    &algorithm.schedules(collective, world).expect("it is in the table"),
+                    "",
+                );
                 assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
                 assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
                 assert!(!picture.contains("NaN") && !picture.contains("inf\""));

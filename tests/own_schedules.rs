@@ -166,11 +166,11 @@ fn refused(comm: &mut Communicator) {
         schedule
     };
     let stuck = format!("stuck: rank {} waits at its step 1 for ever", world - 1);
-    let unwritten = "rank 0 never gets chunk 0 of its output".to_owned();
+    let unwritten = "rank 0: no step writes chunk 0 of the output".to_owned();
     let flawed: [(&dyn Fn(usize) -> Schedule, String); 3] = [
         (&drops_a_step, if world == 1 { unwritten } else { stuck }),
         (&to_nobody, format!("rank 0, step 0: there is no rank {world} in a world of {world}")),
-        (&adds_twice, "rank 0, step 1: out0 gets chunk 0 of rank 0 a second time".to_owned()),
+        (&adds_twice, "rank 0, step 1: out0 already holds chunk 0 of rank 0, and it is combined a second time".to_owned()),
     ];
     for (schedule, words) in flawed {
         let error =

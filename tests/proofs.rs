@@ -123,7 +123,7 @@ fn each_flaw_has_its_name() {
     check(&[], "the root is rank 0, but there are only 0 ranks");
     check(
         &[&[OWN], &[OWN]],
-        "rank 1, step 0: broadcast gives this rank no in0; use scratch for what is only passed on",
+        "rank 1, step 0: broadcast gives this rank no in0; use scratch for chunks that are only passed on",
     );
     check(
         &[&[OWN, Step::Send { from: input(0), to: 2 }], &[]],
@@ -131,10 +131,10 @@ fn each_flaw_has_its_name() {
     );
     check(&[&[OWN, send], &[]], "stuck: rank 1 never takes what rank 0 sent");
     check(&[&[OWN], &[receive]], "stuck: rank 1 waits at its step 0 for ever");
-    check(&[&[OWN], &[]], "rank 1 never gets chunk 0 of its output");
+    check(&[&[OWN], &[]], "rank 1: no step writes chunk 0 of the output");
     check(
         &[&[Step::Send { from: output(0), to: 1 }, OWN], &[receive]],
-        "rank 0, step 0: reads out0, which holds nothing yet",
+        "rank 0, step 0: reads out0, into which nothing was written yet",
     );
     check(
         &[&[OWN, Step::Recv { into: input(0), from: 1 }], &[]],
@@ -142,11 +142,11 @@ fn each_flaw_has_its_name() {
     );
     check(
         &[&[OWN, Step::Send { from: input(0), to: 0 }], &[]],
-        "rank 0, step 1: talks to itself; no link leads there, use a copy or a reduce",
+        "rank 0, step 1: sends to itself or receives from itself; use a copy or a reduce",
     );
     check(
         &[&[Step::Copy { from: input(0), into: output(3) }], &[]],
-        "rank 0, step 0: out3 is out of range, that buffer has 1 chunks",
+        "rank 0, step 0: out3 is out of range: that buffer has 1 chunks",
     );
 }
 
@@ -154,7 +154,10 @@ fn each_flaw_has_its_name() {
 fn adding_twice_and_leaving_out_are_named() {
     let again = Step::Reduce { from: input(0), into: output(0) };
     let twice = flaw(Collective::AllReduce, &[&[OWN, again]]);
-    assert_eq!(twice.to_string(), "rank 0, step 1: out0 gets chunk 0 of rank 0 a second time");
+    assert_eq!(
+        twice.to_string(),
+        "rank 0, step 1: out0 already holds chunk 0 of rank 0, and it is combined a second time"
+    );
     let alone = flaw(Collective::AllReduce, &[&[OWN], &[OWN]]);
     assert_eq!(alone.to_string(), "rank 0 ends with a wrong chunk 0: it lacks chunk 0 of rank 1");
 }
@@ -183,7 +186,12 @@ fn a_message_must_land_where_it_fits() {
     let one = Schedule::new(2, vec![Step::Send { from: input(0), to: 1 }]);
     let other = Schedule::new(2, vec![Step::Recv { into: output(1), from: 0 }]);
     let flaw = verify(Collective::AllReduce, &[one, other], Placement::Apart).unwrap_err();
-    assert_eq!(flaw, Flaw::Mismatch { rank: 1, step: 0, from: 0, sent: input(0), into: output(1) });
+    let sent = input(0);
+    let into = output(1);
+    assert_eq!(flaw, Flaw::Mismatch { rank: 1, step: 0, from: 0, sent, into, chunks: 2 });
+    let text = "rank 1, step 0 expects chunk 1, but the next message from rank 0 carries chunk 0; \
+                messages on one link arrive in sending order";
+    assert_eq!(flaw.to_string(), text);
 }
 
 /// Who is added to whom, with brackets, as the steps say: derived here without the checker's help.

@@ -50,10 +50,12 @@ impl CandidateVerdict {
     }
 }
 
-/// The legal rows, in the order in which ties between them are decided: the table lists algorithms
-/// that relay before those that are direct, and the direct ones are asked first; the hierarchical
-/// one, which has the most parts, is last, and not asked where all ranks are at one distance. Of
-/// one algorithm alone if it is given. Windows that cut nothing are not told apart.
+/// The legal rows: an algorithm with a length of windows. `only` limits them to one algorithm.
+///
+/// The order decides ties: an earlier row wins. Direct algorithms come before those that relay,
+/// because the table lists them last. The hierarchical one comes at the end, and only where there
+/// are several hosts and one of them has several ranks. Two lengths that cut the longest chunk into
+/// equally many windows are one row.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     match only {
         Some(only) if !only.supports(question.collective) => Vec::new(),

@@ -104,12 +104,14 @@ impl Explanation {
         self.wanted.is_some_and(|wanted| wanted.algorithm == algorithm)
     }
 
-    /// Algorithms that were not asked, and why.
-    pub fn refused(&self) -> impl Iterator<Item = (Algorithm, &'static str)> {
+    /// Algorithms that are no candidates, each with the reason.
+    pub fn refused(&self) -> impl Iterator<Item = (Algorithm, String)> {
         let why = |algorithm: Algorithm| match algorithm {
-            _ if !algorithm.supports(self.collective) => Some("no answer to"),
+            _ if !algorithm.supports(self.collective) => {
+                Some(format!("does not implement {}", self.collective.name()))
+            }
             Algorithm::Hierarchical if !self.levels && !self.asks_for(algorithm) => {
-                Some("all ranks are at one distance, which is nothing for it in")
+                Some("needs several hosts, one of them with several ranks".to_owned())
             }
             _ => None,
         };
@@ -131,7 +133,7 @@ impl fmt::Display for Explanation {
             Err(refusal) => writeln!(f, "refused: {refusal}")?,
         }
         for (algorithm, why) in self.refused() {
-            writeln!(f, "- {algorithm:<21} {why} {}", collective.name())?;
+            writeln!(f, "- {algorithm:<21} {why}")?;
         }
         self.figures(f)
     }
@@ -164,8 +166,10 @@ impl Explanation {
             (CandidateVerdict::Chosen, None) => "  chosen",
             (CandidateVerdict::Chosen, Some(_)) => "  asked for",
             (CandidateVerdict::Slower, _) => "",
-            (CandidateVerdict::NotAsked, _) => "  another was asked for",
-            (CandidateVerdict::OtherOrder, _) => "  combines in another order than was asked for",
+            (CandidateVerdict::NotAsked, _) => "  another algorithm was asked for",
+            (CandidateVerdict::OtherOrder, _) => {
+                "  combines the ranks in another order than the call needs"
+            }
         }
     }
 

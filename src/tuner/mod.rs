@@ -21,7 +21,6 @@ pub mod saved;
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
-use std::fmt;
 
 pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
@@ -109,24 +108,24 @@ impl Choice {
     }
 }
 
-/// An algorithm was wanted that has no answer.
+/// The algorithm that was asked for does not implement the collective.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{algorithm}' has no answer to {}; there are {}", collective.name(), Implementers(*collective))]
+#[error(
+    "'{algorithm}' does not implement {}; these do: {}",
+    collective.name(),
+    implementers(*collective)
+)]
 pub struct UnsupportedAlgorithm {
-    /// What was wanted.
+    /// The algorithm that was asked for.
     pub algorithm: Algorithm,
-    /// For what.
+    /// The collective that it does not implement.
     pub collective: Collective,
 }
 
-/// Names of the algorithms that have an answer.
-struct Implementers(Collective);
-
-impl fmt::Display for Implementers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let answers = Algorithm::named().filter(|algorithm| algorithm.supports(self.0));
-        f.write_str(&answers.map(Algorithm::name).collect::<Vec<_>>().join(", "))
-    }
+/// Names of the algorithms that implement `collective`, with commas between.
+fn implementers(collective: Collective) -> String {
+    let all = Algorithm::named().filter(|algorithm| algorithm.supports(collective));
+    all.map(Algorithm::name).collect::<Vec<_>>().join(", ")
 }
 
 /// The plan for `question`, and every candidate with its price; `wanted` overrules the price.
@@ -141,7 +140,7 @@ impl fmt::Display for Implementers {
 /// ```
 ///
 /// # Errors
-/// [`UnsupportedAlgorithm`] if the wanted algorithm has no answer to the collective.
+/// [`UnsupportedAlgorithm`] if the algorithm that was asked for does not implement the collective.
 pub fn choose(
     question: &Question<'_>,
     wanted: Option<PlanOverride>,

@@ -50,14 +50,16 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     let Some(schedules) = algorithm.schedules_on(collective, &hosts) else {
         bail!("{}", names::not_implemented(algorithm, collective));
     };
+    let title = format!("{} by {algorithm}", names::dashed(collective));
     match args.svg {
         None => {
-            let title =
-                format!("{} by {algorithm}, {} ranks", names::dashed(collective), args.ranks);
-            write!(stdout(), "{title}\n\n{}", draw::text(&schedules))?;
+            let ranks = args.ranks;
+            write!(stdout(), "{title}, {ranks} ranks\n\n{}", draw::text(&schedules))?;
         }
-        Some(path) if path.as_os_str() == "-" => write!(stdout(), "{}", draw::svg(&schedules))?,
-        Some(path) => std::fs::write(&path, draw::svg(&schedules))
+        Some(path) if path.as_os_str() == "-" => {
+            write!(stdout(), "{}", draw::svg(&schedules, &title))?;
+        }
+        Some(path) => std::fs::write(&path, draw::svg(&schedules, &title))
             .with_context(|| format!("cannot write --svg {}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)

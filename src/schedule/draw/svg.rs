@@ -11,7 +11,12 @@ const COLOURS: [&str; 12] = [
 ];
 
 const MARGIN: usize = 84;
-const HEADER: usize = 64;
+/// Height of the caption above the names of the ranks.
+const CAPTION: usize = 32;
+/// Where the first round begins.
+const HEADER: usize = CAPTION + 64;
+/// Height of the legend below the last round.
+const LEGEND: usize = 104;
 const SLOT: usize = 28;
 const GAP: usize = 42;
 const BOX_HEIGHT: usize = 20;
@@ -26,25 +31,37 @@ const LONGEST_LABEL: usize = 7;
 const CROWD: usize = 4;
 
 /// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message,
-/// coloured by chunk.
+/// coloured by chunk. `title` says what the picture shows and stands in its caption; the legend
+/// below says what boxes, arrows and colours mean.
 ///
 /// The result stands alone: no script, no font to load, white background.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
-/// let picture = draw::svg(&Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap());
+/// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
+/// let picture = draw::svg(&ring, "all-reduce by ring");
 /// assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-/// assert_eq!(picture.matches("marker-end").count(), 4 * 2 * 3 + 1); // messages, and one in the legend
+/// assert!(picture.contains("all-reduce by ring: 4 ranks, 4 chunks, 6 message latencies"));
+/// // An arrow for each message, and one in the legend.
+/// assert_eq!(picture.matches("marker-end").count(), 4 * 2 * 3 + 1);
 /// ```
 ///
 /// # Panics
 /// If a step names a rank outside the world.
-pub fn svg(schedules: &[Schedule]) -> String {
+pub fn svg(schedules: &[Schedule], title: &str) -> String {
     let picture = Picture::new(schedules);
     let page = SvgPage::new(&picture);
-    let body =
-        [page.bands(), page.lifelines(), page.arrows(), page.boxes(), page.legend()].concat();
-    let (width, height) = (page.width(), page.height());
+    let body = [
+        page.caption(title),
+        page.bands(),
+        page.lifelines(),
+        page.arrows(),
+        page.boxes(),
+        page.legend(),
+    ]
+    .concat();
+    let width = page.width();
+    let height = page.height();
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          font-family=\"'DejaVu Sans', Verdana, sans-serif\" font-size=\"12\">\n<defs>\n{}</defs>\n\
@@ -118,11 +135,16 @@ impl<'a> SvgPage<'a> {
     }
 
     fn width(&self) -> usize {
-        MARGIN + (self.world * self.column).max(560) + 16
+        MARGIN + (self.world * self.column).max(660) + 16
     }
 
     fn height(&self) -> usize {
-        self.tops[self.tops.len() - 1] + 64
+        self.bottom() + LEGEND
+    }
+
+    /// Where the last round ends.
+    fn bottom(&self) -> usize {
+        self.tops[self.tops.len() - 1]
     }
 
     fn x(&self, rank: usize) -> usize {
@@ -139,10 +161,27 @@ impl<'a> SvgPage<'a> {
         self.cell(place).round.unwrap_or(self.picture.rounds)
     }
 
+    /// What is drawn: for how many ranks and chunks, and how long it takes.
+    fn caption(&self, title: &str) -> String {
+        let latencies = self.picture.rounds.saturating_sub(1);
+        let counted = [
+            counted(self.world, "rank", "ranks"),
+            counted(self.picture.chunks, "chunk", "chunks"),
+            counted(latencies, "message latency", "message latencies"),
+        ]
+        .join(", ");
+        let text = escaped(&if title.is_empty() { counted } else { format!("{title}: {counted}") });
+        format!(
+            "<title>{text}</title>\n<text x=\"14\" y=\"24\" font-size=\"14\" font-weight=\"bold\" \
+             fill=\"#263238\">{text}</text>\n"
+        )
+    }
+
     fn bands(&self) -> String {
         let mut out = String::new();
         for (round, edges) in self.tops.windows(2).enumerate() {
-            let (y, height) = (edges[0], edges[1] - edges[0]);
+            let y = edges[0];
+            let height = edges[1] - edges[0];
             let fill = if round % 2 == 0 { "#f4f6f8" } else { "#ffffff" };
             let stuck = round == self.picture.rounds;
             let label = if stuck { "stuck".to_owned() } else { format!("round {round}") };
@@ -159,14 +198,17 @@ impl<'a> SvgPage<'a> {
 
     fn lifelines(&self) -> String {
         let mut out = String::new();
-        let end = self.tops[self.tops.len() - 1];
+        let line_top = CAPTION + 44;
+        let box_top = CAPTION + 18;
+        let name_y = CAPTION + 35;
+        let end = self.bottom();
         for rank in 0..self.world {
             let x = self.x(rank);
             let _ = write!(
                 out,
-                "<line x1=\"{x}\" y1=\"44\" x2=\"{x}\" y2=\"{end}\" stroke=\"#c3c9ce\" stroke-width=\"1.5\"/>\n\
-                 <rect x=\"{}\" y=\"18\" width=\"60\" height=\"26\" rx=\"6\" fill=\"#263238\"/>\n\
-                 <text x=\"{x}\" y=\"35\" text-anchor=\"middle\" fill=\"#ffffff\" font-weight=\"bold\">rank {rank}</text>\n",
+                "<line x1=\"{x}\" y1=\"{line_top}\" x2=\"{x}\" y2=\"{end}\" stroke=\"#c3c9ce\" stroke-width=\"1.5\"/>\n\
+                 <rect x=\"{}\" y=\"{box_top}\" width=\"60\" height=\"26\" rx=\"6\" fill=\"#263238\"/>\n\
+                 <text x=\"{x}\" y=\"{name_y}\" text-anchor=\"middle\" fill=\"#ffffff\" font-weight=\"bold\">rank {rank}</text>\n",
                 x - 30
             );
         }
@@ -193,12 +235,12 @@ impl<'a> SvgPage<'a> {
     }
 
     fn has_label(&self, message: &DrawnMessage) -> bool {
-        let told = [message.from, message.to]
+        let shown = [message.from, message.to]
             .iter()
             .any(|place| self.cell(*place).chunks == message.chunks);
         let crowded = self.crowded[self.round(message.from)];
         let short = Ranges(&message.chunks).to_string().len() <= LONGEST_LABEL;
-        self.picture.chunks > 1 && !crowded && short && (self.world <= LABELLED || !told)
+        self.picture.chunks > 1 && !crowded && short && (self.world <= LABELLED || !shown)
     }
 
     /// From the side of the sender's box to the side of the receiver's.
@@ -213,8 +255,8 @@ impl<'a> SvgPage<'a> {
 
     fn line(&self, message: &DrawnMessage) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
-        let (hue, neighbours) =
-            (self.hue(message.chunks[0]), message.from.0.abs_diff(message.to.0) == 1);
+        let hue = self.hue(message.chunks[0]);
+        let neighbours = message.from.0.abs_diff(message.to.0) == 1;
         // Long arrows cross other columns: thinner there.
         let weight = if neighbours { "1.8" } else { "1.1" };
         let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
@@ -250,11 +292,10 @@ impl<'a> SvgPage<'a> {
         for (rank, cells) in self.picture.cells.iter().enumerate() {
             for (nth, cell) in cells.iter().enumerate() {
                 let words = cell.lines(self.world, usize::MAX).concat();
-                let title = format!(
-                    "<title>rank {rank}: {}</title>",
-                    words.replace('>', "&gt;").replace('<', "&lt;")
-                );
-                let (x, y, hue) = (self.x(rank), self.y((rank, nth)), self.hue(cell.chunks[0]));
+                let title = format!("<title>rank {rank}: {}</title>", escaped(&words));
+                let x = self.x(rank);
+                let y = self.y((rank, nth));
+                let hue = self.hue(cell.chunks[0]);
                 let shape = chunk_box(x, y, self.half_width(cell), cell.buffer, hue);
                 let _ = writeln!(
                     out,
@@ -266,50 +307,61 @@ impl<'a> SvgPage<'a> {
         out
     }
 
+    /// What boxes, arrows, colours and rows mean.
     fn legend(&self) -> String {
-        let y = self.tops[self.tops.len() - 1] + 32;
+        let y = self.bottom() + 32;
         let mut out = String::new();
         let mut x = 40;
         for (buffer, name, text) in [
-            (Buffer::Input, "c", "chunk c of the input"),
-            (Buffer::Output, "c", "of the output"),
-            (Buffer::Scratch, "c", "of scratch"),
-            (Buffer::Output, "+ c", "combined"),
+            (Buffer::Input, "c", "input chunk c"),
+            (Buffer::Output, "c", "output chunk c"),
+            (Buffer::Scratch, "c", "scratch chunk c"),
+            (Buffer::Output, "+ c", "result of a reduction"),
         ] {
             out += &chunk_box(x, y, 16, buffer, 0);
             out += &word(x, y, ink(buffer, 0), name);
-            let _ = writeln!(
-                out,
-                "<text x=\"{}\" y=\"{}\" fill=\"#263238\">{text}</text>",
-                x + 22,
-                y + 4
-            );
-            x += 22 + text.len() * 7 + 30;
+            out += &note(x + 22, y + 4, "#263238", text);
+            x += 22 + text.len() * 7 + 24;
         }
-        let _ = write!(
+        let second = y + 26;
+        let _ = writeln!(
             out,
-            "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"{}\" stroke-width=\"1.8\" marker-end=\"url(#head0)\"/>\n\
-             <text x=\"{}\" y=\"{}\" fill=\"#263238\">message</text>\n",
-            x + 30,
-            COLOURS[0],
-            x + 36,
-            y + 4
+            "<line x1=\"24\" y1=\"{second}\" x2=\"54\" y2=\"{second}\" stroke=\"{}\" \
+             stroke-width=\"1.8\" marker-end=\"url(#head0)\"/>",
+            COLOURS[0]
         );
-        let colours = (self.picture.chunks > 1)
-            .then_some("one colour a chunk; of several, that of the first");
+        let rows = "a message, from the round in which it leaves to a later one; a row is one \
+                    message latency";
+        out += &note(62, second + 4, "#263238", rows);
+        out + &note(24, y + 52, "#5f6b73", &self.colours())
+    }
+
+    /// What the colours say, and which arrows are drawn in full.
+    fn colours(&self) -> String {
+        let colours = (self.picture.chunks > 1).then_some(
+            "A colour stands for a chunk; an arrow of several chunks has the first one's",
+        );
         let crowd = self
             .crowded
             .contains(&true)
-            .then_some("where there are many messages, those of rank 0 are drawn in full");
+            .then_some("Where a round has many messages, only those of rank 0 are drawn in full");
         let notes: Vec<_> = colours.into_iter().chain(crowd).collect();
-        let _ = writeln!(
-            out,
-            "<text x=\"24\" y=\"{}\" fill=\"#5f6b73\">{}</text>",
-            y + 24,
-            notes.join("; ")
-        );
-        out
+        notes.join(". ")
     }
+}
+
+/// `1 rank`, `4 ranks`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Plain words of the legend.
+fn note(x: usize, y: usize, ink: &str, text: &str) -> String {
+    format!("<text x=\"{x}\" y=\"{y}\" fill=\"{ink}\">{text}</text>\n")
 }
 
 /// What a box says: its chunks, or how many if that is too long, and a plus if something was

@@ -1,4 +1,4 @@
-//! What the checker can object to, in words for those who wrote the schedule.
+//! The flaws that the checker finds, in words for the author of the schedule.
 
 use crate::schedule::Span;
 use crate::schedule::collective::{Collective, Symbol};
@@ -20,7 +20,7 @@ pub enum Flaw {
     /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a
     /// rank.
     #[error(
-        "rank {rank} cuts the whole into {chunks} chunks, but it must be {expected} here, as on every rank"
+        "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut it into {expected}"
     )]
     Chunks {
         /// Whose schedule.
@@ -44,7 +44,7 @@ pub enum Flaw {
     },
     /// A rank sends to itself or receives from itself.
     #[error(
-        "rank {rank}, step {step}: talks to itself; no link leads there, use a copy or a reduce"
+        "rank {rank}, step {step}: sends to itself or receives from itself; use a copy or a reduce"
     )]
     ToItself {
         /// Whose step.
@@ -53,7 +53,7 @@ pub enum Flaw {
         step: usize,
     },
     /// A span's chunk number is beyond the schedule's `chunks`, or its `scratch`.
-    #[error("rank {rank}, step {step}: {span} is out of range, that buffer has {chunks} chunks")]
+    #[error("rank {rank}, step {step}: {span} is out of range: that buffer has {chunks} chunks")]
     OutOfRange {
         /// Whose step.
         rank: usize,
@@ -65,7 +65,7 @@ pub enum Flaw {
         chunks: usize,
     },
     /// The collective gives this rank no such part of the buffer.
-    #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for what is only passed on",
+    #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for chunks that are only passed on",
         collective = .collective.name())]
     NotHeld {
         /// Whose step.
@@ -103,25 +103,29 @@ pub enum Flaw {
         /// What is written.
         into: Span,
     },
-    /// A message is received into a chunk that need not be as long as it.
+    /// A step expects one chunk of the whole, and the next message of its link carries another.
     #[error(
-        "rank {rank}, step {step}: takes {sent} of rank {from} into {into}, another chunk of the whole, which need \
-        not be equally long; are sends and receives of this link in the same order?"
+        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} carries \
+        {carried}; messages on one link arrive in sending order",
+        expected = ChunkOf(*.into, *.chunks),
+        carried = ChunkOf(*.sent, *.chunks)
     )]
     Mismatch {
-        /// Who receives.
+        /// Whose step.
         rank: usize,
         /// Which of its steps.
         step: usize,
-        /// Who sent it.
+        /// The rank that sent the message.
         from: usize,
         /// The span that was sent.
         sent: Span,
-        /// Where it is received.
+        /// The span that the step receives into.
         into: Span,
+        /// Into how many chunks the whole is cut.
+        chunks: usize,
     },
     /// A step reads a span into which nothing was written yet.
-    #[error("rank {rank}, step {step}: reads {span}, which holds nothing yet")]
+    #[error("rank {rank}, step {step}: reads {span}, into which nothing was written yet")]
     Empty {
         /// Whose step.
         rank: usize,
@@ -131,7 +135,9 @@ pub enum Flaw {
         span: Span,
     },
     /// A reduction adds a contribution that is in the sum already.
-    #[error("rank {rank}, step {step}: {into} gets {symbol} a second time")]
+    #[error(
+        "rank {rank}, step {step}: {into} already holds {symbol}, and it is combined a second time"
+    )]
     Twice {
         /// Whose step.
         rank: usize,
@@ -146,7 +152,7 @@ pub enum Flaw {
     #[error("stuck: {0}")]
     Stuck(#[source] Stuck),
     /// Nothing was ever written to a chunk of the output.
-    #[error("rank {rank} never gets chunk {chunk} of its output")]
+    #[error("rank {rank}: no step writes chunk {chunk} of the output")]
     Unwritten {
         /// Whose output.
         rank: usize,
@@ -165,6 +171,15 @@ pub enum Flaw {
         /// What is in it and should not be.
         surplus: Vec<Symbol>,
     },
+}
+
+/// The chunk of the whole that a span is: `chunk 2`.
+struct ChunkOf(Span, usize);
+
+impl fmt::Display for ChunkOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}", self.0.chunk % self.1)
+    }
 }
 
 /// Says what is missing and what is too much.

@@ -297,8 +297,9 @@ impl Meaning for Symbols<'_> {
         message: Posted,
         reduce: bool,
     ) {
-        if !equally_long(self.collective, self.schedules[rank].chunks, message.span, into) {
-            self.object(Flaw::Mismatch { rank, step, from, sent: message.span, into });
+        let chunks = self.schedules[rank].chunks;
+        if !equally_long(self.collective, chunks, message.span, into) {
+            self.object(Flaw::Mismatch { rank, step, from, sent: message.span, into, chunks });
         }
         self.write(rank, step, into, message.value, reduce);
     }
