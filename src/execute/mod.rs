@@ -1,36 +1,45 @@
-//! Walks one lowered program and moves real bytes. The same loop for every algorithm, size and
-//! transport.
+//! Executes lowered programs on real memory, and moves messages between two ranks.
 //!
-//! Local ranks are reached over a board, everybody else over streams; one program mixes both.
-//! Nothing here knows a collective or an algorithm.
+//! One loop executes every program, whatever the algorithm, the size and the transport. Ranks that
+//! share a board are reached over it, all other ranks over streams; one program may use both. This
+//! module knows no collective and no algorithm.
+//!
+//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike: the same cursors for partly
+//! moved messages, the same policy of polling and sleeping, and the same [`LinkError`].
 
-mod links;
+mod cursor;
+mod error;
 pub(crate) mod messages;
 mod moved;
+mod observer;
+mod polling;
 pub mod record;
 mod run;
-mod watch;
+mod stream;
+mod streams;
 
 use crate::lower::{FoldSource, Program};
 use crate::schedule::Buffer;
-pub use links::{AnyStream, Links};
+pub use error::{ExecuteError, LinkError, Unexpected};
 use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::board::{Board, Publication};
-use maypole_transports::{Alarm, Fault, Waiting};
+use maypole_transports::{Alarm, Waiting};
 pub use moved::Moved;
-use run::{Run, wanted};
+pub use observer::{Awaited, NoObserver, RunObserver};
+use run::{ProgramRun, expected};
 use std::sync::Arc;
-pub use watch::{Awaited, Nobody, Watch};
+pub use stream::AnyStream;
+pub use streams::PeerStreams;
 
-/// The three buffers of one call. Input and output may be the same memory, or overlap as the
+/// The three buffers of one call. Input and output may be the same memory, or overlap as far as the
 /// collective allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers<'a> {
-    /// What the rank brings.
+    /// The rank's contribution.
     pub input: View<'a>,
-    /// What it must hold in the end.
+    /// The rank's part of the result.
     pub output: ViewMut<'a>,
-    /// As much as the program asks for.
+    /// Working memory, as long as the program says.
     pub scratch: ViewMut<'a>,
 }
 
@@ -54,119 +63,95 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// Why a program did not end.
-#[derive(Debug)]
-pub struct Failure {
-    /// Which fold of the program.
-    pub fold: usize,
-    /// The rank that was awaited, or whose link failed.
-    pub peer: usize,
-    /// What happened.
-    pub what: What,
-}
+/// Says whether a rank has left in order. Called only once a wait has become slow.
+pub type HasLeft = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
-/// What went wrong in a program.
-#[derive(Debug)]
-pub enum What {
-    /// The peer is in another call; what its message carries.
-    Mismatch(u64),
-    /// The deadline passed.
-    TimedOut,
-    /// The alarm was raised: somebody else failed first.
-    Alarmed,
-    /// The peer has left the group in order.
-    Left,
-    /// The stream to the peer carries nothing any more.
-    Lost(Fault),
-}
-
-/// Tells whether a rank has left in order. Asked once a wait has become slow.
-pub type Gone = Box<dyn Fn(usize) -> bool + Send + Sync>;
-
-/// What one rank executes programs with: its board, its streams and its way of waiting.
+/// One rank's means of executing programs: its board, its streams and its policy of waiting.
 pub struct Executor {
     board: Option<Board>,
     /// The rank of each local rank.
     locals: Vec<usize>,
     me: usize,
-    /// Publications of every local rank so far.
+    /// By local rank: its publications so far.
     positions: Vec<u64>,
-    links: Links,
+    streams: PeerStreams,
     waiting: Waiting,
     alarm: Arc<Alarm>,
-    gone: Gone,
-    /// The last program, by its fingerprint, if it left what we consumed unsaid.
-    silent: Option<u64>,
+    has_left: HasLeft,
+    /// The fingerprint of the last program, if it was self-crediting: its publications are consumed,
+    /// but this rank's consumption counters do not say so yet.
+    uncounted: Option<u64>,
 }
 
 impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { board, locals, me, positions, links, .. } = self;
+        let Self { board, locals, me, positions, streams, .. } = self;
         f.debug_struct("Executor")
             .field("me", &locals[*me])
             .field("board", board)
             .field("positions", positions)
-            .field("links", links)
+            .field("streams", streams)
             .finish_non_exhaustive()
     }
 }
 
 impl Executor {
-    /// For a rank that shares no board yet.
-    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, gone: Gone) -> Self {
-        let (locals, positions) = (vec![rank], vec![0]);
+    /// Makes the executor of a rank that shares no board yet.
+    pub fn new(rank: usize, waiting: Waiting, alarm: Arc<Alarm>, has_left: HasLeft) -> Self {
         Self {
             board: None,
-            locals,
+            locals: vec![rank],
             me: 0,
-            positions,
-            links: Links::default(),
+            positions: vec![0],
+            streams: PeerStreams::default(),
             waiting,
             alarm,
-            gone,
-            silent: None,
+            has_left,
+            uncounted: None,
         }
     }
 
     /// Gives the rank, which is `locals[me]`, the board that these ranks share.
     pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize) {
         self.positions = vec![0; locals.len()];
-        (self.board, self.locals, self.me) = (Some(board), locals, me);
+        self.board = Some(board);
+        self.locals = locals;
+        self.me = me;
     }
 
-    /// The ranks that share our board, this one among them.
+    /// The ranks that share this rank's board, this one among them.
     pub fn locals(&self) -> &[usize] {
         &self.locals
     }
 
-    /// The streams to other hosts.
-    pub fn links(&mut self) -> &mut Links {
-        &mut self.links
+    /// The streams to ranks that do not share the board.
+    pub fn streams(&mut self) -> &mut PeerStreams {
+        &mut self.streams
     }
 
-    /// Changes how waits go and end.
+    /// Changes the policy of waiting.
     pub fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = waiting;
     }
 
-    /// Runs `program` over `buffers`, combining by `fold`.
+    /// Executes `program` over `buffers`, combining elements by `reducer`.
     ///
     /// # Errors
-    /// [`Failure`]; afterwards the executor is good for nothing but being dropped.
+    /// [`ExecuteError`]; afterwards the executor can only be dropped.
     ///
     /// # Panics
-    /// If a buffer is shorter than the program needs, or a link that it names is missing.
+    /// If a buffer is shorter than the program needs, or a stream that it names is missing.
     #[inline]
     pub fn run(
         &mut self,
         program: &Program,
-        fold: &Reducer,
+        reducer: &Reducer,
         buffers: &Buffers<'_>,
-    ) -> Result<(), Box<Failure>> {
-        self.run_watched(program, fold, buffers, Nobody)
+    ) -> Result<(), Box<ExecuteError>> {
+        self.run_observed(program, reducer, buffers, NoObserver)
     }
 
-    /// [`run`](Self::run) while `watch` is told what happens.
+    /// Executes `program` as [`run`](Self::run) does, and reports its waits and folds to `observer`.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -174,26 +159,28 @@ impl Executor {
     /// # Panics
     /// As [`run`](Self::run).
     #[inline(always)]
-    pub fn run_watched<W: Watch>(
+    pub fn run_observed<O: RunObserver>(
         &mut self,
         program: &Program,
-        fold: &Reducer,
+        reducer: &Reducer,
         buffers: &Buffers<'_>,
-        watch: W,
-    ) -> Result<(), Box<Failure>> {
-        // A program proves what its own readers consumed, not what those of another one did.
-        let silent = program.self_crediting.then_some(program.fingerprint);
-        if self.silent != silent && self.silent.is_some() {
-            self.say_consumed();
+        observer: O,
+    ) -> Result<(), Box<ExecuteError>> {
+        // A self-crediting program proves what its own publications imply, and nothing about those of
+        // another program.
+        let uncounted = program.self_crediting.then_some(program.fingerprint);
+        if self.uncounted != uncounted && self.uncounted.is_some() {
+            self.count_consumed();
         }
-        self.silent = silent;
+        self.uncounted = uncounted;
         if program.windows == 1 && program.streams.is_empty() {
-            let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };
+            let mut run =
+                ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
             for fold in 0..program.folds.len() {
                 run.step::<true>(fold, 0)?;
             }
         } else {
-            self.run_windows(program, fold, buffers, watch)?;
+            self.run_windows(program, reducer, buffers, observer)?;
         }
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
             *position += total;
@@ -202,15 +189,16 @@ impl Executor {
     }
 
     #[inline(never)]
-    fn run_windows<W: Watch>(
+    fn run_windows<O: RunObserver>(
         &mut self,
         program: &Program,
-        fold: &Reducer,
+        reducer: &Reducer,
         buffers: &Buffers<'_>,
-        watch: W,
-    ) -> Result<(), Box<Failure>> {
-        self.links.begin(program);
-        let mut run = Run { executor: self, program, fold, buffers, watch, made: 0 };
+        observer: O,
+    ) -> Result<(), Box<ExecuteError>> {
+        self.streams.begin(program);
+        let mut run =
+            ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
         for clock in 0..program.windows + program.stages() - 1 {
             let oldest = (clock + 1).saturating_sub(program.windows);
             let newest = clock.min(program.stages() - 1);
@@ -221,10 +209,10 @@ impl Executor {
         run.flush_all()
     }
 
-    /// Writes the counters that self-crediting programs leave alone, because another program's
-    /// writers look at them.
+    /// Writes the consumption counters, which self-crediting programs do not write and which the
+    /// writers of other programs read.
     #[cold]
-    fn say_consumed(&mut self) {
+    fn count_consumed(&mut self) {
         let Some(board) = &self.board else { return };
         for (peer, position) in self.positions.iter().enumerate() {
             board.consume(peer, *position);
@@ -238,21 +226,21 @@ impl Executor {
         self.board.as_ref().expect("a program with an audience has a board")
     }
 
-    /// A publication that is known to be there.
+    /// The bytes of a publication that has been awaited.
     #[inline(always)]
-    fn lent<const SIMPLE: bool>(
+    fn published<const SIMPLE: bool>(
         &self,
         program: &Program,
         source: &FoldSource,
         k: u32,
         len: usize,
     ) -> View<'_> {
-        self.board().lent(wanted::<SIMPLE>(program, &self.positions, source, k, len))
+        self.board().lent(expected::<SIMPLE>(program, &self.positions, source, k, len))
     }
 
-    /// A slot that is known to be free.
+    /// The slot of a publication, which is known to be free.
     #[inline(always)]
-    fn slot(&self, out: Publication) -> Option<ViewMut<'_>> {
-        Some(self.board().slot(out))
+    fn slot(&self, publication: Publication) -> Option<ViewMut<'_>> {
+        Some(self.board().slot(publication))
     }
 }

@@ -1,46 +1,47 @@
-//! One run of one program: the same step for every fold of every window.
+//! One run of one program: the same steps for every fold of every window.
 
-use super::links::{Arrival, Links, Place};
-use super::watch::{Awaited, Watch};
-use super::{Buffers, Executor, Failure, What};
+use super::polling::PollCounter;
+use super::streams::{BufferRange, ExpectedMessage, PeerStreams};
+use super::{Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, Unexpected};
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View};
+use maypole_transports::Sleep;
 use maypole_transports::board::{Board, ExpectedPublication, Publication};
-use maypole_transports::{Interrupted, Sleep};
 use std::cell::RefCell;
 
 /// One run of one program.
-pub(super) struct Run<'a, 'b, W> {
+pub(super) struct ProgramRun<'a, 'b, O> {
     pub(super) executor: &'a mut Executor,
     pub(super) program: &'a Program,
-    pub(super) fold: &'a Reducer,
+    pub(super) reducer: &'a Reducer,
     pub(super) buffers: &'a Buffers<'b>,
-    pub(super) watch: W,
-    /// Publications of ours so far in this run.
-    pub(super) made: u64,
+    pub(super) observer: O,
+    /// Publications of this rank so far in this run.
+    pub(super) published: u64,
 }
 
-impl<W: Watch> Run<'_, '_, W> {
-    /// Window `k` of one fold. `SIMPLE` is true for programs of one window without streams.
+impl<O: RunObserver> ProgramRun<'_, '_, O> {
+    /// Executes window `k` of fold `at`. `SIMPLE` is true for programs of one window and without
+    /// streams.
     #[inline(always)]
     pub(super) fn step<const SIMPLE: bool>(
         &mut self,
         at: usize,
         k: u32,
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<(), Box<ExecuteError>> {
         let program = self.program;
         let fold = &program.folds[at];
-        let place = fold.extent.window(k);
+        let range = fold.extent.window(k);
         let sources =
             &program.sources[fold.first as usize..fold.first as usize + fold.count as usize];
         if !SIMPLE {
             for flush in &program.flushes[fold.flushes.0 as usize..fold.flushes.1 as usize] {
                 self.await_flush(at, *flush, k)?;
             }
-            self.expect(fold, sources, place);
+            self.expect(fold, sources, range);
         }
-        self.combine::<SIMPLE>(at, fold, sources, place, k)?;
+        self.combine::<SIMPLE>(at, fold, sources, range, k)?;
         if !SIMPLE {
             self.release(sources);
         }
@@ -48,77 +49,80 @@ impl<W: Watch> Run<'_, '_, W> {
             self.consumed::<SIMPLE>(sources, k);
         }
         if let Some(buffer) = fold.posted.filter(|_| !SIMPLE) {
-            self.post(fold, Place { buffer, offset: place.0, len: place.1 });
+            self.post(fold, BufferRange { buffer, offset: range.0, len: range.1 });
         }
-        self.watch.folded(at, k);
+        self.observer.folded(at, k);
         Ok(())
     }
 
-    /// Posts a result to its streams, from where it lies.
-    fn post(&mut self, fold: &Fold, place: Place) {
-        let links = &mut self.executor.links;
+    /// Posts a result, from where it is stored, to its streams.
+    fn post(&mut self, fold: &Fold, body: BufferRange) {
+        let streams = &mut self.executor.streams;
         for stream in &self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
-            links.post(*stream as usize, place, self.program.fingerprint);
+            streams.post(*stream as usize, body, self.program.fingerprint);
         }
-        links.push(self.buffers);
+        streams.push(self.buffers);
     }
 
-    /// Awaits the sources and combines them where the fold says.
+    /// Awaits the sources and stores and publishes their combination as the fold says.
     #[inline(always)]
     fn combine<const SIMPLE: bool>(
         &mut self,
         at: usize,
         fold: &Fold,
         sources: &[FoldSource],
-        place: (usize, usize),
+        range: (usize, usize),
         k: u32,
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<(), Box<ExecuteError>> {
+        let len = range.1;
         let mut in_place = false;
         for source in sources {
             match source.from {
                 SourceLocation::Own(_) => {}
-                SourceLocation::Board => self.await_board::<SIMPLE>(at, source, k, place.1)?,
+                SourceLocation::Board => self.await_board::<SIMPLE>(at, source, k, len)?,
                 SourceLocation::Stream if !SIMPLE => in_place |= self.await_stream(at, source)?,
                 SourceLocation::Stream => unreachable!("the program has no streams"),
             }
         }
-        let out = Publication {
+        let publication = Publication {
             class: self.program.class,
             mask: self.program.mask,
-            position: self.executor.positions[self.executor.me] + self.made,
+            position: self.executor.positions[self.executor.me] + self.published,
             audience: fold.audience,
             fingerprint: self.program.fingerprint,
-            len: place.1,
+            len,
         };
         if fold.audience != 0 {
-            self.await_room(at, out)?;
+            self.await_room(at, publication)?;
         }
         let executor = &*self.executor;
-        let lent = |source: &FoldSource| match source.from {
+        let view = |source: &FoldSource| match source.from {
             SourceLocation::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            SourceLocation::Board => executor.lent::<SIMPLE>(self.program, source, k, place.1),
-            // What came straight to its place is its own source.
+            SourceLocation::Board => executor.published::<SIMPLE>(self.program, source, k, len),
+            // The message is in the fold's destination already, which is its own source then.
             SourceLocation::Stream if in_place => {
-                self.buffers.read(fold.into.expect("came to its place"), place)
+                let buffer = fold.into.expect("only a fold that stores receives in place");
+                self.buffers.read(buffer, range)
             }
-            SourceLocation::Stream => executor.links.lent(source.peer as usize, place.1),
+            SourceLocation::Stream => executor.streams.staged(source.peer as usize, len),
         };
-        let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(lent).collect();
-        let into = fold.into.map(|buffer| self.buffers.write(buffer, place));
-        let slot = if fold.audience != 0 { executor.slot(out) } else { None };
+        let views: ArrayVec<View<'_>, MAX_SOURCES> = sources.iter().map(view).collect();
+        let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
+        let slot = if fold.audience != 0 { executor.slot(publication) } else { None };
         match (into, slot) {
-            (Some(into), also) => self.fold.apply(into, also, &views),
-            (None, Some(slot)) => self.fold.apply(slot, None, &views),
-            // Only posted, from where it lies.
+            (Some(into), also) => self.reducer.apply(into, also, &views),
+            (None, Some(slot)) => self.reducer.apply(slot, None, &views),
+            // The fold only posts, from where its source is stored.
             (None, None) => {}
         }
         if fold.audience != 0 {
-            executor.board().commit(out);
-            self.made += 1;
+            executor.board().commit(publication);
+            self.published += 1;
         }
         Ok(())
     }
 
+    /// Waits for a publication of a local rank.
     #[inline(always)]
     fn await_board<const SIMPLE: bool>(
         &mut self,
@@ -126,195 +130,204 @@ impl<W: Watch> Run<'_, '_, W> {
         source: &FoldSource,
         k: u32,
         len: usize,
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<(), Box<ExecuteError>> {
         let peer = source.peer as usize;
         let executor = &mut *self.executor;
-        let wanted = wanted::<SIMPLE>(self.program, &executor.positions, source, k, len);
+        let expected = expected::<SIMPLE>(self.program, &executor.positions, source, k, len);
         let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let links = RefCell::new(&mut executor.links);
-        let (buffers, gone, rank) = (self.buffers, &executor.gone, executor.locals[peer]);
+        let streams = RefCell::new(&mut executor.streams);
+        let buffers = self.buffers;
+        let has_left = &executor.has_left;
+        let rank = executor.locals[peer];
         let base = executor.positions[peer];
-        let mut polls = 0u32;
-        let ready = || match board.readable(wanted) {
+        let mut polls = PollCounter::default();
+        let ready = || match board.readable(expected) {
             Ok(true) => Some(Ok(())),
             Ok(false) => {
-                polls = polls.wrapping_add(1);
-                if polls.is_multiple_of(OFTEN) {
-                    links.borrow_mut().drive(buffers);
+                polls.count();
+                if polls.is_drive_due() {
+                    streams.borrow_mut().drive(buffers);
                 }
-                if polls.is_multiple_of(SELDOM) {
-                    hopeless(board, wanted, base, || gone(rank)).map(Err)
+                if polls.is_peer_check_due() {
+                    never_published(board, expected, base, || has_left(rank)).map(Err)
                 } else {
                     None
                 }
             }
-            Err(mismatch) => Some(Err(What::Mismatch(mismatch.theirs))),
+            Err(mismatch) => Some(Err(other_call(mismatch.theirs))),
         };
-        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
         match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
                 board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
-                self.watch.awaited(|| Awaited::Arrival { from: rank });
+                self.observer.awaited(|| Awaited::Arrival { from: rank });
                 Ok(())
             }
-            Ok(Err(what)) => Err(fail(at, rank, what)),
-            Err(interrupted) => Err(interrupt(at, rank, interrupted)),
+            Ok(Err(error)) => Err(failed(at, rank, error)),
+            Err(interrupted) => Err(failed(at, rank, interrupted)),
         }
     }
 
+    /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
     #[inline(always)]
-    fn await_room(&mut self, at: usize, out: Publication) -> Result<(), Box<Failure>> {
+    fn await_room(&mut self, at: usize, publication: Publication) -> Result<(), Box<ExecuteError>> {
         let executor = &mut *self.executor;
         let board = executor.board.as_ref().expect("a program with an audience has a board");
-        let (links, buffers) = (RefCell::new(&mut executor.links), self.buffers);
-        let (gone, locals) = (&executor.gone, &executor.locals);
+        let streams = RefCell::new(&mut executor.streams);
+        let buffers = self.buffers;
+        let has_left = &executor.has_left;
+        let locals = &executor.locals;
         let readers = || {
-            locals
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| out.audience >> at & 1 == 1)
-                .map(|(_, rank)| *rank)
+            let locals = locals.iter().enumerate();
+            let read = locals.filter(|(local, _)| publication.audience >> local & 1 == 1);
+            read.map(|(_, rank)| *rank)
         };
-        let mut polls = 0u32;
+        let mut polls = PollCounter::default();
         let ready = || {
-            let room = board.writable(out);
-            polls = polls.wrapping_add(1);
-            if !room && polls.is_multiple_of(OFTEN) {
-                links.borrow_mut().drive(buffers);
+            let room = board.writable(publication);
+            polls.count();
+            if !room && polls.is_drive_due() {
+                streams.borrow_mut().drive(buffers);
             }
-            if !room && polls.is_multiple_of(SELDOM) {
-                readers().find(|rank| gone(*rank)).map(Err)
+            if !room && polls.is_peer_check_due() {
+                readers().find(|rank| has_left(*rank)).map(Err)
             } else {
                 room.then_some(Ok(()))
             }
         };
-        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
         match executor.waiting.until(&executor.alarm, sleep, ready) {
             Ok(Ok(())) => {
-                self.watch.awaited(|| Awaited::Room);
+                self.observer.awaited(|| Awaited::Room);
                 Ok(())
             }
-            // Who has left never reads what we have not even written.
-            Ok(Err(rank)) => Err(fail(at, rank, What::Left)),
+            // A reader that has left consumes nothing more.
+            Ok(Err(rank)) => Err(failed(at, rank, LinkError::PeerLeft)),
             Err(interrupted) => {
-                Err(interrupt(at, readers().next().expect("somebody reads it"), interrupted))
+                let reader = readers().next().expect("an audience has a member");
+                Err(failed(at, reader, interrupted))
             }
         }
     }
 
-    /// Tells streams where what this fold takes from them shall go.
-    fn expect(&mut self, fold: &Fold, sources: &[FoldSource], place: (usize, usize)) {
+    /// Tells streams where the messages that this fold takes go.
+    fn expect(&mut self, fold: &Fold, sources: &[FoldSource], range: (usize, usize)) {
         let direct = fold.into.filter(|_| sources.len() == 1);
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
-            let into = direct.map(|buffer| Place { buffer, offset: place.0, len: place.1 });
-            self.executor.links.expect(source.peer as usize, Arrival { into, len: place.1 });
+            let into = direct.map(|buffer| BufferRange { buffer, offset: range.0, len: range.1 });
+            let expected = ExpectedMessage { into, len: range.1 };
+            self.executor.streams.expect(source.peer as usize, expected);
         }
     }
 
-    /// True if what came is already in its place.
-    fn await_stream(&mut self, at: usize, source: &FoldSource) -> Result<bool, Box<Failure>> {
+    /// Waits for the expected message of a stream; true if it is in its final place.
+    fn await_stream(&mut self, at: usize, source: &FoldSource) -> Result<bool, Box<ExecuteError>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
         let in_place =
-            self.await_links(at, stream, |links| match links.arrived(stream, fingerprint) {
+            self.await_streams(at, stream, |streams| match streams.arrived(stream, fingerprint) {
                 Ok(arrived) => arrived.map(Ok),
-                Err(theirs) => Some(Err(What::Mismatch(theirs))),
+                Err(theirs) => Some(Err(other_call(theirs))),
             })?;
-        self.watch.awaited(|| Awaited::Arrival { from: self.executor.links.peer(stream) });
+        self.observer.awaited(|| Awaited::Arrival { from: self.executor.streams.peer(stream) });
         Ok(in_place)
     }
 
-    fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<Failure>> {
+    /// Waits until a posted message has left, because this fold overwrites its memory.
+    fn await_flush(&mut self, at: usize, flush: Flush, k: u32) -> Result<(), Box<ExecuteError>> {
         let stream = flush.stream as usize;
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
-        self.await_links(at, stream, |links| (links.flushed(stream) >= needed).then_some(Ok(())))?;
-        self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
+        let flushed =
+            |streams: &mut PeerStreams| (streams.flushed(stream) >= needed).then_some(Ok(()));
+        self.await_streams(at, stream, flushed)?;
+        self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         Ok(())
     }
 
-    /// The buffers are the caller's again only when nothing is left to send from them.
-    pub(super) fn flush_all(&mut self) -> Result<(), Box<Failure>> {
+    /// Waits until every posted message has left. Only then may the caller use its buffers again.
+    pub(super) fn flush_all(&mut self) -> Result<(), Box<ExecuteError>> {
+        let after_last = self.program.folds.len();
         for stream in 0..self.program.streams.len() {
-            self.await_links(self.program.folds.len(), stream, |links| {
-                links.is_flushed(stream).then_some(Ok(()))
-            })?;
-            self.watch.awaited(|| Awaited::Departure { to: self.executor.links.peer(stream) });
+            let flushed = |streams: &mut PeerStreams| streams.is_flushed(stream).then_some(Ok(()));
+            self.await_streams(after_last, stream, flushed)?;
+            self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         }
         Ok(())
     }
 
-    /// Moves bytes both ways on all streams until `done`.
-    fn await_links<T>(
+    /// Moves bytes both ways on all streams until `done` returns a value.
+    fn await_streams<T>(
         &mut self,
         at: usize,
         stream: usize,
-        mut done: impl FnMut(&mut Links) -> Option<Result<T, What>>,
-    ) -> Result<T, Box<Failure>> {
+        mut done: impl FnMut(&mut PeerStreams) -> Option<Result<T, LinkError>>,
+    ) -> Result<T, Box<ExecuteError>> {
         let executor = &mut *self.executor;
-        let peer = executor.links.peer(stream);
-        let links = RefCell::new(&mut executor.links);
+        let awaited = executor.streams.peer(stream);
+        let streams = RefCell::new(&mut executor.streams);
         let buffers = self.buffers;
         let ready = || {
-            let mut links = links.borrow_mut();
-            if let Some(done) = done(&mut links) {
-                return Some(done.map_err(|what| (peer, what)));
+            let mut streams = streams.borrow_mut();
+            let mut ended = done(&mut streams);
+            if ended.is_none() {
+                streams.drive(buffers);
+                ended = done(&mut streams);
             }
-            links.drive(buffers);
-            let done = done(&mut links).map(|done| done.map_err(|what| (peer, what)));
-            done.or_else(|| links.fault().map(|(peer, fault)| Err((peer, What::Lost(fault)))))
+            match ended {
+                Some(ended) => Some(ended.map_err(|error| (awaited, error))),
+                None => {
+                    let (rank, fault) = streams.take_fault()?;
+                    Some(Err((rank, LinkError::Lost(fault))))
+                }
+            }
         };
-        let sleep = |sleep: Sleep<'_>| links.borrow_mut().sleep(sleep);
+        let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
         match executor.waiting.until(&executor.alarm, sleep, ready) {
-            Ok(done) => done.map_err(|(peer, what)| fail(at, peer, what)),
-            Err(interrupted) => Err(interrupt(at, peer, interrupted)),
+            Ok(done) => done.map_err(|(peer, error)| failed(at, peer, error)),
+            Err(interrupted) => Err(failed(at, awaited, interrupted)),
         }
     }
 
+    /// Tells the writers of board sources that this rank has read them.
     #[inline(always)]
     fn consumed<const SIMPLE: bool>(&mut self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| source.from == SourceLocation::Board) {
-            let position =
-                wanted::<SIMPLE>(self.program, &executor.positions, source, k, 0).position;
-            executor.board().consume(source.peer as usize, position + 1);
+            let expected = expected::<SIMPLE>(self.program, &executor.positions, source, k, 0);
+            executor.board().consume(source.peer as usize, expected.position + 1);
         }
     }
 
+    /// Ends the use of the messages that this fold took.
     fn release(&mut self, sources: &[FoldSource]) {
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
-            self.executor.links.release(source.peer as usize);
+            self.executor.streams.release(source.peer as usize);
         }
     }
 }
 
-/// Polls of a board between two looks at the streams.
-const OFTEN: u32 = 64;
-/// Polls of a board between two looks at whether what is awaited can still come.
-const SELDOM: u32 = 1024;
-
-/// Why `wanted` will never come, if that shows: its writer is in another call, whose publications
-/// may be fewer than the one we await, or it has left.
+/// Why `expected` will never be published, if that is known: its writer is in another call, whose
+/// publications may be fewer than the expected one, or has left.
 #[cold]
-fn hopeless(
+fn never_published(
     board: &Board,
-    wanted: ExpectedPublication,
+    expected: ExpectedPublication,
     base: u64,
     has_left: impl Fn() -> bool,
-) -> Option<What> {
-    let other =
-        board.peek_fingerprint(wanted.peer, base).filter(|theirs| *theirs != wanted.fingerprint);
-    let why = match other {
-        Some(theirs) => What::Mismatch(theirs),
-        None if has_left() => What::Left,
+) -> Option<LinkError> {
+    let current = board.peek_fingerprint(expected.peer, base);
+    let why = match current.filter(|theirs| *theirs != expected.fingerprint) {
+        Some(theirs) => other_call(theirs),
+        None if has_left() => LinkError::PeerLeft,
         None => return None,
     };
-    // Whatever it published before that is visible by now.
-    (board.readable(wanted) == Ok(false)).then_some(why)
+    // What the writer published before it went on or left is visible by now.
+    (board.readable(expected) == Ok(false)).then_some(why)
 }
 
 /// The publication that `source` means in window `k`.
 #[inline(always)]
-pub(super) fn wanted<const SIMPLE: bool>(
+pub(super) fn expected<const SIMPLE: bool>(
     program: &Program,
     positions: &[u64],
     source: &FoldSource,
@@ -337,18 +350,14 @@ pub(super) fn wanted<const SIMPLE: bool>(
     }
 }
 
+/// The peer is in the call with this fingerprint.
 #[cold]
-#[inline(never)]
-fn fail(fold: usize, peer: usize, what: What) -> Box<Failure> {
-    Box::new(Failure { fold, peer, what })
+fn other_call(fingerprint: u64) -> LinkError {
+    LinkError::Mismatch(Unexpected::Call(fingerprint))
 }
 
 #[cold]
 #[inline(never)]
-fn interrupt(fold: usize, peer: usize, interrupted: Interrupted) -> Box<Failure> {
-    let what = match interrupted {
-        Interrupted::TimedOut => What::TimedOut,
-        Interrupted::Alarmed => What::Alarmed,
-    };
-    fail(fold, peer, what)
+fn failed(fold: usize, peer: usize, error: impl Into<LinkError>) -> Box<ExecuteError> {
+    Box::new(ExecuteError { fold, peer, error: error.into() })
 }

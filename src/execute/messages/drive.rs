@@ -1,265 +1,279 @@
-//! Runs a batch: posts everything, then moves bytes on all links until all of it is done.
+//! Runs a batch: posts all of its messages, then moves bytes on all links until they are complete.
 
-use super::post::{Batch, State};
-use super::shown::Shown;
-use super::{Pairs, Scene, Stop, Why};
+use super::BatchError;
+use super::batch::{MessageBatch, ReceiveState};
+use super::context::BatchContext;
+use super::links::MessageLinks;
+use super::recording::BatchRecording;
+use crate::execute::LinkError;
+use crate::execute::polling::PollCounter;
 use crate::execute::record::Recorder;
-use maypole_transports::{Interrupted, Sleep};
+use maypole_transports::Sleep;
 use std::cell::RefCell;
 
-/// Polls between two looks at links that the batch does not name, and at new ones.
-const OFTEN: u32 = 64;
-/// Polls between two looks at whether what is awaited can still come.
-const SELDOM: u32 = 1024;
-
 /// A batch that runs.
-struct Run<'a, 'b, 'c> {
-    pairs: &'a mut Pairs,
-    batch: &'a mut Batch<'b>,
-    scene: &'a Scene<'c>,
-    shown: Shown<'a>,
-    /// Ranks that the batch sends to, and ranks that it receives from.
-    named: [Vec<usize>; 2],
-    polls: u32,
+struct BatchRun<'a, 'b, 'c> {
+    links: &'a mut MessageLinks,
+    batch: &'a mut MessageBatch<'b>,
+    context: &'a BatchContext<'c>,
+    recording: BatchRecording<'a>,
+    /// Ranks that the batch sends to, once each.
+    targets: Vec<usize>,
+    /// Ranks that the batch receives from, once each; all ranks, if one may receive from any.
+    sources: Vec<usize>,
+    polls: PollCounter,
 }
 
-impl Pairs {
-    /// Runs `batch`, and tells `recorder` of it. `slow` is called with it once the wait has become
-    /// long.
+impl MessageLinks {
+    /// Runs `batch` to its end and tells `recorder` of it. Calls `slow` with the batch once the wait
+    /// has become long.
     ///
-    /// After an error these links are good for nothing but being left.
+    /// # Errors
+    /// [`BatchError`]; afterwards the links can only be left.
     pub(crate) fn run(
         &mut self,
-        batch: &mut Batch<'_>,
-        scene: &Scene<'_>,
+        batch: &mut MessageBatch<'_>,
+        context: &BatchContext<'_>,
         recorder: Option<&mut Recorder>,
-        mut slow: impl FnMut(&Batch<'_>),
-    ) -> Result<(), Stop> {
-        let shown = Shown::new(recorder, self.rank, batch);
-        let mut run =
-            Run { pairs: self, batch, scene, shown, named: [Vec::new(), Vec::new()], polls: 0 };
-        run.shown.before();
+        mut slow: impl FnMut(&MessageBatch<'_>),
+    ) -> Result<(), BatchError> {
+        let recording = BatchRecording::new(recorder, self.rank, batch);
+        let mut run = BatchRun {
+            links: self,
+            batch,
+            context,
+            recording,
+            targets: Vec::new(),
+            sources: Vec::new(),
+            polls: PollCounter::default(),
+        };
+        run.recording.before_moving();
         run.post()?;
-        run.shown.after(run.batch);
+        run.recording.after_moving(run.batch);
         let run = RefCell::new(run);
         let ready = || {
             let mut run = run.borrow_mut();
             let ended = run.poll();
-            if ended.is_none() && run.polls == SELDOM {
+            if ended.is_none() && run.polls.is_first_peer_check() {
                 slow(run.batch);
             }
             ended
         };
-        match scene.waiting.until(scene.alarm, |sleep| run.borrow_mut().sleep(sleep), ready) {
+        let sleep = |sleep: Sleep<'_>| run.borrow_mut().sleep(sleep);
+        match context.waiting.until(context.alarm, sleep, ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
-                let (part, peer) = run.borrow().batch.awaited();
-                let why = match interrupted {
-                    Interrupted::TimedOut => Why::TimedOut,
-                    Interrupted::Alarmed => Why::Alarmed,
-                };
-                Err(Stop { part, peer, why })
+                let (member, peer) = run.borrow().batch.awaited();
+                Err(BatchError { member, peer, error: interrupted.into() })
             }
         }
     }
 }
 
-impl Run<'_, '_, '_> {
-    /// Makes links, takes what waits already, and puts on its way what may go.
-    fn post(&mut self) -> Result<(), Stop> {
+impl BatchRun<'_, '_, '_> {
+    /// Makes links, takes what is in the unexpected queues, and queues what may be sent.
+    fn post(&mut self) -> Result<(), BatchError> {
         for at in 0..self.batch.sends.len() {
             let to = self.batch.sends[at].to;
-            self.pairs
-                .open(to, self.scene)
-                .map_err(|why| Stop::send(at, to, Why::Unconnected(why)))?;
+            let connected = self.links.connect(to, self.context);
+            let failed = |why| BatchError::send(at, to, LinkError::Unconnected(why));
+            connected.map_err(failed)?;
         }
-        let missing = |pairs: &Pairs, from: usize| !matches!(pairs.from.get(from), Some(Some(_)));
-        if self
-            .batch
-            .receives
-            .iter()
-            .any(|receive| receive.from.is_none_or(|from| missing(self.pairs, from)))
-        {
-            self.pairs.answer_calls(self.scene);
+        let missing = |from: Option<usize>| from.is_none_or(|from| !self.links.receives_from(from));
+        if self.batch.receives.iter().any(|receive| missing(receive.from)) {
+            self.links.accept_callers(self.context);
         }
         for at in 0..self.batch.receives.len() {
-            self.take_waiting(at)?;
+            self.match_unexpected(at)?;
         }
         for at in 0..self.batch.sends.len() {
             let to = self.batch.sends[at].to;
-            self.pairs.to[to].as_mut().expect("made above").post(at, &mut self.batch.sends);
+            let link = self.links.outgoing[to].as_mut().expect("connected above");
+            link.post(at, &mut self.batch.sends);
         }
-        self.name();
+        self.name_peers();
         Ok(())
     }
 
-    fn take_waiting(&mut self, at: usize) -> Result<(), Stop> {
+    /// Serves a receive from the unexpected queue of its source, or of the first source that has a
+    /// message for it.
+    fn match_unexpected(&mut self, at: usize) -> Result<(), BatchError> {
         if let Some(from) = self.batch.receives[at].from {
-            return self.serve(at, from).map(drop);
+            return self.match_unexpected_of(at, from).map(drop);
         }
-        for peer in turned(self.pairs.first, self.pairs.world) {
-            if self.serve(at, peer)? {
-                self.pairs.first = peer + 1;
+        for peer in ranks_from(self.links.first_source, self.links.world) {
+            if self.match_unexpected_of(at, peer)? {
+                self.links.first_source = peer + 1;
                 break;
             }
         }
         Ok(())
     }
 
-    fn serve(&mut self, at: usize, from: usize) -> Result<bool, Stop> {
-        match self.pairs.from.get_mut(from) {
-            Some(Some(link)) => link.serve(at, &mut self.batch.receives),
+    fn match_unexpected_of(&mut self, at: usize, from: usize) -> Result<bool, BatchError> {
+        match self.links.incoming.get_mut(from) {
+            Some(Some(link)) => link.match_unexpected(at, &mut self.batch.receives),
             _ => Ok(false),
         }
     }
 
-    /// Notes whose links matter.
-    fn name(&mut self) {
-        let Batch { sends, receives } = &*self.batch;
-        let (world, first) = (self.pairs.world, self.pairs.first);
-        let named: Option<Vec<usize>> = receives.iter().map(|receive| receive.from).collect();
-        let to = once_each(sends.iter().map(|send| send.to).collect());
-        self.named = [to, named.map_or_else(|| turned(first, world).collect(), once_each)];
+    /// Notes the peers whose links the batch waits for.
+    fn name_peers(&mut self) {
+        self.targets = once_each(self.batch.sends.iter().map(|send| send.to).collect());
+        let receives = self.batch.receives.iter();
+        let sources: Option<Vec<usize>> = receives.map(|receive| receive.from).collect();
+        let all = || ranks_from(self.links.first_source, self.links.world).collect();
+        self.sources = sources.map_or_else(all, once_each);
     }
 
-    fn poll(&mut self) -> Option<Result<(), Stop>> {
-        let idle = self.polls % OFTEN == OFTEN - 1;
-        self.polls = self.polls.wrapping_add(1);
-        self.shown.before();
-        if let Err(stop) = self.drive(idle) {
-            return Some(Err(stop));
+    /// Moves bytes; the end of the batch, if it has come.
+    fn poll(&mut self) -> Option<Result<(), BatchError>> {
+        self.polls.count();
+        self.recording.before_moving();
+        if let Err(error) = self.drive() {
+            return Some(Err(error));
         }
-        self.shown.after(self.batch);
-        if self.batch.is_done() {
-            self.remember();
+        self.recording.after_moving(self.batch);
+        if self.batch.is_complete() {
+            self.remember_source();
             return Some(Ok(()));
         }
-        self.fault()
-            .or_else(|| if self.polls.is_multiple_of(SELDOM) { self.hopeless() } else { None })
-            .map(Err)
+        if let Some(error) = self.lost_message() {
+            return Some(Err(error));
+        }
+        if self.polls.is_peer_check_due() { self.unanswered_message().map(Err) } else { None }
     }
 
-    /// Moves what can be moved now on the links that matter; on `all` links now and then, so that
-    /// those who send to us meanwhile are not held up by how little a stream holds.
-    fn drive(&mut self, all: bool) -> Result<(), Stop> {
-        let Batch { sends, receives } = &mut *self.batch;
-        let pairs = &mut *self.pairs;
-        for to in &self.named[0] {
-            if let Some(link) = &mut pairs.to[*to] {
-                if all {
-                    link.collect();
+    /// Moves what can be moved now on the links that the batch waits for. Now and then, moves it on
+    /// all incoming links and takes new ones, so that no sender is held up by how little a stream
+    /// holds.
+    fn drive(&mut self) -> Result<(), BatchError> {
+        let drives_all = self.polls.is_drive_due();
+        let MessageBatch { sends, receives } = &mut *self.batch;
+        let links = &mut *self.links;
+        for to in &self.targets {
+            if let Some(link) = &mut links.outgoing[*to] {
+                if drives_all {
+                    link.take_segment();
                 }
-                pairs.moved |= link.drive(sends);
+                links.activity.note(link.drive(sends));
             }
         }
-        for from in &self.named[1] {
-            if let Some(Some(link)) = pairs.from.get_mut(*from) {
-                pairs.moved |= link.drive(receives)?;
+        for from in &self.sources {
+            if let Some(Some(link)) = links.incoming.get_mut(*from) {
+                links.activity.note(link.drive(receives)?);
             }
         }
-        if all {
-            pairs.answer_calls(self.scene);
-            for link in pairs.from.iter_mut().flatten() {
-                pairs.moved |= link.drive(receives)?;
+        if drives_all {
+            links.accept_callers(self.context);
+            for link in links.incoming.iter_mut().flatten() {
+                links.activity.note(link.drive(receives)?);
             }
         }
         Ok(())
     }
 
-    /// The next receive from any rank begins behind the one whose message came.
-    fn remember(&mut self) {
-        if let Some(receive) = self.batch.receives.iter().rfind(|receive| receive.from.is_none())
-            && let State::Done(peer, _) = receive.state
+    /// Lets the next receive from any rank begin behind the rank whose message came last.
+    fn remember_source(&mut self) {
+        let receives = self.batch.receives.iter();
+        let from_any = receives.rev().find(|receive| receive.from.is_none());
+        if let Some(receive) = from_any
+            && let ReceiveState::Complete { peer, .. } = receive.state
         {
-            self.pairs.first = peer + 1;
+            self.links.first_source = peer + 1;
         }
     }
 
-    /// What cannot be done any more because a link is lost.
-    fn fault(&mut self) -> Option<Stop> {
-        let lost_to = self.named[0].iter().any(|to| self.is_lost_to(*to));
-        if !lost_to && !self.named[1].iter().any(|from| self.is_lost_from(*from)) {
+    /// A message that cannot be completed because its link is lost, if there is one.
+    fn lost_message(&mut self) -> Option<BatchError> {
+        let send_lost = self.targets.iter().any(|to| self.is_lost_to(*to));
+        if !send_lost && !self.sources.iter().any(|from| self.is_lost_from(*from)) {
             return None;
         }
         for (at, receive) in self.batch.receives.iter().enumerate() {
             let peer = match (receive.state, receive.from) {
-                (State::Done(..), _) => None,
-                (State::Granted(peer, _), _) | (State::Open, Some(peer)) => Some(peer),
-                (State::Open, None) => self.one_if_all_are_lost(),
+                (ReceiveState::Complete { .. }, _) => None,
+                (ReceiveState::Cleared { peer, .. }, _) => Some(peer),
+                (ReceiveState::Posted, Some(peer)) => Some(peer),
+                (ReceiveState::Posted, None) => self.any_peer_if_all_are_lost(),
             };
             if let Some(peer) = peer.filter(|peer| self.is_lost_from(*peer)) {
-                let fault = self.pairs.from[peer].as_mut()?.fault.take()?;
-                return Some(Stop::receive(at, Some(peer), Why::Lost(fault)));
+                let fault = self.links.incoming[peer].as_mut()?.fault.take()?;
+                return Some(BatchError::receive(at, Some(peer), LinkError::Lost(fault)));
             }
         }
-        let at = self.batch.sends.iter().position(|send| !send.done && self.is_lost_to(send.to))?;
+        let mut sends = self.batch.sends.iter();
+        let at = sends.position(|send| !send.complete && self.is_lost_to(send.to))?;
         let to = self.batch.sends[at].to;
-        let fault = self.pairs.to[to].as_mut()?.fault.take()?;
-        Some(Stop::send(at, to, Why::Lost(fault)))
+        let fault = self.links.outgoing[to].as_mut()?.fault.take()?;
+        Some(BatchError::send(at, to, LinkError::Lost(fault)))
     }
 
     fn is_lost_to(&self, peer: usize) -> bool {
-        matches!(self.pairs.to.get(peer), Some(Some(link)) if link.fault.is_some())
+        matches!(self.links.outgoing.get(peer), Some(Some(link)) if link.fault.is_some())
     }
 
     fn is_lost_from(&self, peer: usize) -> bool {
-        matches!(self.pairs.from.get(peer), Some(Some(link)) if link.fault.is_some())
+        matches!(self.links.incoming.get(peer), Some(Some(link)) if link.fault.is_some())
     }
 
+    /// All ranks but this one.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
-        let rank = self.pairs.rank;
-        (0..self.pairs.world).filter(move |peer| *peer != rank)
+        let rank = self.links.rank;
+        (0..self.links.world).filter(move |peer| *peer != rank)
     }
 
-    /// One of the other ranks, if none of them can send any more.
-    fn one_if_all_are_lost(&self) -> Option<usize> {
-        self.others().all(|peer| self.is_lost_from(peer)).then(|| self.others().next())?
+    /// One of the other ranks, if the links from all of them are lost.
+    fn any_peer_if_all_are_lost(&self) -> Option<usize> {
+        let all_lost = self.others().all(|peer| self.is_lost_from(peer));
+        if all_lost { self.others().next() } else { None }
     }
 
-    /// What will never be done, if that shows: whom it needs has left.
-    fn hopeless(&mut self) -> Option<Stop> {
-        let named = self.named.iter().flatten().copied().filter(|peer| *peer != self.pairs.rank);
-        let gone: Vec<usize> = named.filter(|peer| self.scene.control.has_left(*peer)).collect();
+    /// A message that will never be completed because its peer has left, if there is one.
+    fn unanswered_message(&mut self) -> Option<BatchError> {
+        let named = self.targets.iter().chain(&self.sources).copied();
+        let peers = named.filter(|peer| *peer != self.links.rank);
+        let gone: Vec<usize> =
+            peers.filter(|peer| self.context.connector.has_left(*peer)).collect();
         if gone.is_empty() {
             return None;
         }
-        // Whoever called before leaving is known now.
-        self.pairs.answer_calls(self.scene);
-        let silent = |peer: &usize| {
-            gone.contains(peer) && !matches!(self.pairs.from.get(*peer), Some(Some(_)))
-        };
-        for (at, receive) in
-            self.batch.receives.iter().enumerate().filter(|(_, it)| it.state == State::Open)
-        {
+        // A peer that made its link before it left is known after this.
+        self.links.accept_callers(self.context);
+        let links = &*self.links;
+        let silent = |peer: usize| gone.contains(&peer) && !links.receives_from(peer);
+        let open = self.batch.receives.iter().enumerate();
+        for (at, receive) in open.filter(|(_, it)| it.state == ReceiveState::Posted) {
             let never = match receive.from {
-                Some(from) => Some(from).filter(silent),
+                Some(from) => Some(from).filter(|from| silent(*from)),
                 None => {
-                    let all = self.others().all(|peer| silent(&peer) || self.is_lost_from(peer));
+                    let mut others = self.others();
+                    let all = others.all(|peer| silent(peer) || self.is_lost_from(peer));
                     Some(gone[0]).filter(|_| all)
                 }
             };
             if never.is_some() {
-                return Some(Stop::receive(at, never, Why::Left));
+                return Some(BatchError::receive(at, never, LinkError::PeerLeft));
             }
         }
-        let at = self.batch.sends.iter().position(|send| !send.done && gone.contains(&send.to))?;
-        Some(Stop::send(at, self.batch.sends[at].to, Why::Left))
+        let mut sends = self.batch.sends.iter();
+        let at = sends.position(|send| !send.complete && gone.contains(&send.to))?;
+        Some(BatchError::send(at, self.batch.sends[at].to, LinkError::PeerLeft))
     }
 
-    /// Sleeps as [`Links`](crate::execute::links::Links) do.
+    /// Takes the `sleep`, which ends early if a link of the batch can go on, unless bytes are on the
+    /// move.
     fn sleep(&mut self, sleep: Sleep<'_>) {
-        if !std::mem::take(&mut self.pairs.moved) {
-            let pairs = &*self.pairs;
-            let outgoing = self.named[0].iter().filter_map(|to| pairs.to[*to].as_ref()?.interest());
-            let incoming =
-                self.named[1].iter().filter_map(|from| pairs.from.get(*from)?.as_ref()?.interest());
-            sleep.take(outgoing.chain(incoming));
-        }
+        let MessageLinks { outgoing, incoming, activity, .. } = &mut *self.links;
+        let targets = self.targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());
+        let sources =
+            self.sources.iter().filter_map(|from| incoming.get(*from)?.as_ref()?.interest());
+        activity.sleep_if_idle(sleep, targets.chain(sources));
     }
 }
 
-/// All ranks, beginning with `first`.
-fn turned(first: usize, world: usize) -> impl Iterator<Item = usize> {
+/// All ranks of a world in order, beginning with `first`.
+fn ranks_from(first: usize, world: usize) -> impl Iterator<Item = usize> {
     (first..first + world).map(move |rank| rank % world)
 }
 

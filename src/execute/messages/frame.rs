@@ -1,71 +1,77 @@
-//! What precedes every message between two ranks, and the words that go back.
+//! The frames on a link: those that a sender sends, and those that its receiver sends back.
 
 use maypole_kernels::DataType;
 use maypole_transports::HEAD;
 
-/// What a message says of itself.
+/// What a message says of itself, before its bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Label {
+pub(super) struct Envelope {
     pub(super) tag: u32,
+    /// The type of its elements.
     pub(super) kind: DataType,
-    /// How long it is.
+    /// Its length.
     pub(super) bytes: usize,
 }
 
-/// One thing that a sender tells its receiver, or the receiver its sender.
+/// One frame. All but [`ClearToSend`](Self::ClearToSend) and [`Credit`](Self::Credit) go from the
+/// sender of messages to their receiver; [`Switch`](Self::Switch) goes both ways.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Frame {
-    /// A message; its bytes follow at once.
-    Short(Label),
-    /// A message; its bytes stay with the sender until they are granted.
-    Long(Label),
-    /// The bytes of the message of this number follow.
-    Body(u64),
-    /// Where shared memory may be brought to: so many bytes follow.
-    Door(u64),
-    /// Either way: what follows comes through shared memory.
-    Turn,
-    /// Back: the bytes of the message of this number shall come.
-    Grant(u64),
-    /// Back: of what waited, so much was taken.
-    Taken(u64),
+    /// An eager message; its bytes follow.
+    Eager(Envelope),
+    /// A message by rendezvous; its bytes stay with the sender until they are cleared.
+    ReadyToSend(Envelope),
+    /// The bytes of the message of this number, which has been cleared, follow.
+    Data(u64),
+    /// An offer to use shared memory, of this many bytes, follows.
+    Offer(u64),
+    /// All later frames of this direction come through shared memory.
+    Switch,
+    /// Back: a receive has taken the message of this number, whose bytes shall come.
+    ClearToSend(u64),
+    /// Back: this many bytes of credit are free again.
+    Credit(u64),
 }
 
 impl Frame {
-    /// Sixteen bytes: what it is, the element type, the tag, a number; little-endian.
+    /// Encodes it in sixteen bytes: the kind of frame, the element type, the tag and a number, in
+    /// little-endian order.
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
-        let (what, kind, tag, number) = match self {
-            Self::Short(label) => (1, label.kind as u8, label.tag, label.bytes as u64),
-            Self::Long(label) => (2, label.kind as u8, label.tag, label.bytes as u64),
-            Self::Body(number) => (3, 0, 0, number),
-            Self::Grant(number) => (4, 0, 0, number),
-            Self::Taken(room) => (5, 0, 0, room),
-            Self::Door(bytes) => (6, 0, 0, bytes),
-            Self::Turn => (7, 0, 0, 0),
+        let (frame, kind, tag, number) = match self {
+            Self::Eager(message) => (1, message.kind as u8, message.tag, message.bytes as u64),
+            Self::ReadyToSend(message) => {
+                (2, message.kind as u8, message.tag, message.bytes as u64)
+            }
+            Self::Data(number) => (3, 0, 0, number),
+            Self::ClearToSend(number) => (4, 0, 0, number),
+            Self::Credit(bytes) => (5, 0, 0, bytes),
+            Self::Offer(bytes) => (6, 0, 0, bytes),
+            Self::Switch => (7, 0, 0, 0),
         };
         let mut bytes = [0; HEAD];
-        (bytes[0], bytes[1]) = (what, kind);
+        bytes[0] = frame;
+        bytes[1] = kind;
         bytes[4..8].copy_from_slice(&tag.to_le_bytes());
         bytes[8..].copy_from_slice(&number.to_le_bytes());
         bytes
     }
 
-    /// The reverse; `None` if the bytes are no frame.
+    /// The reverse of [`to_bytes`](Self::to_bytes); `None` if the bytes are not a frame.
     pub(super) fn from_bytes(bytes: [u8; HEAD]) -> Option<Self> {
         let tag = u32::from_le_bytes(bytes[4..8].try_into().expect("4 of 16 bytes"));
         let number = u64::from_le_bytes(bytes[8..].try_into().expect("8 of 16 bytes"));
-        let label = || {
+        let envelope = || {
             let kind = *DataType::ALL.get(usize::from(bytes[1]))?;
-            Some(Label { tag, kind, bytes: usize::try_from(number).ok()? })
+            Some(Envelope { tag, kind, bytes: usize::try_from(number).ok()? })
         };
         match bytes[0] {
-            1 => label().map(Self::Short),
-            2 => label().map(Self::Long),
-            3 => Some(Self::Body(number)),
-            4 => Some(Self::Grant(number)),
-            5 => Some(Self::Taken(number)),
-            6 => Some(Self::Door(number)),
-            7 => Some(Self::Turn),
+            1 => envelope().map(Self::Eager),
+            2 => envelope().map(Self::ReadyToSend),
+            3 => Some(Self::Data(number)),
+            4 => Some(Self::ClearToSend(number)),
+            5 => Some(Self::Credit(number)),
+            6 => Some(Self::Offer(number)),
+            7 => Some(Self::Switch),
             _ => None,
         }
     }
@@ -78,9 +84,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_frame_or_none(what in 0..9u8, bytes: [u8; HEAD]) {
+        fn any_bytes_are_a_frame_or_none(first in 0..9u8, bytes: [u8; HEAD]) {
             let mut bytes = bytes;
-            bytes[0] = what;
+            bytes[0] = first;
             if let Some(frame) = Frame::from_bytes(bytes) {
                 prop_assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
             }
@@ -88,25 +94,28 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_the_way() {
+    fn every_frame_is_read_as_it_was_written() {
+        let written = |frame: Frame| Frame::from_bytes(frame.to_bytes());
         for (nth, kind) in DataType::ALL.into_iter().enumerate() {
-            let label = Label { tag: u32::MAX - nth as u32, kind, bytes: nth << 40 };
-            for frame in [Frame::Short(label), Frame::Long(label)] {
-                assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
+            let envelope = Envelope { tag: u32::MAX - nth as u32, kind, bytes: nth << 40 };
+            for frame in [Frame::Eager(envelope), Frame::ReadyToSend(envelope)] {
+                assert_eq!(written(frame), Some(frame));
             }
         }
+        let clear_to_send = Frame::ClearToSend(u64::MAX);
         for frame in
-            [Frame::Body(7), Frame::Grant(u64::MAX), Frame::Taken(0), Frame::Door(9), Frame::Turn]
+            [Frame::Data(7), clear_to_send, Frame::Credit(0), Frame::Offer(9), Frame::Switch]
         {
-            assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
+            assert_eq!(written(frame), Some(frame));
         }
     }
 
     #[test]
-    fn what_is_no_frame_is_none() {
+    fn other_bytes_are_not_a_frame() {
         let mut bytes = [0; HEAD];
         assert_eq!(Frame::from_bytes(bytes), None);
-        (bytes[0], bytes[1]) = (1, DataType::ALL.len() as u8);
+        bytes[0] = 1;
+        bytes[1] = DataType::ALL.len() as u8;
         assert_eq!(Frame::from_bytes(bytes), None);
     }
 }

@@ -1,245 +1,273 @@
-//! The link on which one rank receives from another.
+//! The link on which one rank receives messages from another.
 
-use super::door::{LONGEST, bring};
-use super::frame::{Frame, Label};
-use super::post::{Receiving, State};
-use super::way::Way;
-use super::{COST, REPORT, ROOM, SHORT, Stop, Why, broken};
-use crate::execute::AnyStream;
+use super::batch::{PostedReceive, ReceiveState};
+use super::carrier::Carrier;
+use super::frame::{Envelope, Frame};
+use super::shared_memory::{LONGEST_OFFER, provide_segment};
+use super::{
+    BatchError, CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_violation,
+};
+use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
+use crate::execute::{AnyStream, LinkError, Unexpected};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
 use maypole_transports::{Fault, HEAD, Pipe};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// A message that nobody has asked for yet.
+/// A message that no receive has taken.
 #[derive(Debug)]
-struct Message {
+struct IncomingMessage {
     number: u64,
-    label: Label,
-    /// Its bytes, if they came with it.
+    envelope: Envelope,
+    /// Its bytes, if it is eager.
     bytes: Option<Vec<u8>>,
 }
 
-impl Message {
-    /// What it takes of our room.
-    fn cost(&self) -> usize {
-        COST + self.bytes.as_ref().map_or(0, Vec::len)
+impl IncomingMessage {
+    /// Bytes of credit that it uses.
+    fn credit(&self) -> usize {
+        CREDIT_PER_MESSAGE + self.bytes.as_ref().map_or(0, Vec::len)
     }
 }
 
-/// What is coming in.
+/// A message whose bytes this end has asked for.
 #[derive(Debug)]
-enum Coming {
-    Head,
-    /// A message, whole once the bytes that come with it are here.
-    Message(Message),
-    /// So many bytes for this receive of the running batch.
-    Into(usize, usize),
-    /// Where shared memory may be brought to.
-    Door(Vec<u8>),
-    Turn,
+struct ClearedMessage {
+    number: u64,
+    /// The index of its receive in the running batch.
+    receive: usize,
 }
 
-/// Takes messages in, in the order in which they were sent, and keeps those that nobody asked for
-/// yet.
+/// The frame that is arriving.
 #[derive(Debug)]
-pub(super) struct Incoming {
+enum Arriving {
+    /// Its head, which is not whole yet.
+    Head,
+    /// A message or an announcement.
+    Message(IncomingMessage),
+    /// The bytes of a cleared message.
+    Data { receive: usize, bytes: usize },
+    /// An offer to use shared memory.
+    Offer(Vec<u8>),
+    /// The sender switches to shared memory.
+    Switch,
+}
+
+/// Takes messages in the order in which they were sent, and keeps those that no receive has asked
+/// for in the unexpected queue.
+#[derive(Debug)]
+pub(super) struct IncomingLink {
     peer: usize,
-    way: Way,
-    /// We may bring shared memory.
-    brings: bool,
-    head: [u8; HEAD],
-    /// Bytes of the frame that are here.
-    here: usize,
-    coming: Coming,
-    /// Messages so far.
-    number: u64,
-    waiting: VecDeque<Message>,
-    /// What they take of our room.
-    held: usize,
-    /// Messages whose bytes we asked for, by number, and the receives that they are for.
-    granted: VecDeque<(u64, usize)>,
-    words: VecDeque<[u8; HEAD]>,
-    /// Bytes of the first word that have left.
-    left: usize,
-    /// What was taken and not reported.
+    carrier: Carrier,
+    /// This end may provide shared memory.
+    provides_memory: bool,
+    /// The position in the frame that is arriving.
+    receiving: ReceiveCursor,
+    arriving: Arriving,
+    /// The number of the next message.
+    next_number: u64,
+    unexpected: VecDeque<IncomingMessage>,
+    /// Bytes of credit that the unexpected queue uses.
+    unexpected_credit: usize,
+    cleared: VecDeque<ClearedMessage>,
+    replies: VecDeque<[u8; HEAD]>,
+    /// The position in the first reply.
+    replying: SendCursor,
+    /// Bytes of credit that are free again and have not been reported.
     unreported: usize,
     pub(super) fault: Option<Fault>,
 }
 
-impl Incoming {
-    /// Receives over `stream`; `brings` says whether there is memory left to share.
-    pub(super) fn new(peer: usize, stream: AnyStream, brings: bool) -> Self {
+impl IncomingLink {
+    /// Receives from `peer` over `stream`. `provides_memory` says whether this end may make shared
+    /// memory for the link.
+    pub(super) fn new(peer: usize, stream: AnyStream, provides_memory: bool) -> Self {
         Self {
             peer,
-            way: Way::new(stream),
-            brings,
-            head: [0; HEAD],
-            here: 0,
-            coming: Coming::Head,
-            number: 0,
-            waiting: VecDeque::new(),
-            held: 0,
-            granted: VecDeque::new(),
-            words: VecDeque::new(),
-            left: 0,
+            carrier: Carrier::new(stream),
+            provides_memory,
+            receiving: ReceiveCursor::default(),
+            arriving: Arriving::Head,
+            next_number: 0,
+            unexpected: VecDeque::new(),
+            unexpected_credit: 0,
+            cleared: VecDeque::new(),
+            replies: VecDeque::new(),
+            replying: SendCursor::default(),
             unreported: 0,
             fault: None,
         }
     }
 
-    /// True if it never carried anything.
+    /// True if it has carried nothing yet.
     pub(super) fn is_fresh(&self) -> bool {
-        self.number == 0 && self.here == 0
+        self.next_number == 0 && self.receiving.is_at_start()
     }
 
-    /// Gives receive `at` the first message that waits for it, if there is one.
-    pub(super) fn serve(
+    /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
+    /// is none.
+    pub(super) fn match_unexpected(
         &mut self,
         at: usize,
-        receives: &mut [Receiving<'_>],
-    ) -> Result<bool, Stop> {
+        receives: &mut [PostedReceive<'_>],
+    ) -> Result<bool, BatchError> {
         let tag = receives[at].tag;
-        let Some(found) = self.waiting.iter().position(|message| message.label.tag == tag) else {
+        let mut unexpected = self.unexpected.iter();
+        let Some(found) = unexpected.position(|message| message.envelope.tag == tag) else {
             return Ok(false);
         };
-        let message = self.waiting.remove(found).expect("found above");
-        self.held -= message.cost();
+        let message = self.unexpected.remove(found).expect("found above");
+        self.unexpected_credit -= message.credit();
         self.take(message, at, receives)?;
         Ok(true)
     }
 
-    /// Receive `at` takes `message`.
+    /// Receive `at` takes `message`: an eager message is copied, any other is cleared to send.
     fn take(
         &mut self,
-        message: Message,
+        message: IncomingMessage,
         at: usize,
-        receives: &mut [Receiving<'_>],
-    ) -> Result<(), Stop> {
-        let (receive, label) = (&mut receives[at], message.label);
-        if !receive.fits(label) {
-            let theirs =
-                format!("sends {} x {}", label.bytes / label.kind.size(), label.kind.name());
-            return Err(Stop::receive(at, Some(self.peer), Why::Mismatch(theirs)));
+        receives: &mut [PostedReceive<'_>],
+    ) -> Result<(), BatchError> {
+        let receive = &mut receives[at];
+        let Envelope { kind, bytes, .. } = message.envelope;
+        if !receive.fits(message.envelope) {
+            let theirs = format!("sends {} x {}", bytes / kind.size(), kind.name());
+            let error = LinkError::Mismatch(Unexpected::Message(theirs));
+            return Err(BatchError::receive(at, Some(self.peer), error));
         }
         receive.number = message.number;
-        self.unreported += message.cost();
         match message.bytes {
-            Some(bytes) => {
-                receive.into.slice(0, bytes.len()).copy_from(View::of(&bytes));
-                receive.state = State::Done(self.peer, bytes.len());
-                if self.unreported >= REPORT {
-                    self.words.push_back(Frame::Taken(self.unreported as u64).to_bytes());
-                    self.unreported = 0;
-                }
+            Some(eager) => {
+                receive.into.slice(0, bytes).copy_from(View::of(&eager));
+                receive.state = ReceiveState::Complete { peer: self.peer, bytes };
+                self.give_back(CREDIT_PER_MESSAGE + bytes);
             }
             None => {
-                // The grant itself says that the announcement was taken.
-                self.unreported -= COST;
-                self.words.push_back(Frame::Grant(message.number).to_bytes());
-                self.granted.push_back((message.number, at));
-                receive.state = State::Granted(self.peer, label.bytes);
+                // Clear-to-send gives the credit of the announcement back, too.
+                self.replies.push_back(Frame::ClearToSend(message.number).to_bytes());
+                self.cleared.push_back(ClearedMessage { number: message.number, receive: at });
+                receive.state = ReceiveState::Cleared { peer: self.peer, bytes };
             }
         }
         Ok(())
     }
 
-    /// Moves what can be moved now, both ways, up to the end of a frame; true if anything did.
-    pub(super) fn drive(&mut self, receives: &mut [Receiving<'_>]) -> Result<bool, Stop> {
+    /// Gives `bytes` bytes of credit back, once they are enough to report.
+    fn give_back(&mut self, bytes: usize) {
+        self.unreported += bytes;
+        if self.unreported >= CREDIT_REPORT {
+            self.replies.push_back(Frame::Credit(self.unreported as u64).to_bytes());
+            self.unreported = 0;
+        }
+    }
+
+    /// Moves what can be moved now, both ways, up to the end of a frame; true if any byte moved.
+    pub(super) fn drive(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<bool, BatchError> {
         if self.fault.is_some() {
             return Ok(false);
         }
         let pulled = self.pull(receives)?;
-        Ok(self.answer() | pulled)
+        let pushed = self.push();
+        Ok(pushed | pulled)
     }
 
-    fn pull(&mut self, receives: &mut [Receiving<'_>]) -> Result<bool, Stop> {
+    /// Receives up to the end of a frame; true if any byte came.
+    fn pull(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<bool, BatchError> {
         let mut moved = false;
         loop {
-            let body = match &mut self.coming {
-                Coming::Head | Coming::Turn => ViewMut::EMPTY,
-                Coming::Door(bytes) => ViewMut::of(bytes),
-                Coming::Message(message) => {
-                    ViewMut::of(message.bytes.as_mut().expect("bytes follow"))
+            let body = match &mut self.arriving {
+                Arriving::Head | Arriving::Switch => ViewMut::EMPTY,
+                Arriving::Offer(bytes) => ViewMut::of(bytes),
+                Arriving::Message(message) => {
+                    ViewMut::of(message.bytes.as_mut().expect("only an eager message has a body"))
                 }
-                Coming::Into(at, bytes) => receives[*at].into.slice(0, *bytes),
+                Arriving::Data { receive, bytes } => receives[*receive].into.slice(0, *bytes),
             };
-            match self.way.receive(&mut self.head, body, self.here) {
-                Ok(0) => return Ok(moved),
-                Ok(came) => self.here += came,
+            match self.receiving.advance(self.carrier.inbound(), body) {
+                Ok(Advance::Blocked) => return Ok(moved),
+                Ok(Advance::Partial) => {
+                    moved = true;
+                    continue;
+                }
+                Ok(Advance::Complete) => moved = true,
                 Err(fault) => {
                     self.fault = Some(fault);
                     return Ok(moved);
                 }
             }
-            moved = true;
-            let whole = HEAD + body.len();
-            if self.here == HEAD && matches!(self.coming, Coming::Head) {
-                match self.begin(receives)? {
-                    Some(0) => {}
-                    Some(_) => continue,
-                    None => {
-                        self.fault = Some(broken("the sender said something that means nothing"));
-                        return Ok(true);
-                    }
+            if matches!(self.arriving, Arriving::Head) {
+                let Some((arriving, bytes)) = self.read_head(receives) else {
+                    let why = "the sender sent a frame that the protocol does not allow";
+                    self.fault = Some(protocol_violation(why));
+                    return Ok(true);
+                };
+                self.arriving = arriving;
+                if bytes > 0 {
+                    continue;
                 }
-            } else if self.here < whole {
-                continue;
             }
-            self.end(receives)?;
+            self.end_frame(receives)?;
             return Ok(true);
         }
     }
 
-    /// A head is here: how many bytes follow it, or `None` if it makes no sense.
-    fn begin(&mut self, receives: &[Receiving<'_>]) -> Result<Option<usize>, Stop> {
-        let number = self.number;
-        let (coming, bytes) = match Frame::from_bytes(self.head) {
-            Some(Frame::Short(label)) if label.bytes <= SHORT => (
-                Coming::Message(Message { number, label, bytes: Some(vec![0; label.bytes]) }),
-                label.bytes,
-            ),
-            Some(Frame::Long(label)) => {
-                (Coming::Message(Message { number, label, bytes: None }), 0)
+    /// The frame whose head has arrived, and the number of bytes that follow; `None` if the frame
+    /// breaks the protocol.
+    fn read_head(&self, receives: &[PostedReceive<'_>]) -> Option<(Arriving, usize)> {
+        let number = self.next_number;
+        match Frame::from_bytes(self.receiving.head()?)? {
+            Frame::Eager(envelope) if envelope.bytes <= EAGER_LIMIT => {
+                let bytes = Some(vec![0; envelope.bytes]);
+                let message = IncomingMessage { number, envelope, bytes };
+                Some((Arriving::Message(message), envelope.bytes))
             }
-            Some(Frame::Body(number)) => match self.granted.front() {
-                Some((granted, at)) if *granted == number => {
-                    let State::Granted(_, bytes) = receives[*at].state else { return Ok(None) };
-                    (Coming::Into(*at, bytes), bytes)
+            Frame::ReadyToSend(envelope) => {
+                let message = IncomingMessage { number, envelope, bytes: None };
+                Some((Arriving::Message(message), 0))
+            }
+            Frame::Data(number) => {
+                let cleared = self.cleared.front().filter(|cleared| cleared.number == number)?;
+                let receive = cleared.receive;
+                match receives[receive].state {
+                    ReceiveState::Cleared { bytes, .. } => {
+                        Some((Arriving::Data { receive, bytes }, bytes))
+                    }
+                    ReceiveState::Posted | ReceiveState::Complete { .. } => None,
                 }
-                _ => return Ok(None),
-            },
-            Some(Frame::Door(bytes)) if bytes <= LONGEST as u64 => {
-                (Coming::Door(vec![0; bytes as usize]), bytes as usize)
             }
-            Some(Frame::Turn) => (Coming::Turn, 0),
-            _ => return Ok(None),
-        };
-        self.coming = coming;
-        Ok(Some(bytes))
+            Frame::Offer(bytes) if bytes <= LONGEST_OFFER as u64 => {
+                let bytes = bytes as usize;
+                Some((Arriving::Offer(vec![0; bytes]), bytes))
+            }
+            Frame::Switch => Some((Arriving::Switch, 0)),
+            Frame::Eager(_) | Frame::Offer(_) | Frame::ClearToSend(_) | Frame::Credit(_) => None,
+        }
     }
 
-    /// A frame is here as a whole.
-    fn end(&mut self, receives: &mut [Receiving<'_>]) -> Result<(), Stop> {
-        self.here = 0;
-        match std::mem::replace(&mut self.coming, Coming::Head) {
-            Coming::Head => {}
-            Coming::Door(door) => self.bring(&door),
-            Coming::Turn if self.way.turn_inward() => self.words.push_back(Frame::Turn.to_bytes()),
-            Coming::Turn => {
-                self.fault = Some(broken("the sender turned to shared memory that there is not"))
+    /// Does what a frame that has arrived as a whole is for.
+    fn end_frame(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<(), BatchError> {
+        self.receiving.restart();
+        match std::mem::replace(&mut self.arriving, Arriving::Head) {
+            Arriving::Head => {}
+            Arriving::Offer(offer) => self.accept_offer(&offer),
+            Arriving::Switch if self.carrier.switch_inbound() => {
+                self.replies.push_back(Frame::Switch.to_bytes());
             }
-            Coming::Into(at, bytes) => {
-                self.granted.pop_front();
-                receives[at].state = State::Done(self.peer, bytes);
+            Arriving::Switch => {
+                let why = "the sender switched to shared memory, but there is none";
+                self.fault = Some(protocol_violation(why));
             }
-            Coming::Message(message) => {
-                self.number += 1;
-                match receives
-                    .iter()
-                    .position(|receive| receive.accepts(self.peer, message.label.tag))
-                {
+            Arriving::Data { receive, bytes } => {
+                self.cleared.pop_front();
+                receives[receive].state = ReceiveState::Complete { peer: self.peer, bytes };
+            }
+            Arriving::Message(message) => {
+                self.next_number += 1;
+                let tag = message.envelope.tag;
+                let mut posted = receives.iter();
+                match posted.position(|receive| receive.accepts(self.peer, tag)) {
                     Some(at) => self.take(message, at, receives)?,
                     None => self.keep(message),
                 }
@@ -248,135 +276,140 @@ impl Incoming {
         Ok(())
     }
 
-    /// Brings the sender what it asked for. Where that cannot be done the stream serves as well.
-    fn bring(&mut self, door: &[u8]) {
-        if !self.brings {
+    /// Passes shared memory to the sender. If that fails, the link keeps its stream.
+    fn accept_offer(&mut self, offer: &[u8]) {
+        if !self.provides_memory {
             return;
         }
-        match bring(door) {
-            Ok(segment) => self.way.add(AnyStream::Pipe(Pipe::reader(segment))),
+        match provide_segment(offer) {
+            Ok(segment) => self.carrier.add_pipe(AnyStream::Pipe(Pipe::reader(segment))),
             Err(error) => {
-                tracing::debug!(peer = self.peer, %error, "messages stay on their stream")
+                tracing::debug!(peer = self.peer, %error, "messages keep their connection")
             }
         }
     }
 
-    fn keep(&mut self, message: Message) {
-        self.held += message.cost();
-        // The sender counts, too; so this is no sender of ours.
-        if self.held > 2 * ROOM {
-            self.fault = Some(broken("more messages wait than the sender may send"));
+    /// Puts a message into the unexpected queue.
+    fn keep(&mut self, message: IncomingMessage) {
+        self.unexpected_credit += message.credit();
+        // A sender that keeps to the protocol sends nothing beyond its credit.
+        if self.unexpected_credit > 2 * CREDIT {
+            self.fault = Some(protocol_violation("the sender sent more than its credit allows"));
         }
-        self.waiting.push_back(message);
+        self.unexpected.push_back(message);
     }
 
-    /// Sends as many words as leave now.
-    pub(super) fn answer(&mut self) -> bool {
+    /// Sends as many replies as leave now; true if any byte left.
+    fn push(&mut self) -> bool {
         let mut moved = false;
-        while let Some(word) = self.words.front() {
-            match self.way.send(word, View::EMPTY, self.left) {
-                Ok(0) => return moved,
-                Ok(sent) => self.left += sent,
-                // A sender that has left need not hear it; one that died is noticed by what it does
-                // not send.
-                Err(_) => self.left = HEAD,
+        while let Some(reply) = self.replies.front() {
+            match self.replying.advance(self.carrier.outbound(), reply, View::EMPTY) {
+                Ok(Advance::Blocked) => return moved,
+                Ok(Advance::Partial) => {
+                    moved = true;
+                    continue;
+                }
+                Ok(Advance::Complete) => {}
+                // A sender that has left needs no replies. The death of a sender shows in the
+                // messages that do not come.
+                Err(_) => self.replying.restart(),
             }
             moved = true;
-            if self.left == HEAD {
-                if Frame::from_bytes(*word) == Some(Frame::Turn) {
-                    self.way.turn_out();
-                }
-                self.words.pop_front();
-                self.left = 0;
+            if Frame::from_bytes(*reply) == Some(Frame::Switch) {
+                self.carrier.switch_outbound();
             }
+            self.replies.pop_front();
         }
         moved
     }
 
-    /// What to wake up for.
+    /// What should end a sleep early, if anything.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if self.fault.is_some() {
             return None;
         }
-        self.way.interest(true, !self.words.is_empty())
+        self.carrier.interest(true, !self.replies.is_empty())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::post::Batch;
+    use super::super::batch::MessageBatch;
     use super::*;
     use maypole_kernels::DataType;
     use maypole_transports::{Mem, Stream, mem};
 
-    fn link() -> (Mem, Incoming) {
+    fn link() -> (Mem, IncomingLink) {
         let (sender, receiver) = mem::pair(1 << 20);
-        (sender, Incoming::new(0, AnyStream::Mem(receiver), false))
+        (sender, IncomingLink::new(0, AnyStream::Mem(receiver), false))
     }
 
-    fn tell(sender: &mut Mem, head: [u8; HEAD], body: &[u8]) {
-        assert_eq!(sender.send(&head, View::of(body), 0).unwrap(), HEAD + body.len());
+    fn send(sender: &mut Mem, frame: Frame, body: &[u8]) {
+        let sent = sender.send(&frame.to_bytes(), View::of(body), 0).unwrap();
+        assert_eq!(sent, HEAD + body.len());
     }
 
-    /// Takes in all that is there.
-    fn drain(link: &mut Incoming, batch: &mut Batch<'_>) {
+    /// Receives all that has been sent.
+    fn drain(link: &mut IncomingLink, batch: &mut MessageBatch<'_>) {
         while link.drive(&mut batch.receives).unwrap() {}
     }
 
-    fn label(tag: u32, bytes: usize) -> Label {
-        Label { tag, kind: DataType::U8, bytes }
+    fn envelope(tag: u32, bytes: usize) -> Envelope {
+        Envelope { tag, kind: DataType::U8, bytes }
     }
 
     #[test]
-    fn a_sender_that_breaks_the_protocol_is_found_out() {
+    fn a_sender_that_breaks_the_protocol_is_a_fault() {
         let frames = [
-            Frame::Body(0),
-            Frame::Grant(0),
-            Frame::Taken(1),
-            Frame::Turn,
-            Frame::Short(label(0, SHORT + 1)),
-            Frame::Short(label(0, usize::MAX)),
-            Frame::Door(u64::MAX),
+            Frame::Data(0),
+            Frame::ClearToSend(0),
+            Frame::Credit(1),
+            Frame::Switch,
+            Frame::Eager(envelope(0, EAGER_LIMIT + 1)),
+            Frame::Eager(envelope(0, usize::MAX)),
+            Frame::Offer(u64::MAX),
         ];
         for frame in frames {
             let (mut sender, mut link) = link();
-            tell(&mut sender, frame.to_bytes(), &[]);
-            drain(&mut link, &mut Batch::default());
-            assert!(
-                matches!(&link.fault, Some(Fault::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData)
-            );
+            send(&mut sender, frame, &[]);
+            drain(&mut link, &mut MessageBatch::default());
+            let Some(Fault::Io(error)) = &link.fault else { panic!("{frame:?} is accepted") };
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
         }
     }
 
     #[test]
-    fn no_more_waits_than_there_is_room_for() {
+    fn the_unexpected_queue_is_bounded() {
         let (mut sender, mut link) = link();
-        let most = 2 * ROOM / COST;
+        let most = 2 * CREDIT / CREDIT_PER_MESSAGE;
         for number in 0..most {
-            tell(&mut sender, Frame::Long(label(number as u32, 1 << 40)).to_bytes(), &[]);
+            send(&mut sender, Frame::ReadyToSend(envelope(number as u32, 1 << 40)), &[]);
         }
-        drain(&mut link, &mut Batch::default());
-        assert!(link.fault.is_none() && link.waiting.len() == most);
-        tell(&mut sender, Frame::Short(label(0, 1)).to_bytes(), &[7]);
-        drain(&mut link, &mut Batch::default());
+        drain(&mut link, &mut MessageBatch::default());
+        assert!(link.fault.is_none());
+        assert_eq!(link.unexpected.len(), most);
+        send(&mut sender, Frame::Eager(envelope(0, 1)), &[7]);
+        drain(&mut link, &mut MessageBatch::default());
         assert!(link.fault.is_some());
     }
 
     #[test]
-    fn the_first_message_of_its_tag_is_taken() {
+    fn a_receive_takes_the_first_message_with_its_tag() {
         let (mut sender, mut link) = link();
         for (tag, byte) in [(1, 1), (2, 2), (1, 3)] {
-            tell(&mut sender, Frame::Short(label(tag, 1)).to_bytes(), &[byte]);
+            send(&mut sender, Frame::Eager(envelope(tag, 1)), &[byte]);
         }
-        drain(&mut link, &mut Batch::default());
+        drain(&mut link, &mut MessageBatch::default());
         let mut came = [0u8; 3];
-        let [a, b, c] = &mut came;
-        let mut batch = Batch::default();
-        for (into, tag) in [(a, 2), (b, 1), (c, 1)] {
-            batch.receive(DataType::U8, ViewMut::of(std::slice::from_mut(into)), Some(0), tag);
+        let mut batch = MessageBatch::default();
+        for (into, tag) in came.chunks_mut(1).zip([2, 1, 1]) {
+            batch.receive(DataType::U8, ViewMut::of(into), Some(0), tag);
         }
-        (0..3).for_each(|at| assert!(link.serve(at, &mut batch.receives).unwrap()));
-        assert!(batch.is_done() && link.held == 0);
+        for at in 0..3 {
+            assert!(link.match_unexpected(at, &mut batch.receives).unwrap());
+        }
+        assert!(batch.is_complete());
+        assert_eq!(link.unexpected_credit, 0);
         assert_eq!(came, [2, 1, 3]);
     }
 }

@@ -1,227 +1,259 @@
-//! The link on which one rank sends to another.
+//! The link on which one rank sends messages to another.
 
-use super::door::Door;
+use super::batch::PostedSend;
+use super::carrier::Carrier;
 use super::frame::Frame;
-use super::post::Sending;
-use super::way::Way;
-use super::{COST, ROOM, SHORT, broken};
+use super::shared_memory::SharedMemoryOffer;
+use super::{CREDIT, CREDIT_PER_MESSAGE, EAGER_LIMIT, protocol_violation};
+use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Pipe};
+use maypole_transports::{Fault, HEAD, Pipe, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// What follows a frame.
+/// What follows the head of a frame.
 #[derive(Debug)]
-enum Tail {
-    Nothing,
-    /// The bytes of this send.
-    Send(usize),
-    /// Where shared memory may be brought to.
-    Door(Vec<u8>),
-    /// Everything else, through shared memory.
-    Turn,
+enum FrameBody {
+    Empty,
+    /// The bytes of this send of the running batch.
+    Message(usize),
+    /// An offer to use shared memory.
+    Offer(Vec<u8>),
+    /// Nothing; all later frames go through shared memory.
+    Switch,
 }
 
-/// Messages leave in the order in which they were posted; long ones wait for their grant without
-/// holding up others.
+/// A frame that has not left as a whole.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) way: Way,
-    /// Where the receiver may bring shared memory.
-    door: Option<Door>,
-    /// Sends of the running batch that may not even be announced yet.
-    turn: VecDeque<usize>,
-    /// Frames on their way, each with what follows it.
-    queue: VecDeque<([u8; HEAD], Tail)>,
-    /// Bytes of the first frame that have left.
-    left: usize,
-    /// Messages so far.
+struct QueuedFrame {
+    head: [u8; HEAD],
+    body: FrameBody,
+}
+
+/// A message by rendezvous that has been announced and not been cleared.
+#[derive(Debug)]
+struct Announcement {
+    /// The number of the message.
     number: u64,
-    /// What our messages take of the receiver's room, as far as we know.
-    waiting: usize,
-    /// Messages that wait for their grant, by number, and the sends that they are.
-    announced: VecDeque<(u64, usize)>,
-    word: [u8; HEAD],
-    /// Bytes of the word that are here.
-    here: usize,
+    /// The index of the send in the running batch.
+    send: usize,
+}
+
+/// Sends messages in the order in which they were posted. A message by rendezvous that waits for its
+/// clear-to-send does not hold up the messages behind it.
+#[derive(Debug)]
+pub(super) struct OutgoingLink {
+    pub(super) carrier: Carrier,
+    /// The offer to use shared memory, until the receiver has passed a segment.
+    offer: Option<SharedMemoryOffer>,
+    /// Sends of the running batch for which there is no credit yet, not even to announce them.
+    without_credit: VecDeque<usize>,
+    queue: VecDeque<QueuedFrame>,
+    /// The position in the first frame of the queue.
+    sending: SendCursor,
+    /// The number of the next message.
+    next_number: u64,
+    /// Bytes of credit that messages in flight use, as far as this end knows.
+    credit_used: usize,
+    announced: VecDeque<Announcement>,
+    /// The position in the next reply of the receiver.
+    reply: ReceiveCursor,
     pub(super) fault: Option<Fault>,
-    /// What has left, for those who count.
+    /// What has left, for the communicator's counters.
     pub(super) sent: Moved,
 }
 
-impl Outgoing {
-    /// Sends over `stream`, and through what the receiver brings if it has an `door`.
-    pub(super) fn new(stream: AnyStream, door: Option<Door>) -> Self {
-        let told = door.as_ref().map(Door::to_bytes);
-        let told =
-            told.map(|bytes| (Frame::Door(bytes.len() as u64).to_bytes(), Tail::Door(bytes)));
+impl OutgoingLink {
+    /// Sends over `stream`, and through shared memory once the receiver has accepted the `offer`.
+    pub(super) fn new(stream: AnyStream, offer: Option<SharedMemoryOffer>) -> Self {
+        let frame = offer.as_ref().map(|offer| {
+            let bytes = offer.to_bytes();
+            let head = Frame::Offer(bytes.len() as u64).to_bytes();
+            QueuedFrame { head, body: FrameBody::Offer(bytes) }
+        });
         Self {
-            way: Way::new(stream),
-            door,
-            turn: VecDeque::new(),
-            queue: told.into_iter().collect(),
-            left: 0,
-            number: 0,
-            waiting: 0,
+            carrier: Carrier::new(stream),
+            offer,
+            without_credit: VecDeque::new(),
+            queue: frame.into_iter().collect(),
+            sending: SendCursor::default(),
+            next_number: 0,
+            credit_used: 0,
             announced: VecDeque::new(),
-            word: [0; HEAD],
-            here: 0,
+            reply: ReceiveCursor::default(),
             fault: None,
             sent: Moved::default(),
         }
     }
 
-    /// Send `at` is next.
-    pub(super) fn post(&mut self, at: usize, sends: &mut [Sending<'_>]) {
-        self.collect();
-        sends[at].number = self.number + self.turn.len() as u64;
-        self.turn.push_back(at);
-        self.announce(sends);
+    /// Queues send `at` of the running batch.
+    pub(super) fn post(&mut self, at: usize, sends: &mut [PostedSend<'_>]) {
+        self.take_segment();
+        sends[at].number = self.next_number + self.without_credit.len() as u64;
+        self.without_credit.push_back(at);
+        self.use_credit(sends);
     }
 
-    /// Turns to shared memory, if the receiver has brought some.
-    pub(super) fn collect(&mut self) {
-        if let Some(segment) = self.door.as_ref().and_then(Door::collect) {
-            self.door = None;
-            self.way.add(AnyStream::Pipe(Pipe::writer(segment)));
-            self.queue.push_back((Frame::Turn.to_bytes(), Tail::Turn));
+    /// Switches to shared memory, if the receiver has passed a segment.
+    pub(super) fn take_segment(&mut self) {
+        let segment = self.offer.as_ref().and_then(SharedMemoryOffer::take_segment);
+        if let Some(segment) = segment {
+            self.offer = None;
+            self.carrier.add_pipe(AnyStream::Pipe(Pipe::writer(segment)));
+            self.enqueue(Frame::Switch, FrameBody::Switch);
         }
     }
 
-    /// Puts on their way all sends that there is room for, in order.
-    fn announce(&mut self, sends: &[Sending<'_>]) {
-        while let Some(at) = self.turn.front().copied() {
-            let label = sends[at].label();
-            let short = label.bytes <= SHORT && self.waiting + COST + label.bytes <= ROOM;
-            if !short && self.waiting + COST > 2 * ROOM {
+    /// Queues all sends for which there is credit, in order.
+    fn use_credit(&mut self, sends: &[PostedSend<'_>]) {
+        while let Some(at) = self.without_credit.front().copied() {
+            let envelope = sends[at].envelope();
+            if self.has_credit(envelope.bytes) {
+                self.credit_used += CREDIT_PER_MESSAGE + envelope.bytes;
+                self.enqueue(Frame::Eager(envelope), FrameBody::Message(at));
+            } else if self.credit_used + CREDIT_PER_MESSAGE <= 2 * CREDIT {
+                self.credit_used += CREDIT_PER_MESSAGE;
+                self.enqueue(Frame::ReadyToSend(envelope), FrameBody::Empty);
+                self.announced.push_back(Announcement { number: self.next_number, send: at });
+            } else {
                 return;
             }
-            if short {
-                self.waiting += COST + label.bytes;
-                self.queue.push_back((Frame::Short(label).to_bytes(), Tail::Send(at)));
-            } else {
-                self.waiting += COST;
-                self.queue.push_back((Frame::Long(label).to_bytes(), Tail::Nothing));
-                self.announced.push_back((self.number, at));
-            }
-            self.number += 1;
-            self.turn.pop_front();
+            self.next_number += 1;
+            self.without_credit.pop_front();
         }
     }
 
-    /// True if a message of `bytes` bytes can leave before its receiver asks for it.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        bytes <= SHORT && self.waiting + COST + bytes <= ROOM
+    fn enqueue(&mut self, frame: Frame, body: FrameBody) {
+        self.queue.push_back(QueuedFrame { head: frame.to_bytes(), body });
     }
 
-    /// Moves what can be moved now, both ways; true if anything did.
-    pub(super) fn drive(&mut self, sends: &mut [Sending<'_>]) -> bool {
+    /// True if a message of `bytes` bytes can be sent eagerly.
+    pub(super) fn has_credit(&self, bytes: usize) -> bool {
+        let used = self.credit_used + CREDIT_PER_MESSAGE + bytes;
+        bytes <= EAGER_LIMIT && used <= CREDIT
+    }
+
+    /// Moves what can be moved now, both ways; true if any byte moved.
+    pub(super) fn drive(&mut self, sends: &mut [PostedSend<'_>]) -> bool {
         if self.fault.is_some() {
             return false;
         }
-        let heard = self.listens() && self.hear(sends);
-        self.push(sends) | heard
+        let pulled = self.needs_replies() && self.pull(sends);
+        let pushed = self.push(sends);
+        pushed | pulled
     }
 
-    /// Sends as much as leaves now.
-    fn push(&mut self, sends: &mut [Sending<'_>]) -> bool {
+    /// Sends as much as leaves now; true if any byte left.
+    fn push(&mut self, sends: &mut [PostedSend<'_>]) -> bool {
         let mut moved = false;
-        while let Some((head, tail)) = self.queue.front() {
-            let body = match tail {
-                Tail::Send(at) => sends[*at].data,
-                Tail::Door(bytes) => View::of(bytes),
-                Tail::Nothing | Tail::Turn => View::EMPTY,
+        while let Some(frame) = self.queue.front() {
+            let body = match &frame.body {
+                FrameBody::Message(at) => sends[*at].data,
+                FrameBody::Offer(bytes) => View::of(bytes),
+                FrameBody::Empty | FrameBody::Switch => View::EMPTY,
             };
-            match self.way.send(head, body, self.left) {
-                Ok(0) => return moved,
-                Ok(sent) => self.left += sent,
+            match self.sending.advance(self.carrier.outbound(), &frame.head, body) {
+                Ok(Advance::Blocked) => return moved,
+                Ok(Advance::Partial) => {}
+                Ok(Advance::Complete) => {
+                    let payload = body.len();
+                    self.end_frame(payload, sends);
+                }
                 Err(fault) => {
                     self.fault = Some(fault);
                     return moved;
                 }
             }
             moved = true;
-            if self.left == HEAD + body.len() {
-                self.sent.written += self.left as u64;
-                match tail {
-                    Tail::Send(at) => {
-                        self.sent.messages += 1;
-                        self.sent.payload += body.len() as u64;
-                        sends[*at].done = true;
-                    }
-                    Tail::Turn => self.way.turn_out(),
-                    Tail::Nothing | Tail::Door(_) => {}
-                }
-                self.queue.pop_front();
-                self.left = 0;
-            }
         }
         moved
     }
 
-    /// True if the receiver has something to say that matters now.
-    fn listens(&self) -> bool {
-        !self.announced.is_empty() || !self.turn.is_empty() || self.waiting > ROOM / 2
+    /// The first frame of the queue has left, with `bytes` bytes behind its head.
+    fn end_frame(&mut self, bytes: usize, sends: &mut [PostedSend<'_>]) {
+        let frame = self.queue.pop_front().expect("a frame has left");
+        self.sent.written += (HEAD + bytes) as u64;
+        match frame.body {
+            FrameBody::Message(at) => {
+                self.sent.messages += 1;
+                self.sent.payload += bytes as u64;
+                sends[at].complete = true;
+            }
+            FrameBody::Switch => self.carrier.switch_outbound(),
+            FrameBody::Empty | FrameBody::Offer(_) => {}
+        }
     }
 
-    /// Takes in what the receiver says.
-    fn hear(&mut self, sends: &[Sending<'_>]) -> bool {
+    /// True if a reply of the receiver could let a message go on, or credit runs short.
+    fn needs_replies(&self) -> bool {
+        !self.announced.is_empty()
+            || !self.without_credit.is_empty()
+            || self.credit_used > CREDIT / 2
+    }
+
+    /// Takes the replies that are here; true if any byte came.
+    fn pull(&mut self, sends: &[PostedSend<'_>]) -> bool {
         let mut moved = false;
         loop {
-            match self.way.receive(&mut self.word, ViewMut::EMPTY, self.here) {
-                Ok(0) => return moved,
-                Ok(came) => self.here += came,
+            match self.reply.advance(self.carrier.inbound(), ViewMut::EMPTY) {
+                Ok(Advance::Blocked) => return moved,
+                Ok(Advance::Partial) => {}
+                Ok(Advance::Complete) => {
+                    let reply = self.reply.head().expect("a complete head");
+                    self.reply.restart();
+                    if self.handle_reply(reply).is_none() {
+                        let why = "the receiver sent a reply that the protocol does not allow";
+                        self.fault = Some(protocol_violation(why));
+                        return true;
+                    }
+                    self.use_credit(sends);
+                }
                 Err(fault) => {
                     self.fault = Some(fault);
                     return moved;
                 }
             }
             moved = true;
-            if self.here == HEAD {
-                self.here = 0;
-                if self.obey().is_none() {
-                    self.fault = Some(broken("the receiver said something that means nothing"));
-                    return moved;
-                }
-                self.announce(sends);
-            }
         }
     }
 
-    /// Does what the word says; `None` if it makes no sense.
-    fn obey(&mut self) -> Option<()> {
-        match Frame::from_bytes(self.word)? {
-            Frame::Grant(number) => {
-                let at = self.announced.iter().position(|(announced, _)| *announced == number)?;
-                let (_, send) = self.announced.remove(at)?;
-                self.queue.push_back((Frame::Body(number).to_bytes(), Tail::Send(send)));
-                self.waiting = self.waiting.checked_sub(COST)?;
+    /// Does what a reply says; `None` if it breaks the protocol.
+    fn handle_reply(&mut self, reply: [u8; HEAD]) -> Option<()> {
+        match Frame::from_bytes(reply)? {
+            Frame::ClearToSend(number) => {
+                let at = self.announced.iter().position(|it| it.number == number)?;
+                let announcement = self.announced.remove(at)?;
+                self.enqueue(Frame::Data(number), FrameBody::Message(announcement.send));
+                self.credit_used = self.credit_used.checked_sub(CREDIT_PER_MESSAGE)?;
             }
-            Frame::Taken(room) => {
-                self.waiting = self.waiting.checked_sub(usize::try_from(room).ok()?)?
+            Frame::Credit(bytes) => {
+                self.credit_used = self.credit_used.checked_sub(usize::try_from(bytes).ok()?)?;
             }
-            Frame::Turn => return self.way.turn_inward().then_some(()),
-            Frame::Short(_) | Frame::Long(_) | Frame::Body(_) | Frame::Door(_) => return None,
+            Frame::Switch => return self.carrier.switch_inbound().then_some(()),
+            Frame::Eager(_) | Frame::ReadyToSend(_) | Frame::Data(_) | Frame::Offer(_) => {
+                return None;
+            }
         }
         Some(())
     }
 
-    /// What to wake up for, if anything.
+    /// What should end a sleep early, if anything.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if self.fault.is_some() {
             return None;
         }
-        self.way.interest(self.listens(), !self.queue.is_empty())
+        self.carrier.interest(self.needs_replies(), !self.queue.is_empty())
     }
 
-    /// Takes in what nobody will read any more, so that closing the stream does not throw away what
-    /// is on its way.
-    pub(super) fn forget(&mut self) {
-        let mut word = [0; HEAD];
+    /// Reads replies that no batch will use any more. If they were left unread, closing the stream
+    /// would reset the connection and lose bytes in flight.
+    pub(super) fn discard_replies(&mut self) {
+        let mut reply = [0; HEAD];
+        let stream = self.carrier.inbound();
         while self.fault.is_none()
-            && matches!(self.way.receive(&mut word, ViewMut::EMPTY, 0), Ok(1..))
+            && matches!(stream.receive(&mut reply, ViewMut::EMPTY, 0), Ok(1..))
         {}
     }
 }

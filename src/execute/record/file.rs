@@ -1,4 +1,4 @@
-//! The file that ranks write their traces to, each when it has something to say.
+//! The file that all ranks of a host write their traces to.
 
 use crate::schedule::trace::{HEAD, TAIL};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long somebody else may hold the file.
-const PATIENCE: Duration = Duration::from_secs(2);
-const NAP: Duration = Duration::from_millis(1);
+/// How long another process may hold the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time between two attempts to take the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(1);
 
-/// A file that is a whole trace whenever nobody is writing to it: whoever has something to add puts
-/// it before the end, while it holds a lock. So what was written is there also if ranks die, and
-/// one file serves all ranks of a host.
+/// A file that is a whole trace whenever no rank is writing to it. A rank adds its events before the
+/// end of the trace, while it holds a lock. So events that were written stay readable if ranks die,
+/// and one file serves all ranks of a host.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
-    /// What the clock of this host showed when the trace began.
+    /// The time of this host's clock when the trace began, in nanoseconds.
     origin: u64,
     process: usize,
     process_name: String,
@@ -25,16 +26,16 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Makes an empty trace of `path`, whatever was there.
+    /// Makes an empty trace of the file at `path`, and drops what the file held.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system reports.
     pub fn create(path: &Path) -> io::Result<()> {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
 
-    /// For the file at `path`, which somebody makes before anything is added. Times are counted
-    /// from `origin` nanoseconds on, and lanes belong to a process of this number and name.
+    /// Names the file at `path`, which must be [created](Self::create) before events are added. Times
+    /// are counted from `origin` nanoseconds on; lanes belong to a process of this number and name.
     pub fn new(path: PathBuf, origin: u64, process: usize, process_name: String) -> Self {
         Self { path, origin, process, process_name, complained: AtomicBool::new(false) }
     }
@@ -51,18 +52,18 @@ impl TraceFile {
         &self.process_name
     }
 
-    /// Adds events. If they do not fit, the file stays as it was.
+    /// Adds events. If that fails, the file stays as it was.
     ///
     /// # Errors
-    /// What the system says; or that the file is not, or not any more, a trace.
+    /// What the system reports; or that the file is not a trace.
     pub fn append(&self, events: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         lock(&file)?;
-        let end = ending(&mut file)?;
+        let end = seek_end(&mut file)?;
         let comma = if end == HEAD.len() as u64 { "" } else { ",\n" };
         let written = file.write_all(format!("{comma}{events}{TAIL}").as_bytes());
         if written.is_err() {
-            // What was there before fits.
+            // The old end of the file fits, because it was there before.
             file.set_len(end)?;
             file.seek(SeekFrom::Start(end))?;
             file.write_all(TAIL.as_bytes())?;
@@ -70,7 +71,7 @@ impl TraceFile {
         written
     }
 
-    /// Says on standard error what is wrong with the file, once.
+    /// Says on standard error what is wrong with the file. Only the first call does.
     pub fn complain(&self, what: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             eprintln!("maypole: {}: {what}", self.path.display());
@@ -78,27 +79,27 @@ impl TraceFile {
     }
 }
 
-/// Dropping the file lets go of it.
+/// Takes the lock of the file, which is released when the file is dropped.
 fn lock(file: &File) -> io::Result<()> {
     let since = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => {
+            Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_TIMEOUT => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "another process does not let go of it",
+                    "another process holds its lock",
                 ));
             }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(NAP),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY),
         }
     }
 }
 
-/// Where the end of the trace begins, and seeks there.
-fn ending(file: &mut File) -> io::Result<u64> {
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is no trace, or is damaged");
+/// Seeks to where the end of the trace begins, and returns that position.
+fn seek_end(file: &mut File) -> io::Result<u64> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is not a trace, or is damaged");
     let length = file.seek(SeekFrom::End(0))?;
     let end = length
         .checked_sub(TAIL.len() as u64)
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_tear_it() {
+    fn threads_add_whole_events() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json");
         TraceFile::create(&path).unwrap();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_left_alone() {
+    fn a_file_that_is_not_a_trace_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
         let file = TraceFile::new(path.clone(), 0, 0, "host".to_owned());
@@ -157,7 +158,7 @@ mod tests {
         let text =
             "a long text that is somebody's diary and must not be written to, whatever it takes";
         std::fs::write(&path, text).unwrap();
-        assert!(file.append("{}").unwrap_err().to_string().contains("no trace"));
+        assert!(file.append("{}").unwrap_err().to_string().contains("not a trace"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }

@@ -1,96 +1,105 @@
 //! Messages between two ranks, as they are recorded and shown.
 
 use super::notes::{message, numbers, slice};
-use super::{Event, Recorder, What};
+use super::{EventKind, RecordedEvent, Recorder};
 use crate::execute::Awaited;
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, digit};
 
-/// A message that has left, or that is here.
+/// A message that one of its two ranks has completed.
 #[derive(Clone, Copy, Debug)]
-pub struct Message {
-    /// Who sends it.
+pub struct MessageRecord {
+    /// The rank that sends it.
     pub from: usize,
-    /// Who receives it.
+    /// The rank that receives it.
     pub to: usize,
-    /// Whether it is the receiver that tells.
-    pub comes: bool,
-    /// How long it is.
+    /// True if its receiver records it, false if its sender does.
+    pub received: bool,
+    /// Its length.
     pub bytes: usize,
-    /// What it is received by.
+    /// Its tag.
     pub tag: u32,
-    /// How many messages went from the one to the other before it.
+    /// How many messages went from its sender to its receiver before it.
     pub number: u64,
-    /// Its step in the schedule of what was posted together.
+    /// The index of its step in the schedule of its batch.
     pub step: usize,
 }
 
-/// What was posted together.
+/// A batch of messages: all that one call posted together.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct BatchRecord {
+    /// The batch in words.
     pub(super) operation: String,
+    /// The number of messages.
     pub(super) messages: usize,
+    /// Bytes of all of them.
     pub(super) bytes: usize,
+    /// True if every event of the batch was recorded.
     pub(super) whole: bool,
 }
 
-/// Stands where calls have their number: messages are counted by pair.
+/// Stands for the sequence number of a call. Batches have none: messages are numbered by pair.
 const UNNUMBERED: u64 = u64::MAX;
 
 impl Recorder {
-    /// Records `messages` messages of `bytes` bytes in all that are posted together, which is what
-    /// `run` does. What made it fail may name a rank.
+    /// Records a batch of `messages` messages of `bytes` bytes in all, which `run` executes. `peer`
+    /// finds the rank that an error of `run` names, if it names one.
     ///
     /// # Errors
     /// Those of `run`.
     #[cold]
     #[inline(never)]
-    pub fn group<E>(
+    pub fn batch<E>(
         &mut self,
         operation: String,
         (messages, bytes): (usize, usize),
         run: impl FnOnce(&mut Self) -> Result<(), E>,
-        whom: impl FnOnce(&E) -> Option<usize>,
+        peer: impl FnOnce(&E) -> Option<usize>,
     ) -> Result<(), E> {
-        self.around(run, whom, |whole| What::Group(Group { operation, messages, bytes, whole }))
+        let batch = |whole| EventKind::Batch(BatchRecord { operation, messages, bytes, whole });
+        self.record(run, peer, batch)
     }
 
-    /// Bytes are about to move: what was awaited until now shows as a wait.
+    /// Called before bytes are moved: the time until now was a wait.
     pub fn about_to_move(&mut self) {
         self.since = self.now();
     }
 
-    /// A message is done, by what has moved since [`about_to_move`](Self::about_to_move).
-    pub fn message(&mut self, message: Message) {
-        let Message { from, to, comes, .. } = message;
-        self.note_wait(
-            || if comes { Awaited::Arrival { from } } else { Awaited::Departure { to } },
-        );
-        let (start, end, since) = (self.last, self.now(), self.since);
-        self.note(start, end, What::Message { message, since });
+    /// Records a message that the bytes moved since [`about_to_move`](Self::about_to_move) have
+    /// completed.
+    pub fn message(&mut self, message: MessageRecord) {
+        let MessageRecord { from, to, received, .. } = message;
+        self.note_wait(|| match received {
+            true => Awaited::Arrival { from },
+            false => Awaited::Departure { to },
+        });
+        let start = self.last;
+        let end = self.now();
+        let since = self.since;
+        self.note(start, end, EventKind::Message { message, since });
     }
 }
 
-/// The slice of all that was posted together.
-pub(super) fn group(event: &Event, group: &Group) -> Slice {
+/// The slice of a whole batch.
+pub(super) fn batch_slice(event: &RecordedEvent, batch: &BatchRecord) -> Slice {
     let facts = vec![
-        ("bytes", Fact::Number(group.bytes as u64)),
-        ("messages", Fact::Number(group.messages as u64)),
+        ("bytes", Fact::Number(batch.bytes as u64)),
+        ("messages", Fact::Number(batch.messages as u64)),
     ];
-    slice(event, SliceKind::Call, group.operation.clone(), facts)
+    slice(event, SliceKind::Call, batch.operation.clone(), facts)
 }
 
-/// Adds one message. Its arrow leaves before its last byte can have come, and arrives when that is
-/// here; a message to oneself has none.
+/// Adds one message to the trace. Its arrow begins before its last byte can have arrived and ends
+/// when that byte is there. A message of a rank to itself has no arrow.
 pub(super) fn add(
     trace: &mut Trace,
-    event: &Event,
-    it: Message,
+    event: &RecordedEvent,
+    record: MessageRecord,
     since: u64,
     group: u64,
     whole: bool,
 ) {
-    let Message { from, to, comes, bytes, tag, number, step } = it;
-    let (kind, peer, name, ranks) = if comes {
+    let MessageRecord { from, to, received, bytes, tag, number, step } = record;
+    let (kind, peer, name, ranks) = if received {
         (SliceKind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))
     } else {
         (SliceKind::Send, to, format!("send to {to}"), ("to", numbers(&[to])))
@@ -103,8 +112,8 @@ pub(super) fn add(
     ];
     trace.slices.push(Slice { mark: digit(peer), ..slice(event, kind, name, facts) });
     if whole && from != to {
-        let at = if comes { event.end.saturating_sub(1).max(event.start) } else { since };
+        let at = if received { event.end.saturating_sub(1).max(event.start) } else { since };
         let message = message(super::operation(group, UNNUMBERED), from, to, number);
-        trace.ends.push(ArrowEnd { message, lane: 0, at, points_here: comes });
+        trace.ends.push(ArrowEnd { message, lane: 0, at, points_here: received });
     }
 }

@@ -1,80 +1,80 @@
-//! The recorder: watches the executor of one rank and writes what it did to a file, as a
+//! The recorder: observes the executor of one rank and writes what it did to a file, as a
 //! [trace](crate::schedule::trace).
 //!
 //! # What is recorded
 //!
-//! A slice for every call, in it one for every fold and window (of messages between two ranks, for
-//! every message), and before these one for what they had to wait for. Waits of less than
-//! [`SHORTEST_WAIT`] are part of the fold that follows. Arrows lead from the fold that publishes or
-//! posts to every fold that takes it.
+//! Each call is a slice. It contains a slice for each window of each fold, or for each message
+//! between two ranks, and a slice for each wait before them. Waits of less than [`SHORTEST_WAIT`]
+//! are part of the fold that follows. Arrows lead from the fold that publishes or posts a result to
+//! every fold that reads it.
 //!
 //! # What it costs
 //!
-//! Two looks at the clock a fold, which is some 50 ns, and 48 bytes. When [`BATCH`] events have
-//! come together they are written between two calls, which takes milliseconds and is itself
-//! recorded. After [`MOST`] events the recorder says so and stops. So a rank holds at most 12 MiB
-//! of events, and no file grows beyond some 100 MiB a rank.
+//! A fold costs two readings of the clock, about 50 ns, and 48 bytes. Once there are [`BATCH`]
+//! events, they are written between two calls; that takes milliseconds and is recorded, too. After
+//! [`MOST`] events the recorder says so and stops. So a rank holds at most 12 MiB of events, and a
+//! file grows to about 100 MiB a rank at most.
 //!
 //! # What can go wrong
 //!
-//! Whatever keeps a file from being written is said once, on standard error, and ends the
-//! recording; the calls go on.
+//! If the file cannot be written, the recorder says so once, on standard error, and stops. The calls
+//! go on.
 
 mod file;
 mod messages;
 mod notes;
 
-use crate::execute::{Awaited, Failure, Watch};
+use crate::execute::{Awaited, ExecuteError, RunObserver};
 use crate::schedule::trace::{TraceLane, events};
 pub use file::TraceFile;
 use maypole_transports::clock::monotonic_ns;
-pub use messages::Message;
-pub use notes::Notes;
+pub use messages::MessageRecord;
+pub use notes::ProgramNotes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Events after which a rank writes what it has.
+/// Events after which a rank writes to the file.
 pub const BATCH: usize = 4096;
 /// Events that a communicator records before it stops.
 pub const MOST: usize = 1 << 18;
 /// Nanoseconds below which a wait is not shown.
 pub const SHORTEST_WAIT: u64 = 100;
 
-/// Something that took time, in nanoseconds of this host.
+/// An event, with its times in nanoseconds of this host's clock.
 #[derive(Clone, Debug)]
-struct Event {
+struct RecordedEvent {
     start: u64,
     end: u64,
-    what: What,
+    what: EventKind,
 }
 
 #[derive(Clone, Debug)]
-enum What {
-    /// A call, after all that happened in it.
+enum EventKind {
+    /// A call. It follows its own events; `whole` is true if all of them were recorded.
     Call {
-        notes: Arc<Notes>,
+        notes: Arc<ProgramNotes>,
         sequence: u64,
         whole: bool,
     },
-    /// A fold, and since when it had all that it awaited.
+    /// A window of a fold; `since` is when the last of its sources was there.
     Fold {
         fold: u32,
         window: u32,
         since: u64,
     },
-    /// Messages that were posted together, after all that happened to them.
-    Group(messages::Group),
-    /// A message, and since when bytes moved that ended it.
+    /// A batch of messages. It follows its own events.
+    Batch(messages::BatchRecord),
+    /// A message; `since` is when its last bytes began to move.
     Message {
-        message: Message,
+        message: MessageRecord,
         since: u64,
     },
     Wait(Awaited),
-    /// The wait that did not end, for a rank if that is known.
-    InVain {
+    /// A wait that ended in an error, for a rank if that is known.
+    FailedWait {
         peer: Option<usize>,
     },
-    /// Writing what was recorded before.
+    /// The time that it took to write earlier events.
     Writing,
 }
 
@@ -82,30 +82,30 @@ enum What {
 #[derive(Debug)]
 pub struct Recorder {
     file: Arc<TraceFile>,
-    /// Tells the lanes of this rank apart.
+    /// Lanes of this rank so far; each lane has a number of its own.
     lanes: Arc<AtomicU64>,
     /// The rank in the group that all others were split from.
     rank: usize,
-    /// The same on all members of the group, another for other groups.
+    /// Equal on all members of the group, and different for any other group.
     group: u64,
     lane: TraceLane,
-    events: Vec<Event>,
-    /// How many more may come.
+    events: Vec<RecordedEvent>,
+    /// Events that may still be recorded.
     left: usize,
     /// The end of the last event.
     last: u64,
-    /// Since when the fold that comes next has all that it awaited.
+    /// When the last source of the next fold was there.
     since: u64,
 }
 
 impl Recorder {
-    /// For `rank` of a world, into `file`.
+    /// Makes a recorder for `rank` of a world, which writes to `file`.
     pub fn new(rank: usize, file: Arc<TraceFile>) -> Self {
         Self::lane(rank, 0, "", file, Arc::default())
     }
 
-    /// For a group that the rank has become a member of. `group` is the same on all of its members,
-    /// and `name` says which it is.
+    /// Makes a recorder for a group that was split from this one. `group` is equal on all of its
+    /// members; `name` is shown.
     #[must_use]
     pub fn of_group(&self, group: u64, name: &str) -> Self {
         let group = mix(self.group ^ group.wrapping_add(1));
@@ -131,12 +131,12 @@ impl Recorder {
         Self { file, lanes, rank, group, lane, events, left: MOST, last: 0, since: 0 }
     }
 
-    /// What the lane shows: empty for a world, the group's name for a group.
+    /// The name of the group; empty for a world.
     pub fn name(&self) -> &str {
         &self.lane.part
     }
 
-    /// Records operation `sequence`, which is what `run` does.
+    /// Records operation `sequence`, which `run` executes.
     ///
     /// # Errors
     /// Those of `run`.
@@ -145,27 +145,28 @@ impl Recorder {
     pub fn call(
         &mut self,
         sequence: u64,
-        notes: &Arc<Notes>,
-        run: impl FnOnce(&mut Self) -> Result<(), Box<Failure>>,
-    ) -> Result<(), Box<Failure>> {
-        let call = |whole| What::Call { notes: Arc::clone(notes), sequence, whole };
-        self.around(run, |failure| Some(failure.peer), call)
+        notes: &Arc<ProgramNotes>,
+        run: impl FnOnce(&mut Self) -> Result<(), Box<ExecuteError>>,
+    ) -> Result<(), Box<ExecuteError>> {
+        let call = |whole| EventKind::Call { notes: Arc::clone(notes), sequence, whole };
+        self.record(run, |error| Some(error.peer), call)
     }
 
-    /// Records what `run` does within a `call` of its own, which is told whether all of it was
+    /// Records what `run` does, and then the event that `call` makes of whether all of it was
     /// recorded.
-    fn around<E>(
+    fn record<E>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<(), E>,
-        whom: impl FnOnce(&E) -> Option<usize>,
-        call: impl FnOnce(bool) -> What,
+        peer: impl FnOnce(&E) -> Option<usize>,
+        call: impl FnOnce(bool) -> EventKind,
     ) -> Result<(), E> {
         let start = self.now();
-        (self.last, self.since) = (start, start);
+        self.last = start;
+        self.since = start;
         let done = run(self);
         let end = self.now();
-        if let Err(failure) = &done {
-            self.note(self.last, end, What::InVain { peer: whom(failure) });
+        if let Err(error) = &done {
+            self.note(self.last, end, EventKind::FailedWait { peer: peer(error) });
         }
         let whole = self.left > 0;
         self.note(start, end, call(whole));
@@ -175,26 +176,25 @@ impl Recorder {
         done
     }
 
-    /// Whether more can be recorded.
+    /// True if more events can be recorded.
     pub fn is_recording(&self) -> bool {
         self.left > 0
     }
 
-    fn note(&mut self, start: u64, end: u64, what: What) {
+    fn note(&mut self, start: u64, end: u64, what: EventKind) {
         self.last = end;
-        // A call goes with what was recorded of it.
-        if self.left > 0
-            || (matches!(what, What::Call { .. } | What::Group(_)) && !self.events.is_empty())
-        {
+        // The events of a call cannot be shown without the call, so the call is always recorded.
+        let ends_call = matches!(what, EventKind::Call { .. } | EventKind::Batch(_));
+        if self.left > 0 || (ends_call && !self.events.is_empty()) {
             self.left = self.left.saturating_sub(1);
-            self.events.push(Event { start, end, what });
+            self.events.push(RecordedEvent { start, end, what });
         }
     }
 
-    /// What was awaited from the last event on.
+    /// Records the wait since the last event, unless it was short.
     fn note_wait(&mut self, what: impl FnOnce() -> Awaited) {
         if self.since.saturating_sub(self.last) >= SHORTEST_WAIT {
-            self.note(self.last, self.since, What::Wait(what()));
+            self.note(self.last, self.since, EventKind::Wait(what()));
         }
     }
 
@@ -202,7 +202,7 @@ impl Recorder {
         monotonic_ns().saturating_sub(self.file.origin())
     }
 
-    /// Writes what there is. Once nothing more may come, says so.
+    /// Writes the recorded events. If the recorder has stopped, says so.
     fn write(&mut self) {
         if self.events.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Recorder {
         self.events.clear();
         self.events.shrink_to(BATCH);
         let written = self.file.append(&text);
-        self.note(start, self.now(), What::Writing);
+        self.note(start, self.now(), EventKind::Writing);
         if let Err(error) = written {
             self.left = 0;
             self.file.complain(&format!("the trace ends early: {error}"));
@@ -223,15 +223,17 @@ impl Recorder {
     }
 }
 
-impl Watch for Recorder {
-    fn awaited(&mut self, what: impl FnOnce() -> Awaited) {
+impl RunObserver for Recorder {
+    fn awaited(&mut self, awaited: impl FnOnce() -> Awaited) {
         self.since = self.now();
-        self.note_wait(what);
+        self.note_wait(awaited);
     }
 
     fn folded(&mut self, fold: usize, window: u32) {
-        let (start, end, since) = (self.last, self.now(), self.since);
-        self.note(start, end, What::Fold { fold: fold as u32, window, since });
+        let start = self.last;
+        let end = self.now();
+        let since = self.since;
+        self.note(start, end, EventKind::Fold { fold: fold as u32, window, since });
         self.since = end;
     }
 }
@@ -242,7 +244,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A number that only operation `sequence` of `group` has, on all of its ranks.
+/// A number that operation `sequence` of `group` has on all of its ranks, and no other operation.
 const fn operation(group: u64, sequence: u64) -> u64 {
     mix(group ^ mix(sequence))
 }

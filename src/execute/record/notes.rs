@@ -1,34 +1,35 @@
-//! From what was recorded, which is as little as possible, to what is shown.
+//! Makes a trace of recorded events. A recorder stores as little as possible; the rest is derived
+//! here, when events are written.
 
-use super::{Event, What, messages, mix, operation};
+use super::{EventKind, RecordedEvent, messages, mix, operation};
 use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
 
-/// What is known of a call before it runs.
+/// What a recorder knows of a call before it runs.
 #[derive(Debug)]
-pub struct Notes {
-    /// What was called, with counts and all.
+pub struct ProgramNotes {
+    /// The call in words, with its counts.
     pub operation: String,
-    /// How it is done.
+    /// The name of its algorithm.
     pub algorithm: &'static str,
-    /// Bytes of the whole.
+    /// Bytes of the whole vector.
     pub bytes: usize,
     /// This rank.
     pub rank: usize,
     /// The ranks that share its board, ascending.
     pub locals: Vec<usize>,
-    /// What the rank runs.
+    /// The program of this rank.
     pub program: Program,
 }
 
-impl Notes {
-    /// The ranks whose bytes `fold` takes, in order.
+impl ProgramNotes {
+    /// The ranks whose data `fold` reads, in order.
     fn from(&self, fold: &Fold) -> Vec<usize> {
         self.sources(fold).iter().filter_map(|source| self.peer(source)).collect()
     }
 
-    /// The ranks that get its result.
+    /// The ranks that receive its result.
     fn to(&self, fold: &Fold) -> Vec<usize> {
         self.readers(fold).chain(self.streams(fold).map(|stream| self.far(stream))).collect()
     }
@@ -54,7 +55,7 @@ impl Notes {
             .map(|(_, rank)| *rank)
     }
 
-    /// The streams that an operation posts to.
+    /// The streams that a fold posts to.
     fn streams(&self, fold: &Fold) -> impl Iterator<Item = usize> {
         self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize]
             .iter()
@@ -66,14 +67,14 @@ impl Notes {
     }
 }
 
-/// Everything in `events`, which are those of whole calls.
-pub(super) fn trace(lane: TraceLane, group: u64, events: &[Event]) -> Trace {
+/// The trace of `events`, which are those of whole calls.
+pub(super) fn trace(lane: TraceLane, group: u64, events: &[RecordedEvent]) -> Trace {
     let mut trace = Trace { lanes: vec![lane], ..Trace::default() };
     let mut within = 0;
     for (at, event) in events.iter().enumerate() {
         match &event.what {
-            What::Call { notes, sequence, whole } => {
-                let mut call = Call::new(notes, operation(group, *sequence));
+            EventKind::Call { notes, sequence, whole } => {
+                let mut call = CallTrace::new(notes, operation(group, *sequence));
                 trace.slices.push(call.slice(event, *sequence));
                 for inner in &events[within..at] {
                     call.add(&mut trace, inner);
@@ -82,24 +83,27 @@ pub(super) fn trace(lane: TraceLane, group: u64, events: &[Event]) -> Trace {
                     trace.ends.append(&mut call.ends);
                 }
             }
-            What::Group(all) => {
-                trace.slices.push(messages::group(event, all));
+            EventKind::Batch(batch) => {
+                trace.slices.push(messages::batch_slice(event, batch));
                 for inner in &events[within..at] {
                     match inner.what {
-                        What::Message { message, since } => {
-                            messages::add(&mut trace, inner, message, since, group, all.whole);
+                        EventKind::Message { message, since } => {
+                            messages::add(&mut trace, inner, message, since, group, batch.whole);
                         }
                         _ => trace.slices.extend(waiting(inner)),
                     }
                 }
             }
-            What::Writing => trace.slices.push(slice(
+            EventKind::Writing => trace.slices.push(slice(
                 event,
                 SliceKind::Call,
                 "write the trace".to_owned(),
                 Vec::new(),
             )),
-            What::Fold { .. } | What::Message { .. } | What::Wait(_) | What::InVain { .. } => {
+            EventKind::Fold { .. }
+            | EventKind::Message { .. }
+            | EventKind::Wait(_)
+            | EventKind::FailedWait { .. } => {
                 continue;
             }
         }
@@ -108,27 +112,28 @@ pub(super) fn trace(lane: TraceLane, group: u64, events: &[Event]) -> Trace {
     trace
 }
 
-/// One call, as its events go by.
-struct Call<'a> {
-    notes: &'a Notes,
-    /// Equal on all ranks of the call, and on no other call.
+/// One call, while its events are added in order.
+struct CallTrace<'a> {
+    notes: &'a ProgramNotes,
+    /// Equal on all ranks of the call, and different for any other call.
     id: u64,
     /// Publications so far.
     published: u64,
-    /// Messages so far, by stream.
+    /// By stream: messages posted so far.
     posted: Vec<u64>,
+    /// By stream: messages received so far.
     taken: Vec<u64>,
     ends: Vec<ArrowEnd>,
 }
 
-impl<'a> Call<'a> {
-    fn new(notes: &'a Notes, id: u64) -> Self {
+impl<'a> CallTrace<'a> {
+    fn new(notes: &'a ProgramNotes, id: u64) -> Self {
         let none = vec![0; notes.program.streams.len()];
         Self { notes, id, published: 0, posted: none.clone(), taken: none, ends: Vec::new() }
     }
 
-    fn slice(&self, event: &Event, sequence: u64) -> Slice {
-        let Notes { operation, algorithm, bytes, program, .. } = self.notes;
+    fn slice(&self, event: &RecordedEvent, sequence: u64) -> Slice {
+        let ProgramNotes { operation, algorithm, bytes, program, .. } = self.notes;
         let facts = vec![
             ("sequence", Fact::Number(sequence)),
             ("algorithm", Fact::Text((*algorithm).to_owned())),
@@ -138,9 +143,9 @@ impl<'a> Call<'a> {
         slice(event, SliceKind::Call, operation.clone(), facts)
     }
 
-    fn add(&mut self, trace: &mut Trace, event: &Event) {
+    fn add(&mut self, trace: &mut Trace, event: &RecordedEvent) {
         match event.what {
-            What::Fold { fold, window, since } => {
+            EventKind::Fold { fold, window, since } => {
                 trace.slices.push(self.fold(event, fold as usize, window));
                 self.arrows(&self.notes.program.folds[fold as usize], window, since);
             }
@@ -148,7 +153,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn fold(&self, event: &Event, step: usize, window: u32) -> Slice {
+    fn fold(&self, event: &RecordedEvent, step: usize, window: u32) -> Slice {
         let fold = &self.notes.program.folds[step];
         let (from, to) = (self.notes.from(fold), self.notes.to(fold));
         let kind = match (&from[..], &to[..], fold.count) {
@@ -167,9 +172,11 @@ impl<'a> Call<'a> {
         Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
     }
 
-    /// Messages that come arrive when all are there; messages that go leave no earlier.
+    /// Adds the ends of arrows. Arrows to a fold end, and arrows from it begin, when the last of its
+    /// sources is there.
     fn arrows(&mut self, fold: &Fold, window: u32, since: u64) {
-        let (notes, me) = (self.notes, self.notes.rank);
+        let notes = self.notes;
+        let me = notes.rank;
         for source in notes.sources(fold) {
             let Some(peer) = notes.peer(source) else { continue };
             let nth = match source.from {
@@ -207,7 +214,7 @@ fn next(counter: &mut u64) -> u64 {
     *counter - 1
 }
 
-/// A number that only this message has, of all operations.
+/// A number that no other message of any operation has.
 pub(super) fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
     let words = [from as u64, to as u64, nth];
     words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
@@ -218,7 +225,7 @@ pub(super) fn numbers(ranks: &[usize]) -> Fact {
 }
 
 pub(super) fn slice(
-    event: &Event,
+    event: &RecordedEvent,
     kind: SliceKind,
     name: String,
     facts: Vec<(&'static str, Fact)>,
@@ -227,20 +234,24 @@ pub(super) fn slice(
 }
 
 /// The slice of a wait, if `event` is one.
-fn waiting(event: &Event) -> Option<Slice> {
+fn waiting(event: &RecordedEvent) -> Option<Slice> {
     let (name, peer) = match event.what {
-        What::Wait(Awaited::Arrival { from }) => (format!("wait for {from}"), Some(from)),
-        What::Wait(Awaited::Room) => ("wait for room".to_owned(), None),
-        What::Wait(Awaited::Departure { to }) => (format!("wait until sent to {to}"), Some(to)),
-        What::InVain { peer: Some(peer) } => (format!("wait for {peer} in vain"), Some(peer)),
-        What::InVain { peer: None } => ("wait in vain".to_owned(), None),
+        EventKind::Wait(Awaited::Arrival { from }) => (format!("wait for {from}"), Some(from)),
+        EventKind::Wait(Awaited::Room) => ("wait for room".to_owned(), None),
+        EventKind::Wait(Awaited::Departure { to }) => {
+            (format!("wait until sent to {to}"), Some(to))
+        }
+        EventKind::FailedWait { peer: Some(peer) } => {
+            (format!("wait for {peer} in vain"), Some(peer))
+        }
+        EventKind::FailedWait { peer: None } => ("wait in vain".to_owned(), None),
         _ => return None,
     };
     let facts = peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect();
     Some(slice(event, SliceKind::Wait, name, facts))
 }
 
-/// `combine own, 2, 3, send to 1`.
+/// The name of a fold's slice: `combine own, 2, 3, send to 1`.
 fn name(fold: &Fold, from: &[usize], to: &[usize]) -> String {
     let own = usize::from(fold.count) > from.len();
     let mut parts = Vec::new();
@@ -258,7 +269,7 @@ fn name(fold: &Fold, from: &[usize], to: &[usize]) -> String {
     parts.join(", ")
 }
 
-/// `1, 2, 3`, or how many there are.
+/// `1, 2, 3`, or the number of ranks if there are more than four.
 fn ranks(ranks: &[usize]) -> String {
     match ranks {
         [_, _, _, _, _, ..] => format!("{} ranks", ranks.len()),

@@ -1,0 +1,164 @@
+//! How far one message has got on a stream, which takes and gives a part of it at a time.
+//!
+//! A message is a head of 16 bytes and a body. A cursor counts the bytes that have moved and keeps
+//! no pointer to either: the caller names the same head and body again at each attempt.
+
+use maypole_kernels::{View, ViewMut};
+use maypole_transports::{Fault, HEAD, Stream};
+
+/// What one attempt to move a message achieved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Advance {
+    /// No byte moved: the stream has no room, or nothing has arrived.
+    Blocked,
+    /// Some bytes moved; more are left.
+    Partial,
+    /// The last byte moved.
+    Complete,
+}
+
+/// The position in a message that is being sent.
+#[derive(Debug, Default)]
+pub(super) struct SendCursor {
+    /// Bytes of head and body that the stream has taken.
+    sent: usize,
+}
+
+impl SendCursor {
+    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor stands at
+    /// the start of the next message.
+    #[inline(always)]
+    pub(super) fn advance(
+        &mut self,
+        stream: &mut impl Stream,
+        head: &[u8; HEAD],
+        body: View<'_>,
+    ) -> Result<Advance, Fault> {
+        let taken = stream.send(head, body, self.sent)?;
+        if taken == 0 {
+            return Ok(Advance::Blocked);
+        }
+        self.sent += taken;
+        if self.sent < HEAD + body.len() {
+            return Ok(Advance::Partial);
+        }
+        self.sent = 0;
+        Ok(Advance::Complete)
+    }
+
+    /// Gives up the message: the next attempt begins another one.
+    pub(super) fn restart(&mut self) {
+        self.sent = 0;
+    }
+}
+
+/// The position in a message that is being received, and its head.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveCursor {
+    head: [u8; HEAD],
+    /// Bytes of head and body that have arrived.
+    received: usize,
+}
+
+impl ReceiveCursor {
+    /// Receives as much of the message as has arrived, its body into `body`. Once that is
+    /// [complete](Advance::Complete), the next message begins after a [restart](Self::restart); a
+    /// head without a body is complete, too, and may be continued with the body that it announces.
+    ///
+    /// # Panics
+    /// If the message is complete already.
+    #[inline(always)]
+    pub(super) fn advance(
+        &mut self,
+        stream: &mut impl Stream,
+        body: ViewMut<'_>,
+    ) -> Result<Advance, Fault> {
+        let came = stream.receive(&mut self.head, body, self.received)?;
+        self.received += came;
+        Ok(match came {
+            0 => Advance::Blocked,
+            _ if self.is_complete(body.len()) => Advance::Complete,
+            _ => Advance::Partial,
+        })
+    }
+
+    /// The head, once all of it has arrived.
+    #[inline(always)]
+    pub(super) fn head(&self) -> Option<[u8; HEAD]> {
+        (self.received >= HEAD).then_some(self.head)
+    }
+
+    /// True once the head and `body` bytes behind it have arrived.
+    #[inline(always)]
+    pub(super) fn is_complete(&self, body: usize) -> bool {
+        self.received == HEAD + body
+    }
+
+    /// True if no byte of the message has arrived.
+    pub(super) fn is_at_start(&self) -> bool {
+        self.received == 0
+    }
+
+    /// Goes on to the next message.
+    #[inline(always)]
+    pub(super) fn restart(&mut self) {
+        self.received = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maypole_transports::mem;
+
+    #[test]
+    fn a_message_crosses_a_narrow_stream_in_parts() {
+        let (mut here, mut there) = mem::pair(7);
+        let body: Vec<u8> = (0..30).collect();
+        let mut into = vec![0; body.len()];
+        let mut sending = SendCursor::default();
+        let mut receiving = ReceiveCursor::default();
+        let mut sent = false;
+        while !receiving.is_complete(body.len()) {
+            if !sent {
+                let advance = sending.advance(&mut here, &[3; HEAD], View::of(&body)).unwrap();
+                sent = advance == Advance::Complete;
+            }
+            receiving.advance(&mut there, ViewMut::of(&mut into)).unwrap();
+        }
+        assert!(sent);
+        assert_eq!(receiving.head(), Some([3; HEAD]));
+        assert_eq!(into, body);
+    }
+
+    #[test]
+    fn a_cursor_stands_at_the_start_of_the_next_message_after_the_last_byte() {
+        let (mut here, mut there) = mem::pair(100);
+        let mut sending = SendCursor::default();
+        let mut receiving = ReceiveCursor::default();
+        for number in 0..3 {
+            let sent = sending.advance(&mut here, &[number; HEAD], View::EMPTY).unwrap();
+            assert_eq!(sent, Advance::Complete);
+            assert!(receiving.is_at_start());
+            let received = receiving.advance(&mut there, ViewMut::EMPTY).unwrap();
+            assert_eq!(received, Advance::Complete);
+            assert_eq!(receiving.head(), Some([number; HEAD]));
+            receiving.restart();
+        }
+        let received = receiving.advance(&mut there, ViewMut::EMPTY).unwrap();
+        assert_eq!(received, Advance::Blocked);
+    }
+
+    #[test]
+    fn a_head_is_known_before_its_body() {
+        let (mut here, mut there) = mem::pair(HEAD);
+        let mut sending = SendCursor::default();
+        let mut receiving = ReceiveCursor::default();
+        sending.advance(&mut here, &[9; HEAD], View::of(&[1])).unwrap();
+        assert_eq!(receiving.head(), None);
+        let advance = receiving.advance(&mut there, ViewMut::of(&mut [0])).unwrap();
+        assert_eq!(advance, Advance::Partial);
+        assert_eq!(receiving.head(), Some([9; HEAD]));
+        assert!(!receiving.is_complete(1));
+    }
+}

@@ -1,0 +1,51 @@
+//! What ends a wait for another rank before its time, for programs and for messages alike.
+
+use maypole_transports::{Fault, Interrupted};
+
+/// What a rank received instead of what it waited for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Unexpected {
+    /// The fingerprint of another call.
+    Call(u64),
+    /// A message of another type or length, in words.
+    Message(String),
+}
+
+/// Why the bytes that a rank waits for will not come, or cannot leave.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The peer is in another call, or sent another message than the receive is for.
+    Mismatch(Unexpected),
+    /// The deadline passed.
+    TimedOut,
+    /// The alarm was raised: another rank failed first.
+    Aborted,
+    /// The peer has left the group in order.
+    PeerLeft,
+    /// The stream to the peer does not work any more.
+    Lost(Fault),
+    /// No stream to the peer could be made; why, as a sentence.
+    Unconnected(String),
+}
+
+impl From<Interrupted> for LinkError {
+    fn from(interrupted: Interrupted) -> Self {
+        match interrupted {
+            Interrupted::TimedOut => Self::TimedOut,
+            Interrupted::Alarmed => Self::Aborted,
+        }
+    }
+}
+
+/// Why a program did not end.
+#[derive(Debug)]
+pub struct ExecuteError {
+    /// The index of the fold that was being executed; the number of folds after the last one.
+    pub fold: usize,
+    /// The rank that was awaited, or whose stream failed.
+    pub peer: usize,
+    /// What happened.
+    pub error: LinkError,
+}

@@ -1,0 +1,82 @@
+//! What carries the bytes of a link: a stream, and later shared memory in its place.
+
+use crate::execute::AnyStream;
+use maypole_transports::Stream;
+use maypole_transports::poll::Interest;
+use std::os::fd::BorrowedFd;
+
+/// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at a
+/// moment of its own.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    stream: AnyStream,
+    pipe: Option<AnyStream>,
+    /// This end sends through the pipe.
+    sends_through_pipe: bool,
+    /// This end receives through the pipe.
+    receives_through_pipe: bool,
+}
+
+impl Carrier {
+    pub(super) fn new(stream: AnyStream) -> Self {
+        Self { stream, pipe: None, sends_through_pipe: false, receives_through_pipe: false }
+    }
+
+    /// Adds a pipe. Neither direction uses it yet.
+    pub(super) fn add_pipe(&mut self, pipe: AnyStream) {
+        self.pipe.get_or_insert(pipe);
+    }
+
+    /// Sends through the pipe from now on, if there is one.
+    pub(super) fn switch_outbound(&mut self) {
+        self.sends_through_pipe = self.pipe.is_some();
+    }
+
+    /// Receives through the pipe from now on; false if there is none.
+    pub(super) fn switch_inbound(&mut self) -> bool {
+        self.receives_through_pipe = self.pipe.is_some();
+        self.receives_through_pipe
+    }
+
+    /// What this end sends on.
+    pub(super) fn outbound(&mut self) -> &mut AnyStream {
+        match &mut self.pipe {
+            Some(pipe) if self.sends_through_pipe => pipe,
+            _ => &mut self.stream,
+        }
+    }
+
+    /// What this end receives on.
+    pub(super) fn inbound(&mut self) -> &mut AnyStream {
+        match &mut self.pipe {
+            Some(pipe) if self.receives_through_pipe => pipe,
+            _ => &mut self.stream,
+        }
+    }
+
+    /// What should end a sleep early; nothing for a direction through the pipe, of which the kernel
+    /// knows nothing.
+    pub(super) fn interest(
+        &self,
+        receives: bool,
+        sends: bool,
+    ) -> Option<(BorrowedFd<'_>, Interest)> {
+        let reads = receives && !self.receives_through_pipe;
+        let writes = sends && !self.sends_through_pipe;
+        let interest = Interest::new(reads, writes)?;
+        Some((self.stream.descriptor()?, interest))
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn finish(&mut self) {
+        self.stream.finish();
+        if let Some(pipe) = &mut self.pipe {
+            pipe.finish();
+        }
+    }
+
+    /// Bytes that would be lost if this end were closed now.
+    pub(super) fn unsent(&self) -> usize {
+        self.stream.unsent()
+    }
+}

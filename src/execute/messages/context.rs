@@ -1,0 +1,32 @@
+//! What messages need of the group that they run in.
+
+use crate::execute::AnyStream;
+use maypole_transports::{Alarm, Waiting};
+use std::time::Instant;
+
+/// Makes the links of one rank: the part of the group's control plane that messages need.
+pub(crate) trait Connector {
+    /// Makes a stream on which this rank sends messages to `peer`, without the help of `peer`. Each
+    /// rank makes it at most once for each peer.
+    ///
+    /// # Errors
+    /// Why there is no stream by `deadline`, as a sentence.
+    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
+
+    /// Takes the streams that peers have made to this rank since the last call, each with its peer.
+    fn callers(&self) -> Vec<(usize, AnyStream)>;
+
+    /// True if `peer` has left the group in order.
+    fn has_left(&self, peer: usize) -> bool;
+}
+
+/// What a batch of messages runs in.
+pub(crate) struct BatchContext<'a> {
+    pub(crate) connector: &'a dyn Connector,
+    pub(crate) waiting: Waiting,
+    pub(crate) alarm: &'a Alarm,
+    /// By rank: a number that is equal for ranks that can share memory.
+    pub(crate) boards: &'a [usize],
+    /// Bytes of shared memory that this rank may make for messages.
+    pub(crate) shared_memory: usize,
+}

@@ -1,0 +1,144 @@
+//! The links of one rank: how they are made, and how they end.
+
+use super::EAGER_LIMIT;
+use super::context::{BatchContext, Connector};
+use super::incoming::IncomingLink;
+use super::outgoing::OutgoingLink;
+use super::shared_memory::SharedMemoryOffer;
+use crate::execute::polling::Activity;
+use crate::execute::{AnyStream, Moved};
+use maypole_transports::{Pipe, mem};
+use std::time::{Duration, Instant};
+
+/// Bytes that the stream of a rank to itself holds.
+const LOOPBACK_CAPACITY: usize = 64 << 10;
+/// How long a leaving rank waits until the bytes that it sent have arrived.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// One rank's links for messages, each made at its first use.
+#[derive(Debug)]
+pub(crate) struct MessageLinks {
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    /// By rank: the link on which this rank sends.
+    pub(super) outgoing: Vec<Option<Box<OutgoingLink>>>,
+    /// By rank: the link on which this rank receives.
+    pub(super) incoming: Vec<Option<Box<IncomingLink>>>,
+    /// The rank whose messages a receive from any rank looks at first, so that senders take turns.
+    pub(super) first_source: usize,
+    /// Links for which this rank may provide shared memory.
+    shared_links: usize,
+    pub(super) activity: Activity,
+}
+
+impl MessageLinks {
+    /// The links of `rank`, in a group of `world` ranks. No link is made yet.
+    pub(crate) fn new(rank: usize, world: usize) -> Self {
+        Self {
+            rank,
+            world,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            first_source: 0,
+            shared_links: 0,
+            activity: Activity::default(),
+        }
+    }
+
+    /// True if a message of `bytes` bytes to rank `to` would be sent eagerly.
+    pub(crate) fn is_eager(&self, bytes: usize, to: usize) -> bool {
+        match self.outgoing.get(to) {
+            Some(Some(link)) => link.has_credit(bytes),
+            _ => bytes <= EAGER_LIMIT,
+        }
+    }
+
+    /// True if there is a link on which `peer` sends to this rank.
+    pub(super) fn receives_from(&self, peer: usize) -> bool {
+        matches!(self.incoming.get(peer), Some(Some(_)))
+    }
+
+    /// Makes the link to `peer`, if there is none.
+    ///
+    /// # Errors
+    /// Why none can be made, as a sentence.
+    pub(super) fn connect(
+        &mut self,
+        peer: usize,
+        context: &BatchContext<'_>,
+    ) -> Result<(), String> {
+        if self.outgoing.is_empty() {
+            self.outgoing.resize_with(self.world, || None);
+        }
+        if self.outgoing[peer].is_some() {
+            return Ok(());
+        }
+        let stream = if peer == self.rank {
+            let (near, far) = mem::pair(LOOPBACK_CAPACITY);
+            self.adopt(peer, AnyStream::Mem(far), context);
+            AnyStream::Mem(near)
+        } else {
+            context.connector.dial(peer, context.waiting.end(Instant::now()))?
+        };
+        // Without an offer the link keeps its stream, which serves as well.
+        let shares = self.can_share(peer, &stream, context);
+        let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
+        self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
+        Ok(())
+    }
+
+    /// Takes the streams that peers have made to this rank meanwhile.
+    pub(super) fn accept_callers(&mut self, context: &BatchContext<'_>) {
+        for (peer, stream) in context.connector.callers() {
+            self.adopt(peer, stream, context);
+        }
+    }
+
+    /// Receives from `peer` over `stream`.
+    fn adopt(&mut self, peer: usize, stream: AnyStream, context: &BatchContext<'_>) {
+        if self.incoming.is_empty() {
+            self.incoming.resize_with(self.world, || None);
+        }
+        let shares = self.can_share(peer, &stream, context);
+        // A peer that dials a second time was not told that the first time had succeeded, and has
+        // sent nothing on that stream.
+        let slot = &mut self.incoming[peer];
+        if slot.as_ref().is_none_or(|link| link.is_fresh()) {
+            let provides = shares && self.shared_links < context.shared_memory / Pipe::BYTES;
+            self.shared_links += usize::from(provides);
+            *slot = Some(Box::new(IncomingLink::new(peer, stream, provides)));
+        }
+    }
+
+    /// True if `stream` leads to another process that can map this rank's memory.
+    fn can_share(&self, peer: usize, stream: &AnyStream, context: &BatchContext<'_>) -> bool {
+        let same_board = context.boards[peer] == context.boards[self.rank];
+        same_board && matches!(stream, AnyStream::Tcp(_))
+    }
+
+    /// By rank: what was sent to it. This rank itself is left out.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
+        let others = self.outgoing.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
+        others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.sent)))
+    }
+
+    /// Waits until sent bytes have arrived, unless the group has `failed`, and closes all links.
+    pub(crate) fn leave(&mut self, failed: bool, connector: &dyn Connector) {
+        // Closing these streams tells peers that still send to this rank that nobody will receive.
+        drop(connector.callers());
+        self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.finish());
+        let deadline = Instant::now() + LINGER;
+        while !failed && self.has_unsent() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.outgoing.clear();
+        self.incoming.clear();
+    }
+
+    /// True if closing the links now would lose bytes.
+    fn has_unsent(&mut self) -> bool {
+        self.outgoing.iter_mut().flatten().for_each(|link| link.discard_replies());
+        let mut working = self.outgoing.iter().flatten().filter(|link| link.fault.is_none());
+        working.any(|link| link.carrier.unsent() > 0)
+    }
+}

@@ -1,0 +1,56 @@
+//! What an executor reports while it runs.
+
+/// Receives a call for each wait and each fold of a run.
+///
+/// The executor is compiled once for [`NoObserver`] and once for each other observer, so a run that
+/// is not observed pays nothing for it.
+pub trait RunObserver {
+    /// Called when a wait has ended; `awaited` says what it was for.
+    fn awaited(&mut self, awaited: impl FnOnce() -> Awaited);
+
+    /// Called when window `window` of fold `fold` is stored, published and posted.
+    fn folded(&mut self, fold: usize, window: u32);
+}
+
+/// What a fold waits for. Ranks are those of the executor's world.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Awaited {
+    /// The data of another rank.
+    Arrival {
+        /// The rank that sends it.
+        from: usize,
+    },
+    /// Room on the board for a publication: its readers must have consumed older ones.
+    Room,
+    /// That a posted message has left, because its memory is to be overwritten, or given back to
+    /// the caller.
+    Departure {
+        /// The rank that it is sent to.
+        to: usize,
+    },
+}
+
+/// Forwards to the borrowed observer.
+impl<O: RunObserver> RunObserver for &mut O {
+    #[inline(always)]
+    fn awaited(&mut self, awaited: impl FnOnce() -> Awaited) {
+        (**self).awaited(awaited);
+    }
+
+    #[inline(always)]
+    fn folded(&mut self, fold: usize, window: u32) {
+        (**self).folded(fold, window);
+    }
+}
+
+/// Ignores everything; it compiles to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoObserver;
+
+impl RunObserver for NoObserver {
+    #[inline(always)]
+    fn awaited(&mut self, _: impl FnOnce() -> Awaited) {}
+
+    #[inline(always)]
+    fn folded(&mut self, _: usize, _: u32) {}
+}

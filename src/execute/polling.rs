@@ -1,0 +1,70 @@
+//! What a rank does between two polls of what it waits for, for programs and for messages alike.
+
+use maypole_transports::Sleep;
+use maypole_transports::poll::Interest;
+use std::os::fd::BorrowedFd;
+
+/// Polls between two attempts to move bytes that the wait itself is not for.
+const POLLS_PER_DRIVE: u32 = 64;
+/// Polls between two checks whether the awaited peer can still answer.
+const POLLS_PER_PEER_CHECK: u32 = 1024;
+
+/// Counts the polls of one wait and says when work besides polling is due, so that the common poll
+/// stays cheap.
+#[derive(Debug, Default)]
+pub(super) struct PollCounter(u32);
+
+impl PollCounter {
+    /// Counts one poll.
+    #[inline(always)]
+    pub(super) fn count(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+    }
+
+    /// True if bytes should be moved on the other streams after this poll, so that a peer which
+    /// sends to this rank is not held up by how little a stream holds.
+    #[inline(always)]
+    pub(super) fn is_drive_due(&self) -> bool {
+        self.0.is_multiple_of(POLLS_PER_DRIVE)
+    }
+
+    /// True if it should be checked after this poll whether the awaited peer can still answer.
+    #[inline(always)]
+    pub(super) fn is_peer_check_due(&self) -> bool {
+        self.0.is_multiple_of(POLLS_PER_PEER_CHECK)
+    }
+
+    /// True for the first poll at which a peer check is due: the wait has become long.
+    pub(super) fn is_first_peer_check(&self) -> bool {
+        self.0 == POLLS_PER_PEER_CHECK
+    }
+}
+
+/// Whether bytes have moved since the last sleep.
+///
+/// A rank sleeps only if none have. If two ends of a stream slept in turn, each sleep would
+/// transfer no more than the stream holds.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    moved: bool,
+}
+
+impl Activity {
+    /// Notes that bytes have moved, if they have.
+    #[inline(always)]
+    pub(super) fn note(&mut self, moved: bool) {
+        self.moved |= moved;
+    }
+
+    /// Takes the `sleep`, which one of `interests` may end early, unless bytes have moved since the
+    /// last time.
+    pub(super) fn sleep_if_idle<'a>(
+        &mut self,
+        sleep: Sleep<'_>,
+        interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>,
+    ) {
+        if !std::mem::take(&mut self.moved) {
+            sleep.take(interests);
+        }
+    }
+}
