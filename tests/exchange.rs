@@ -1,5 +1,5 @@
 //! Groups of sends and receives: whatever their order, sizes and tags, they end, and every message
-//! is where it belongs.
+//! arrives in the receive that it belongs to.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -11,7 +11,7 @@ use spawn::{World, as_told};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// One message that all ranks know of.
+/// One message, as all ranks of the test know it.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     from: usize,
@@ -22,7 +22,7 @@ struct Message {
 }
 
 impl Message {
-    /// Sixteen-bit words that no other message has.
+    /// Its data; any two messages differ.
     fn text(&self) -> Vec<u16> {
         let mut lot = Lot(self.number);
         (0..self.len).map(|_| lot.draw() as u16).collect()
@@ -32,7 +32,7 @@ impl Message {
 /// Messages between random ranks; the same ones on every rank.
 fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Message> {
     let message = |_| {
-        // Every third message is short or empty.
+        // Every third message is very short or empty.
         let len = match lot.below(3) {
             0 => lot.below(20),
             _ => lot.below(longest),
@@ -48,7 +48,7 @@ fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Me
     (0..count).map(message).collect()
 }
 
-/// Puts `all` in an order drawn by lot that leaves those of one key in theirs.
+/// Shuffles `all`, but keeps the order among those of one key.
 fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
     all: &[T],
     key: impl Fn(&T) -> K,
@@ -63,9 +63,10 @@ fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
     places.iter().map(|place| next.get_mut(&key(&all[*place])).unwrap().pop().unwrap()).collect()
 }
 
-/// Everybody posts its part of the same messages, each rank in an order of its own.
+/// Every rank posts its part of the same messages, in an order of its own.
 fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let all = messages(world, count, longest, &mut Lot(seed));
     let mut lot = Lot(seed ^ rank as u64);
     let mine = |which: fn(&Message) -> usize| {
@@ -92,9 +93,11 @@ fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64
     }
 }
 
-/// A ring that shifts, both ways in turn; blocking sends would wait in a circle.
+/// Every rank sends to its neighbour in a ring, in one direction and then in the other. Sends that
+/// blocked would wait in a circle.
 fn shift(comm: &mut Communicator, len: usize) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let ring = [(rank + 1) % world, (rank + world - 1) % world];
     for (to, from) in [(ring[0], ring[1]), (ring[1], ring[0])] {
         let mine = Message { from: rank, to, tag: 0, len, number: rank as u64 };
@@ -104,9 +107,10 @@ fn shift(comm: &mut Communicator, len: usize) {
     }
 }
 
-/// Everybody to everybody, received from any rank.
+/// Every rank sends to every rank, and receives from any.
 fn all_from_any(comm: &mut Communicator, len: usize) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let of = |from: usize, to: usize| Message {
         from,
         to,
@@ -128,14 +132,16 @@ fn all_from_any(comm: &mut Communicator, len: usize) {
     }
     seen.sort_unstable();
     assert_eq!(seen, (0..world).collect::<Vec<_>>());
-    // Whoever is through might send to one that still receives from any rank.
+    // A rank that went on could send its next message to a rank that still receives from any.
     comm.barrier().unwrap();
 }
 
-/// More long messages at once than may be announced.
+/// More messages by rendezvous at once than may be announced.
 fn very_many(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
-    let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
+    let rank = comm.rank();
+    let world = comm.world();
+    let to = (rank + 1) % world;
+    let from = (rank + world - 1) % world;
     let of =
         |number: u64| Message { from: 0, to: 0, tag: 0, len: (number as usize % 3) * 5000, number };
     let texts: Vec<_> = (0..3000).map(|number| of(number).text()).collect();
@@ -148,9 +154,10 @@ fn very_many(comm: &mut Communicator) {
     assert!(came == texts);
 }
 
-/// What is refused while the group is filled is not sent.
-fn nothing_by_halves(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+/// A group that is refused while it is filled sends nothing.
+fn a_refused_group_sends_nothing(comm: &mut Communicator) {
+    let rank = comm.rank();
+    let world = comm.world();
     let refused = comm.group(|group| {
         (0..world).try_for_each(|to| group.send(&[1u8], to, 0))?;
         group.send(&[1u8], world, 0)
@@ -163,7 +170,7 @@ fn nothing_by_halves(comm: &mut Communicator) {
 }
 
 fn everything(mut comm: Communicator) {
-    nothing_by_halves(&mut comm);
+    a_refused_group_sends_nothing(&mut comm);
     for (seed, count, longest) in [(1, 10, 3), (2, 60, 9000), (3, 120, 30_000), (4, 12, 1 << 20)] {
         random_group(&mut comm, count, longest, seed);
     }
@@ -188,7 +195,7 @@ fn groups_of_messages_between_processes() {
 }
 
 #[test]
-fn groups_of_messages_in_mixtures() {
+fn groups_of_messages_between_hosts_and_between_threads_and_processes() {
     World::new("mixed", 4).hosts(&[0, 1, 0, 1]).start().succeed();
     World::new("mixed", 4).processes(&[&[0, 2], &[1, 3]]).start().succeed();
 }

@@ -1,5 +1,5 @@
-//! What goes wrong with messages ends in an error that says what, where and why; soon, and on both
-//! ends.
+//! A message that fails ends in an error on both ranks, soon, and the error says what failed, where
+//! and why.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -8,12 +8,12 @@ use maypole::{Communicator, Error, Local, Result};
 use spawn::{Ended, World, role, say};
 use std::time::{Duration, Instant};
 
-/// What a failed call may take on a busy machine.
+/// How long a call that fails may take on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
-const WAYS: [&str; 2] = ["shm", "tcp"];
+const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
 const LONG: usize = 5 << 20;
 
-/// Runs two threads, rank 0 sending and rank 1 receiving, and gives what both of them said.
+/// Runs two threads, where rank 0 sends and rank 1 receives, and returns their errors.
 fn pair(
     send: impl Fn(&mut Communicator) -> Result<()> + Sync,
     receive: impl Fn(&mut Communicator) -> Result<()> + Sync,
@@ -22,8 +22,13 @@ fn pair(
     let ends = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
         let end = if comm.rank() == 0 { send(&mut comm) } else { receive(&mut comm) }.err();
         if let Some(error) = &end {
-            for later in [comm.send(&[0u8], 0, 0), comm.barrier(), comm.recv_any(&mut [0u8], 0).map(drop)] {
-                assert!(matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()), "{later:?}");
+            let text = error.to_string();
+            let sent = comm.send(&[0u8], 0, 0);
+            let met = comm.barrier();
+            let received = comm.recv_any(&mut [0u8], 0).map(drop);
+            for later in [sent, met, received] {
+                let Err(Error::Failed { first, .. }) = &later else { panic!("{later:?}") };
+                assert_eq!(*first, text);
             }
         }
         end
@@ -52,7 +57,7 @@ fn another_length_or_type_than_expected() {
                 _ => comm.recv::<u8>(&mut [], 0, 9),
             },
         );
-        assert!(sender.is_none(), "a short message does not wait");
+        assert!(sender.is_none(), "an eager message does not wait");
         let error = receiver.unwrap();
         assert!(matches!(error, Error::Mismatch { rank: 1, peer: 0, .. }), "{error:?}");
         let text = format!(
@@ -63,7 +68,7 @@ fn another_length_or_type_than_expected() {
 }
 
 #[test]
-fn a_long_message_that_is_not_expected() {
+fn a_message_by_rendezvous_of_another_length() {
     let [sender, receiver] = pair(
         |comm| comm.send(&vec![1u8; LONG], 1, 9),
         |comm| comm.recv(&mut vec![0u8; LONG - 1], 0, 9),
@@ -75,31 +80,33 @@ fn a_long_message_that_is_not_expected() {
 }
 
 #[test]
-fn nobody_sends() {
+fn a_message_that_is_never_sent() {
     let since = Instant::now();
     let errors =
         Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
             0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
             _ => {
-                // In no call until the other has given up.
+                // This rank is in no call until the other one has given up.
                 std::thread::park_timeout(Duration::from_secs(2));
                 comm.barrier().unwrap_err()
             }
         });
     assert!(since.elapsed() < SOON);
     assert!(matches!(errors[0], Error::TimedOut { rank: 0, peer: 1, .. }), "{:?}", errors[0]);
-    let text = "rank 0 waited 0.3 s for rank 1 in step 0 of recv(1 x u8, from rank 1, tag 3) (operation 0)";
+    let text = "rank 0 waited 0.3 s for rank 1 in step 0 of recv(1 x u8, from rank 1, tag 3) \
+                (operation 0)";
     assert!(errors[0].to_string().starts_with(text), "{}", errors[0]);
 
     let mut alone = Local::new(1).timeout(Duration::from_millis(100)).build().remove(0);
     let error = alone.recv_any(&mut [0f32; 4], 3).unwrap_err();
     assert!(matches!(error, Error::NoMessage { rank: 0, .. }), "{error:?}");
-    let text = "rank 0 waited 0.1 s for a message of any rank in recv_any(up to 4 x f32, tag 3) (operation 0)";
+    let text = "rank 0 waited 0.1 s for a message of any rank in \
+                recv_any(up to 4 x f32, tag 3) (operation 0)";
     assert_eq!(error.to_string(), text);
 }
 
 #[test]
-fn two_long_messages_sent_before_either_is_received() {
+fn two_messages_by_rendezvous_sent_before_either_is_received() {
     let errors = Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| {
         let other = 1 - comm.rank();
         comm.send(&vec![1u8; LONG], other, 0).unwrap_err()
@@ -114,14 +121,14 @@ fn two_long_messages_sent_before_either_is_received() {
 }
 
 #[test]
-fn the_other_leaves() {
+fn a_peer_that_has_left() {
     let receive: [fn(&mut Communicator) -> Result<()>; 3] = [
         |comm| comm.recv(&mut [0u8; 9], 0, 1),
         |comm| comm.recv_any(&mut [0u8; 9], 1).map(drop),
         |comm| comm.send(&vec![0u8; LONG], 0, 1),
     ];
     for receive in receive {
-        // With and without a link that was there before.
+        // The link may have been made before, or not.
         for warm in [false, true] {
             let since = Instant::now();
             let ends = Local::new(2).timeout(Duration::from_secs(60)).run(move |mut comm| {
@@ -133,28 +140,31 @@ fn the_other_leaves() {
             });
             let error = ends[1].as_ref().unwrap();
             assert!(matches!(error, Error::PeerLost { rank: 1, peer: 0, .. }), "{error:?}");
-            // It closes its links just before it says goodbye.
-            let ways = [": it has left", ": the peer closed the connection"];
-            assert!(ways.iter().any(|way| error.to_string().ends_with(way)), "{error}");
+            // A rank closes its links just before it tells the others that it leaves.
+            let reasons = [": it has left", ": the peer closed the connection"];
+            assert!(reasons.iter().any(|why| error.to_string().ends_with(why)), "{error}");
             assert!(since.elapsed() < SOON);
         }
     }
 }
 
-/// What a rank process does to its messages.
+/// What the rank processes of the other tests run.
 #[test]
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
     let Some(role) = role() else { return };
     let mut comm = Communicator::from_env().unwrap();
-    let (rank, world) = (comm.rank(), comm.world());
-    let (since, mut data) = (Instant::now(), vec![7u8; LONG]);
+    let rank = comm.rank();
+    let world = comm.world();
+    let since = Instant::now();
+    let mut data = vec![7u8; LONG];
     let result = match role.as_str() {
         "endless" => (0..).try_for_each(|round| {
             if round == 3 {
                 say("ready", "now");
             }
-            let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
+            let to = (rank + 1) % world;
+            let from = (rank + world - 1) % world;
             comm.exchange(&vec![1u8; LONG], to, &mut data, from, 0)
         }),
         // Rank 1 is killed without ever having sent anything.
@@ -178,17 +188,20 @@ fn a_rank_of_another_test() {
     }
 }
 
-/// Two ranks exchange until they have mapped memory for it, or for long if they may not.
+/// Two ranks exchange messages until both have mapped shared memory for them. If shared memory is
+/// not allowed, they exchange 50 messages and map none.
 fn share(mut comm: Communicator) -> Result<()> {
-    let (other, may, mut rounds) =
-        (1 - comm.rank(), std::env::var_os("MAYPOLE_MEMORY").is_none(), 0);
+    let other = 1 - comm.rank();
+    let may = std::env::var_os("MAYPOLE_MEMORY").is_none();
+    let mut rounds = 0;
     let maps =
         || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:maypole").count();
-    // Nobody ends before both have what they wait for.
+    // Neither rank ends before both have mapped what they may.
     let mut enough = [0u64];
     while enough == [0] {
         rounds += 1;
-        let (mine, mut came) = (vec![rounds; 70_000], vec![0; 70_000]);
+        let mine = vec![rounds; 70_000];
+        let mut came = vec![0; 70_000];
         comm.exchange(&mine, other, &mut came, other, 0)?;
         assert!(came == mine);
         let done = [u64::from(rounds > 50 && (maps() == 2 || !may))];
@@ -201,8 +214,8 @@ fn share(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
-/// Rank 1 sends what does not wait, and leaves; the others receive the rest of it once its process
-/// has ended.
+/// Rank 1 sends eager messages and leaves. The others receive most of them after the process of
+/// rank 1 has ended.
 fn send_and_go(mut comm: Communicator) -> Result<()> {
     let rank = comm.rank();
     if rank == 1 {
@@ -214,10 +227,11 @@ fn send_and_go(mut comm: Communicator) -> Result<()> {
         say("done", "now");
         return comm.close();
     }
-    let (mut process, deadline) = ([0u32], Instant::now() + SOON);
+    let mut process = [0u32];
+    let deadline = Instant::now() + SOON;
     comm.recv(&mut process, 1, 9)?;
     while !has_ended(process[0]) {
-        assert!(Instant::now() < deadline, "a rank that has nothing to do any more does not end");
+        assert!(Instant::now() < deadline, "rank 1 has left, but its process does not end");
         std::thread::yield_now();
     }
     for number in [2u8, 0, 1] {
@@ -229,7 +243,7 @@ fn send_and_go(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
-/// True of a process that is no more than its parent's memory of it.
+/// True of a process that has ended, even if its parent has not waited for it yet.
 fn has_ended(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")
@@ -244,8 +258,8 @@ fn said<'a>(ranks: &'a [Ended], rank: usize, tag: &str) -> &'a str {
 }
 
 #[test]
-fn a_process_is_killed() {
-    for way in WAYS {
+fn a_process_that_is_killed() {
+    for way in TRANSPORTS {
         for role in ["endless", "receive", "any"] {
             let mut running = World::new(role, 3).set("MAYPOLE_TRANSPORT", way).start();
             running.wait_for("ready", &[0, 1, 2]);
@@ -263,7 +277,7 @@ fn a_process_is_killed() {
 }
 
 #[test]
-fn messages_within_a_host_go_through_memory_if_they_may() {
+fn messages_within_a_host_go_through_shared_memory_if_that_is_allowed() {
     for memory in [None, Some(4096)] {
         let mut world = World::new("share", 2).set("MAYPOLE_TRANSPORT", "shm");
         if let Some(limit) = memory {
@@ -275,8 +289,8 @@ fn messages_within_a_host_go_through_memory_if_they_may() {
 }
 
 #[test]
-fn what_was_sent_arrives_although_the_sender_has_left() {
-    for way in WAYS {
+fn messages_arrive_after_their_sender_has_left() {
+    for way in TRANSPORTS {
         let ranks = World::new("send and go", 3).set("MAYPOLE_TRANSPORT", way).start().succeed();
         assert_eq!([0, 1, 2].map(|rank| said(&ranks, rank, "done")), ["now"; 3]);
     }

@@ -2,7 +2,7 @@
 //! front door.
 
 use maypole::Element;
-use maypole::execute::{AnyStream, Buffers, Executor, Failure};
+use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor};
 use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::hosts::Boards;
@@ -60,8 +60,8 @@ impl World {
         for there in 0..executors.len() {
             for here in (0..there).filter(|here| self.hosts[*here] != self.hosts[there]) {
                 let (one, other) = mem::pair(self.capacity);
-                executors[here].links().insert(there, AnyStream::Mem(one));
-                executors[there].links().insert(here, AnyStream::Mem(other));
+                executors[here].streams().insert(there, AnyStream::Mem(one));
+                executors[there].streams().insert(here, AnyStream::Mem(other));
             }
         }
     }
@@ -94,7 +94,7 @@ impl World {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        errors.sort_by_key(|error| error.contains("Alarmed"));
+        errors.sort_by_key(|error| error.contains("Aborted"));
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 }
@@ -174,7 +174,7 @@ impl Operation {
         program: &Program,
         input: &[T],
         output: &mut [T],
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<(), Box<ExecuteError>> {
         let scratch = Region::new(program.scratch);
         let buffers = Buffers {
             input: View::of(input),
@@ -191,7 +191,7 @@ impl Operation {
         program: &Program,
         me: usize,
         whole: &mut [T],
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<(), Box<ExecuteError>> {
         let bytes =
             |range: Range<usize>| (range.start * size_of::<T>(), range.len() * size_of::<T>());
         let ((from, long), (to, wide)) = (bytes(self.brings(me)), bytes(self.holds(me)));

@@ -1,4 +1,4 @@
-//! What becomes of a trace if something goes wrong.
+//! Traces when a file cannot be written, and when a call fails.
 
 use crate::spawn::World;
 use maypole::{Communicator, ReduceOp};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// More calls than are written at once.
+/// Makes more calls than are written at once.
 pub(crate) fn much(comm: &mut Communicator) {
     for _ in 0..10_000 {
         comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
@@ -75,7 +75,7 @@ fn a_trace_that_is_full_says_so_and_is_whole() {
 }
 
 #[test]
-fn the_wait_that_never_ended_is_there() {
+fn a_wait_that_ends_in_an_error_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
     Communicator::run_local(2, |mut comm| {
@@ -84,7 +84,7 @@ fn the_wait_that_never_ended_is_there() {
         if comm.rank() == 1 {
             comm.set_timeout(Duration::from_secs(20));
             comm.all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
-            // It is there while the communicator still is.
+            // The trace is written before the communicator is dropped.
             let text = std::fs::read_to_string(&path).unwrap();
             serde_json::from_str::<Value>(&text).unwrap();
             assert!(text.contains("wait for 0 in vain"), "{text}");

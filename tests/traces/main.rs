@@ -1,4 +1,4 @@
-//! Traces hold what happened: of the simulator, and of real runs.
+//! Traces of the simulator and of real runs show what happened.
 
 #[path = "../common/spawn.rs"]
 mod spawn;
@@ -9,7 +9,7 @@ mod messages;
 mod recorded;
 mod simulated;
 
-/// What the processes of other tests run.
+/// What the rank processes of other tests run.
 #[test]
 #[ignore = "a part of other tests"]
 fn a_rank_of_another_test() {

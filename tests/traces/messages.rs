@@ -6,14 +6,15 @@ use maypole::{Communicator, Local};
 use std::path::Path;
 
 const RANKS: usize = 3;
-/// Short, at the limit, and long.
+/// Lengths in bytes: two eager ones, the longest eager one, and one by rendezvous.
 const LENGTHS: [usize; 4] = [0, 5, 16 << 10, 1 << 20];
 
-/// Each length around the ring, all of them to everybody at once, and rank 0 takes what comes; a
-/// call in between.
+/// Sends each length around the ring, calls a barrier, and sends all lengths to all ranks in one
+/// group. Then rank 0 receives from any rank.
 pub(crate) fn talk(comm: &mut Communicator) {
     let rank = comm.rank();
-    let (next, last) = ((rank + 1) % RANKS, (rank + RANKS - 1) % RANKS);
+    let next = (rank + 1) % RANKS;
+    let last = (rank + RANKS - 1) % RANKS;
     for len in LENGTHS {
         comm.exchange(&vec![1u8; len], next, &mut vec![0u8; len], last, 0).unwrap();
     }
@@ -24,7 +25,7 @@ pub(crate) fn talk(comm: &mut Communicator) {
         for to in 0..RANKS {
             mine.iter().enumerate().try_for_each(|(tag, data)| group.send(data, to, tag as u32))?;
         }
-        // Later tags first: messages are not taken in the order in which they come.
+        // Later tags come first, so messages are not received in sending order.
         for (from, room) in theirs.iter_mut().enumerate() {
             room.iter_mut()
                 .enumerate()
@@ -62,7 +63,7 @@ fn check(path: &Path) {
             last,
             "{owner}"
         );
-        // Every step of the group shows once, within it.
+        // Every step of the group has one slice, within the slice of the group.
         let within =
             |it: &&&crate::file::Slice| it.start >= calls[5].start && it.end <= calls[5].end;
         for (kind, first) in [("send", 0), ("receive", steps)] {
@@ -80,7 +81,7 @@ fn check(path: &Path) {
         let sent: u64 = messages.iter().map(|send| send.number("bytes")).sum();
         assert_eq!(sent as usize, all + RANKS * all + rank, "{owner}");
     }
-    // An arrow for each message, each with two ends, but for those that a rank sent to itself.
+    // Each message has an arrow with two ends, unless a rank sent it to itself.
     let received: u64 = file.slices.iter().map(|slice| slice.count("from")).sum();
     assert_eq!(received as usize, file.arrows.len() + RANKS * LENGTHS.len());
     assert!(file.arrows.len() >= RANKS * LENGTHS.len() * RANKS + RANKS - 1);
@@ -109,7 +110,7 @@ fn processes_over_shared_memory_and_tcp() {
 }
 
 #[test]
-fn what_never_comes_shows_as_a_wait_in_vain() {
+fn a_message_that_never_comes_shows_as_a_wait_in_vain() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
     Communicator::run_local(2, |mut comm| {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 const RANKS: usize = 3;
 const COUNT: usize = 100_003;
 
-/// Calls of every sort, in windows and not, and of groups.
+/// Makes calls of several collectives and algorithms, with one window and with several, and calls
+/// of a group.
 pub(crate) fn everything(comm: &mut Communicator) {
     let mut data = vec![1f32; COUNT];
     for (collective, algorithm) in CALLS {
@@ -47,7 +48,7 @@ const CALLS: [(Collective, Algorithm); 6] = [
     (Collective::AllReduce, Algorithm::Tree),
 ];
 
-/// What the call sends, by rank, as the simulator counts it.
+/// By rank: bytes that the call sends, as the simulator counts them.
 fn expected((collective, algorithm): (Collective, Algorithm)) -> Vec<usize> {
     let schedules = algorithm.schedules(collective, RANKS).unwrap();
     let count = match collective {
@@ -64,7 +65,7 @@ fn read(path: &Path) -> TraceFile {
     TraceFile::read(&std::fs::read_to_string(path).unwrap())
 }
 
-/// Everything that [`everything`] did is there.
+/// Checks that the trace holds all calls of [`everything`].
 fn check(file: &TraceFile) {
     for rank in 0..RANKS {
         let owner = format!("rank {rank}");
@@ -101,7 +102,7 @@ fn check(file: &TraceFile) {
             assert_eq!(windows.unwrap_or(1), call.number("windows"), "{owner} in {}", call.name);
         }
     }
-    // Everything that was sent was received: an arrow for each message, each with two ends.
+    // Every message has an arrow with two ends.
     let received: u64 = file.slices.iter().map(|fold| fold.count("from")).sum();
     assert_eq!(received, file.arrows.len() as u64);
     let groups: Vec<_> = file.lanes.values().filter(|name| name.ends_with("group 1")).collect();
@@ -134,7 +135,7 @@ fn processes_over_shared_memory_and_tcp() {
 }
 
 #[test]
-fn every_rank_has_a_file_if_asked_for() {
+fn every_rank_has_a_file_if_the_name_contains_the_rank() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("{rank}.json");
     Communicator::run_local(2, |mut comm| {

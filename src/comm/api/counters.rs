@@ -103,7 +103,7 @@ impl Communicator {
     /// ```
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.counters();
-        for (peer, sent) in self.engine.pairs().sent() {
+        for (peer, sent) in self.engine.message_links().sent() {
             counters.messages += sent;
             counters.peers[peer].messages += sent.payload;
         }

@@ -3,7 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::element::Element;
 use crate::comm::error::{Error, Result};
-use crate::execute::messages::{Batch, Scene};
+use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::schedule::Schedule;
 use maypole_kernels::{View, ViewMut};
 
@@ -33,11 +33,11 @@ impl Communicator {
     /// for itself; else as every call.
     pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
         self.check_peer("send", to)?;
-        if to == self.rank() && !self.engine.pairs().is_short(size_of_val(data), to) {
+        if to == self.rank() && !self.engine.message_links().is_eager(size_of_val(data), to) {
             let why = "a message to this rank itself that is not short waits for its receive; post both in a group";
             return Err(self.invalid("send", why.to_owned()));
         }
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         batch.send(T::DATA_TYPE, View::of(data), to, tag);
         self.run_batch(batch).map(drop)
     }
@@ -50,7 +50,7 @@ impl Communicator {
     /// if the message is of another type or length; else as every call.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
         self.run_batch(batch).map(drop)
     }
@@ -76,7 +76,7 @@ impl Communicator {
     /// [`Error::Mismatch`] if the message is of another type or too long;
     /// [`Error::NoMessage`] if none comes in time; else as every call.
     pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
         Ok(self.run_batch(batch)?[0])
     }
@@ -96,7 +96,7 @@ impl Communicator {
     ) -> Result<()> {
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         batch.send(T::DATA_TYPE, View::of(data), to, tag);
         batch.receive(T::DATA_TYPE, ViewMut::of(into), Some(from), tag);
         self.run_batch(batch).map(drop)
@@ -132,7 +132,8 @@ impl Communicator {
         &mut self,
         fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
     ) -> Result<Vec<(usize, usize)>> {
-        let mut group = Group { rank: self.rank(), world: self.world(), batch: Batch::default() };
+        let mut group =
+            Group { rank: self.rank(), world: self.world(), batch: MessageBatch::default() };
         fill(&mut group)?;
         self.run_batch(group.batch)
     }
@@ -141,34 +142,35 @@ impl Communicator {
         check_peer(operation, self.rank(), self.world(), peer)
     }
 
-    fn run_batch(&mut self, mut batch: Batch<'_>) -> Result<Vec<(usize, usize)>> {
+    fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
         self.engine.check()?;
-        let (engine, pairs) = self.engine.with_pairs();
+        let (engine, links) = self.engine.with_message_links();
         let mut watching = engine.watching.take();
         let recorder = watching.as_mut().and_then(|watching| watching.recorder.as_mut());
-        let (engine, waiting) = (&*engine, engine.waiting());
+        let engine = &*engine;
         let alarm = engine.control.alarm();
-        let scene = Scene {
-            control: &*engine.control,
-            waiting,
+        let context = BatchContext {
+            connector: &*engine.control,
+            waiting: engine.waiting(),
             alarm: &alarm,
-            hosts: engine.boards.numbers(),
-            memory: engine.memory_for_messages(),
+            boards: &engine.boards,
+            shared_memory: engine.memory_for_messages(),
         };
         let mut noted = false;
-        let slow = |batch: &Batch<'_>| {
+        let slow = |batch: &MessageBatch<'_>| {
             noted = true;
             engine.note_batch(batch);
         };
         let ended = match recorder.filter(|recorder| recorder.is_recording()) {
-            None => pairs.run(&mut batch, &scene, None, slow),
+            None => links.run(&mut batch, &context, None, slow),
             Some(recorder) => {
-                let (title, size) = (batch.title(), (batch.len(), batch.bytes()));
-                recorder.group(
+                let title = batch.title();
+                let size = (batch.len(), batch.bytes());
+                recorder.batch(
                     title,
                     size,
-                    |it| pairs.run(&mut batch, &scene, Some(it), slow),
-                    |stop| stop.peer,
+                    |it| links.run(&mut batch, &context, Some(it), slow),
+                    |failed| failed.peer,
                 )
             }
         };
@@ -178,7 +180,7 @@ impl Communicator {
         }
         match ended {
             Ok(()) => Ok(batch.arrivals()),
-            Err(stop) => Err(self.engine.explain_stop(&batch, stop)),
+            Err(failed) => Err(self.engine.explain_batch(&batch, failed)),
         }
     }
 }
@@ -199,7 +201,7 @@ fn check_peer(operation: &'static str, rank: usize, world: usize, peer: usize) -
 pub struct Group<'a> {
     rank: usize,
     world: usize,
-    batch: Batch<'a>,
+    batch: MessageBatch<'a>,
 }
 
 impl<'a> Group<'a> {

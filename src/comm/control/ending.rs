@@ -23,8 +23,8 @@ impl Communicator {
             return;
         }
         if self.engine.gather() {
-            let (engine, pairs) = self.engine.with_pairs();
-            pairs.leave(engine.failed.is_some(), &*engine.control);
+            let (engine, links) = self.engine.with_message_links();
+            links.leave(engine.failed.is_some(), &*engine.control);
             engine.leave();
         }
     }

@@ -4,7 +4,8 @@
 use crate::comm::engine::Engine;
 use crate::comm::engine::call::Call;
 use crate::comm::error::{Error, Result};
-use crate::execute::{Failure, What};
+use crate::execute::messages::{BatchError, MessageBatch};
+use crate::execute::{ExecuteError, LinkError, Unexpected};
 use crate::world::service::{Cause, CauseKind};
 use std::any::Any;
 use std::io;
@@ -29,41 +30,77 @@ impl Engine {
         error
     }
 
+    /// The communicator has failed because a program did not end: tells all ranks and the caller.
     #[cold]
     #[inline(never)]
-    pub(crate) fn explain_failure(&mut self, call: Call, failure: Failure) -> Error {
-        let Failure { fold: step, peer, what } = failure;
-        let (rank, operation, sequence) = (self.rank, call.to_string(), self.sequence);
-        let (error, kind) = match what {
-            What::Alarmed => (self.aborted(operation), None),
-            // Who has failed leaves, too, and a wait may see that first.
-            What::Left if self.control.alarm().raised() => (self.aborted(operation), None),
-            What::Mismatch(_) => {
-                let theirs = self.control.inquire(peer);
-                (
-                    Error::Mismatch { rank, peer, operation, sequence, theirs },
-                    Some(CauseKind::Mismatch),
-                )
+    pub(crate) fn explain_program(&mut self, call: Call, failed: ExecuteError) -> Error {
+        self.explain_link(call.to_string(), failed.fold, Some(failed.peer), failed.error)
+    }
+
+    /// The communicator has failed because a batch of messages did not end: tells all ranks and the
+    /// caller.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_batch(&mut self, batch: &MessageBatch<'_>, failed: BatchError) -> Error {
+        let BatchError { member, peer, error } = failed;
+        // A rank that fails or leaves closes its links for messages, so the control plane knows more
+        // than a lost link tells.
+        let error = match error {
+            LinkError::Lost(_) if self.control.alarm().raised() => LinkError::Aborted,
+            LinkError::Lost(_) if self.control.has_left(peer.unwrap_or(self.rank)) => {
+                LinkError::PeerLeft
             }
-            What::TimedOut => (self.timed_out(peer, operation, step), Some(CauseKind::Timeout)),
-            What::Left => {
-                let why = "it has left".to_owned();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
-            What::Lost(fault) => {
-                let why = fault.to_string();
-                (Error::PeerLost { rank, peer, operation, sequence, why }, Some(CauseKind::Death))
-            }
+            error => error,
         };
-        let error = match kind {
-            Some(kind) => self.settle(
-                call.to_string(),
-                error,
-                kind,
-                if kind == CauseKind::Death { peer } else { rank },
-            ),
-            None => error,
+        self.explain_link(batch.describe(member), batch.step(member), peer, error)
+    }
+
+    /// The communicator has failed at `step` of `operation`, which waited for `peer` or, without
+    /// one, for any rank.
+    fn explain_link(
+        &mut self,
+        operation: String,
+        step: usize,
+        peer: Option<usize>,
+        error: LinkError,
+    ) -> Error {
+        let rank = self.rank;
+        let sequence = self.sequence;
+        let whom = peer.unwrap_or(rank);
+        // A rank that has failed leaves, too, and a wait may see that first.
+        let left_after_failure =
+            matches!(error, LinkError::PeerLeft) && self.control.alarm().raised();
+        if left_after_failure || matches!(error, LinkError::Aborted) {
+            let error = self.aborted(operation);
+            return self.fail(error);
+        }
+        let lost =
+            |why| Error::PeerLost { rank, peer: whom, operation: operation.clone(), sequence, why };
+        let (kind, error) = match error {
+            LinkError::Unconnected(why) => return self.unconnected(operation, why),
+            LinkError::Aborted => unreachable!("handled above"),
+            LinkError::Mismatch(unexpected) => {
+                let theirs = match unexpected {
+                    Unexpected::Call(_) => self.control.inquire(whom),
+                    Unexpected::Message(theirs) => Some(theirs),
+                };
+                let operation = operation.clone();
+                let error = Error::Mismatch { rank, peer: whom, operation, sequence, theirs };
+                (CauseKind::Mismatch, error)
+            }
+            LinkError::TimedOut => {
+                let operation = operation.clone();
+                let error = match peer {
+                    Some(peer) => self.timed_out(peer, operation, step),
+                    None => Error::NoMessage { rank, operation, sequence, after: self.allowed() },
+                };
+                (CauseKind::Timeout, error)
+            }
+            LinkError::PeerLeft => (CauseKind::Death, lost("it has left".to_owned())),
+            LinkError::Lost(fault) => (CauseKind::Death, lost(fault.to_string())),
         };
+        let blamed = if kind == CauseKind::Death { whom } else { rank };
+        let error = self.settle(operation, error, kind, blamed);
         self.fail(error)
     }
 
@@ -152,6 +189,22 @@ impl Engine {
             }
         };
         self.fail(error)
+    }
+
+    /// Notes which message of `batch` this rank waits for, for ranks that ask.
+    #[cold]
+    pub(crate) fn note_batch(&self, batch: &MessageBatch<'_>) {
+        let (member, _) = batch.awaited();
+        self.control.record(self.sequence, batch.describe(member));
+        self.pulse.enter(self.sequence);
+    }
+
+    /// Takes the note of a batch back.
+    #[cold]
+    pub(crate) fn note_outside(&mut self) {
+        self.pulse.back(self.sequence);
+        // The next call notes anew which call it is.
+        self.forget_current();
     }
 
     /// The system has no thread for requests, on which the other ranks count.

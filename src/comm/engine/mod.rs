@@ -6,7 +6,6 @@ pub(crate) mod choice;
 pub(crate) mod counts;
 pub(crate) mod failure;
 pub(crate) mod memory;
-pub(crate) mod message_failure;
 pub(crate) mod order;
 pub(crate) mod own_schedules;
 pub(crate) mod surroundings;
@@ -23,8 +22,8 @@ use crate::comm::engine::own_schedules::Own;
 use crate::comm::engine::surroundings::Surroundings;
 use crate::comm::engine::watched::Watching;
 use crate::comm::error::{Error, Result};
-use crate::execute::record::Notes;
-use crate::execute::{Buffers, Executor, Failure};
+use crate::execute::record::ProgramNotes;
+use crate::execute::{Buffers, ExecuteError, Executor};
 use crate::lower::{LoweringInput, Program, lower};
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::hosts::Boards;
@@ -106,7 +105,7 @@ pub(crate) struct Ready {
     pub(crate) runs: u64,
     pub(crate) program: Program,
     /// What the recorder wants to know.
-    pub(crate) notes: Option<Arc<Notes>>,
+    pub(crate) notes: Option<Arc<ProgramNotes>>,
     pub(crate) combine: Reducer,
     scratch: Region,
     /// Where an input lies while its own place is being written, or once it is multiplied.
@@ -279,10 +278,10 @@ impl Engine {
         at: usize,
         call: Call,
         output: ViewMut<'_>,
-        done: std::result::Result<(), Box<Failure>>,
+        done: std::result::Result<(), Box<ExecuteError>>,
     ) -> Result<()> {
         if let Err(failure) = done {
-            return Err(self.explain_failure(call, *failure));
+            return Err(self.explain_program(call, *failure));
         }
         self.pulse.exit(self.sequence);
         self.sequence += 1;
@@ -429,9 +428,9 @@ impl Engine {
         }
         for link in &program.streams {
             let peer = link.peer as usize;
-            if !self.executor.links().contains(peer) {
+            if !self.executor.streams().contains(peer) {
                 let stream = self.control.stream(peer, deadline)?;
-                self.executor.links().insert(peer, stream);
+                self.executor.streams().insert(peer, stream);
             }
         }
         Ok(())
@@ -439,7 +438,7 @@ impl Engine {
 
     /// Leaves in order. Idempotent enough for `close` and then `Drop`.
     pub(crate) fn leave(&mut self) {
-        self.executor.links().finish();
+        self.executor.streams().finish();
         self.control.leave(self.sequence);
     }
 }

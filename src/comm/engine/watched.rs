@@ -6,7 +6,7 @@ use crate::comm::Communicator;
 use crate::comm::engine::Engine;
 use crate::comm::engine::call::Call;
 use crate::comm::error::Result;
-use crate::execute::record::{Notes, Recorder, TraceFile};
+use crate::execute::record::{ProgramNotes, Recorder, TraceFile};
 use crate::lower::Program;
 use maypole_kernels::{Scalar, View, ViewMut};
 use maypole_transports::clock::monotonic_ns;
@@ -163,7 +163,7 @@ impl Engine {
         let done = match (recorder, &ready.notes) {
             (Some(recorder), Some(notes)) if recorder.is_recording() => {
                 recorder.call(sequence, notes, |it| {
-                    executor.run_watched(&ready.program, &ready.combine, &buffers, it)
+                    executor.run_observed(&ready.program, &ready.combine, &buffers, it)
                 })
             }
             _ => executor.run(&ready.program, &ready.combine, &buffers),
@@ -183,11 +183,11 @@ impl Engine {
         algorithm: &'static str,
         bytes: usize,
         program: &Program,
-    ) -> Option<Arc<Notes>> {
+    ) -> Option<Arc<ProgramNotes>> {
         self.watching.as_ref()?.recorder.as_ref()?;
         let rank = self.rank;
         let locals = self.boards.locals(rank);
-        Some(Arc::new(Notes {
+        Some(Arc::new(ProgramNotes {
             operation: call.to_string(),
             algorithm,
             bytes,

@@ -8,7 +8,7 @@
 
 use crate::comm::engine::Engine;
 use crate::comm::requests::progress::Progress;
-use crate::execute::messages::Pairs;
+use crate::execute::messages::MessageLinks;
 use crate::schedule::hosts::Boards;
 use maypole_transports::Alarm;
 use std::cell::OnceCell;
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(crate) struct Kit {
     engine: Engine,
     /// Links for messages between two ranks.
-    pairs: Pairs,
+    message_links: MessageLinks,
 }
 
 /// What a communicator has of its engine.
@@ -45,14 +45,14 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(engine: Engine) -> Self {
-        let pairs = Pairs::new(engine.rank, engine.world);
+        let message_links = MessageLinks::new(engine.rank, engine.world);
         Self {
             rank: engine.rank,
             world: engine.world,
             boards: engine.boards.clone(),
             timeout: engine.timeout,
             alarm: engine.control.alarm(),
-            here: OnceCell::from(Box::new(Kit { engine, pairs })),
+            here: OnceCell::from(Box::new(Kit { engine, message_links })),
             progress: None,
             process: std::process::id(),
         }
@@ -107,13 +107,13 @@ impl Home {
     }
 
     /// The links for messages, and the engine beside them.
-    pub(crate) fn with_pairs(&mut self) -> (&mut Engine, &mut Pairs) {
+    pub(crate) fn with_message_links(&mut self) -> (&mut Engine, &mut MessageLinks) {
         let kit = self.kit_mut();
-        (&mut kit.engine, &mut kit.pairs)
+        (&mut kit.engine, &mut kit.message_links)
     }
 
-    pub(crate) fn pairs(&self) -> &Pairs {
-        &self.kit().pairs
+    pub(crate) fn message_links(&self) -> &MessageLinks {
+        &self.kit().message_links
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! What messages need of the group that they run in.
 
 use crate::execute::AnyStream;
+use crate::schedule::hosts::Boards;
 use maypole_transports::{Alarm, Waiting};
 use std::time::Instant;
 
@@ -25,8 +26,8 @@ pub(crate) struct BatchContext<'a> {
     pub(crate) connector: &'a dyn Connector,
     pub(crate) waiting: Waiting,
     pub(crate) alarm: &'a Alarm,
-    /// By rank: a number that is equal for ranks that can share memory.
-    pub(crate) boards: &'a [usize],
+    /// The ranks of one board can share memory.
+    pub(crate) boards: &'a Boards,
     /// Bytes of shared memory that this rank may make for messages.
     pub(crate) shared_memory: usize,
 }

@@ -112,7 +112,7 @@ impl MessageLinks {
 
     /// True if `stream` leads to another process that can map this rank's memory.
     fn can_share(&self, peer: usize, stream: &AnyStream, context: &BatchContext<'_>) -> bool {
-        let same_board = context.boards[peer] == context.boards[self.rank];
+        let same_board = context.boards.of(peer) == context.boards.of(self.rank);
         same_board && matches!(stream, AnyStream::Tcp(_))
     }
 

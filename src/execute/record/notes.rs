@@ -155,7 +155,8 @@ impl<'a> CallTrace<'a> {
 
     fn fold(&self, event: &RecordedEvent, step: usize, window: u32) -> Slice {
         let fold = &self.notes.program.folds[step];
-        let (from, to) = (self.notes.from(fold), self.notes.to(fold));
+        let from = self.notes.from(fold);
+        let to = self.notes.to(fold);
         let kind = match (&from[..], &to[..], fold.count) {
             ([], [_, ..], 1) => SliceKind::Send,
             ([_], _, 1) => SliceKind::Receive,

@@ -1,4 +1,4 @@
-//! Messages between two ranks: any size, any tag, any order that the law allows; over every kind of
+//! Messages between two ranks: any size, any tag and any order that is allowed, over every kind of
 //! link.
 
 mod common;
@@ -12,12 +12,11 @@ use maypole::{Communicator, Element, Local};
 use spawn::{World, as_told};
 use std::time::Duration;
 
-/// Lengths around what changes the way a message goes: short and long, in bytes.
+/// Lengths in bytes, around the limit between eager and rendezvous.
 const LENGTHS: [usize; 9] =
     [0, 1, 7, 4096, 16 << 10, (16 << 10) + 1, 65_521, 1 << 20, (3 << 20) + 5];
 
-/// What message `number` from one rank to another with some tag says; different bytes for each of
-/// these.
+/// The bytes of message `number` with `tag` from one rank to another. Any two messages differ.
 fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> {
     let seed = [from, to, tag as usize, number, len]
         .iter()
@@ -40,8 +39,10 @@ fn expect(comm: &mut Communicator, len: usize, from: usize, tag: u32, number: us
 
 /// Every rank sends to the next one, rank 0 first, every length.
 fn around(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
-    let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
+    let rank = comm.rank();
+    let world = comm.world();
+    let next = (rank + 1) % world;
+    let last = (rank + world - 1) % world;
     for (number, len) in LENGTHS.into_iter().enumerate() {
         let mine = text(len, rank, next, 3, number);
         if rank == 0 {
@@ -54,10 +55,11 @@ fn around(comm: &mut Communicator) {
     }
 }
 
-/// Everybody sends short messages to everybody, many before any is received; then takes them in
-/// another order of ranks and tags than they were sent in, each tag in its own order.
+/// Every rank sends many eager messages to every other rank before it receives any. Then it
+/// receives them in another order of ranks and tags, and in the sending order within each tag.
 fn out_of_order(comm: &mut Communicator, lot: &mut Lot) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let lens: Vec<usize> = (0..12).map(|_| lot.below(4000)).collect();
     for to in (0..world).filter(|to| *to != rank) {
         for (number, len) in lens.iter().enumerate() {
@@ -74,8 +76,9 @@ fn out_of_order(comm: &mut Communicator, lot: &mut Lot) {
     }
 }
 
-/// More short messages than may wait: the sender goes on once the receiver has taken some.
-fn more_than_there_is_room_for(comm: &mut Communicator) {
+/// Sends more eager messages than there is credit for. The sender goes on once the receiver has
+/// taken some.
+fn more_than_there_is_credit_for(comm: &mut Communicator) {
     if comm.rank() == 0 {
         (0..500).for_each(|number| comm.send(&text(1000, 0, 1, 9, number), 1, 9).unwrap());
         comm.send(&[1u8], 1, 10).unwrap();
@@ -85,9 +88,10 @@ fn more_than_there_is_room_for(comm: &mut Communicator) {
     }
 }
 
-/// Rank 0 takes a message of everybody, several times over, whoever comes first.
+/// Rank 0 receives three messages from every other rank, in the order in which they arrive.
 fn from_any(comm: &mut Communicator, lot: &mut Lot) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let lens: Vec<usize> = (0..3 * world).map(|_| lot.below(100_000)).collect();
     let len = |from: usize, number: usize| lens[number * world + from];
     if rank > 0 {
@@ -106,7 +110,8 @@ fn from_any(comm: &mut Communicator, lot: &mut Lot) {
     assert!(seen[1..].iter().all(|messages| *messages == 3));
 }
 
-/// A rank is its own peer for short messages; a long one to itself is refused at once.
+/// A rank sends eager messages to itself. A message to itself that would wait for its receive is
+/// refused at once.
 fn to_itself(comm: &mut Communicator) {
     let rank = comm.rank();
     for number in 0..3 {
@@ -115,7 +120,8 @@ fn to_itself(comm: &mut Communicator) {
     (0..3).for_each(|number| expect(comm, 500, rank, 1, number));
     let error = comm.send(&vec![0u8; 100_000], rank, 1).unwrap_err();
     assert!(error.is_harmless() && error.to_string().contains("waits for its receive"), "{error}");
-    let (mine, mut came) = (text(3 << 20, rank, rank, 2, 0), vec![0; 3 << 20]);
+    let mine = text(3 << 20, rank, rank, 2, 0);
+    let mut came = vec![0; 3 << 20];
     comm.exchange(&mine, rank, &mut came, rank, 2).unwrap();
     assert!(mine == came);
 }
@@ -130,9 +136,10 @@ fn of_type<T: Element + PartialEq>(comm: &mut Communicator, values: [T; 3]) {
     }
 }
 
-/// Collectives and messages do not see one another.
+/// Collectives and messages do not disturb one another.
 fn between_collectives(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     for round in 0..20u64 {
         if rank == 0 {
             comm.send(&[round; 40], world - 1, 4).unwrap();
@@ -148,8 +155,9 @@ fn between_collectives(comm: &mut Communicator) {
     }
 }
 
-fn no_harm(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+fn wrong_ranks_are_refused(comm: &mut Communicator) {
+    let rank = comm.rank();
+    let world = comm.world();
     let errors = [
         comm.send(&[0u8], world, 0).unwrap_err(),
         comm.recv(&mut [0u8], world, 0).unwrap_err(),
@@ -159,15 +167,14 @@ fn no_harm(comm: &mut Communicator) {
     for error in errors {
         assert!(error.is_harmless(), "{error}");
         let why = format!("rank {world} is not one of the {world} ranks");
-        assert!(
-            error.to_string().starts_with(&format!("rank {rank}: "))
-                && error.to_string().ends_with(&why)
-        );
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("rank {rank}: ")), "{text}");
+        assert!(text.ends_with(&why), "{text}");
     }
 }
 
 fn everything(mut comm: Communicator) {
-    no_harm(&mut comm);
+    wrong_ranks_are_refused(&mut comm);
     to_itself(&mut comm);
     if comm.world() > 1 {
         everything_of_several(&mut comm);
@@ -185,7 +192,7 @@ fn everything(mut comm: Communicator) {
 fn everything_of_several(comm: &mut Communicator) {
     around(comm);
     out_of_order(comm, &mut Lot(1));
-    more_than_there_is_room_for(comm);
+    more_than_there_is_credit_for(comm);
     from_any(comm, &mut Lot(2));
     of_type(comm, [1.5f32, f32::MIN, 0.0]);
     of_type(comm, [u64::MAX, 0, 7]);
@@ -223,10 +230,10 @@ fn messages_between_threads() {
     }
 }
 
-/// Says nothing of what travels; what counts is that all of it is taken.
-struct Nothing;
+/// Ignores what messages carry: the walk then shows only whether all of them are received.
+struct Ignored;
 
-impl Meaning for Nothing {
+impl Meaning for Ignored {
     type Message = ();
     fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
     fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
@@ -237,13 +244,14 @@ impl Meaning for Nothing {
 fn the_schedules_of_a_group_complete_and_so_does_the_group() {
     let mut lot = Lot(41);
     for world in [1, 2, 5] {
-        // So many messages of one to another, themselves among them; of any length.
+        // The number of messages from each rank to each rank, itself included.
         let messages: Vec<usize> = (0..world * world).map(|_| lot.below(4)).collect();
         let len = |from: usize, to: usize, number: usize| {
             LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()]
         };
         let parts = Communicator::run_local(world, |mut comm| {
-            let (rank, mut part) = (comm.rank(), None);
+            let rank = comm.rank();
+            let mut part = None;
             let number = |from: usize, to: usize| 0..messages[from * world + to];
             let mine: Vec<_> = (0..world)
                 .flat_map(|to| {
@@ -268,25 +276,26 @@ fn the_schedules_of_a_group_complete_and_so_does_the_group() {
             })
             .unwrap();
             assert!(came == expected);
-            let part = part.expect("it is known who sends");
+            let part = part.expect("all senders are known");
             assert_eq!(part.steps.len(), mine.len() + expected.len());
             part
         });
-        walk(&parts, Placement::Apart, &mut Nothing).unwrap();
+        walk(&parts, Placement::Apart, &mut Ignored).unwrap();
         let mut broken = parts;
         if broken[0].steps.pop().is_some() {
-            walk(&broken, Placement::Apart, &mut Nothing).unwrap_err();
+            walk(&broken, Placement::Apart, &mut Ignored).unwrap_err();
         }
     }
 }
 
 #[test]
-fn who_sends_may_be_known_later() {
+fn a_group_that_receives_from_any_rank_has_no_schedule() {
     Communicator::run_local(1, |mut comm| {
-        let (mine, mut came) = ([1u8], [0u8]);
+        let mine = [1u8];
+        let mut came = [0u8];
         comm.group(|group| {
             group.send(&mine, 0, 0)?;
-            assert_eq!(group.schedule().expect("all is known").steps.len(), 1);
+            assert_eq!(group.schedule().expect("all senders are known").steps.len(), 1);
             group.recv_any(&mut came, 0)?;
             assert_eq!(group.schedule(), None);
             Ok(())
