@@ -308,7 +308,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 }
 
 fn whole_files(folder: &str) -> Vec<(String, String)> {
-    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {
         let entries =
             fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());

@@ -30,13 +30,15 @@ fn reductions<T: Element>(
     mine: &[T],
     op: ReduceOp,
 ) -> Vec<(String, Vec<T>)> {
-    let (world, root) = (comm.world(), comm.world() - 1);
+    let world = comm.world();
+    let root = comm.world() - 1;
     let mut results = Vec::new();
     for algorithm in Algorithm::ALL {
         let all = algorithm.collectives().iter().filter(|it| it.reduces());
         for &collective in all.filter(|it| op != ReduceOp::Avg || !matches!(it, Collective::Scan)) {
             comm.set_algorithm(Some(algorithm));
-            let (mut place, mut out) = (mine.to_vec(), mine.to_vec());
+            let mut place = mine.to_vec();
+            let mut out = mine.to_vec();
             let ends = match collective {
                 Collective::AllReduce => {
                     comm.all_reduce(&mut place, op).unwrap();
@@ -170,7 +172,10 @@ fn nan_wins<T: Float>(comm: &mut Communicator) {
 
 /// What has one answer in every order.
 fn corners<T: Float>(comm: &mut Communicator) {
-    let (world, infinite, most, least) = (comm.world(), f64::INFINITY, T::most(), T::least());
+    let world = comm.world();
+    let infinite = f64::INFINITY;
+    let most = T::most();
+    let least = T::least();
     let rounded_sum = |a: f64, b: f64| T::of(a + b * (world - 1) as f64).value();
     let table = [
         // Nothing is added to a zero of our own: that would lose the sign.
@@ -239,7 +244,8 @@ fn extremes<T: Float>(comm: &mut Communicator) {
 
 /// Every step rounds to the element type: nothing is kept in a wider one until the end.
 fn every_step_rounds<T: Float>(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let mine = [if rank == 0 { T::of(T::FULL) } else { T::of(1.0) }];
     comm.set_algorithm(None);
     comm.set_deterministic(true);
@@ -256,7 +262,8 @@ fn every_step_rounds<T: Float>(comm: &mut Communicator) {
 /// The product is rounded before it is added: no fused multiply-add, which would keep what rounding
 /// loses.
 fn products_round_before_they_are_added<T: Float>(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let mut lot = Lot(3);
     let mut draw = || T::of(1.0 + lot.below(4096) as f64 / 4096.0);
     let parts: Vec<Vec<T>> = (0..world).map(|_| (0..200).map(|_| draw()).collect()).collect();
@@ -378,7 +385,8 @@ each! {
 #[test]
 fn an_average_may_be_over_more_ranks_than_the_type_can_count() {
     let averages = Local::new(128).timeout(TIMEOUT).run(|mut comm| {
-        let (mut signed, mut unsigned) = ([1i8], [2u8]);
+        let mut signed = [1i8];
+        let mut unsigned = [2u8];
         comm.all_reduce(&mut signed, ReduceOp::Avg).unwrap();
         comm.all_reduce(&mut unsigned, ReduceOp::Avg).unwrap();
         (signed, unsigned)
@@ -389,7 +397,8 @@ fn an_average_may_be_over_more_ranks_than_the_type_can_count() {
 /// The inputs of the test above are such that a fused multiply-add would show.
 #[test]
 fn fusing_would_show() {
-    let (x, factor) = (1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 4096.0);
+    let x = 1.0 + 1.0 / 4096.0;
+    let factor = 1.0 + 1.0 / 4096.0;
     let rounded: f32 = Float::product(x as f32, factor as f32);
     assert_ne!((x as f32).mul_add(factor as f32, -rounded), 0.0);
 }

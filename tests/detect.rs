@@ -162,7 +162,8 @@ fn a_server_is_found_in_its_files() {
     assert_eq!(machine.processor.as_deref(), Some("AMD EPYC 9654"));
     assert_eq!(machine.system.cpus[1].affinity.as_deref(), Some("00000000,ffff0000"));
     assert_eq!(machine.notes, ["mlx5_1: port 1 is not active, but \"1: DOWN\""]);
-    let (graph, card) = (machine.topology(), 3);
+    let graph = machine.topology();
+    let card = 3;
     assert_eq!(graph.nodes_of(NodeKind::Nic)[0], card);
     assert_eq!(
         (graph.path(0, card).unwrap().class, graph.path(0, card).unwrap().bandwidth),

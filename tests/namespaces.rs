@@ -1,10 +1,13 @@
 //! Ranks in network namespaces of their own, joined by a pair of virtual cards: two hosts, as far
-//! as sockets can tell. Needs root and `ip`; says so where it has to step aside.
+//! as sockets can tell. Needs root and `ip`; is skipped without them.
 
 #![cfg(feature = "cli")]
 
 #[path = "common/cable.rs"]
 mod cable;
+
+#[path = "common/skip.rs"]
+mod skip;
 
 use cable::{ADDRESSES, Cable};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 fn pairs_across_namespaces_get_tcp_and_say_why() {
     let cable = match Cable::new() {
         Ok(cable) => cable,
-        Err(why) => return eprintln!("SKIPPED: no network namespaces here: {why}"),
+        Err(why) => return skip::skipped(format!("no network namespaces here: {why}")),
     };
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key");

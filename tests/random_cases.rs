@@ -107,8 +107,8 @@ impl std::fmt::Display for Words<'_> {
 #[ignore = "a rank process of the other tests"]
 fn a_rank_of_another_test() {
     let Some(role) = role() else { return };
-    let (seed, cases) =
-        (variable("TEST_SEED").unwrap_or(1), variable("TEST_CASES").unwrap_or(CASES));
+    let seed = variable("TEST_SEED").unwrap_or(1);
+    let cases = variable("TEST_CASES").unwrap_or(CASES);
     let mut comm = Communicator::from_env().unwrap();
     let mut lot = Lot(seed);
     for first in SPLITS {

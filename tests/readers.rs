@@ -1,8 +1,10 @@
-//! The readers of topologies against public samples, and against texts written here for each way in
-//! which pasted ones are damaged.
+//! The parsers of topologies against samples, and against texts with each kind of damage that
+//! pasting does.
 
 #[path = "readers/damage.rs"]
 mod damage;
+#[path = "common/samples.rs"]
+mod samples;
 
 use maypole::topology::model::bandwidth::{GpuGeneration, Processor};
 use maypole::topology::read::matrix::Matrix;
@@ -13,20 +15,8 @@ use maypole::topology::read::text::ReadError;
 use maypole::topology::read::xml::System;
 use maypole::topology::{Description, NodeKind, PathClass};
 use proptest::prelude::*;
+use samples::{OWN, Sample, samples};
 use serde_json::{Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Public samples, each with what is expected of it: they are not part of the project, so they may
-/// be absent.
-fn samples() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/topologies");
-    if !folder.is_dir() {
-        eprintln!("SKIPPED: no samples at {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 fn words(links: &[Vec<PrintedClass>]) -> Value {
     links
@@ -40,57 +30,67 @@ fn nearest(nearest: &NearestNics) -> Value {
     json!({ "class": nearest.class.to_string(), "nics": nearest.nics })
 }
 
-/// The answers as the samples write them.
-fn object(answers: &DeviceSummary) -> Value {
-    let near = answers.nearest_nics.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
+/// The summary as the samples write it.
+fn object(summary: &DeviceSummary) -> Value {
+    let near = summary.nearest_nics.as_ref();
     json!({
-        "gpus": answers.gpus,
-        "nics": answers.nics,
-        "links": words(&answers.links),
-        "nvlinks": answers.nvlinks,
-        "nearest_nics": near,
+        "gpus": summary.gpus,
+        "nics": summary.nics,
+        "links": words(&summary.links),
+        "nvlinks": summary.nvlinks,
+        "nearest_nics": near.map(|all| all.iter().map(nearest).collect::<Vec<_>>()),
     })
+}
+
+/// What is wrong with the reading of a sample, one line each.
+fn faults(sample: &Sample) -> Vec<String> {
+    let Sample { name, expected, .. } = sample;
+    let description = match Description::read(&sample.text()) {
+        Err(error) => return unexpected_error(sample, &error).into_iter().collect(),
+        Ok(_) if sample.is_refused() => return vec![format!("{name}: was not refused")],
+        Ok(description) => description,
+    };
+    let found = object(&description.summary());
+    let keys = ["gpus", "nics", "links", "nvlinks", "nearest_nics"];
+    let differ = keys.iter().filter(|key| found[**key] != expected[**key]);
+    let mut wrong: Vec<String> = differ
+        .map(|key| format!("{name}: {key} is {}, not {}", found[*key], expected[*key]))
+        .collect();
+    let notes = description.notes();
+    let expected_notes: Vec<&str> =
+        expected["notes"].as_array().into_iter().flatten().map(|it| it.as_str().unwrap()).collect();
+    for missing in expected_notes.iter().filter(|part| !notes.iter().any(|it| it.contains(**part)))
+    {
+        wrong.push(format!("{name}: no note says {missing:?}: {notes:?}"));
+    }
+    if expected_notes.is_empty() {
+        wrong.extend(notes.iter().map(|note| format!("{name}: a note: {note}")));
+    }
+    if let (Description::System(system), Some(names)) = (&description, expected.get("nic_names")) {
+        assert_eq!(&json!(system.nic_names()), names, "{name}");
+    }
+    wrong
+}
+
+/// An error where the sample expects none, or another one.
+fn unexpected_error(sample: &Sample, error: &ReadError) -> Option<String> {
+    let refused = &sample.expected["refused"];
+    let line = refused["line"].as_u64();
+    let part = refused["expected"].as_str();
+    let is_expected =
+        line == Some(error.line as u64) && part.is_some_and(|part| error.expected.contains(part));
+    (!is_expected).then(|| format!("{}: {error}", sample.name))
 }
 
 #[test]
 fn every_sample_has_the_answers_that_are_expected_of_it() {
-    let Some(folder) = samples() else { return };
-    let mut read = 0;
-    let mut wrong = Vec::new();
-    for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let name = entry.file_name().unwrap().to_str().unwrap();
-        let Some(expected) =
-            name.get(..3).map(|number| folder.join(format!("{number}.expect.json")))
-        else {
-            continue;
-        };
-        if !(name.ends_with(".txt") || name.ends_with(".xml")) || !expected.exists() {
-            continue;
-        }
-        read += 1;
-        let expected: Value = serde_json::from_str(&fs::read_to_string(expected).unwrap()).unwrap();
-        match Description::read(&fs::read_to_string(&entry).unwrap()) {
-            Err(error) => wrong.push(format!("{name}: {error}")),
-            Ok(description) => {
-                let found = object(&description.summary());
-                let keys = ["gpus", "nics", "links", "nvlinks", "nearest_nics"];
-                let differ = keys.iter().filter(|key| found[**key] != expected[**key]);
-                wrong.extend(differ.map(|key| {
-                    format!("{name}: {key} is {}, not {}", found[*key], expected[*key])
-                }));
-                wrong.extend(
-                    description.notes().iter().map(|note| format!("{name}: a note: {note}")),
-                );
-                if let (Description::System(system), Some(names)) =
-                    (&description, expected.get("nic_names"))
-                {
-                    assert_eq!(&json!(system.nic_names()), names, "{name}");
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{} of {read} samples:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(read > 50, "only {read} samples");
+    let samples: Vec<Sample> =
+        samples().into_iter().filter(|sample| sample.is_description()).collect();
+    let wrong: Vec<String> = samples.iter().flat_map(faults).collect();
+    assert!(wrong.is_empty(), "{} samples:\n{}", samples.len(), wrong.join("\n"));
+    let larger = samples.iter().any(|sample| !sample.is_own());
+    let least = if larger { OWN + 50 } else { OWN };
+    assert!(samples.len() >= least, "only {} samples", samples.len());
 }
 
 /// Four GPUs in two pairs and three cards, one of them behind a bond, with gaps in the numbers and
@@ -145,15 +145,19 @@ fn what_happens_to_pasted_reports_does_not_change_them() {
 
 #[test]
 fn what_happens_to_pasted_reports_does_not_change_the_samples() {
-    let Some(folder) = samples() else { return };
-    for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let text = fs::read_to_string(&path).unwrap();
+    // A report that lost its end or some columns cannot be damaged further and read the same.
+    let is_whole = |sample: &Sample| !sample.name.starts_with("damaged");
+    let mut checked = 0;
+    for sample in samples().iter().filter(|sample| is_whole(sample)) {
+        let text = sample.text();
         let Ok(Description::Matrix(whole)) = Description::read(&text) else { continue };
         for (name, damaged) in damage::all(&text) {
             let read = Description::read(&damaged).map(|read| read.summary());
-            assert_eq!(read, Ok(whole.summary()), "{name}: {}\n{damaged}", path.display());
+            assert_eq!(read, Ok(whole.summary()), "{name}: {}\n{damaged}", sample.name);
         }
+        checked += 1;
     }
+    assert!(checked >= 7, "only {checked} matrices");
 }
 
 #[test]
@@ -435,57 +439,52 @@ proptest! {
     }
 }
 
-#[test]
-fn a_graph_has_paths_of_the_classes_that_were_read() {
-    let Some(folder) = samples() else { return };
-    for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let Ok(description) = Description::read(&fs::read_to_string(&path).unwrap()) else {
-            continue;
-        };
-        let (answers, graph) = (description.summary(), description.topology());
-        let (gpus, cards) = (graph.nodes_of(NodeKind::Gpu), graph.nodes_of(NodeKind::Nic));
-        assert_eq!(
-            (gpus.len(), cards.len()),
-            (answers.gpus, answers.nics.unwrap_or(0)),
-            "{}",
-            path.display()
-        );
-        // A matrix does not say what stands between two devices: the nearer of two classes is
-        // believed.
-        let exact = matches!(description, Description::System(_));
-        let agree =
-            |found: PathClass, read: PathClass| if exact { found == read } else { found >= read };
-        for (a, row) in answers.links.iter().enumerate() {
-            for (b, printed) in row.iter().enumerate() {
-                let class = graph.path(gpus[a], gpus[b]).unwrap().class;
-                assert!(
-                    agree(class, printed.class()),
-                    "{}: {a} to {b} is {class}, not {printed}",
-                    path.display()
-                );
-                assert!(
-                    printed.direct_links() == 0 || class == printed.class(),
-                    "{}: {a} to {b}",
-                    path.display()
-                );
-            }
-        }
-        for (gpu, near) in answers.nearest_nics.iter().flatten().enumerate() {
-            let class = graph.path(gpus[gpu], cards[near.nics[0]]).unwrap().class;
+/// Compares the graph of one sample with its summary.
+fn check_graph(name: &str, description: &Description) {
+    let summary = description.summary();
+    let graph = description.topology();
+    let gpus = graph.nodes_of(NodeKind::Gpu);
+    let cards = graph.nodes_of(NodeKind::Nic);
+    assert_eq!(gpus.len(), summary.gpus, "{name}");
+    assert_eq!(cards.len(), summary.nics.unwrap_or(0), "{name}");
+    // A matrix does not say what stands between two devices. Where two of its classes contradict
+    // each other, the graph has the nearer one.
+    let exact = matches!(description, Description::System(_));
+    let agree =
+        |found: PathClass, read: PathClass| if exact { found == read } else { found >= read };
+    for (a, row) in summary.links.iter().enumerate() {
+        for (b, printed) in row.iter().enumerate() {
+            let class = graph.path(gpus[a], gpus[b]).unwrap().class;
+            assert!(agree(class, printed.class()), "{name}: {a} to {b} is {class}, not {printed}");
             assert!(
-                agree(class, near.class.class()),
-                "{}: {gpu} to its card is {class}",
-                path.display()
+                printed.direct_links() == 0 || class == printed.class(),
+                "{name}: {a} to {b} is {class}, not {printed}"
             );
         }
     }
+    for (gpu, near) in summary.nearest_nics.iter().flatten().enumerate() {
+        let class = graph.path(gpus[gpu], cards[near.nics[0]]).unwrap().class;
+        assert!(agree(class, near.class.class()), "{name}: {gpu} to its card is {class}");
+    }
+}
+
+#[test]
+fn a_graph_has_paths_of_the_classes_that_were_read() {
+    let mut checked = 0;
+    for sample in samples() {
+        let Ok(description) = Description::read(&sample.text()) else { continue };
+        check_graph(&sample.name, &description);
+        checked += 1;
+    }
+    assert!(checked >= 15, "only {checked} samples");
 }
 
 #[test]
 fn a_file_s_speeds_become_bandwidths() {
     let description = Description::read(include_str!("readers/switched.xml")).unwrap();
     assert_eq!(description.assumed(), (GpuGeneration::Hopper, Processor::Amd));
-    let (graph, answers) = (description.topology(), description.summary());
+    let graph = description.topology();
+    let answers = description.summary();
     assert_eq!(answers.links[0][2], PrintedClass::NvLink(18));
     let bandwidth = |a: usize, b: usize| graph.path(a, b).unwrap().bandwidth;
     assert_eq!((bandwidth(0, 2), bandwidth(0, 3)), (18.0 * 20.6, 48.0));

@@ -58,7 +58,8 @@ impl Case {
         let algorithm =
             if deterministic { None } else { draw_algorithm(lot, collective, &lengths, named) };
         let repeats = if lengths.total() * kind.size() > 20_000 { 1 } else { 1 + lot.below(3) };
-        let (seed, any) = (lot.draw(), lot.below(2) == 0);
+        let seed = lot.draw();
+        let any = lot.below(2) == 0;
         Self {
             seed,
             collective,
@@ -94,7 +95,8 @@ impl Case {
     fn run_as<T: Number>(&self, comm: &mut Communicator) -> u64 {
         comm.set_algorithm(self.algorithm);
         comm.set_deterministic(self.deterministic);
-        let (world, rank) = (comm.world(), comm.rank());
+        let world = comm.world();
+        let rank = comm.rank();
         let algorithm = match (&self.lengths, self.algorithm) {
             (_, Some(named)) => named.to_string(),
             (Lengths::Even(count), None) => {
@@ -211,7 +213,8 @@ struct Guarded<T> {
 impl<T: Number> Guarded<T> {
     fn new(inner: impl Iterator<Item = T>, lot: &mut Lot) -> Self {
         let mut guard = || (0..lot.below(6)).map(|_| T::any(lot.draw())).collect::<Vec<_>>();
-        let (mut cells, after) = (guard(), guard());
+        let mut cells = guard();
+        let after = guard();
         let start = cells.len();
         cells.extend(inner);
         let inner = start..cells.len();
@@ -254,7 +257,8 @@ impl<'a, T: Number> Round<'a, T> {
     /// Which elements of the whole lie in the two buffers.
     fn lent(place: Place<'_>) -> (Range<usize>, Range<usize>) {
         let collective = place.case.collective;
-        let (input, output) = (collective.input(place.rank), collective.output(place.rank));
+        let input = collective.input(place.rank);
+        let output = collective.output(place.rank);
         let both = match (input, output) {
             (HeldChunks::All, _) | (_, HeldChunks::Nothing) => input,
             _ => output,
@@ -266,8 +270,9 @@ impl<'a, T: Number> Round<'a, T> {
     fn call(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
         let Case { collective, ref lengths, .. } = *self.place.case;
         let op = self.place.case.op_of(self.place.rank);
-        let (x, y, in_place) =
-            (&*self.input.slice(), self.output.slice(), self.place.case.in_place());
+        let x = &*self.input.slice();
+        let y = self.output.slice();
+        let in_place = self.place.case.in_place();
         if let Lengths::Blocks(counts) = lengths {
             return match collective {
                 Collective::Gather { root } => comm.gather_v(x, y, counts, root),
@@ -328,8 +333,8 @@ impl<'a, T: Number> Round<'a, T> {
     fn compare(&self, which: &str, found: &Guarded<T>, expected: &[T], algorithm: &str) {
         let differs = |at: &usize| found.cells[*at].bits() != expected[*at].bits();
         let Some(at) = (0..expected.len()).find(differs) else { return };
-        let (wrong, index) =
-            ((0..expected.len()).filter(differs).count(), at as i64 - found.inner.start as i64);
+        let wrong = (0..expected.len()).filter(differs).count();
+        let index = at as i64 - found.inner.start as i64;
         let Place { case, world, rank } = self.place;
         panic!(
             "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} of {} are wrong\n\

@@ -99,7 +99,8 @@ impl<'a> Executor<'a> {
             waits.push((0..steps.len()).map(before).collect());
         }
         let flags: Vec<Vec<bool>> = schedules.iter().map(|s| vec![false; s.steps.len()]).collect();
-        let (begun, done) = (flags.clone(), flags);
+        let begun = flags.clone();
+        let done = flags;
         Self {
             schedules,
             placement,

@@ -73,7 +73,8 @@ integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 /// IEEE 754-2019 minimum or maximum.
 macro_rules! extreme {
     ($a:expr, $b:expr, $nan:expr, $negative_first:expr, $less:expr) => {{
-        let (a, b) = ($a, $b);
+        let a = $a;
+        let b = $b;
         if a.is_nan() || b.is_nan() {
             $nan
         } else if a == b {

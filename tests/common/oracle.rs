@@ -89,7 +89,8 @@ impl Order {
         hosts: &[usize],
         rank: usize,
     ) -> Self {
-        let (world, schedules) = (hosts.len(), algorithm.schedules_on(collective, hosts).unwrap());
+        let world = hosts.len();
+        let schedules = algorithm.schedules_on(collective, hosts).unwrap();
         let proof = verify(collective, &schedules, Placement::Apart).unwrap();
         let everybody = !matches!(collective, Collective::Scan | Collective::ExclusiveScan);
         if proof.keeps_rank_order && proof.left_to_right && everybody && !collective.is_blocked() {

@@ -63,7 +63,8 @@ impl World {
     /// Starts the processes; `self.processes` may name fewer ranks than there are.
     pub(crate) fn start(self) -> Running {
         let (sender, said) = mpsc::channel();
-        let (job, key) = (fresh_job(), fresh_key());
+        let job = fresh_job();
+        let key = fresh_key();
         let start = |(number, ranks): (usize, &Vec<usize>)| {
             let mut command = self.command(ranks, &job, &key);
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

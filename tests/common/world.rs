@@ -71,7 +71,8 @@ impl World {
         &self,
         rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync,
     ) -> Result<(), String> {
-        let (alarm, rank) = (Arc::new(Alarm::default()), &rank);
+        let alarm = Arc::new(Alarm::default());
+        let rank = &rank;
         let executors = self.executors(&alarm);
         let ends: Vec<_> = std::thread::scope(|scope| {
             let start = |(me, mut executor): (usize, Executor)| {

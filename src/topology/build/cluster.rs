@@ -73,7 +73,8 @@ fn number(text: &str) -> Option<usize> {
 
 /// A host by itself, and what each of its network cards carries.
 fn single(name: &str) -> Option<(Topology, f64)> {
-    let (epyc, xeon) = (Processor::Amd, Processor::IntelSapphireRapids);
+    let epyc = Processor::Amd;
+    let xeon = Processor::IntelSapphireRapids;
     let eight = HostSpec { gpus: 8, sockets: 2, per_switch: 1, links: GpuWiring::Switch(18) };
     let four_hundred =
         |host: HostSpec, rates: LinkRates| Some((host.build(&rates), network(400.0)));
@@ -95,7 +96,8 @@ fn single(name: &str) -> Option<(Topology, f64)> {
         _ => {
             let shape = name.strip_prefix("cpu:")?;
             let (ranks, nodes) = shape.split_once('x').unwrap_or((shape, "1"));
-            let (ranks, nodes) = (number(ranks)?, number(nodes)?);
+            let ranks = number(ranks)?;
+            let nodes = number(nodes)?;
             (ranks * nodes <= MOST).then(|| (cpu(ranks, nodes), network(100.0)))
         }
     }

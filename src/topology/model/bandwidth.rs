@@ -1,11 +1,10 @@
-//! What links carry, by kind and generation, in GB/s one way: figures to begin with, until somebody
-//! measures.
+//! The bandwidth of links by technology and generation, in GB/s in one direction.
 //!
-//! They are not what is printed on the box but what arrives: NCCL's, from its `src/graph/topo.h`
-//! and `topo.cc`, which its own search divides among its rings. Nothing here belongs to one
-//! machine; a machine is a number of links.
+//! The figures are the bandwidths that a transfer reaches, not the rates of the data sheets. Unless
+//! a figure says otherwise, it is from NCCL's `src/graph/topo.h` and `topo.cc`. A measured figure
+//! may replace each of them, see [`LinkRates`].
 
-/// A generation of GPUs, by what its links carry.
+/// A generation of GPUs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum GpuGeneration {
@@ -29,17 +28,17 @@ pub enum GpuGeneration {
     Mi300,
 }
 
-/// What arrives of what an NVLink's wire carries: 20 of 25 GB/s (SM80), 20.6 of 25 (SM90), 40.1 of
-/// 50 (SM100).
+/// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of 25
+/// (SM90), 40.1 of 50 (SM100).
 ///
-/// The rule for links of which only the wire is known.
+/// It estimates links of which only the signalling rate is known.
 pub const EFFICIENCY: f64 = 0.8;
 
 impl GpuGeneration {
-    /// Of one NVLink or XGMI link.
+    /// Returns the bandwidth of one NVLink or XGMI link.
     ///
-    /// NVLink: NCCL's `topo.h`. XGMI: Vega and MI200 from RCCL's `topo.h`; MI300X by [`EFFICIENCY`]
-    /// from the 64 GB/s of its data sheet (RCCL says 48).
+    /// NVLink: NCCL's `topo.h`. XGMI of Vega and MI200: RCCL's `topo.h`. XGMI of MI300X:
+    /// [`EFFICIENCY`] times the 64 GB/s of its data sheet (RCCL has 48).
     pub const fn link(self) -> f64 {
         match self {
             Self::Pascal => 18.0,
@@ -53,7 +52,7 @@ impl GpuGeneration {
         }
     }
 
-    /// The PCI slot that its cards come with: generation and lanes.
+    /// Returns the bandwidth of the PCI slot of its cards.
     pub const fn pci(self) -> f64 {
         match self {
             Self::Pascal | Self::Volta => pci(3, 16),
@@ -63,10 +62,10 @@ impl GpuGeneration {
     }
 }
 
-/// A PCI link of `lanes` lanes: 12 GB/s for sixteen of generation 3, twice that with each
-/// generation. Zero for no such generation.
+/// Returns the bandwidth of a PCI link of `lanes` lanes: 12 GB/s for sixteen lanes of generation 3,
+/// twice that with each further generation. Zero for an unknown generation.
 ///
-/// NCCL: width x rate / 80, the rates being 15, 30, 60, 120, 240 and 480.
+/// NCCL: width x rate / 80, with the rates 15, 30, 60, 120, 240 and 480.
 pub const fn pci(generation: u32, lanes: u32) -> f64 {
     let rate = match generation {
         1..=6 => 15_u32 << (generation - 1),
@@ -75,36 +74,36 @@ pub const fn pci(generation: u32, lanes: u32) -> f64 {
     lanes as f64 * rate as f64 / 80.0
 }
 
-/// A network card of this many Gbit/s: an eighth.
+/// Returns the bandwidth of a network card of this many Gbit/s: an eighth of that in GB/s.
 pub const fn network(gigabits: f64) -> f64 {
     gigabits / 8.0
 }
 
-/// A kind of processor, by what joins two of them.
+/// A kind of processor. It sets the bandwidth between sockets and through host bridges.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Processor {
-    /// Broadwell and before.
+    /// Intel Broadwell and before.
     IntelOld,
-    /// Skylake to Ice Lake.
+    /// Intel Skylake to Ice Lake.
     #[default]
     Intel,
-    /// Sapphire Rapids.
+    /// Intel Sapphire Rapids.
     IntelSapphireRapids,
-    /// Emerald Rapids and after.
+    /// Intel Emerald Rapids and after.
     IntelEmeraldRapids,
-    /// Epyc.
+    /// AMD Epyc.
     Amd,
-    /// Arm, as NCCL takes it.
+    /// Arm, with NCCL's figures.
     Arm,
-    /// IBM.
+    /// IBM POWER9.
     Power9,
     /// Zhaoxin.
     Zhaoxin,
 }
 
 impl Processor {
-    /// Between two NUMA nodes. NCCL's `topo.h`.
+    /// Returns the bandwidth between two NUMA nodes. Source: NCCL's `topo.h`.
     pub const fn link(self) -> f64 {
         match self {
             Self::IntelOld | Self::Arm | Self::Zhaoxin => 6.0,
@@ -116,8 +115,9 @@ impl Processor {
         }
     }
 
-    /// Through a host bridge, of a PCI link that carries `pci`: Intel's cut what passes between
-    /// cards into packets of 64 bytes, which costs a sixth (NCCL's `INTEL_P2P_OVERHEAD`).
+    /// Returns the bandwidth through a host bridge of a PCI link of `pci` GB/s. Intel's host bridges
+    /// cut transfers between cards into packets of 64 bytes, which costs a sixth of the bandwidth
+    /// (NCCL's `INTEL_P2P_OVERHEAD`).
     pub const fn bridge(self, pci: f64) -> f64 {
         match self {
             Self::IntelOld | Self::Intel | Self::IntelSapphireRapids | Self::IntelEmeraldRapids => {
@@ -128,8 +128,8 @@ impl Processor {
     }
 }
 
-/// What the parts of a host carry, in GB/s one way. Built in by [`LinkRates::of`]; any field may be
-/// measured instead.
+/// The bandwidths of the parts of a host, in GB/s in one direction. [`LinkRates::of`] has figures;
+/// a measured one may replace each of them.
 ///
 /// ```
 /// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
@@ -140,26 +140,27 @@ impl Processor {
 pub struct LinkRates {
     /// One NVLink or XGMI link.
     pub link: f64,
-    /// A card's PCI link, and links between PCI switches.
+    /// The PCI link of a card, or between PCI switches.
     pub pci: f64,
     /// From a PCI root port through its host bridge.
     pub bridge: f64,
     /// Between two NUMA nodes.
     pub sockets: f64,
-    /// What a core moves by itself.
+    /// One core that copies alone.
     pub core: f64,
-    /// What all cores of a NUMA node move.
+    /// All cores of a NUMA node together.
     pub memory: f64,
     /// A network card.
     pub network: f64,
 }
 
 impl LinkRates {
-    /// Cards of `generation` in a host of `processor`s, on a network of 100 Gbit/s.
+    /// Returns the rates of GPUs of `generation` in a host of `processor`s, on a network of
+    /// 100 Gbit/s.
     ///
-    /// Core and memory are what a copy through shared memory takes of a server of these days: 10
-    /// GB/s by one core, 100 GB/s by all that share eight channels of DDR4-3200 (204.8 GB/s, of
-    /// which a copy reads and writes half each).
+    /// `core` and `memory` are the rates of copies through shared memory on a current server. One
+    /// core copies 10 GB/s. All cores of a NUMA node copy 100 GB/s: eight channels of DDR4-3200
+    /// carry 204.8 GB/s, and a copy uses half for reading and half for writing.
     pub const fn of(generation: GpuGeneration, processor: Processor) -> Self {
         let pci = generation.pci();
         Self {

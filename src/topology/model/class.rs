@@ -1,11 +1,12 @@
-//! How near two devices are, in the words of `nvidia-smi topo -m`.
+//! The class of a path between two devices, in the words of `nvidia-smi topo -m`. NCCL calls it the
+//! path type.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the way between two devices crosses. The better one is the greater one: `NV4 > NV2 > PIX >
-/// PXB > PHB > NODE > SYS > NET`.
+/// The farthest kind of hop on a path between two devices. The better class is the greater value:
+/// `NV4 > NV2 > PIX > PXB > PHB > NODE > SYS > NET`.
 ///
 /// ```
 /// use maypole::topology::PathClass;
@@ -15,9 +16,9 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum PathClass {
-    /// Nothing: it is one device.
+    /// No hop: both ends are one device.
     Same,
-    /// This many bonded NVLinks, or that many to a switch that everybody has them to.
+    /// This many bonded NVLinks to the other device, or to a switch that both devices are linked to.
     NvLink(u32),
     /// This many bonded XGMI links.
     Xgmi(u32),
@@ -36,8 +37,8 @@ pub enum PathClass {
 }
 
 impl PathClass {
-    /// A number for it, the greater the better; equal for NVLink and XGMI of as many links, which
-    /// no machine has both of.
+    /// Returns a number that is greater for a better class. It is equal for as many NVLinks and XGMI
+    /// links: no machine has both.
     pub const fn rank(self) -> u32 {
         match self {
             Self::Same => u32::MAX,
@@ -81,21 +82,19 @@ impl fmt::Display for PathClass {
     }
 }
 
-/// No class has this name.
+/// A name that no class has.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "no class of path is called {name:?}; there are X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) and NET"
-)]
+#[error("{name:?} is no class of a path: use X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) or NET")]
 pub struct UnknownPathClass {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
 }
 
 impl FromStr for PathClass {
     type Err = UnknownPathClass;
 
-    /// Reads what [`Display`](fmt::Display) writes, `SOC` for `SYS` as old drivers do, and `XGMI`
-    /// for one link.
+    /// Reads the words that [`Display`](fmt::Display) writes. Also reads `SOC`, the word of old
+    /// drivers for `SYS`, and `XGMI`, which is one XGMI link.
     fn from_str(name: &str) -> Result<Self, UnknownPathClass> {
         let links = |prefix: &str| {
             name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links))

@@ -1,17 +1,17 @@
-//! The graph: devices, what stands between them, and directed links; built by hand, asked for
-//! paths.
+//! The graph of a machine or a cluster: nodes, directed links, and the nearest path between two
+//! nodes.
 
 use crate::topology::model::class::PathClass;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum NodeKind {
-    /// A GPU: a rank may sit on it.
+    /// A GPU: a rank may run on it.
     Gpu,
-    /// A core or a process on the CPU: a rank may sit on it.
+    /// A CPU core: a rank may run on it.
     Core,
     /// A network card.
     Nic,
@@ -23,22 +23,22 @@ pub enum NodeKind {
     HostBridge,
     /// A NUMA node.
     Numa,
-    /// A switch of a network, or all of a network that nothing is known of.
+    /// A switch of a network. One switch stands for a network whose inside is not known.
     NetworkSwitch,
 }
 
-/// One thing that links end at.
+/// One end of links: a device, a switch, a host bridge or a NUMA node.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// The kind of the node.
     pub kind: NodeKind,
-    /// On which host; a network's switches are on none.
+    /// The number of its host; `None` for a switch of a network.
     pub host: Option<usize>,
-    /// What people call it: `GPU0`, `mlx5_0`.
+    /// The name that tools print: `GPU0`, `mlx5_0`.
     pub name: String,
 }
 
-/// What a link is made of.
+/// The technology of a link.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LinkKind {
@@ -52,13 +52,13 @@ pub enum LinkKind {
     Local,
     /// Between NUMA nodes.
     Sockets,
-    /// A network's cable.
+    /// A cable of a network.
     Network,
 }
 
 impl LinkKind {
-    /// What a path pays to cross it: more for one that is farther than for any number of nearer
-    /// ones.
+    /// The weight of the link in the search for the nearest path. One link of a farther kind
+    /// outweighs any number of links of nearer kinds.
     const fn price(self) -> u64 {
         match self {
             Self::NvLink(_) | Self::Xgmi(_) => 1,
@@ -69,7 +69,7 @@ impl LinkKind {
         }
     }
 
-    /// The word for it.
+    /// The name of the technology, for sentences.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NvLink(_) => "NVLink",
@@ -82,32 +82,32 @@ impl LinkKind {
     }
 }
 
-/// One direction between two nodes. What crosses it shares its bandwidth.
+/// One direction between two nodes. All traffic that crosses the link shares its bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// The node that it leaves.
+    /// The number of the node where the link begins.
     pub from: usize,
-    /// The node that it reaches.
+    /// The number of the node where the link ends.
     pub to: usize,
-    /// What it is made of.
+    /// The technology of the link.
     pub kind: LinkKind,
-    /// GB/s, this way.
+    /// The bandwidth in this direction, in GB/s.
     pub bandwidth: f64,
 }
 
-/// A way from a node to another.
+/// A path from one node to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    /// Numbers of links, from the first one on; none from a node to itself.
+    /// The numbers of its links, in order. Empty from a node to itself.
     pub links: Vec<usize>,
-    /// That of its worst hop.
+    /// The class of its worst hop.
     pub class: PathClass,
-    /// GB/s: that of its narrowest link, infinite from a node to itself.
+    /// The bandwidth of its narrowest link, in GB/s. Infinite from a node to itself.
     pub bandwidth: f64,
 }
 
-/// Devices and the links that join them. Nodes and links are named by their numbers, in the order
-/// of adding.
+/// A graph of devices and links. Nodes and links are numbered from 0, in the order in which they are
+/// added.
 ///
 /// ```
 /// use maypole::topology::{PathClass, NodeKind, LinkKind, Topology};
@@ -124,48 +124,50 @@ pub struct Path {
 pub struct Topology {
     nodes: Vec<Node>,
     links: Vec<Link>,
-    /// By node: the links that leave it.
+    /// By node: the numbers of the links that begin there.
     leaving: Vec<Vec<usize>>,
 }
 
 impl Topology {
-    /// Nothing yet.
+    /// Makes an empty graph.
     pub const fn new() -> Self {
         Self { nodes: Vec::new(), links: Vec::new(), leaving: Vec::new() }
     }
 
-    /// Adds a node; its number.
+    /// Adds a node and returns its number.
     pub fn add(&mut self, kind: NodeKind, host: Option<usize>, name: impl Into<String>) -> usize {
         self.nodes.push(Node { kind, host, name: name.into() });
         self.leaving.push(Vec::new());
         self.nodes.len() - 1
     }
 
-    /// Adds a link from `from` to `to` of `bandwidth` GB/s; its number.
+    /// Adds a link from `from` to `to` of `bandwidth` GB/s and returns its number.
     ///
     /// # Panics
-    /// If there is no such node, or the bandwidth is not a positive number.
+    /// If one of the nodes does not exist, or the bandwidth is not a positive number.
     pub fn add_link(&mut self, from: usize, to: usize, kind: LinkKind, bandwidth: f64) -> usize {
-        assert!(from.max(to) < self.nodes.len(), "a link joins nodes that there are");
+        assert!(from.max(to) < self.nodes.len(), "a link joins nodes that exist");
         assert!(bandwidth > 0.0, "a link from {} carries something", self.nodes[from].name);
         self.links.push(Link { from, to, kind, bandwidth });
         self.leaving[from].push(self.links.len() - 1);
         self.links.len() - 1
     }
 
-    /// Adds a full-duplex link: one each way, of `bandwidth` GB/s each.
+    /// Adds a full-duplex link: one link each way, of `bandwidth` GB/s each.
     ///
     /// # Panics
-    /// As [`add_link`](Self::add_link).
+    /// Like [`add_link`](Self::add_link).
     pub fn join(&mut self, one: usize, other: usize, kind: LinkKind, bandwidth: f64) {
         self.add_link(one, other, kind, bandwidth);
         self.add_link(other, one, kind, bandwidth);
     }
 
-    /// Adds all of `other`, its hosts numbered from the first free number; what its nodes' numbers
-    /// have grown by.
+    /// Adds all nodes and links of `other`. Its hosts get the next free numbers.
+    ///
+    /// Returns the offset between the numbers of its nodes in `other` and here.
     pub fn append(&mut self, other: &Self) -> usize {
-        let (grown, hosts) = (self.nodes.len(), self.hosts());
+        let grown = self.nodes.len();
+        let hosts = self.hosts();
         for node in &other.nodes {
             self.add(node.kind, node.host.map(|host| host + hosts), node.name.clone());
         }
@@ -175,48 +177,48 @@ impl Topology {
         grown
     }
 
-    /// Sets the bandwidth of a link to what was measured, in GB/s.
+    /// Sets the bandwidth of a link, in GB/s: to a measured one, for example.
     ///
     /// # Panics
-    /// If there is no such link, or the bandwidth is not a positive number.
+    /// If the link does not exist, or the bandwidth is not a positive number.
     pub fn set_bandwidth(&mut self, link: usize, bandwidth: f64) {
         assert!(bandwidth > 0.0, "a link carries something");
         self.links[link].bandwidth = bandwidth;
     }
 
-    /// All nodes.
+    /// Returns all nodes, by number.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// All links.
+    /// Returns all links, by number.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The numbers of the nodes of a kind, ascending.
+    /// Returns the numbers of all nodes of a kind, in ascending order.
     pub fn nodes_of(&self, kind: NodeKind) -> Vec<usize> {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].kind == kind).collect()
     }
 
-    /// What ranks sit on, in the order of ranks: all GPUs, or all cores if there is no GPU.
+    /// Returns the nodes that ranks run on, by rank: all GPUs, or all cores if there is no GPU.
     pub fn devices(&self) -> Vec<usize> {
         let gpus = self.nodes_of(NodeKind::Gpu);
         if gpus.is_empty() { self.nodes_of(NodeKind::Core) } else { gpus }
     }
 
-    /// How many hosts there are: one more than the highest number.
+    /// Returns the number of hosts: one more than the highest host number.
     pub fn hosts(&self) -> usize {
         self.nodes.iter().filter_map(|node| node.host).max().map_or(0, |host| host + 1)
     }
 
-    /// A link in words: `GPU0 -> PCI0, PCI, 24.0 GB/s`, with the hosts where there are several.
+    /// Describes a link: `GPU0 -> PCI0 (PCI, 24.0 GB/s)`. Names the hosts if there are several.
     pub fn describe(&self, link: usize) -> String {
         let Link { from, to, kind, bandwidth } = self.links[link];
         format!("{} -> {} ({}, {bandwidth:.1} GB/s)", self.label(from), self.label(to), kind.name())
     }
 
-    /// A node's name, with its host where there are several.
+    /// Returns a node's name, with its host if there are several.
     pub fn label(&self, node: usize) -> String {
         let Node { host, name, .. } = &self.nodes[node];
         match host {
@@ -225,30 +227,30 @@ impl Topology {
         }
     }
 
-    /// The path that crosses as few far links as can be, then as few links; `None` if there is
-    /// none.
+    /// Finds the nearest path: the one with the fewest links of the farthest kind, then of the next
+    /// kind, and so on. `None` if no path exists.
     ///
-    /// Nothing passes through a GPU or a core, and through a network card only what comes from its
-    /// network or goes there.
+    /// A path does not pass through a GPU or a core. It passes through a network card only between
+    /// the card's network and the card's host.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn path(&self, from: usize, to: usize) -> Option<Path> {
         self.paths(from).to(to)
     }
 
-    /// All paths from `from`: cheaper than one after the other.
+    /// Finds the nearest paths from `from` to all nodes, in one search.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn paths(&self, from: usize) -> Paths<'_> {
         self.paths_over(from, |_| true)
     }
 
-    /// All paths from `from` that cross only links that `may` be crossed.
+    /// Finds the nearest paths from `from` that cross only links for which `may` is true.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn paths_over(&self, from: usize, may: impl Fn(&Link) -> bool) -> Paths<'_> {
         let mut paths = Paths { topology: self, from, reached: vec![None; self.nodes.len()] };
         let mut costs = vec![u64::MAX; self.nodes.len()];
@@ -273,23 +275,23 @@ impl Topology {
         paths
     }
 
-    /// True if bytes may pass through a node on their way.
+    /// Whether a path may pass through a node.
     fn is_passed(&self, node: usize) -> bool {
         !matches!(self.nodes[node].kind, NodeKind::Gpu | NodeKind::Core)
     }
 
-    /// A network card passes on between its network and its host, never between two links of
-    /// either.
+    /// Whether a path that came to a node by a link of kind `arrived` may leave it by a link of kind
+    /// `leaves`. A network card joins its network and its host, never two links of one of them.
     fn may_turn(&self, node: usize, arrived: Option<LinkKind>, leaves: LinkKind) -> bool {
         let network = |kind| matches!(kind, LinkKind::Network);
         self.nodes[node].kind != NodeKind::Nic
             || arrived.is_none_or(|arrived| network(arrived) != network(leaves))
     }
 
-    /// The path over `links`, which follow one another.
+    /// Makes the path over `links`.
     ///
     /// # Panics
-    /// If they do not, or there is no such link.
+    /// If a link does not begin where the one before it ends, or does not exist.
     pub fn path_over(&self, links: Vec<usize>) -> Path {
         let follows = |pair: &[usize]| self.links[pair[0]].to == self.links[pair[1]].from;
         assert!(links.windows(2).all(follows), "the links of a path follow one another");
@@ -326,22 +328,23 @@ impl Topology {
     }
 }
 
-/// The paths from one node to all others.
+/// The nearest paths from one node to all others.
 #[derive(Clone, Debug)]
 pub struct Paths<'a> {
     topology: &'a Topology,
     from: usize,
-    /// By node: the link by which it is reached.
+    /// By node: the last link of the path to it.
     reached: Vec<Option<usize>>,
 }
 
 impl Paths<'_> {
-    /// The one to `to`, if there is one.
+    /// Returns the path to `to`; `None` if no path exists.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn to(&self, to: usize) -> Option<Path> {
-        let (mut links, mut node) = (Vec::new(), to);
+        let mut links = Vec::new();
+        let mut node = to;
         while node != self.from {
             let link = self.reached[node]?;
             links.push(link);

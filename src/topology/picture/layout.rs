@@ -104,10 +104,8 @@ impl PictureLayout {
         let joined = topology.links().iter().filter(|link| link.to == node);
         let xs: Vec<f64> =
             joined.filter_map(|link| self.places[link.from]).map(|place| place.x).collect();
-        let (left, right) = (
-            xs.iter().copied().fold(f64::INFINITY, f64::min),
-            xs.iter().copied().fold(0.0, f64::max),
-        );
+        let left = xs.iter().copied().fold(f64::INFINITY, f64::min);
+        let right = xs.iter().copied().fold(0.0, f64::max);
         if !xs.is_empty() {
             self.places[node] = Some(BoxPosition {
                 x: (left + right) / 2.0,

@@ -58,7 +58,8 @@ fn heading(title: &str, layout: &PictureLayout) -> String {
 
 fn hosts(layout: &PictureLayout) -> String {
     let host = |(nth, (left, right)): (usize, &(f64, f64))| {
-        let (width, height) = (right - left, layout.bottom - 46.0);
+        let width = right - left;
+        let height = layout.bottom - 46.0;
         format!(
             "<rect x=\"{left:.0}\" y=\"46\" width=\"{width:.0}\" height=\"{height:.0}\" rx=\"8\" fill=\"#fafafa\" \
              stroke=\"#bbbbbb\"/>\n<text x=\"{:.0}\" y=\"64\" fill=\"#777777\">host {nth}</text>\n",
@@ -131,7 +132,9 @@ fn wire(from: BoxPosition, to: BoxPosition, link: &Link) -> String {
 /// A direct link between two GPUs of one row, below them.
 fn arc(from: BoxPosition, to: BoxPosition, link: &Link, count: u32) -> String {
     let (colour, _) = style(link.kind);
-    let (x1, x2, y) = (from.x.min(to.x), from.x.max(to.x), from.y + 13.0);
+    let x1 = from.x.min(to.x);
+    let x2 = from.x.max(to.x);
+    let y = from.y + 13.0;
     let depth = (x2 - x1) * 0.28 + 14.0;
     format!(
         "<path d=\"M{x1:.1},{y:.1} Q{:.1},{:.1} {x2:.1},{y:.1}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{:.1}\" \
@@ -167,7 +170,8 @@ fn shape(topology: &Topology, node: usize, place: BoxPosition) -> String {
         NodeKind::Numa => "#f8d7d7",
         NodeKind::NetworkSwitch => "#bcd7ee",
     };
-    let (left, top) = (place.x - place.width / 2.0, place.y - 13.0);
+    let left = place.x - place.width / 2.0;
+    let top = place.y - 13.0;
     let name = &topology.nodes()[node].name;
     // Long names, such as addresses, are squeezed rather than cut.
     let squeeze = if name.chars().count() as f64 * 7.2 > place.width - 4.0 {

@@ -39,7 +39,8 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
     let columns = ((width - 20.0) / CELL).floor().max(1.0) as usize;
     let mut text = heads();
     for (nth, lane) in found.iter().take(MOST).enumerate() {
-        let (column, row) = (nth % columns, nth / columns);
+        let column = nth % columns;
+        let row = nth / columns;
         let center = (20.0 + CELL * (column as f64 + 0.5), top + CELL * row as f64 + RADIUS + 48.0);
         text += &ring(topology, lane, nth, center);
     }
@@ -83,7 +84,8 @@ fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> Str
         COLOURS[nth],
     );
     for (place, hop) in lane.hops.iter().enumerate() {
-        let (from, to) = (lane.order[place], lane.order[(place + 1) % count]);
+        let from = lane.order[place];
+        let to = lane.order[(place + 1) % count];
         text += &arrow(at(center, from, count), at(center, to, count), nth, hop.class, dot(count));
     }
     let kind = if topology.nodes_of(NodeKind::Gpu).is_empty() { "#e8e0f4" } else { "#d8efd8" };
@@ -119,16 +121,19 @@ fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
 /// From the edge of one circle to that of another, bent to its left: two opposite hops are two
 /// lines.
 fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f64) -> String {
-    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let dx = to.0 - from.0;
+    let dy = to.1 - from.1;
     let length = dx.hypot(dy).max(1.0);
     let bend = 0.09;
     let control = ((from.0 + to.0) / 2.0 + dy * bend, (from.1 + to.1) / 2.0 - dx * bend);
     let toward = |end: (f64, f64), other: (f64, f64)| {
-        let (x, y) = (other.0 - end.0, other.1 - end.1);
+        let x = other.0 - end.0;
+        let y = other.1 - end.1;
         let far = x.hypot(y).max(1.0);
         (end.0 + x / far * dot.min(length / 2.0), end.1 + y / far * dot.min(length / 2.0))
     };
-    let (start, end) = (toward(from, control), toward(to, control));
+    let start = toward(from, control);
+    let end = toward(to, control);
     format!(
         "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" \
          stroke-dasharray=\"{}\" marker-end=\"url(#hop{nth})\"/>\n",

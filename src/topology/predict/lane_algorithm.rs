@@ -58,7 +58,8 @@ impl LaneAlgorithm {
 /// use maypole::topology::search::rails::RoutingTable;
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let mesh = cluster::named("mi300x", cluster::Fabric::Flat).unwrap();
-/// let (lanes, hosts) = (lanes(&mesh).unwrap(), RoutingTable::new(&mesh).hosts());
+/// let lanes = lanes(&mesh).unwrap();
+/// let hosts = RoutingTable::new(&mesh).hosts();
 /// let ring = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();
 /// let all: Vec<_> = (0..8).map(ring).collect();
 /// assert_eq!(all[0].chunks, 7 * 8);

@@ -170,7 +170,9 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
     }
 
     fn hop(&mut self, from: usize, to: usize) -> &RankPath {
-        let (path, failed, protocols) = (&mut self.path, &mut self.failed, self.load.protocols);
+        let path = &mut self.path;
+        let failed = &mut self.failed;
+        let protocols = self.load.protocols;
         self.hops.entry((from, to)).or_insert_with(|| match path(from, to) {
             Ok(path) => {
                 let latency =

@@ -1,4 +1,4 @@
-//! A description of a machine in any of the formats that are read here.
+//! A description of a machine in any of the formats that this library reads.
 
 use crate::topology::read::matrix::Matrix;
 use crate::topology::read::rocm::RocmTables;
@@ -6,7 +6,7 @@ use crate::topology::read::summary::DeviceSummary;
 use crate::topology::read::text::ReadError;
 use crate::topology::read::xml::System;
 
-/// A description of a machine, in whichever of the formats it came.
+/// A description of a machine, by the format that it was read from.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Description {
@@ -19,10 +19,11 @@ pub enum Description {
 }
 
 impl Description {
-    /// Reads `text` in the format that its content shows.
+    /// Reads `text`. The content tells the format.
     ///
     /// # Errors
-    /// Where it is not understood; at its end if it is in none of the formats.
+    /// [`ReadError`] with the line and column that the parser does not understand, or with the end of
+    /// the text if it has none of the formats.
     pub fn read(text: &str) -> Result<Description, ReadError> {
         let is_xml = text.trim_start().starts_with('<') || System::place(text).is_some();
         if is_xml {
@@ -34,7 +35,7 @@ impl Description {
         }
     }
 
-    /// What every description is asked.
+    /// Summarises the GPUs, their links and their nearest network cards.
     pub fn summary(&self) -> DeviceSummary {
         match self {
             Description::Matrix(matrix) => matrix.summary(),
@@ -43,7 +44,8 @@ impl Description {
         }
     }
 
-    /// What was damaged or not known, and how it was taken; nothing to worry about if empty.
+    /// Returns what the text lacks, elides or contradicts, and how the parser has resolved it. Empty
+    /// for a complete description.
     pub fn notes(&self) -> &[String] {
         match self {
             Description::Matrix(matrix) => &matrix.notes,

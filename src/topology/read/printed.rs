@@ -1,9 +1,9 @@
-//! The words that tools print for how near two devices are.
+//! The words that tools print for the class of a path.
 
 use crate::topology::model::class::PathClass;
 use std::fmt;
 
-/// A cell as `nvidia-smi topo -m`, `rocm-smi --showtopo` and the like print it: a [`PathClass`], in the
+/// A cell of `nvidia-smi topo -m`, `rocm-smi --showtopo` and similar tools: a [`PathClass`] in the
 /// word of the tool.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -12,7 +12,7 @@ pub enum PrintedClass {
     Same,
     /// `NV#`: so many bonded NVLinks, at least one.
     NvLink(u32),
-    /// `XGMI`: AMD's links between GPUs; how many, where the source counts them.
+    /// `XGMI`: AMD's links between GPUs, and their number where the tool counts them.
     Xgmi(Option<u32>),
     /// `PSB`: one PCIe switch, on the board that both share. Drivers before 384 print it for cards
     /// with two GPUs.
@@ -46,8 +46,8 @@ impl PrintedClass {
         ("SOC", PrintedClass::Soc),
     ];
 
-    /// What it means. Where the tool does not say, the worst that it can be: who plans with it must
-    /// not hope.
+    /// Returns the class that the word means. Where the word leaves several possible, it is the worst
+    /// of them, so that no prediction is too good.
     ///
     /// ```
     /// use maypole::topology::read::printed::PrintedClass;
@@ -70,8 +70,8 @@ impl PrintedClass {
         }
     }
 
-    /// Links between the two that no other device shares, where they are counted: NVLinks or XGMI
-    /// links.
+    /// Returns the number of NVLinks or XGMI links between the two devices; 0 if the word does not
+    /// count them.
     pub const fn direct_links(self) -> u32 {
         match self {
             PrintedClass::NvLink(links) | PrintedClass::Xgmi(Some(links)) => links,

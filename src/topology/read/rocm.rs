@@ -25,7 +25,7 @@ use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::summary::DeviceSummary;
 use crate::topology::read::text::{LocatedChar, LocatedWord, ReadError, error_at, lines, words};
 
-/// What the tables say; they know no network cards, and do not count links.
+/// The content of the tables. They have no network cards and do not count links.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RocmTables {
@@ -33,20 +33,19 @@ pub struct RocmTables {
     pub gpus: Vec<String>,
     /// `links[i][j]`: [`PrintedClass::Xgmi`] or [`PrintedClass::Pcie`].
     pub links: Vec<Vec<PrintedClass>>,
-    /// How many links one has to cross, if that table is there.
+    /// `hops[i][j]`: the number of links on the path, if the output has that table.
     pub hops: Option<Vec<Vec<u32>>>,
-    /// The distance by the firmware's measure, if that table is there.
+    /// `weights[i][j]`: the distance in the firmware's unit, if the output has that table.
     pub weights: Option<Vec<Vec<u32>>>,
-    /// The NUMA node of each GPU, where it is said.
+    /// The NUMA node of each GPU, where the output has it.
     pub numa_nodes: Vec<Option<u32>>,
 }
 
 impl RocmTables {
-    /// Reads the tables, with whatever text stands around them. Without a table of link types there
-    /// is no answer.
+    /// Reads the tables, with any text around them. The table of link types is required.
     ///
     /// # Errors
-    /// Where a table is not understood.
+    /// [`ReadError`] with the line and column that the parser does not understand.
     pub fn read(text: &str) -> Result<RocmTables, ReadError> {
         let lines = lines(text);
         let Some(types) = table(&lines, "link type") else {
@@ -58,7 +57,8 @@ impl RocmTables {
         let of_these = |table: Option<(Vec<String>, Vec<Vec<u32>>)>| {
             table.filter(|it| it.0 == gpus).map(|it| it.1)
         };
-        let (hops, weights) = (of_these(numbers("hops")?), of_these(numbers("weight")?));
+        let hops = of_these(numbers("hops")?);
+        let weights = of_these(numbers("weight")?);
         let numa_nodes = (0..gpus.len()).map(|gpu| numa_node(&lines, gpu)).collect();
         Ok(RocmTables { gpus, links, hops, weights, numa_nodes })
     }
@@ -68,7 +68,7 @@ impl RocmTables {
         table(&lines(text), "link type").is_some()
     }
 
-    /// What every description is asked.
+    /// Summarises the GPUs and their links.
     pub fn summary(&self) -> DeviceSummary {
         DeviceSummary {
             gpus: self.gpus.len(),
@@ -80,7 +80,7 @@ impl RocmTables {
     }
 }
 
-/// One table as a stream of words: how its lines were wrapped does not matter.
+/// One table as a stream of words, so that wrapped lines read the same.
 struct RocmTable {
     glyphs: Vec<LocatedChar>,
     words: Vec<LocatedWord>,
@@ -101,7 +101,7 @@ fn table(lines: &[Vec<LocatedChar>], name: &str) -> Option<RocmTable> {
     Some(RocmTable { glyphs, words })
 }
 
-/// A title is ruled, or ends in `TABLE:`.
+/// The title in lower case: a line with `===`, or one that ends in `TABLE:`.
 fn title(line: &[LocatedChar]) -> Option<String> {
     let text = line.iter().map(|glyph| glyph.char).collect::<String>().to_lowercase();
     (text.contains("===")
@@ -111,7 +111,7 @@ fn title(line: &[LocatedChar]) -> Option<String> {
 }
 
 impl RocmTable {
-    /// The labels, and the cells row by row. The header ends where its first label comes again.
+    /// The labels, and the cells row by row. The header ends where its first label is repeated.
     fn read<T>(
         &self,
         cell: impl Fn(&str, bool) -> Result<T, &'static str>,
@@ -161,7 +161,7 @@ fn link(word: &str, is_self: bool) -> Result<PrintedClass, &'static str> {
 
 fn number(word: &str, _: bool) -> Result<u32, &'static str> {
     match word {
-        // What the firmware does not know.
+        // The firmware does not tell the number.
         "N/A" | "SELF" => Ok(0),
         number => number.parse().map_err(|_| "a number"),
     }
@@ -170,7 +170,8 @@ fn number(word: &str, _: bool) -> Result<u32, &'static str> {
 /// From `GPU[1] : (Topology) Numa Node: 3`, or `GPU 1 : ...`.
 fn numa_node(lines: &[Vec<LocatedChar>], gpu: usize) -> Option<u32> {
     let text = |line: &Vec<LocatedChar>| line.iter().map(|glyph| glyph.char).collect::<String>();
-    let (bracketed, plain) = (format!("GPU[{gpu}]"), format!("GPU {gpu} "));
+    let bracketed = format!("GPU[{gpu}]");
+    let plain = format!("GPU {gpu} ");
     let of_this = |line: &String| line.contains(&bracketed) || line.contains(&plain);
     let found = lines.iter().map(text).find(|line| of_this(line) && line.contains("Numa Node:"))?;
     found.rsplit(':').next()?.trim().parse().ok()

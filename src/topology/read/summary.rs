@@ -1,35 +1,36 @@
-//! What every description of a machine is asked: who is there, and how near are they.
+//! A summary that every description of a machine has: its GPUs, their links and their network cards.
 
 use crate::topology::read::printed::PrintedClass;
 
-/// The answers of one description. What it cannot know is `None`; what it knows to be nothing is
-/// empty.
+/// The devices of one description. A field is `None` if the description does not tell it, and empty
+/// if the description tells that there is nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceSummary {
-    /// How many GPUs.
+    /// The number of GPUs.
     pub gpus: usize,
-    /// How many network cards, if the description speaks of them at all.
+    /// The number of network cards; `None` if the format has no network cards.
     pub nics: Option<usize>,
-    /// `links[i][j]`: the class between GPUs `i` and `j`.
+    /// `links[i][j]`: the class of the path between GPUs `i` and `j`.
     pub links: Vec<Vec<PrintedClass>>,
-    /// `nvlinks[i][j]`: bonded direct links between GPUs `i` and `j`, if the description counts
-    /// them.
+    /// `nvlinks[i][j]`: the number of bonded direct links between GPUs `i` and `j`; `None` if the
+    /// format does not count them.
     pub nvlinks: Option<Vec<Vec<u32>>>,
-    /// For each GPU the network cards nearest to it; `None` if there are none.
+    /// By GPU: the network cards nearest to it; `None` if there are no network cards.
     pub nearest_nics: Option<Vec<NearestNics>>,
 }
 
 /// The network cards nearest to one GPU.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NearestNics {
-    /// How near they are.
+    /// The class of the path to them.
     pub class: PrintedClass,
-    /// All that are so near, by their place in the description.
+    /// All network cards of that class, by their position in the description.
     pub nics: Vec<usize>,
 }
 
 impl NearestNics {
-    /// The least distance in `classes` and who has it; `None` without any.
+    /// Returns the best class in `classes`, one class a card, and the cards that have it. `None` for
+    /// an empty list.
     pub fn of(classes: &[PrintedClass]) -> Option<NearestNics> {
         let class = *classes.iter().rev().max_by_key(|class| class.class())?;
         let nics =
@@ -38,7 +39,7 @@ impl NearestNics {
     }
 }
 
-/// The direct links of every pair.
+/// The number of direct links of every pair.
 pub(crate) fn direct_links(links: &[Vec<PrintedClass>]) -> Vec<Vec<u32>> {
     links.iter().map(|row| row.iter().map(|class| class.direct_links()).collect()).collect()
 }

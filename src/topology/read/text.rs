@@ -1,9 +1,8 @@
-//! Text that people pasted: characters that remember where they stood, without what terminals left
-//! between them.
+//! Pasted text as characters with their line and column, without the control codes of terminals.
 
 use std::fmt;
 
-/// A description that cannot be understood: where, what is there, and what should be.
+/// A text that a parser does not understand: where, the text found there, and what it expects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReadError {
     /// The line, counted from 1.
@@ -12,7 +11,7 @@ pub struct ReadError {
     pub column: usize,
     /// The text found there; empty at an end.
     pub found: String,
-    /// What would have been understood.
+    /// What the parser expects there.
     pub expected: String,
 }
 
@@ -20,10 +19,9 @@ impl fmt::Display for ReadError {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let ReadError { line, column, found, expected } = self;
         match found.as_str() {
-            "" => write!(
-                out,
-                "line {line}, column {column}: expected {expected}, but nothing is there"
-            ),
+            "" => {
+                write!(out, "line {line}, column {column}: expected {expected}, but found nothing")
+            }
             found => {
                 write!(out, "line {line}, column {column}: found {found:?}, expected {expected}")
             }
@@ -33,7 +31,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// One character and where it stood.
+/// One character and its place in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocatedChar {
     pub(crate) char: char,
@@ -42,13 +40,13 @@ pub(crate) struct LocatedChar {
 }
 
 impl LocatedChar {
-    /// Blanks of every kind, and the bars of a table in a document.
+    /// Whether it is white space or a bar of a table in a document.
     pub(crate) fn is_blank(&self) -> bool {
         self.char.is_whitespace() || self.char == '|'
     }
 }
 
-/// The lines of `text`, without the codes that colour a terminal.
+/// The lines of `text`, without the escape codes of a terminal.
 pub(crate) fn lines(text: &str) -> Vec<Vec<LocatedChar>> {
     let line = |(number, line): (usize, &str)| {
         let at = |(column, char)| LocatedChar { char, line: number + 1, column: column + 1 };
@@ -57,13 +55,14 @@ pub(crate) fn lines(text: &str) -> Vec<Vec<LocatedChar>> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Drops `ESC [ 4 m` and its like, also as `^[[4m`, as `\x1b[4m`, and as `[4m` where the escape
-/// itself was lost.
+/// Drops escape codes such as `ESC [ 4 m`. Also drops their printed forms `^[[4m` and `\x1b[4m`,
+/// and `[4m` without the escape character.
 fn without_codes(glyphs: &[LocatedChar]) -> Vec<LocatedChar> {
-    let (mut kept, mut at) = (Vec::new(), 0);
+    let mut kept = Vec::new();
+    let mut at = 0;
     while at < glyphs.len() {
         match code(&glyphs[at..]) {
-            0 if is_nothing(glyphs[at].char) => at += 1,
+            0 if is_invisible(glyphs[at].char) => at += 1,
             0 => {
                 kept.push(glyphs[at]);
                 at += 1;
@@ -75,11 +74,11 @@ fn without_codes(glyphs: &[LocatedChar]) -> Vec<LocatedChar> {
 }
 
 /// A byte-order mark, a zero-width blank, a control character other than the tab.
-fn is_nothing(char: char) -> bool {
+fn is_invisible(char: char) -> bool {
     matches!(char, '\u{feff}' | '\u{200b}') || (char.is_control() && char != '\t')
 }
 
-/// How many glyphs a code has that begins here; 0 if none does.
+/// The length of the code that begins here; 0 if none does.
 fn code(glyphs: &[LocatedChar]) -> usize {
     const ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\u{241b}", "\\x1b", "\\033", "\\e", "\\u001b"];
     let starts =
@@ -98,7 +97,7 @@ fn code(glyphs: &[LocatedChar]) -> usize {
             while rest.next_if(|char| char.is_ascii_digit() || *char == ';').is_some() {
                 numbers += 1;
             }
-            // Without its escape only a colour is surely a code.
+            // Without the escape character, only `[...m` is surely a code.
             let end = rest.next().filter(|char| char.is_ascii_alphabetic());
             let ends = if escape > 0 { end.is_some() } else { end == Some('m') && numbers > 0 };
             if ends { escape + 2 + numbers } else { usize::from(escape == 1) }
@@ -108,13 +107,13 @@ fn code(glyphs: &[LocatedChar]) -> usize {
     }
 }
 
-/// The glyphs from `at` to the next blank, as text; for an error.
+/// The text from `at` to the next blank, for an error.
 pub(crate) fn word_at(glyphs: &[LocatedChar], at: usize) -> String {
     let rest = glyphs.get(at..).unwrap_or_default();
     rest.iter().take_while(|glyph| !glyph.is_blank()).map(|glyph| glyph.char).take(40).collect()
 }
 
-/// An error at the glyph `at`, or behind the last one.
+/// An error at character `at`, or behind the last one.
 pub(crate) fn error_at(
     glyphs: &[LocatedChar],
     at: usize,
@@ -128,7 +127,7 @@ pub(crate) fn error_at(
     ReadError { line, column, found: word_at(glyphs, at), expected: expected.into() }
 }
 
-/// A word without blanks, and where it begins among the glyphs.
+/// A word without blanks, and the index of its first character.
 #[derive(Clone, Debug)]
 pub(crate) struct LocatedWord {
     pub(crate) text: String,
@@ -150,4 +149,10 @@ pub(crate) fn words(glyphs: &[LocatedChar]) -> Vec<LocatedWord> {
         }
     }
     found
+}
+
+/// Whether a word stands for text that was left out: `...`, `..`, `…`, also in brackets.
+pub(crate) fn is_ellipsis(word: &str) -> bool {
+    let dots = word.trim_matches(['[', ']', '(', ')']);
+    dots == "…" || (dots.len() > 1 && dots.chars().all(|char| char == '.'))
 }

@@ -1,17 +1,18 @@
-//! As many rings as direct links allow, no link used by more rings than it has members.
+//! As many edge-disjoint rings as direct links allow: no pair is in more rings than it has links.
 //!
-//! A mesh of direct links is used up only by several rings: eight MI300X have seven links each, and
-//! seven rings use all of them. The search follows one ring after the other, tries the link with
-//! most left first, and goes back when it is stuck; first with every ring followed by its reverse,
-//! which halves the work where links are many, then without. It counts its steps and ends with the
-//! best it has, so it is exact only where it reaches the bound: no device has more rings than
-//! links.
+//! One ring does not use all links of a mesh. Eight MI300X have seven links each, and seven rings use
+//! all of them. The search is a backtracking search. It builds one ring after the other and tries the
+//! link with the most uses left first. It runs twice: first every ring is followed by its reverse,
+//! which halves the work where links are many, then without that rule.
+//!
+//! The search ends after a fixed number of steps with the best rings so far. The result is exact
+//! where it reaches the upper bound: no device has more rings than links.
 
-/// After so many steps the search ends with what it has.
-const PATIENCE: usize = 1 << 18;
+/// The number of steps after which the search ends.
+const MOST_STEPS: usize = 1 << 18;
 
-/// Rings through all devices, each from device 0 on; `links[a][b]` rings may go from `a` to `b`.
-/// None if there is no ring, as for a single device.
+/// Finds rings through all devices, each from device 0 on. At most `links[a][b]` rings go from `a` to
+/// `b`. Empty if no ring exists, as for a single device.
 ///
 /// ```
 /// use maypole::topology::search::disjoint::rings;
@@ -58,10 +59,10 @@ pub fn rings(links: &[Vec<u32>]) -> Vec<Vec<usize>> {
 }
 
 struct DisjointSearch {
-    /// By link: how many more rings may use it.
+    /// By pair: how many more rings may use it.
     left: Vec<Vec<u32>>,
     bound: usize,
-    /// Every ring is followed by its reverse.
+    /// Whether every ring is followed by its reverse.
     reverses: bool,
     steps: usize,
     rings: Vec<Vec<usize>>,
@@ -69,7 +70,7 @@ struct DisjointSearch {
 }
 
 impl DisjointSearch {
-    /// Goes on with another ring; true when the search is over.
+    /// Searches for one more ring. True when the search is over.
     fn next_ring(&mut self) -> bool {
         if self.rings.len() > self.best.len() {
             self.best = self.rings.clone();
@@ -79,7 +80,7 @@ impl DisjointSearch {
 
     fn extend(&mut self, path: &mut Vec<usize>) -> bool {
         self.steps += 1;
-        if self.steps > PATIENCE {
+        if self.steps > MOST_STEPS {
             return true;
         }
         let at = path[path.len() - 1];
@@ -101,7 +102,7 @@ impl DisjointSearch {
         false
     }
 
-    /// Takes the ring, goes on, and gives it back.
+    /// Adds the ring, searches on, and removes it again.
     fn close(&mut self, path: &[usize]) -> bool {
         let mut back = path.to_vec();
         back[1..].reverse();
@@ -183,7 +184,8 @@ mod tests {
         ];
         let mut links = vec![vec![0; 8]; 8];
         for (a, b, count) in pairs {
-            (links[a][b], links[b][a]) = (count, count);
+            links[a][b] = count;
+            links[b][a] = count;
         }
         check(&links, 6);
     }

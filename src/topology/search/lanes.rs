@@ -1,12 +1,16 @@
-//! Rings to be used at once, over all ranks of all hosts, each with the way of every hop.
+//! Lanes: rings over all ranks of all hosts that are used at the same time. NCCL calls a lane a
+//! channel.
 //!
 //! Within one host there is one ring, the [best](crate::topology::search::rings); or, over direct links, [as
-//! many](crate::topology::search::disjoint) as there are links for. Over several hosts there is one for each rail: it
-//! enters every host by a card, goes through all of the host's ranks along the host's ring, from
-//! the rank whose card that is, and leaves. It leaves by the card that it came by if the last rank
-//! reaches that one well, straight or through the GPU beside it; else by the last rank's own, which
-//! isolated rails refuse. Of the first one, two, three ... such rings, as many are taken as move
-//! most bytes a second, equal parts on each, with what they share divided among them.
+//! many](crate::topology::search::disjoint) as the links allow.
+//!
+//! Over several hosts there is one ring for each rail. It enters every host by the rail's card, at
+//! the rank that the card belongs to, and passes through all ranks of the host along the host's ring.
+//! It leaves by the same card if the last rank is near to that card, directly or through the GPU
+//! beside it. Else it leaves by the last rank's own card, which isolated rails refuse.
+//!
+//! Each lane carries an equal part of the bytes, and lanes that share a link divide its bandwidth.
+//! The result is the first k lanes, with the k that moves the most bytes a second.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{Path, Topology};
@@ -16,16 +20,16 @@ use crate::topology::search::rings;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// One ring and its ways.
+/// One ring, with the path of each hop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
-    /// Every rank once; ranks of a host stand together.
+    /// The ranks in the order of the ring. The ranks of a host are consecutive.
     pub order: Vec<usize>,
-    /// From each in `order` to the next, and from the last to the first.
+    /// The path from each rank in `order` to the next, and from the last to the first.
     pub hops: Vec<Path>,
 }
 
-/// Rings for the whole of `topology`, at least one if there are ranks.
+/// Finds the lanes of `topology`: at least one if it has ranks.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -36,13 +40,13 @@ pub struct Lane {
 /// ```
 ///
 /// # Errors
-/// [`Unreachable`] if two hosts have no way between them.
+/// [`Unreachable`] if no path joins two hosts.
 pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     let routes = RoutingTable::new(topology);
     let hosts = by_host(&routes.hosts());
-    let mut known = RingCache::default();
+    let mut cache = RingCache::default();
     let bases: Vec<Vec<Vec<usize>>> =
-        hosts.iter().map(|ranks| known.bases(&routes, ranks)).collect();
+        hosts.iter().map(|ranks| cache.bases(&routes, ranks)).collect();
     let lanes: Vec<Lane> = match &bases[..] {
         [] => Vec::new(),
         [alone] => alone.iter().map(|order| within(&routes, order)).collect::<Result<_, _>>()?,
@@ -63,8 +67,8 @@ pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     Ok(widest(topology, lanes))
 }
 
-/// What `lanes` move together, in GB/s, if each moves as much as any other: as many times what the
-/// one moves that shares its narrowest link with most.
+/// Returns the bandwidth of `lanes` together, in GB/s, where each carries an equal part: the number of
+/// lanes times the bandwidth of the slowest one.
 pub fn bandwidth(topology: &Topology, lanes: &[Lane]) -> f64 {
     let mut users = vec![0_u32; topology.links().len()];
     for link in lanes.iter().flat_map(|lane| &lane.hops).flat_map(|path| &path.links) {
@@ -75,16 +79,16 @@ pub fn bandwidth(topology: &Topology, lanes: &[Lane]) -> f64 {
     used.map(share).fold(f64::INFINITY, f64::min) * lanes.len() as f64
 }
 
-/// The first so many lanes that move most together.
+/// The first k lanes, with the k that has the most bandwidth.
 fn widest(topology: &Topology, mut lanes: Vec<Lane>) -> Vec<Lane> {
     let of = |count: &usize| bandwidth(topology, &lanes[..*count]);
-    // Of equals the fewest: max_by takes the last.
+    // `max_by` takes the last of several maxima, and here the last one has the fewest lanes.
     let count = (1..=lanes.len()).rev().max_by(|a, b| of(a).total_cmp(&of(b)));
     lanes.truncate(count.unwrap_or(0));
     lanes
 }
 
-/// The ranks of each host; hosts by their first rank.
+/// The ranks of each host. Hosts are in the order of their first ranks.
 fn by_host(hosts: &[usize]) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     for (rank, host) in hosts.iter().enumerate() {
@@ -96,7 +100,7 @@ fn by_host(hosts: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// What lies between the devices of a host: how near they are, and how many direct links they have.
+/// The classes and the numbers of direct links between the devices of one host.
 #[derive(Eq, Hash, PartialEq)]
 struct HostClasses {
     classes: Vec<Vec<PathClass>>,
@@ -114,14 +118,14 @@ impl HostClasses {
         Self { classes, direct }
     }
 
-    /// As many rings as there are direct links for, else the best one.
+    /// As many rings as the direct links allow, or else the best ring.
     fn rings(&self) -> Vec<Vec<usize>> {
         let found = disjoint::rings(&self.direct);
         if found.is_empty() { vec![rings::ring(&self.classes).order] } else { found }
     }
 }
 
-/// How many direct links a path is, if it is one of those and nothing else.
+/// The number of bonded links of a path that is one direct link; 0 for any other path.
 const fn members(path: &Path) -> u32 {
     match (path.links.len(), path.class) {
         (1, PathClass::NvLink(links) | PathClass::Xgmi(links)) => links,
@@ -129,12 +133,12 @@ const fn members(path: &Path) -> u32 {
     }
 }
 
-/// Rings by what they were searched for on: hosts are mostly alike.
+/// The rings of hosts that were searched before: most hosts of a cluster are alike.
 #[derive(Default)]
 struct RingCache(HashMap<HostClasses, Vec<Vec<usize>>>);
 
 impl RingCache {
-    /// Rings among the ranks of one host.
+    /// The rings among the ranks of one host.
     fn bases(&mut self, routes: &RoutingTable<'_>, ranks: &[usize]) -> Vec<Vec<usize>> {
         let inside = HostClasses::new(routes, ranks);
         let rings = match self.0.entry(inside) {
@@ -148,13 +152,13 @@ impl RingCache {
     }
 }
 
-/// A lane on one host.
+/// The lane of one ring on one host.
 fn within(routes: &RoutingTable<'_>, order: &[usize]) -> Result<Lane, Unreachable> {
     let hops = rings::hops(order).map(|(a, b)| routes.path(a, b)).collect::<Result<_, _>>()?;
     Ok(Lane { order: order.to_vec(), hops })
 }
 
-/// The ranks of a host by which rings may enter: the first one of each card, by card.
+/// The ranks by which rings may enter a host: the first rank of each card, by card.
 fn entries(routes: &RoutingTable<'_>, ranks: &[usize]) -> Vec<usize> {
     let mut cards: Vec<(usize, usize)> =
         ranks.iter().filter_map(|&rank| Some((routes.card(rank)?.0, rank))).collect();
@@ -163,15 +167,15 @@ fn entries(routes: &RoutingTable<'_>, ranks: &[usize]) -> Vec<usize> {
     cards.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// A way through one host: its ranks from the one entered by, and the cards by which it is entered
-/// and left.
+/// The part of a lane on one host: its ranks from the entry on, and the cards by which the lane
+/// enters and leaves.
 struct HostTraversal {
     order: Vec<usize>,
     enter: usize,
     leave: usize,
 }
 
-/// A lane over several hosts.
+/// The lane of one rail over several hosts.
 fn across(
     routes: &RoutingTable<'_>,
     bases: &[Vec<usize>],
@@ -181,13 +185,13 @@ fn across(
         from: format!("rank {}", ranks[0]),
         to: "any network".to_owned(),
     };
-    let passages: Vec<HostTraversal> = bases
+    let traversals: Vec<HostTraversal> = bases
         .iter()
-        .map(|ranks| passage(routes, ranks, rail).ok_or_else(|| missing(ranks)))
+        .map(|ranks| traversal(routes, ranks, rail).ok_or_else(|| missing(ranks)))
         .collect::<Result<_, _>>()?;
     let mut lane = Lane { order: Vec::new(), hops: Vec::new() };
-    for (nth, here) in passages.iter().enumerate() {
-        let next = &passages[(nth + 1) % passages.len()];
+    for (nth, here) in traversals.iter().enumerate() {
+        let next = &traversals[(nth + 1) % traversals.len()];
         for pair in here.order.windows(2) {
             lane.hops.push(routes.path(pair[0], pair[1])?);
         }
@@ -198,9 +202,9 @@ fn across(
     Ok(lane)
 }
 
-/// The way of rail `rail` through the host whose ring is `ranks`: around it from the rank of that
-/// card, this way or the other, whichever leaves better.
-fn passage(routes: &RoutingTable<'_>, ranks: &[usize], rail: usize) -> Option<HostTraversal> {
+/// The part of rail `rail` on the host whose ring is `ranks`. It starts at the rank of the rail's
+/// card, and takes the direction whose last rank is nearer to that card.
+fn traversal(routes: &RoutingTable<'_>, ranks: &[usize], rail: usize) -> Option<HostTraversal> {
     let entries = entries(routes, ranks);
     let first = *entries.get(rail % entries.len().max(1))?;
     let enter = routes.card(first)?.0;

@@ -1,46 +1,45 @@
-//! Which network card a rank uses, and the way from any rank to any other.
+//! The network card of each rank, and the path from any rank to any other.
 //!
-//! Every rank has a card: the nearest, and of several as near the one that the fewest ranks before
-//! it have. The n-th cards of all hosts are a *rail*. What leaves through a card arrives at a card
-//! that cables join it to, whatever is between the hosts' insides; over isolated rails that is only
-//! a card of the same rail.
+//! Every rank has one card: the nearest. Among several as near, it is the card that the fewest lower
+//! ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one card and
+//! arrives by a card that the network joins to it. Over isolated rails these two are on one rail.
 //!
-//! A card far from a rank but near to a GPU that the rank has direct links to is reached through
-//! that GPU: NCCL's PXN.
+//! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the path
+//! to the card passes through that GPU. NCCL calls this PXN.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::Paths;
 use crate::topology::model::graph::{Link, LinkKind, NodeKind, Path, Topology};
 
-/// What lies between ranks: rank `r` is the `r`-th of [`Topology::devices`].
+/// The paths between ranks. Rank `r` runs on the `r`-th of [`Topology::devices`].
 pub struct RoutingTable<'a> {
     topology: &'a Topology,
     /// By rank: its device, and the paths from it that stay on its host.
     ranks: Vec<(usize, Paths<'a>)>,
-    /// The network cards, each with its paths within its host, and over cables.
+    /// The network cards, each with its paths within the host and over the network.
     cards: Vec<NicPaths<'a>>,
-    /// By rank: the number of its card among them.
+    /// By rank: the index of its card in `cards`.
     own: Vec<Option<usize>>,
 }
 
 struct NicPaths<'a> {
     node: usize,
     host: usize,
-    /// It has a cable.
+    /// Whether it is joined to a network.
     wired: bool,
     within: Paths<'a>,
     cables: Paths<'a>,
 }
 
-/// There is no way for what one rank sends another.
+/// No path joins two ranks.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "nothing joins {from} and {to}: what leaves by one rail cannot arrive by another unless something joins the rails"
+    "no path joins {from} and {to}: traffic that leaves by one rail arrives by another only if the network joins the rails"
 )]
 pub struct Unreachable {
-    /// Where it would leave.
+    /// The label of the sender: a rank or a network card.
     pub from: String,
-    /// Where it would arrive.
+    /// The label of the receiver.
     pub to: String,
 }
 
@@ -49,7 +48,7 @@ const fn is_cable(link: &Link) -> bool {
 }
 
 impl<'a> RoutingTable<'a> {
-    /// Gives every rank its card.
+    /// Assigns a network card to every rank.
     pub fn new(topology: &'a Topology) -> Self {
         let within = |node| topology.paths_over(node, |link| !is_cable(link));
         let cables = |node| topology.paths_over(node, is_cable);
@@ -68,7 +67,7 @@ impl<'a> RoutingTable<'a> {
         let mut routes = Self { topology, ranks, cards, own: Vec::new() };
         let mut users = vec![0; routes.cards.len()];
         for rank in 0..routes.ranks.len() {
-            // The first of equals.
+            // `min_by_key` takes the first of several minima.
             let near = routes.nearest(rank).into_iter().min_by_key(|&card| users[card]);
             near.into_iter().for_each(|card| users[card] += 1);
             routes.own.push(near);
@@ -76,12 +75,12 @@ impl<'a> RoutingTable<'a> {
         routes
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn world(&self) -> usize {
         self.ranks.len()
     }
 
-    /// The host of each rank.
+    /// Returns the host of each rank.
     pub fn hosts(&self) -> Vec<usize> {
         (0..self.world()).map(|rank| self.host(rank)).collect()
     }
@@ -90,8 +89,8 @@ impl<'a> RoutingTable<'a> {
         self.topology.nodes()[self.ranks[rank].0].host.unwrap_or(0)
     }
 
-    /// The numbers of the cards that no other of the rank's host is nearer than, among those that
-    /// have a cable if any has.
+    /// Returns the numbers of the nearest cards on the rank's host. If any card is joined to a
+    /// network, only such cards count.
     pub fn nearest(&self, rank: usize) -> Vec<usize> {
         let here = (0..self.cards.len()).filter(|&card| self.cards[card].host == self.host(rank));
         let near = |card: &usize| {
@@ -107,13 +106,13 @@ impl<'a> RoutingTable<'a> {
         all.into_iter().filter(|(_, near)| Some(*near) == best).map(|(card, _)| card).collect()
     }
 
-    /// The number of the rank's card, and the node that it is.
+    /// Returns the number of the rank's card, and its node.
     pub fn card(&self, rank: usize) -> Option<(usize, usize)> {
         self.own[rank].map(|card| (card, self.cards[card].node))
     }
 
-    /// The way from a rank to a card of its host: straight, or through a GPU that it has direct
-    /// links to and that is nearer the card.
+    /// Returns the path from a rank to a card of its host: the nearest one, or the path through a GPU
+    /// that the rank has direct links to and that is nearer to the card.
     pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
         let straight = self.ranks[rank].1.to(self.cards[card].node)?;
         let through = |peer: usize| self.through(rank, peer, card);
@@ -126,7 +125,7 @@ impl<'a> RoutingTable<'a> {
         })
     }
 
-    /// The way over direct links to `peer`, and from there to a card that is near to it.
+    /// The path over direct links to `peer` and from there to a card that is near to it.
     fn through(&self, rank: usize, peer: usize, card: usize) -> Option<Path> {
         let direct =
             self.ranks[rank].1.to(self.ranks[peer].0).filter(|path| path.class > PathClass::Pix)?;
@@ -137,25 +136,25 @@ impl<'a> RoutingTable<'a> {
         Some(self.topology.path_over([direct.links, last.links].concat()))
     }
 
-    /// The way from a card to a rank of its host.
+    /// Returns the path from a card to a rank of its host.
     pub fn into(&self, card: usize, rank: usize) -> Option<Path> {
         self.cards[card].within.to(self.ranks[rank].0)
     }
 
-    /// The way over cables from a card to another.
+    /// Returns the path over the network from one card to another.
     ///
     /// # Errors
-    /// [`Unreachable`] if there is none.
+    /// [`Unreachable`] if the network does not join them.
     pub fn cables(&self, from: usize, to: usize) -> Result<Path, Unreachable> {
         let label = |card: usize| self.topology.label(self.cards[card].node);
         let unreachable = || Unreachable { from: label(from), to: label(to) };
         self.cards[from].cables.to(self.cards[to].node).ok_or_else(unreachable)
     }
 
-    /// The way from one rank to another that leaves and arrives by these cards.
+    /// Returns the path from one rank to another over these two cards.
     ///
     /// # Errors
-    /// [`Unreachable`] if there is none: over isolated rails, if the cards are on different ones.
+    /// [`Unreachable`] if the cards are not joined: on different isolated rails, for example.
     pub fn crossing(
         &self,
         from: usize,
@@ -169,18 +168,19 @@ impl<'a> RoutingTable<'a> {
         Ok(self.topology.path_over([out.links, cables.links, into.links].concat()))
     }
 
-    /// The way that bytes from a rank to another go if nobody says more: within a host the nearest;
-    /// else from card to card, and where those are on isolated rails by the rail of the receiver,
-    /// or else of the sender.
+    /// Returns the default path from one rank to another. Within a host it is the nearest path.
+    /// Between hosts it goes from card to card. If these are on isolated rails, it uses the rail of
+    /// the receiver, or else the rail of the sender.
     ///
     /// # Errors
-    /// [`Unreachable`] if there is none.
+    /// [`Unreachable`] if no path joins them.
     pub fn path(&self, from: usize, to: usize) -> Result<Path, Unreachable> {
         let ends = || Unreachable { from: self.label(from), to: self.label(to) };
         if self.host(from) == self.host(to) {
             return self.ranks[from].1.to(self.ranks[to].0).ok_or_else(ends);
         }
-        let (out, into) = (self.own[from].ok_or_else(ends)?, self.own[to].ok_or_else(ends)?);
+        let out = self.own[from].ok_or_else(ends)?;
+        let into = self.own[to].ok_or_else(ends)?;
         let of = |rank: usize| {
             (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank))
         };
@@ -222,8 +222,8 @@ mod tests {
             bridge
         });
         let gpu = host.add(NodeKind::Gpu, Some(0), "GPU0");
-        let (far, near) =
-            (host.add(NodeKind::Nic, Some(0), "NET0"), host.add(NodeKind::Nic, Some(0), "NET1"));
+        let far = host.add(NodeKind::Nic, Some(0), "NET0");
+        let near = host.add(NodeKind::Nic, Some(0), "NET1");
         for (device, bridge) in [(gpu, bridges[1]), (far, bridges[0]), (near, bridges[1])] {
             host.join(device, bridge, LinkKind::Pci, 24.0);
         }

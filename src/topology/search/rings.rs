@@ -1,33 +1,36 @@
-//! The ring whose worst link is as good as can be.
+//! The ring whose worst link is best.
 //!
-//! A ring is as fast as its worst link, so a good one is a Hamiltonian cycle whose worst link is
-//! best; among those, one with as few links of that kind as can be, then of the next better kind,
-//! and so on: what is crossed less is shared less. Up to [`EXACT`] devices that is found exactly,
-//! by the recursion of Held and Karp (1962) over subsets, with weights so far apart that no number
-//! of better links outweighs a worse one: `2^(n-1) n^2` steps. Beyond, short paths are joined by
-//! their best ends and the ring is then improved until no exchange helps, which is good and not
-//! always best.
+//! A ring is as fast as its worst link. So the search looks for the Hamiltonian cycle whose worst
+//! link is best. Among several it prefers the one with the fewest links of that class, then the
+//! fewest of the next better class, and so on: a link that fewer hops cross is shared by fewer.
+//!
+//! Up to [`EXACT`] devices the result is exact. The recursion of Held and Karp (1962) over subsets
+//! takes `2^(n-1) n^2` steps. The weights of the classes are so far apart that no number of better
+//! links outweighs a worse one.
+//!
+//! For more devices the search is a heuristic. It joins short paths by their best ends, and then
+//! improves the ring until no exchange helps. The result is good, but not always the best.
 
-/// Up to so many devices the search is exact.
+/// The largest number of devices for which the search is exact.
 pub const EXACT: usize = 16;
 
-/// An order in which to go around.
+/// A ring over all devices.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Ring<T> {
-    /// Every device once; the first one is 0. The last is linked to the first.
+    /// The devices in the order of the ring, from device 0 on. The last one is linked to the first.
     pub order: Vec<usize>,
-    /// Its worst link; `None` for a single device.
+    /// The worst link of the ring; `None` for a single device.
     pub bottleneck: Option<T>,
 }
 
-/// The best ring, if `links[a][b]` says how good the link from `a` to `b` is: the greater the
-/// better. What lies on the diagonal does not matter. Among equally good rings it is the first in
-/// the order of the numbers, if the search is exact.
+/// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the greater
+/// the better. The diagonal is not used. An exact search returns the first of several best rings, in
+/// the order of the device numbers.
 ///
 /// ```
 /// use maypole::topology::PathClass::*;
 /// use maypole::topology::search::rings::ring;
-/// // Two pairs with NVLinks between them; they are crossed twice, and the sockets twice.
+/// // Two pairs that NVLinks join. The ring crosses NVLinks twice, and the sockets twice.
 /// let links = [[Same, Sys, NvLink(4), Sys], [Sys, Same, Sys, NvLink(4)],
 ///     [NvLink(4), Sys, Same, Sys], [Sys, NvLink(4), Sys, Same]].map(Vec::from);
 /// let ring = ring(&links);
@@ -50,15 +53,15 @@ pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
     Ring { bottleneck: bottleneck(links, &order), order }
 }
 
-/// The worst link of a ring; `None` for a single device.
+/// Returns the worst link of a ring, the closing one included; `None` for a single device.
 ///
 /// # Panics
-/// If `order` names a device that there is not.
+/// If `order` has a device that `links` does not have.
 pub fn bottleneck<T: Ord + Copy>(links: &[Vec<T>], order: &[usize]) -> Option<T> {
     hops(order).filter(|(a, b)| a != b).map(|(a, b)| links[a][b]).min()
 }
 
-/// The links of a ring: from each device to the next, and from the last to the first.
+/// Returns the hops of a ring: from each device to the next, and from the last to the first.
 pub fn hops(order: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     order.iter().copied().zip(order.iter().copied().cycle().skip(1))
 }
@@ -67,7 +70,7 @@ fn symmetric<T: Eq>(links: &[Vec<T>]) -> bool {
     (0..links.len()).all(|a| (0..a).all(|b| links[a][b] == links[b][a]))
 }
 
-/// What links cost: one of a worse kind costs more than a whole ring of any better one.
+/// The weights of links. One link of a worse class weighs more than a whole ring of better ones.
 struct LinkWeights(Vec<Vec<u128>>);
 
 impl LinkWeights {
@@ -79,7 +82,7 @@ impl LinkWeights {
         kinds.sort_unstable();
         kinds.dedup();
         let needed = threshold(links, &kinds);
-        // From the one that decides, as many kinds are told apart as a weight has digits.
+        // A weight has one digit for each class, from the deciding class upwards.
         let base = count as u128 + 1;
         let digits = u128::MAX.ilog(base.max(2)).saturating_sub(1);
         let weight = |kind: &T| {
@@ -87,7 +90,7 @@ impl LinkWeights {
             let better =
                 u32::try_from(place.saturating_sub(needed)).unwrap_or(u32::MAX).min(digits - 1);
             let digit = digits - 1 - better;
-            // Any link below what is needed is as bad as any other, and there need be none.
+            // A ring without any link below the threshold exists, so all of these weigh the same.
             if place < needed { base.pow(digits) } else { base.pow(digit) }
         };
         Self(
@@ -111,13 +114,14 @@ impl LinkWeights {
     }
 }
 
-/// The place of the best kind that a ring can be made of alone and of better ones; 0 where that is
-/// not searched for.
+/// The index of the best class such that a ring of links of that class or better exists. 0 for
+/// more devices than the exact search takes.
 fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     if links.len() > EXACT {
         return 0;
     }
-    let (mut can, mut cannot) = (0, kinds.len());
+    let mut can = 0;
+    let mut cannot = kinds.len();
     while can + 1 < cannot {
         let middle = can.midpoint(cannot);
         let enough = |a: usize, b: usize| a != b && links[a][b] >= kinds[middle];
@@ -126,8 +130,8 @@ fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     can
 }
 
-/// True if a ring can be made of links that are `enough`: which devices a path from 0 over a set
-/// may end at, set by set.
+/// Whether a ring of links that are `enough` exists. Finds for each set of devices where a path from
+/// device 0 over that set can end.
 fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
     let into = |to: usize| {
         (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from)
@@ -143,16 +147,16 @@ fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
     ends[all] & into[0] != 0
 }
 
-/// What the rest of a ring costs, by where one is and what is left.
+/// The least weight of the rest of a ring, by the current device and the set of devices left.
 struct ExactSearch<'a> {
     weights: &'a LinkWeights,
-    /// `rest[left * n + at]`: from `at` through all of the set `left` and back to the last device,
-    /// which is where it began.
+    /// `rest[left * n + at]`: the least weight from `at` through all of the set `left` and back to
+    /// device 0.
     rest: Vec<u128>,
 }
 
 impl<'a> ExactSearch<'a> {
-    /// Devices but 0 are numbered from 0 in the sets.
+    /// Bit `i` of a set stands for device `i + 1`.
     fn new(weights: &'a LinkWeights) -> Self {
         let others = weights.len() - 1;
         let mut rest = vec![u128::MAX; (1 << others) * weights.len()];
@@ -174,7 +178,8 @@ impl<'a> ExactSearch<'a> {
 
     fn order(&self) -> Vec<usize> {
         let count = self.weights.len();
-        let (mut order, mut left) = (vec![0], (1_usize << (count - 1)) - 1);
+        let mut order = vec![0];
+        let mut left = (1_usize << (count - 1)) - 1;
         while left != 0 {
             let at = order[order.len() - 1];
             let cost = |to: usize| {
@@ -194,7 +199,7 @@ fn members(set: usize) -> impl Iterator<Item = usize> {
         .map(|set| set.trailing_zeros() as usize)
 }
 
-/// Joins paths by their best ends, then improves.
+/// Joins short paths by their best ends, then improves the ring.
 fn heuristic(weights: &LinkWeights) -> Vec<usize> {
     let mut order = joined(weights);
     improve(weights, &mut order);
@@ -203,21 +208,25 @@ fn heuristic(weights: &LinkWeights) -> Vec<usize> {
     order
 }
 
-/// Paths of one device each, joined link by link, the best link first, until one path is left.
+/// Joins paths of one device each, the best link first, until one path is left.
 fn joined(weights: &LinkWeights) -> Vec<usize> {
     let count = weights.len();
     let mut links: Vec<(usize, usize)> =
         (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
     links.retain(|(a, b)| a != b);
     links.sort_by_key(|&(a, b)| (weights.0[a][b], a, b));
-    let (mut next, mut before) = (vec![None; count], vec![None; count]);
-    // The other end of the path that a device is an end of.
+    let mut next = vec![None; count];
+    let mut before = vec![None; count];
+    // By end of a path: its other end.
     let mut end: Vec<usize> = (0..count).collect();
     for (a, b) in links {
         if next[a].is_none() && before[b].is_none() && end[a] != b {
-            (next[a], before[b]) = (Some(b), Some(a));
-            let (first, last) = (end[a], end[b]);
-            (end[first], end[last]) = (last, first);
+            next[a] = Some(b);
+            before[b] = Some(a);
+            let first = end[a];
+            let last = end[b];
+            end[first] = last;
+            end[last] = first;
         }
     }
     let first =
@@ -225,7 +234,7 @@ fn joined(weights: &LinkWeights) -> Vec<usize> {
     std::iter::successors(Some(first), |&device| next[device]).collect()
 }
 
-/// Turns parts of the ring around and moves parts elsewhere while that makes it better.
+/// Reverses parts of the ring and moves parts elsewhere, as long as that makes the ring better.
 fn improve(weights: &LinkWeights, order: &mut Vec<usize>) {
     let better =
         |order: &[usize]| neighbours(order).find(|next| weights.of(next) < weights.of(order));
@@ -234,7 +243,7 @@ fn improve(weights: &LinkWeights, order: &mut Vec<usize>) {
     }
 }
 
-/// Rings that differ by one exchange.
+/// The rings that differ by one exchange.
 fn neighbours(order: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let count = order.len();
     let parts = move |longest: usize| {

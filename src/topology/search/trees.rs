@@ -1,10 +1,9 @@
-//! Trees for the whole of a topology: a double binary tree over hosts, a chain within each.
+//! Trees over all ranks of a topology: a double binary tree over hosts, a chain within each host.
 //!
 //! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read
-//! off its own schedules, so that what is shown is what runs: who is an inner host of one is a leaf
-//! of the other. Within a host, ranks are a chain along its ring from the rank that the host is
-//! entered by. One host by itself has a chain and its reverse, which lack the worst hop of the
-//! ring.
+//! off its own schedules, so the picture shows what runs. An inner host of one tree is a leaf of the
+//! other. Within a host, the ranks are a chain along the host's ring, from the rank by which the lane
+//! enters the host. A single host has a chain and its reverse. These lack the worst hop of the ring.
 
 use crate::algorithms::Algorithm;
 use crate::schedule::Step;
@@ -12,10 +11,10 @@ use crate::schedule::collective::Collective;
 use crate::topology::search::lanes::Lane;
 use crate::topology::search::rings;
 
-/// Who is above whom.
+/// A tree over ranks.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Tree {
-    /// By rank: the one above; none above the root.
+    /// By rank: its parent; `None` for the root.
     pub parents: Vec<Option<usize>>,
 }
 

@@ -63,7 +63,9 @@ fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
             .find(|(key, _)| key.trim() == name)
             .map(|(_, value)| value.trim().to_owned())
     };
-    let (vendor, arm, power) = (value("vendor_id"), value("CPU implementer"), value("cpu"));
+    let vendor = value("vendor_id");
+    let arm = value("CPU implementer");
+    let power = value("cpu");
     let architecture = match (&vendor, arm, &power) {
         (Some(_), ..) => Some("x86_64"),
         (_, Some(_), _) => Some("arm64"),

@@ -50,7 +50,8 @@ impl Affinity {
             .iter()
             .map(|field| Some(field.trim().to_owned()).filter(|it| !it.is_empty() && it != "N/A"));
         let mut next = |there: bool| if there { fields.next().flatten() } else { None };
-        let (cpus, numa) = (next(columns.cpu_affinity), next(columns.numa_affinity));
+        let cpus = next(columns.cpu_affinity);
+        let numa = next(columns.numa_affinity);
         Affinity { cpus, numa, note: None }
     }
 }

@@ -1,7 +1,9 @@
 //! Where the report is, what stands before its lines, and who its columns are.
 
 use crate::topology::read::matrix::cells;
-use crate::topology::read::text::{LocatedChar, LocatedWord, ReadError, error_at, words};
+use crate::topology::read::text::{
+    LocatedChar, LocatedWord, ReadError, error_at, is_ellipsis, words,
+};
 
 /// The report among the lines around it, its prefix taken off.
 pub(super) struct ReportLines {
@@ -15,6 +17,8 @@ pub(super) struct ReportLines {
 pub(super) struct Columns {
     /// In the report's order.
     pub(super) labels: Vec<LocatedWord>,
+    /// Where columns are elided by `...`: the number of labels before each ellipsis.
+    pub(super) elided: Vec<usize>,
     pub(super) cpu_affinity: bool,
     pub(super) numa_affinity: bool,
     pub(super) gpu_numa: bool,
@@ -122,8 +126,13 @@ fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, Read
         .collect();
     let glyphs = joined[..affinity.unwrap_or(joined.len())].to_vec();
     let mut labels = Vec::new();
+    let mut elided = Vec::new();
     let mut started = false;
     for word in words(&glyphs) {
+        if started && is_ellipsis(&word.text) {
+            elided.push(labels.len());
+            continue;
+        }
         let junk = word.text.chars().take_while(|char| !is_of_label(*char)).count();
         let word = LocatedWord { text: word.text.chars().skip(junk).collect(), at: word.at + junk };
         started |= is_numbered(&word.text)
@@ -147,9 +156,11 @@ fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, Read
     {
         return Err(error_at(&glyphs, twice.1.at, "every column once"));
     }
-    let (gpu_numa, numa) = (tail.contains("GPUNUMA"), tail.replace("GPUNUMA", "").contains("NUMA"));
+    let gpu_numa = tail.contains("GPUNUMA");
+    let numa = tail.replace("GPUNUMA", "").contains("NUMA");
     Ok(Columns {
         labels,
+        elided,
         cpu_affinity: tail.contains("CPU"),
         numa_affinity: numa,
         gpu_numa,

@@ -19,7 +19,8 @@ pub(super) struct XmlElement<'a> {
 impl XmlSource<'_> {
     /// The parser's own complaint, at its place.
     pub(super) fn malformed(&self, error: &Error) -> ReadError {
-        let (row, column) = (error.pos().row as usize, error.pos().col as usize);
+        let row = error.pos().row as usize;
+        let column = error.pos().col as usize;
         let found = self.text.lines().nth(row.saturating_sub(1)).unwrap_or_default();
         let found = found.chars().skip(column.saturating_sub(1)).take(40).collect();
         ReadError {

@@ -1,6 +1,6 @@
 //! Who is there, and what lies between: the path of every pair through the tree of PCI devices.
 
-use super::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
+use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
 use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::summary::{DeviceSummary, NearestNics, direct_links};
 

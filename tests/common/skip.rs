@@ -1,0 +1,23 @@
+//! How a test reports that it did not run.
+
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Prints `SKIPPED: test: reason` for the calling test, in one line.
+///
+/// Cargo hides what a passing test prints. So the line is also appended to the file that the
+/// environment variable `SKIPPED_TESTS` names, if it is set. `.ci/run` prints that file.
+pub(crate) fn skipped(reason: impl Display) {
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    eprint!("{line}");
+    if let Some(file) = std::env::var_os("SKIPPED_TESTS") {
+        let opened = OpenOptions::new().append(true).create(true).open(&file);
+        let mut opened = opened.unwrap_or_else(|error| {
+            panic!("SKIPPED_TESTS names {}, which cannot be opened: {error}", file.display())
+        });
+        // One write a line: lines of tests that run at the same time do not mix.
+        opened.write_all(line.as_bytes()).unwrap();
+    }
+}
