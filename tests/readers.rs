@@ -470,13 +470,15 @@ fn check_graph(name: &str, description: &Description) {
 
 #[test]
 fn a_graph_has_paths_of_the_classes_that_were_read() {
+    // The two directions of a flipped cell contradict each other, and the graph has one of them.
+    let is_whole = |sample: &Sample| !sample.name.starts_with("damaged");
     let mut checked = 0;
-    for sample in samples() {
+    for sample in samples().into_iter().filter(is_whole) {
         let Ok(description) = Description::read(&sample.text()) else { continue };
         check_graph(&sample.name, &description);
         checked += 1;
     }
-    assert!(checked >= 15, "only {checked} samples");
+    assert!(checked >= 12, "only {checked} samples");
 }
 
 #[test]

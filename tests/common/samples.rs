@@ -62,7 +62,11 @@ impl Sample {
 }
 
 fn class(value: &Value) -> PathClass {
-    value.as_str().expect("a class is a word").parse().unwrap()
+    match value.as_str().expect("a class is a word") {
+        // Old drivers distinguish a switch on the board of two GPUs.
+        "PSB" => PathClass::Pix,
+        word => word.parse().unwrap(),
+    }
 }
 
 fn own_folder() -> PathBuf {

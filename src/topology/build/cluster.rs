@@ -1,6 +1,6 @@
-//! Clusters made up: well-known hosts by name, and several of any host on a network.
+//! Graphs of well-known hosts by name, and of several hosts on a network.
 //!
-//! | name | what it is |
+//! | name | host |
 //! |---|---|
 //! | `dgx-a100` | 8 A100 on NVSwitch, 12 links each; two GPUs and two cards of 200 Gbit/s on each of four PCI switches |
 //! | `dgx-h100`, `dgx-h200` | 8 on NVSwitch, 18 links each; a card of 400 Gbit/s on the PCI switch of every GPU |
@@ -9,42 +9,41 @@
 //! | `pcie-phb` | 4 cards of PCI generation 4 on one host bridge, a card of 100 Gbit/s |
 //! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, a card of 100 Gbit/s |
 //!
-//! Any of them may be had `N` times, `4xdgx-h100`.
+//! A prefix makes several of them on a network: `4xdgx-h100`.
 
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, network};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
-/// What the network cards of several hosts are joined by.
+/// The network that joins the cards of several hosts.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Fabric {
-    /// One switch that carries whatever its cards bring.
+    /// One switch with full bandwidth for all cards.
     #[default]
     Flat,
-    /// A switch for the n-th cards of all hosts each, and one above that carries whatever they
-    /// bring.
+    /// A switch for each rail, the n-th cards of all hosts, and a spine above with full bandwidth.
     Rails,
-    /// A switch for the n-th cards of all hosts each, and nothing between them.
+    /// A switch for each rail, and nothing between the rails.
     IsolatedRails,
 }
 
-/// No cluster has this name.
+/// A name that no cluster has.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "no cluster is called {name:?}; there are {}, cpu:8x2 (ranks a NUMA node x NUMA nodes), and N of them as in 4xdgx-h100",
     NAMES.join(", ")
 )]
 pub struct UnknownCluster {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
 }
 
 const NAMES: [&str; 6] = ["dgx-a100", "dgx-h100", "dgx-h200", "hgx-b200", "mi300x", "pcie-phb"];
 
-/// More hosts, or ranks of a CPU, than that are a slip of the finger.
+/// The largest number of hosts, and of ranks on a CPU. A larger one is taken as a typing error.
 const MOST: usize = 4096;
 
-/// The cluster of that name, on `fabric` if there is more than one host.
+/// Builds the cluster of that name, on `fabric` if it has several hosts.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -55,7 +54,7 @@ const MOST: usize = 4096;
 /// ```
 ///
 /// # Errors
-/// [`UnknownCluster`], which says what there is.
+/// [`UnknownCluster`], which lists the names.
 pub fn named(name: &str, fabric: Fabric) -> Result<Topology, UnknownCluster> {
     let unknown = || UnknownCluster { name: name.to_owned() };
     let (hosts, inner) = match name.split_once('x') {
@@ -71,7 +70,7 @@ fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|number| (1..=MOST).contains(number))
 }
 
-/// A host by itself, and what each of its network cards carries.
+/// A single host, and the bandwidth of each of its network cards in GB/s.
 fn single(name: &str) -> Option<(Topology, f64)> {
     let epyc = Processor::Amd;
     let xeon = Processor::IntelSapphireRapids;
@@ -103,7 +102,7 @@ fn single(name: &str) -> Option<(Topology, f64)> {
     }
 }
 
-/// A host of GPUs on PCI switches, each with as many network cards as GPUs.
+/// A host with its GPUs on PCI switches. Each switch has as many network cards as GPUs.
 #[derive(Clone, Copy)]
 struct HostSpec {
     gpus: usize,
@@ -114,9 +113,9 @@ struct HostSpec {
 
 #[derive(Clone, Copy)]
 enum GpuWiring {
-    /// So many NVLinks of each GPU to a switch.
+    /// The number of NVLinks from each GPU to a switch.
     Switch(u32),
-    /// So many XGMI links between any two.
+    /// The number of XGMI links between any two GPUs.
     Mesh(u32),
 }
 
@@ -179,7 +178,7 @@ fn sockets(host: &mut Topology, count: usize, rates: &LinkRates) -> Vec<usize> {
     sockets
 }
 
-/// Cards without any direct links, on one host bridge.
+/// GPUs without direct links, on one host bridge.
 fn pci(gpus: usize, rates: &LinkRates) -> Topology {
     let mut host = Topology::new();
     let gpus: Vec<_> =
@@ -191,9 +190,8 @@ fn pci(gpus: usize, rates: &LinkRates) -> Topology {
     host
 }
 
-/// Ranks on cores. What one hands to another is written by the one and read by the other, and
-/// crosses the memory of its NUMA node in between: a link of its own, because all of the node share
-/// it.
+/// Ranks on cores. A message is written by one core and read by another, and crosses the memory of a
+/// NUMA node in between. That memory is a link of its own, which all cores of the node share.
 fn cpu(ranks: usize, nodes: usize) -> Topology {
     let rates = LinkRates::of(GpuGeneration::Ampere, Processor::Intel);
     let mut host = Topology::new();
@@ -223,12 +221,12 @@ fn cpu(ranks: usize, nodes: usize) -> Topology {
     host
 }
 
-/// `hosts` hosts alike, their network cards joined by `fabric`. `speeds` is what each card of a
-/// host carries on the network, in GB/s, in the order of [`Topology::nodes_of`]; the n-th cards of all
-/// hosts are rail n.
+/// Builds `hosts` equal hosts whose network cards are joined by `fabric`. `speeds` is the bandwidth of
+/// each card of a host on the network, in GB/s, in the order of [`Topology::nodes_of`]. The n-th cards
+/// of all hosts are rail n.
 ///
 /// # Panics
-/// If there is not one speed for each card.
+/// If `speeds` does not have one speed for each card.
 pub fn several_of(host: &Topology, hosts: usize, speeds: &[f64], fabric: Fabric) -> Topology {
     let cards = host.nodes_of(NodeKind::Nic);
     assert_eq!(cards.len(), speeds.len(), "one speed for each network card");

@@ -1,8 +1,7 @@
-//! From what was read to the graph.
+//! From a description to the graph.
 //!
 //! What a text does not say is taken from [`bandwidth`](crate::topology::model::bandwidth): the generation of the
-//! GPUs and of the CPU, guessed by what the text does say, stand for the rest.
-//! [`Description::assumed`] says what was guessed.
+//! GPUs and of the CPU sets the rates. [`Description::assumed`] guesses both from the text.
 
 use crate::topology::build::pairs::{HostDevice, host};
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, pci};
@@ -16,14 +15,14 @@ use crate::topology::read::xml::paths::{PciGpu, PciNic, PlacedDevice, PlacedDevi
 use crate::topology::read::xml::{Gpu, NumaNode, PciDevice, System};
 
 impl Description {
-    /// The graph, by the rates that are [assumed](Description::assumed).
+    /// Builds the graph, with the rates of the [assumed](Description::assumed) generation.
     pub fn topology(&self) -> Topology {
         let (generation, processor) = self.assumed();
         self.topology_of(generation, processor)
     }
 
-    /// The graph of a machine with GPUs of `generation` and CPUs of `processor`. What the text says
-    /// goes first: the speeds in a topology file.
+    /// Builds the graph of a machine with GPUs of `generation` and CPUs of `processor`. Speeds in a
+    /// topology file replace the rates of the generation.
     pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
         let rates = LinkRates::of(generation, processor);
         match self {
@@ -33,11 +32,11 @@ impl Description {
         }
     }
 
-    /// Of which generation the GPUs and the CPUs are taken to be.
+    /// Returns the assumed generation of the GPUs and of the CPUs.
     ///
-    /// A matrix shows only how many NVLinks: 18 are taken as Hopper's (Blackwell has as many), 12
-    /// or 4 as Ampere's, fewer as Volta's. Without any it is Ampere, for its PCI slot. AMD's tables
-    /// count nothing: eight GPUs that are all joined are MI300's, others MI200's.
+    /// A matrix shows only the number of NVLinks: 18 mean Hopper (Blackwell has as many), 12 or 4 mean
+    /// Ampere, other numbers Volta. Without NVLinks it is Ampere, for its PCI slot. AMD's tables do not
+    /// count links: eight GPUs that are all joined mean MI300, others MI200.
     pub fn assumed(&self) -> (GpuGeneration, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
@@ -75,7 +74,7 @@ const fn by_nvlinks(most: u32) -> GpuGeneration {
     }
 }
 
-/// By the compute capability, or AMD's name for the architecture.
+/// The generation by the compute capability, or by AMD's name of the architecture.
 fn generation_of(gpu: &Gpu) -> Option<GpuGeneration> {
     match (gpu.gcn.as_deref().map(|gcn| gcn.trim_start_matches("gfx")), gpu.sm?) {
         (Some("906" | "908"), _) => Some(GpuGeneration::Vega),
@@ -91,7 +90,7 @@ fn generation_of(gpu: &Gpu) -> Option<GpuGeneration> {
     }
 }
 
-/// By vendor and model, as NCCL's `topo.cc` tells them apart.
+/// The processor by vendor and model, like in NCCL's `topo.cc`.
 fn processor_of(cpu: &NumaNode) -> Processor {
     let vendor = cpu.vendor.as_deref().unwrap_or_default();
     match (cpu.architecture.as_deref().unwrap_or_default(), vendor, cpu.model.unwrap_or(0)) {
@@ -109,7 +108,7 @@ fn processor_of(cpu: &NumaNode) -> Processor {
 }
 
 fn of_matrix(matrix: &Matrix, rates: &LinkRates) -> Topology {
-    // Two cards of which nothing is known are far from each other.
+    // Two cards without a known class are taken as far from each other.
     let class = |cell: &Option<PrintedClass>| cell.map_or(PathClass::Sys, PrintedClass::class);
     let classes: Vec<Vec<PathClass>> =
         matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();
@@ -124,8 +123,8 @@ fn of_matrix(matrix: &Matrix, rates: &LinkRates) -> Topology {
     host(&gpus.chain(nics).collect::<Vec<_>>(), &classes, rates)
 }
 
-/// The NUMA node of each GPU; of none if the classes contradict them, as on hosts that call
-/// everything SYS.
+/// The NUMA node of each GPU. `None` for all GPUs if the classes contradict the NUMA nodes: some
+/// virtual machines print SYS for every pair.
 fn numa_nodes(matrix: &Matrix, classes: &[Vec<PathClass>]) -> Vec<Option<usize>> {
     let number = |text: &Option<String>| text.as_ref()?.parse().ok();
     let numas: Vec<Option<usize>> = matrix.numa_affinity.iter().map(number).collect();
@@ -194,7 +193,7 @@ fn of_system(system: &System, generation: GpuGeneration, processor: Processor) -
     builder.host
 }
 
-/// Which host each CPU belongs to.
+/// The number of the host of each CPU.
 fn host_numbers(cpus: &[NumaNode]) -> Vec<usize> {
     let mut seen: Vec<Option<&str>> = Vec::new();
     let number = |cpu: &'_ NumaNode| cpu.host.clone();
@@ -223,17 +222,17 @@ impl<'a> TopologyBuilder<'a> {
     fn gpu(&mut self, at: usize, node: usize) {
         let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } =
             self.devices.gpus[at].clone();
-        self.hang(node, Some(pci), cpu, &bridges, root);
+        self.join_to_bridge(node, Some(pci), cpu, &bridges, root);
     }
 
     fn card(&mut self, at: usize, node: usize) {
         let PlacedDevice { cpu, bridges, root, device: PciNic { pci, .. } } =
             self.devices.cards[at].clone();
-        self.hang(node, pci, cpu, &bridges, root);
+        self.join_to_bridge(node, pci, cpu, &bridges, root);
     }
 
     /// Joins a device to the lowest bridge above it, and that to the next, up to the host bridge.
-    fn hang(
+    fn join_to_bridge(
         &mut self,
         node: usize,
         pci: Option<&'a PciDevice>,
@@ -268,7 +267,7 @@ impl<'a> TopologyBuilder<'a> {
         let host = self.host.nodes()[self.numas[cpu]].host;
         let switch = self.host.add(NodeKind::PciSwitch, host, pci.bus.clone());
         self.switches.push((pci, switch));
-        self.hang(switch, Some(pci), cpu, above, root);
+        self.join_to_bridge(switch, Some(pci), cpu, above, root);
         switch
     }
 
@@ -289,7 +288,7 @@ impl<'a> TopologyBuilder<'a> {
         bridge
     }
 
-    /// What a device's PCI link carries; a usual one of the generation where the file does not say.
+    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell it.
     fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
         let of = |device: &PciDevice| {

@@ -1,32 +1,35 @@
-//! A host made up from what is known of each pair of its devices.
+//! The graph of a host from the path class of each pair of devices.
 //!
-//! `nvidia-smi topo -m` says how far apart two devices are, not what stands between them. The least
-//! that explains it is built: devices that are PIX of one another hang on one switch, those and PXB
-//! on one above, PHB on one host bridge, NODE on one NUMA node. Where pairs contradict each other,
-//! the nearer class is believed: PIX with the same third device is PIX. What lies on the PCI side
-//! of an NVLink is not said, and so every such card gets a bridge of its own unless other pairs of
-//! it, or its NUMA node, tell.
+//! `nvidia-smi topo -m` prints how far two devices are apart, not what stands between them. This
+//! module builds the smallest graph that explains the classes. Devices that are PIX of one another
+//! are below one switch. Those that are PXB are below a common second switch. Those that are PHB are
+//! below one host bridge, and those that are NODE on one NUMA node.
+//!
+//! Where classes contradict each other, the nearer class counts: two devices that are PIX of a third
+//! one are PIX of each other. For two GPUs that NVLinks join, the matrix does not print their PCI
+//! path. Then each gets its own host bridge, unless its other pairs or its NUMA node tell more.
 
 use crate::topology::model::bandwidth::LinkRates;
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
-/// One row of what is known.
+/// One device of a host.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct HostDevice {
-    /// A GPU or a network card.
+    /// The kind: a GPU or a network card.
     pub kind: NodeKind,
-    /// `GPU0`, `mlx5_0`.
+    /// The name: `GPU0`, `mlx5_0`.
     pub name: String,
-    /// On which NUMA node it is said to be; devices of one number share one.
+    /// The number of its NUMA node, if it is known.
     pub numa: Option<usize>,
 }
 
-/// No GPU has more NVLinks: with more to all others together, they go to a switch.
+/// The largest number of NVLinks of a GPU. If a GPU has more to all others together, its links go to
+/// a switch.
 const MOST_LINKS: u32 = 18;
 
-/// The host whose devices are `devices`, in their order and so with their numbers, `classes[a][b]`
-/// apart.
+/// Builds the host with these devices, where `classes[a][b]` is the class of the path between devices
+/// `a` and `b`. Their node numbers are their positions in `devices`.
 ///
 /// ```
 /// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
@@ -45,7 +48,7 @@ const MOST_LINKS: u32 = 18;
 /// ```
 ///
 /// # Panics
-/// If there is not one class for each pair of devices.
+/// If `classes` does not have one class for each pair of devices.
 pub fn host(devices: &[HostDevice], classes: &[Vec<PathClass>], rates: &LinkRates) -> Topology {
     let square =
         classes.len() == devices.len() && classes.iter().all(|row| row.len() == devices.len());
@@ -67,7 +70,12 @@ pub fn host(devices: &[HostDevice], classes: &[Vec<PathClass>], rates: &LinkRate
             let bridge = host.add(NodeKind::HostBridge, Some(0), format!("bridge{}", members[0]));
             host.join(bridge, numa, LinkKind::Local, rates.bridge);
             for members in groups(&members, within(PathClass::Pxb)) {
-                hang(&mut host, bridge, &groups(&members, within(PathClass::Pix)), rates);
+                add_below_bridge(
+                    &mut host,
+                    bridge,
+                    &groups(&members, within(PathClass::Pix)),
+                    rates,
+                );
             }
         }
     }
@@ -86,9 +94,9 @@ const fn is_pci(class: PathClass) -> bool {
     )
 }
 
-/// Groups of devices that are PIX of one another, PXB between groups, below one root port. Between
-/// two groups there are two switches at least; a device with none beside it needs no switch at all.
-fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &LinkRates) {
+/// Adds groups of devices below one root port. Devices of a group are PIX of one another, groups are
+/// PXB of one another: two switches stand between two groups. A single device needs no switch.
+fn add_below_bridge(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &LinkRates) {
     let several = groups.len() > 1;
     let mut above = bridge;
     if several {
@@ -112,8 +120,8 @@ fn hang(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &LinkR
     }
 }
 
-/// NVLinks and XGMI links: from pair to pair, or, where a GPU would need more than there are, to a
-/// switch.
+/// Adds NVLinks and XGMI links: between pairs, or to a switch if a GPU would need more links than it
+/// can have.
 fn direct(host: &mut Topology, classes: &[Vec<PathClass>], rates: &LinkRates) {
     let nvlinks =
         |row: &Vec<PathClass>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
@@ -146,7 +154,7 @@ const fn nvlink(class: PathClass) -> Option<u32> {
     }
 }
 
-/// `members` by who is joined with whom, directly or through others; groups by their first member.
+/// The connected components of `members`, in the order of their first members.
 fn groups(members: &[usize], joined: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &member in members {

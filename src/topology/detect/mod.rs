@@ -1,9 +1,9 @@
-//! What is in this machine: its CPUs, the tree of its PCI devices, its GPUs and network cards.
+//! Detects the hardware of this machine: CPUs, the tree of PCI devices, GPUs and network cards.
 //!
-//! Most of it the kernel tells in the files of `/sys`; what is between NVIDIA's GPUs, their driver
-//! knows (NVML, opened at run time if it is there). What is absent is absent from the answer: a
-//! machine without GPUs has none, and that is no error. The answer is a [`System`], just as a
-//! topology file would be, so whatever reads the one reads the other.
+//! The kernel describes most of it in the files of `/sys`. The links between NVIDIA GPUs are known to
+//! their driver, which is asked through NVML. NVML is opened at run time if it is installed. A machine
+//! without GPUs is no error: its description has none. The description is a [`System`], like the
+//! content of a topology file.
 
 #[cfg(feature = "cli")]
 mod nvml;
@@ -18,60 +18,60 @@ use crate::topology::read::description::Description;
 use crate::topology::read::xml::{DirectLink, Gpu, System};
 use std::path::Path;
 
-/// What was found.
+/// The hardware of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DetectedMachine {
-    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver where it is
-    /// there, else they are numbered by address.
+    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver, or are numbered
+    /// by address if there is no driver.
     pub system: System,
-    /// What the CPUs call themselves.
+    /// The name of the processor.
     pub processor: Option<String>,
-    /// The cores that this process may run on, ascending.
+    /// The cores that this process may run on, in ascending order.
     pub cores: Vec<usize>,
-    /// What the driver says about each GPU, in the order of their numbers.
+    /// The driver's information on each GPU, by GPU number.
     pub gpus: Vec<GpuInfo>,
     /// `peers[a][b]`: whether GPU `a` may read the memory of GPU `b`.
     pub peers: Vec<Vec<PeerAccess>>,
-    /// What could have been found and was not, in sentences.
+    /// What could not be detected, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// What a driver knows about a GPU.
+/// A driver's information on a GPU.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct GpuInfo {
-    /// Its PCI address as in `/sys`: `0000:0f:00.0`.
+    /// The PCI address as in `/sys`: `0000:0f:00.0`.
     pub bus: String,
-    /// What it is called: `NVIDIA H200`.
+    /// The product name: `NVIDIA H200`.
     pub name: String,
-    /// A name that no other GPU has.
+    /// The UUID: a name that no other GPU has.
     pub uuid: String,
-    /// Compute capability, times ten.
+    /// The compute capability times ten.
     pub sm: Option<i64>,
-    /// NVLinks that are up. The class of the other end may be left open.
+    /// The NVLinks that are up. The PCI class of the other end may be unknown.
     pub links: Vec<DirectLink>,
 }
 
-/// Whether one GPU may read another's memory.
+/// Whether one GPU can read another GPU's memory.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PeerAccess {
-    /// It may.
+    /// It can.
     Yes,
-    /// It may not, because of this.
+    /// It cannot, for this reason.
     No(String),
-    /// Nobody could say.
+    /// The driver does not tell, or there is no driver.
     Unknown,
 }
 
 /// A driver of GPUs.
 pub trait GpuDriver {
-    /// Its GPUs, in the order of their numbers.
+    /// Returns its GPUs, by number.
     fn gpus(&self) -> Vec<GpuInfo>;
-    /// Whether the GPU of number `a` may read the memory of `b`.
+    /// Returns whether GPU `a` can read the memory of GPU `b`.
     fn peer(&self, a: usize, b: usize) -> PeerAccess;
 }
 
-/// No driver at all.
+/// Stands for a machine without a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGpuDriver;
 
@@ -85,7 +85,7 @@ impl GpuDriver for NoGpuDriver {
     }
 }
 
-/// Looks at this machine.
+/// Detects the hardware of this machine.
 pub fn machine() -> DetectedMachine {
     let root = Path::new("/");
     #[cfg(feature = "cli")]
@@ -113,8 +113,8 @@ fn cores() -> Vec<usize> {
     Vec::new()
 }
 
-/// Looks at the machine whose `/sys` and `/proc` are in the folder `root`, and whose GPUs `driver`
-/// knows. Cores are not looked for.
+/// Detects the hardware that the `/sys` and `/proc` in the folder `root` describe, with the GPUs of
+/// `driver`. Leaves `cores` empty.
 pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
     let mut gpus = driver.gpus();
     for gpu in &mut gpus {
@@ -123,8 +123,7 @@ pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
     let buses: Vec<String> = gpus.iter().map(|gpu| gpu.bus.clone()).collect();
     for link in gpus.iter_mut().flat_map(|gpu| &mut gpu.links) {
         link.target = short_bus(&link.target);
-        // Where the other end is hidden, as in virtual machines, it is a switch: a GPU would be
-        // seen.
+        // A virtual machine hides the other end only if it is a switch: it shows all GPUs.
         let seen = || sysfs::class(root, &link.target).unwrap_or(NVSWITCH);
         link.class =
             link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
@@ -143,7 +142,7 @@ pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
     }
 }
 
-/// PCI classes of the ends of NVLinks.
+/// The PCI classes of the ends of NVLinks.
 const GPU: u32 = 0x03_0200;
 const NVSWITCH: u32 = 0x06_8000;
 
@@ -153,7 +152,7 @@ fn description((number, gpu): (usize, &GpuInfo)) -> (String, Gpu) {
     (gpu.bus.clone(), described)
 }
 
-/// `/sys` has four digits for the domain, the driver eight.
+/// The PCI address as in `/sys`, which has four digits for the domain. The driver has eight.
 fn short_bus(bus: &str) -> String {
     let bus = bus.to_lowercase();
     match bus.split_once(':') {
@@ -165,7 +164,8 @@ fn short_bus(bus: &str) -> String {
 }
 
 impl DetectedMachine {
-    /// The graph of the machine. Without GPUs its ranks are its cores, evenly on its NUMA nodes.
+    /// Builds the graph of the machine. Without GPUs, its ranks run on its cores, which are taken as
+    /// evenly spread over its NUMA nodes.
     pub fn topology(&self) -> Topology {
         let described = Description::System(self.system.clone());
         let nodes = self.system.cpus.len().max(1);

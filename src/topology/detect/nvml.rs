@@ -1,4 +1,4 @@
-//! NVIDIA's own answers, by their management library.
+//! Information of NVIDIA's driver, through its management library NVML.
 
 use super::{GpuDriver, GpuInfo, PeerAccess};
 use crate::topology::read::xml::DirectLink;
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct Nvml(nvml_wrapper::Nvml);
 
-/// More links than any GPU has.
+/// The largest number of links of a GPU.
 const MOST_LINKS: u32 = 36;
 
 impl Nvml {
     /// Opens `libnvidia-ml.so.1`.
     ///
     /// # Errors
-    /// Why not: usually there is no such library, because there is no such driver.
+    /// The reason as a sentence. Usually the library is missing, because no driver is installed.
     pub fn open() -> Result<Nvml, String> {
         nvml_wrapper::Nvml::init().map(Nvml).map_err(|error| error.to_string())
     }
@@ -51,7 +51,7 @@ fn reason(status: P2pStatus) -> &'static str {
     }
 }
 
-/// A GPU without an address is of no use.
+/// The information on a GPU; `None` if its address is unknown.
 fn accelerator(device: &Device) -> Option<GpuInfo> {
     let capability = device.cuda_compute_capability().ok();
     Some(GpuInfo {
@@ -63,7 +63,7 @@ fn accelerator(device: &Device) -> Option<GpuInfo> {
     })
 }
 
-/// The links that are up, counted by where they lead.
+/// The links that are up, counted by their other end.
 fn links(device: &Device) -> Vec<DirectLink> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for number in 0..MOST_LINKS {

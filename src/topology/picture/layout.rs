@@ -1,5 +1,5 @@
-//! Where everything goes: a row for each layer, a column for each GPU, core and card, parents above
-//! the middle of what they have below.
+//! The position of each node: a row for each layer, a column for each GPU, core and card, and a parent
+//! above the middle of its children.
 
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
@@ -9,20 +9,20 @@ pub(super) struct BoxPosition {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) width: f64,
-    /// A bar across all that hang on it.
+    /// Whether it is a bar that spans all nodes joined to it.
     pub(super) bar: bool,
 }
 
 pub(super) struct PictureLayout {
-    /// By node; none for what is not drawn.
+    /// By node; `None` for a node that is not drawn.
     pub(super) places: Vec<Option<BoxPosition>>,
     /// The left and right edges of each host.
     pub(super) hosts: Vec<(f64, f64)>,
-    /// Where hosts end.
+    /// The lower edge of the hosts.
     pub(super) bottom: f64,
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Hosts for which there is no room.
+    /// The number of hosts that are not drawn.
     pub(super) left_out: usize,
 }
 
@@ -32,12 +32,12 @@ const TOP: f64 = 92.0;
 const BOX: f64 = 64.0;
 const MOST_HOSTS: usize = 4;
 
-/// A walk down from the NUMA nodes of a host.
+/// A depth-first walk from the NUMA nodes of a host downwards.
 struct LayoutWalk<'a> {
     topology: &'a Topology,
     neighbours: Vec<Vec<usize>>,
     seen: Vec<bool>,
-    /// By node: how many switches deep, for switches.
+    /// Node, column in pixels, and for switches the depth in switches.
     found: Vec<(usize, f64, usize)>,
     next: f64,
 }
@@ -76,14 +76,14 @@ impl PictureLayout {
         layout
     }
 
-    /// Switches between GPUs below these, and the network below all.
+    /// Places the switches between GPUs below the GPUs, and the network below all.
     fn bars(&mut self, topology: &Topology, leaves: f64) {
         let arcs =
             topology.links().iter().filter(|link| is_arc(topology, link.from, link.to, link.kind));
         let span =
             |(from, to): (usize, usize)| Some((self.places[from]?.x - self.places[to]?.x).abs());
         let deepest = arcs.filter_map(|link| span((link.from, link.to))).fold(0.0, f64::max);
-        // A quadratic curve reaches half as deep as its middle point.
+        // A quadratic curve reaches half as deep as its control point.
         let mut below = leaves + ROW + deepest * 0.14;
         let switches = topology.nodes_of(NodeKind::GpuSwitch);
         for &switch in &switches {
@@ -165,7 +165,7 @@ impl<'a> LayoutWalk<'a> {
         }
     }
 
-    /// Places a node and what is below it; the node's column, if anything is there to be drawn.
+    /// Places a node and its children. Returns the node's column; `None` if it has no leaf below it.
     fn visit(&mut self, node: usize, depth: usize) -> Option<f64> {
         self.seen[node] = true;
         let kind = self.topology.nodes()[node].kind;

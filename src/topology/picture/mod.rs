@@ -1,8 +1,8 @@
-//! A machine and its rings, as SVG.
+//! Draws a topology and its rings as SVG.
 //!
-//! Above, what is plugged into what, from the NUMA nodes down to GPUs and network cards, with GB/s
-//! at every link. Below them the links that GPUs have among themselves. Underneath, every ring that
-//! is used at once, each hop drawn in the manner of what it crosses.
+//! The upper part shows the tree from the NUMA nodes down to GPUs and network cards, with the
+//! bandwidth of every link in GB/s. Below it are the direct links between GPUs. The lower part shows
+//! every ring that is used at the same time. The dashes of a hop tell its class.
 
 mod layout;
 mod rings;
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 /// Draws `topology`, at most four of its hosts, under `title`.
 ///
-/// The result stands alone: no script, no font to load, white background.
+/// The picture needs no script and no font, and has a white background.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -69,7 +69,7 @@ fn hosts(layout: &PictureLayout) -> String {
     layout.hosts.iter().enumerate().map(host).collect()
 }
 
-/// Colour and dashes of a kind of link.
+/// The colour and the dashes of a kind of link.
 const fn style(kind: LinkKind) -> (&'static str, &'static str) {
     match kind {
         LinkKind::NvLink(_) => ("#2a8f2a", ""),
@@ -81,7 +81,7 @@ const fn style(kind: LinkKind) -> (&'static str, &'static str) {
     }
 }
 
-/// Every link once, whichever ways it goes, the figure beside it.
+/// One line for each pair of linked nodes, with the bandwidth beside it.
 fn wires(topology: &Topology, layout: &PictureLayout) -> String {
     let mut text = String::new();
     let joins = |link: &Link, a: usize, b: usize| link.from == a && link.to == b;
@@ -106,7 +106,7 @@ fn wires(topology: &Topology, layout: &PictureLayout) -> String {
 fn wire(from: BoxPosition, to: BoxPosition, link: &Link) -> String {
     let (colour, dashes) = style(link.kind);
     let (upper, lower) = if from.y <= to.y { (from, to) } else { (to, from) };
-    // A bar is as wide as what hangs on it: a wire meets it straight below or above.
+    // A bar spans everything that is joined to it, so a line to a bar is vertical.
     let (x1, x2) = match (upper.bar, lower.bar) {
         (true, _) => (lower.x, lower.x),
         (_, true) => (upper.x, upper.x),
@@ -173,15 +173,15 @@ fn shape(topology: &Topology, node: usize, place: BoxPosition) -> String {
     let left = place.x - place.width / 2.0;
     let top = place.y - 13.0;
     let name = &topology.nodes()[node].name;
-    // Long names, such as addresses, are squeezed rather than cut.
-    let squeeze = if name.chars().count() as f64 * 7.2 > place.width - 4.0 {
+    // Long names, such as addresses, are condensed rather than cut.
+    let condense = if name.chars().count() as f64 * 7.2 > place.width - 4.0 {
         format!(" textLength=\"{:.0}\" lengthAdjust=\"spacingAndGlyphs\"", place.width - 6.0)
     } else {
         String::new()
     };
     format!(
         "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"26\" rx=\"4\" fill=\"{fill}\" stroke=\"#555555\"/>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\"{squeeze}>{}</text>\n",
+         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\"{condense}>{}</text>\n",
         place.width,
         place.x,
         place.y + 4.0,

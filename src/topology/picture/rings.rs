@@ -1,4 +1,4 @@
-//! One circle a ring: ranks stand in the order of their numbers, so that rings can be told apart.
+//! One circle a ring. The ranks are in numerical order on every circle, so that rings can be compared.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Topology};
@@ -10,11 +10,11 @@ const COLOURS: [&str; 8] =
     ["#1f77b4", "#d1600a", "#2a8f2a", "#c62828", "#7b52ab", "#8c564b", "#c2449c", "#0f8f9c"];
 const CELL: f64 = 250.0;
 const RADIUS: f64 = 88.0;
-/// More rings look like one.
+/// The largest number of rings that are drawn.
 const MOST: usize = 8;
 const MOST_RANKS: usize = 128;
 
-/// What a hop looks like, by what it crosses.
+/// The dashes of a hop, by its class.
 const fn dashes(class: PathClass) -> &'static str {
     match class {
         PathClass::Same | PathClass::NvLink(_) | PathClass::Xgmi(_) => "",
@@ -25,7 +25,7 @@ const fn dashes(class: PathClass) -> &'static str {
     }
 }
 
-/// The circles from `top` on within `width`, and where the picture ends.
+/// The circles from `top` on within `width`, and the lower edge of the picture.
 pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
     let ranks = topology.devices();
     let found = if (2..=MOST_RANKS).contains(&ranks.len()) {
@@ -118,8 +118,8 @@ fn at(center: (f64, f64), rank: usize, count: usize) -> (f64, f64) {
     (center.0 + RADIUS * angle.cos(), center.1 + RADIUS * angle.sin())
 }
 
-/// From the edge of one circle to that of another, bent to its left: two opposite hops are two
-/// lines.
+/// An arrow from the edge of one rank to the edge of another. It is bent to its left, so that two
+/// opposite hops are two lines.
 fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f64) -> String {
     let dx = to.0 - from.0;
     let dy = to.1 - from.1;

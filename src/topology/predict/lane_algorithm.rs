@@ -1,4 +1,4 @@
-//! From what a search found to schedules.
+//! The algorithm that runs along lanes, and its schedules.
 
 use crate::algorithms::hierarchical::{self, Levels};
 use crate::algorithms::{Algorithm, reordered};
@@ -7,14 +7,14 @@ use crate::schedule::collective::Collective;
 use crate::topology::search::lanes::Lane;
 use std::fmt;
 
-/// What is done along the lanes.
+/// An algorithm along the lanes of a topology.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LaneAlgorithm {
-    /// One algorithm among all ranks. A ring uses every lane where the vector can be cut; all else
-    /// stands in the order of the first.
+    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut. Any
+    /// other algorithm uses the order of the first lane.
     Flat(Algorithm),
-    /// One among the ranks of each host, another across hosts, in the order of the first lane.
-    /// Every rank of a host leads a slice, and so every rail is used.
+    /// One algorithm among the ranks of each host and another across hosts, in the order of the first
+    /// lane. Every rank of a host leads one slice, so all rails are used.
     Levels(Levels),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for LaneAlgorithm {
 }
 
 impl LaneAlgorithm {
-    /// The lanes that it uses for `collective`.
+    /// Returns the lanes that the algorithm uses for `collective`.
     pub fn lanes(self, collective: Collective, lanes: &[Lane]) -> &[Lane] {
         let cut = matches!(
             collective,
@@ -40,7 +40,8 @@ impl LaneAlgorithm {
         }
     }
 
-    /// What is done at a place of a lane, whose ranks are on `hosts`. `None` if there is no answer.
+    /// Returns the schedule of the rank at position `place` of a lane. `hosts` is the host of each
+    /// position. `None` if the algorithm does not implement the collective.
     pub fn at(self, collective: Collective, hosts: &[usize], place: usize) -> Option<Schedule> {
         match self {
             Self::Flat(algorithm) => algorithm.schedule(collective, hosts.len(), place),
@@ -49,7 +50,8 @@ impl LaneAlgorithm {
     }
 }
 
-/// What `rank` does, or `None` if the algorithm has no answer. `hosts` is the host of each rank.
+/// Returns the schedule of `rank`, or `None` if the algorithm does not implement the collective.
+/// `hosts` is the host of each rank.
 ///
 /// ```
 /// use maypole::topology::predict::lane_algorithm::{LaneAlgorithm, schedule};
@@ -67,7 +69,7 @@ impl LaneAlgorithm {
 /// ```
 ///
 /// # Panics
-/// If there is no lane, or the lanes do not hold every rank once.
+/// If there is no lane, or a lane does not have every rank once.
 pub fn schedule(
     collective: Collective,
     lanes: &[Lane],

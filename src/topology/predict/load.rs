@@ -1,9 +1,8 @@
-//! How much crosses which link, and when: one walk over schedules.
+//! The load of each link, round by round, from one walk over schedules.
 //!
-//! Consecutive sends to one rank are one message. Messages are sorted into *rounds*: a message is
-//! in the round after the last one that it waits for, in conflict order. Counted are, round by
-//! round, the bytes that cross each link, and along the longest chain of messages that wait for one
-//! another the seconds that they are under way.
+//! Consecutive sends to one rank are one message. A message is in the *round* after the last message
+//! that it waits for, in conflict order. The walk counts the bytes that cross each link in each
+//! round. It also sums the latencies along the longest chain of messages that wait for one another.
 
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
@@ -11,35 +10,35 @@ use crate::topology::model::graph::{Path, Topology};
 use crate::topology::predict::protocol::{MOST, WireProtocol};
 use std::collections::HashMap;
 
-/// The part of the whole that crosses each link in a round, and for each protocol the longest time
-/// that one of its messages is under way.
+/// The part of the whole that crosses each link in a round, and by protocol the longest latency of
+/// a message of that round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageRound {
     pub(super) crossing: Vec<f64>,
     pub(super) latency: [f64; MOST],
 }
 
-/// When a rank sends what it could send to several others at the same time.
+/// How a rank sends to several others when all of these messages are ready.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SendOrder {
-    /// At once: best where each has a link of its own.
+    /// All in one round: best where each message has its own link.
     Concurrent,
-    /// One a round, in the order of its list: best where all share one, and the first to be served
-    /// goes on meanwhile.
+    /// One a round, in the order of the schedule: best where the messages share a link. Then the first
+    /// receiver continues while the others wait.
     Sequential,
 }
 
-/// What a schedule makes of a topology.
+/// The load of schedules on a topology.
 pub(super) struct LinkLoad<'a> {
     pub(super) rounds: Vec<MessageRound>,
-    /// For each protocol: the longest chain of messages, without their bytes.
+    /// By protocol: the latency of the longest chain of messages, in seconds.
     pub(super) latency: [f64; MOST],
     topology: &'a Topology,
     protocols: &'a [WireProtocol],
     pace: SendOrder,
 }
 
-/// What lies between two places.
+/// The links and the latencies between two ranks.
 struct RankPath {
     links: Vec<usize>,
     latency: [f64; MOST],
@@ -54,8 +53,8 @@ impl<'a> LinkLoad<'a> {
         Self { rounds: Vec::new(), latency: [0.0; MOST], topology, protocols, pace }
     }
 
-    /// Adds what `schedules` move, all at the same time as what was added before, if chunks are
-    /// equal parts of `share` of the whole and `path` says what lies between two places.
+    /// Adds the load of `schedules`, which run at the same time as those added before. Their chunks
+    /// are equal parts of `share` of the whole. `path` is the path between two ranks.
     pub(super) fn add<E: From<Stuck>>(
         &mut self,
         schedules: &[Schedule],
@@ -95,7 +94,7 @@ impl<'a> LinkLoad<'a> {
     }
 }
 
-/// A point in time: how many messages lie before it, and for how long they were under way.
+/// A point in time: the number of messages before it, and by protocol the sum of their latencies.
 #[derive(Clone, Copy, Default)]
 struct MessageTime {
     round: usize,
@@ -109,7 +108,7 @@ impl MessageTime {
     }
 }
 
-/// Since when a span is what it is, and since when it may be overwritten.
+/// When a span was written last, and from when on it may be overwritten.
 #[derive(Clone, Copy, Default)]
 struct SpanTimes {
     written: MessageTime,
@@ -125,10 +124,9 @@ struct LoadWalk<'a, 'b, P, E> {
     path: P,
     failed: Option<E>,
     hops: HashMap<(usize, usize), RankPath>,
-    /// By link between two places: the round of the last message, which the next one does not
-    /// overtake.
+    /// By pair of ranks: the round of the last message. The next message is not in an earlier one.
     sent: Vec<usize>,
-    /// By place: when its last message left.
+    /// By rank: when its last message left.
     last: Vec<Option<MessageTime>>,
     spans: Vec<Vec<SpanTimes>>,
 }
@@ -152,7 +150,7 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
         &mut self.spans[rank][index]
     }
 
-    /// A step that ends `when` at the earliest overwrites a span; when it does.
+    /// Writes a span at `when` or later. Returns the time of the write.
     fn write(&mut self, rank: usize, into: Span, when: MessageTime) -> MessageTime {
         let span = self.span(rank, into);
         span.written = when.max(span.written).max(span.free);
@@ -188,7 +186,7 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
 }
 
 impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for LoadWalk<'_, '_, P, E> {
-    /// When it left, and what it left from.
+    /// When the message left, and the span that it was sent from.
     type Message = (MessageTime, Span);
 
     fn send(&mut self, rank: usize, step: usize, from: Span, to: usize) -> Self::Message {

@@ -1,35 +1,38 @@
-//! How long collectives take on a topology, and which link keeps them from being faster.
+//! Predicts how long a collective takes on a topology, and which link limits it.
 //!
 //! # The model
 //!
-//! Ranks go in step. In a *round* travel the messages that wait for equally many others; a round
-//! ends when its busiest link has carried all that crosses it, whoever it is for. With `B` bytes,
-//! `D` seconds along the longest chain of messages that wait for one another, and `c` seconds a
-//! byte on the busiest link of each round,
+//! Ranks proceed in rounds. A *round* has the messages that wait for equally many others. It ends when
+//! its busiest link has carried all its traffic. Let `B` be the bytes of the vector, `D` the latency
+//! of the longest chain of messages that wait for one another, in seconds, and `c` the seconds a byte
+//! on the busiest link of a round:
 //!
 //! ```text
 //! time = base + D + sum of c B
 //! ```
 //!
-//! which is the formula of the literature for each algorithm alone on a network that shares
-//! nothing. What a rank could send to several others in one round it sends at once or in turn, one
-//! a round: whichever is faster. In `W` windows the first takes that with `B/W`, and each of the
-//! others follows the one before it
+//! On a network without shared links this is the formula of the literature for each algorithm. A rank
+//! that has messages for several others sends them in one round, or one a round. The model takes the
+//! faster of the two.
+//!
+//! In `W` windows, the first window takes the time of `B/W` bytes. Each further window ends
 //!
 //! ```text
-//! max(C B/W, the longest round of a window by itself)
+//! max(C B/W, the longest round of one window)
 //! ```
 //!
-//! later, `C` being the seconds a byte of the link that is busiest over all rounds: the
-//! *bottleneck*. No link is ever asked for more than it carries, so `C B` is a lower bound for any
-//! order of messages; that ranks go in step makes the sum an upper one where rounds are uneven.
+//! after the window before it. `C` is the seconds a byte on the link that is busiest over all rounds:
+//! the *bottleneck*. No link carries more than its bandwidth, so `C B` is a lower bound for any order
+//! of messages. Where rounds are uneven, the sum is an upper bound, because ranks wait for each round
+//! to end.
 //!
 //! # What it assumes
 //!
-//! Combining is as fast as the links; nothing is lost to other traffic; switches carry whatever
-//! their links bring; a path is as the topology says, and does not change. Latencies and what a
-//! protocol costs are [those](crate::topology::predict::protocol) of a library with every protocol, the best of which
-//! is taken.
+//! * Reduction is as fast as the links.
+//! * There is no other traffic.
+//! * A switch carries the full bandwidth of all its links.
+//! * A path is the one that the topology gives, and does not change.
+//! * The best of all [protocols](crate::topology::predict::protocol) is used.
 
 pub mod lane_algorithm;
 mod load;
@@ -49,20 +52,20 @@ use crate::topology::search::lanes::{Lane, lanes};
 use crate::topology::search::rails::{RoutingTable, Unreachable};
 use std::collections::HashMap;
 
-/// How long a collective takes in one algorithm.
+/// The predicted time of a collective by one algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictedTime {
-    /// From when all ranks begin until the last is done.
+    /// The time from the common start of all ranks to the end of the last one, in seconds.
     pub seconds: f64,
-    /// Into how many windows the whole is cut.
+    /// The number of windows that the vector is cut into.
     pub windows: usize,
-    /// By which protocol: see [`protocol`](crate::topology::predict::protocol).
+    /// The name of the protocol, see [`protocol`].
     pub protocol: &'static str,
 }
 
-/// What algorithm bandwidth is multiplied with, so that the product can be compared with what a
-/// link carries: the part of the whole that each rank must send or receive. These are the factors
-/// of nccl-tests.
+/// Returns the ratio of bus bandwidth to algorithm bandwidth, as nccl-tests defines it: the part of
+/// the whole that each rank must send or receive. Bus bandwidth can be compared with the bandwidth
+/// of a link.
 ///
 /// # Panics
 /// If the world is empty.
@@ -76,7 +79,7 @@ pub fn bus_factor(collective: Collective, world: usize) -> f64 {
     }
 }
 
-/// A topology with the rings that were found on it, ready for questions.
+/// A topology with its lanes and routes, ready to predict the cost of collectives.
 pub struct CostModel<'a> {
     topology: &'a Topology,
     routes: RoutingTable<'a>,
@@ -84,68 +87,68 @@ pub struct CostModel<'a> {
     lanes: Vec<Lane>,
 }
 
-/// What a collective in one algorithm asks of a topology, whatever its size.
+/// The cost of a collective by one algorithm on a topology, for any number of bytes.
 #[derive(Clone, Debug)]
 pub struct CollectiveCost {
-    /// What is done.
+    /// The algorithm.
     pub algorithm: LaneAlgorithm,
-    /// On how many lanes.
+    /// The number of lanes that it uses.
     pub lanes: usize,
-    /// The link that is busiest over all rounds; none if nothing is sent.
+    /// The link that is busiest over all rounds; `None` if nothing is sent.
     pub bottleneck: Option<usize>,
-    /// Seconds a byte of the whole of that link.
+    /// The time of that link, in seconds a byte of the whole.
     pub busiest: f64,
     protocols: &'static [WireProtocol],
     latency: [f64; MOST],
-    /// By pace.
+    /// By [`SendOrder`]: the cost of each round.
     rounds: [Vec<RoundCost>; 2],
 }
 
-/// The busiest link of a round, in seconds a byte of the whole, and the longest time one of its
-/// messages is under way.
+/// The time of the busiest link of a round, in seconds a byte of the whole, and by protocol the
+/// longest latency of one of its messages.
 #[derive(Clone, Copy, Debug)]
 struct RoundCost {
     seconds: f64,
     latency: [f64; MOST],
 }
 
-/// Why there is no cost.
+/// The reason why a cost cannot be predicted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
-    /// Two ranks have no way between them.
+    /// No path joins two ranks.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The schedules cannot complete; none that this crate makes is such.
+    /// The schedules cannot complete. No schedule of this crate's algorithms is such.
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
 
-/// No cut into more windows is tried.
+/// The largest number of windows that is tried.
 const MOST_WINDOWS: usize = 4096;
 
 impl<'a> CostModel<'a> {
-    /// Finds the rings.
+    /// Finds the lanes of `topology`.
     ///
     /// # Errors
-    /// [`Unreachable`] if two hosts have no way between them.
+    /// [`Unreachable`] if no path joins two hosts.
     pub fn new(topology: &'a Topology) -> Result<Self, Unreachable> {
         let routes = RoutingTable::new(topology);
         Ok(Self { topology, hosts: routes.hosts(), routes, lanes: lanes(topology)? })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn world(&self) -> usize {
         self.hosts.len()
     }
 
-    /// The rings.
+    /// Returns the lanes.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
 
-    /// Everything worth asking about: every algorithm that has an answer, and on several hosts the
-    /// hierarchical ones with chains, trees and direct exchanges within.
+    /// Returns the algorithms to compare: all that implement the collective, and on several hosts the
+    /// hierarchical ones with a ring, a linear exchange or a binomial tree within each host.
     pub fn algorithms(&self, collective: Collective) -> Vec<LaneAlgorithm> {
         let flat = Algorithm::ALL
             .into_iter()
@@ -163,15 +166,15 @@ impl<'a> CostModel<'a> {
         flat.chain(levels.filter(answers)).collect()
     }
 
-    /// The host of each place of the first lane.
+    /// The host of each position of the first lane.
     fn by_place(&self) -> Vec<usize> {
         self.lanes
             .first()
             .map_or(Vec::new(), |lane| lane.order.iter().map(|&rank| self.hosts[rank]).collect())
     }
 
-    /// What `collective` in `algorithm` asks of the topology; `None` if the algorithm has no answer. Takes
-    /// longest: some hundred nanoseconds a message and link.
+    /// Returns the cost of `collective` by `algorithm`; `None` if the algorithm does not implement the
+    /// collective. Takes some hundred nanoseconds for each message and link.
     ///
     /// ```
     /// use maypole::topology::build::cluster::{Fabric, named};
@@ -182,13 +185,13 @@ impl<'a> CostModel<'a> {
     /// let model = CostModel::new(&host).unwrap();
     /// let ring = model.cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap().unwrap();
     /// assert_eq!(host.describe(ring.bottleneck.unwrap()), "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
-    /// // A big vector goes at the speed of the links: 240 GB/s.
+    /// // The bus bandwidth of a large vector is the bandwidth of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;
     /// assert!((2.0 * 7.0 / 8.0 * 16e9 / seconds / 240e9 - 1.0).abs() < 0.001);
     /// ```
     ///
     /// # Errors
-    /// [`CostError`] if there is no way between two ranks that talk.
+    /// [`CostError`] if no path joins two ranks that communicate.
     ///
     /// # Panics
     /// If the collective's root is no rank.
@@ -227,7 +230,7 @@ impl<'a> CostModel<'a> {
         Ok(Some(cost))
     }
 
-    /// What is done at each place of a lane.
+    /// The schedules of all positions of a lane.
     fn schedules(
         &self,
         collective: Collective,
@@ -241,7 +244,7 @@ impl<'a> CostModel<'a> {
         (0..hosts.len()).map(|place| algorithm.at(there, &hosts, place)).collect()
     }
 
-    /// The hops that a lane has ways of its own for: a ring's.
+    /// The paths of the lane's own hops, which a ring uses.
     fn hops<'b>(
         &self,
         lane: &'b Lane,
@@ -269,7 +272,7 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// Seconds that a link takes for a byte.
+    /// The time of a link for one byte, in seconds.
     fn seconds_per_byte(&self, link: usize) -> f64 {
         1.0 / (self.topology.links()[link].bandwidth * 1e9)
     }
@@ -283,31 +286,30 @@ impl<'a> CostModel<'a> {
         RoundCost { seconds: seconds.fold(0.0, f64::max), latency: round.latency }
     }
 
-    /// The link that is busiest over all rounds, and its seconds a byte.
+    /// The link that is busiest over all rounds, and its time in seconds a byte.
     fn busiest(&self, rounds: &[MessageRound]) -> (Option<usize>, f64) {
         let mut all = vec![0.0; self.topology.links().len()];
         for (link, crossing) in rounds.iter().flat_map(|round| round.crossing.iter().enumerate()) {
             all[link] += crossing * self.seconds_per_byte(link);
         }
         let used = all.iter().copied().enumerate().filter(|(_, seconds)| *seconds > 0.0);
-        // The first of equals.
+        // `max_by` takes the last of several maxima: here the link with the lowest number.
         let worst = used.rev().max_by(|a, b| a.1.total_cmp(&b.1));
         (worst.map(|worst| worst.0), worst.map_or(0.0, |worst| worst.1))
     }
 }
 
 impl CollectiveCost {
-    /// How long `bytes` take, in the windows and by the protocol that are fastest; of equals the
-    /// fewest, and the first.
+    /// Predicts the time of `bytes`, with the number of windows and the protocol that are fastest.
     ///
-    /// `bytes` is the whole: of the vector, or of all blocks together.
+    /// `bytes` is the size of the whole: of the vector, or of all blocks together.
     pub fn predict(&self, bytes: f64) -> PredictedTime {
         let windows = std::iter::successors(Some(1), |windows| Some(windows * 2))
             .take_while(|&w| w <= MOST_WINDOWS);
         fastest(windows.map(|windows| self.predict_in(windows, bytes)))
     }
 
-    /// How long `bytes` take in so many windows, by the protocol that is fastest.
+    /// Predicts the time of `bytes` in so many windows, by the fastest protocol.
     pub fn predict_in(&self, windows: usize, bytes: f64) -> PredictedTime {
         fastest(self.protocols.iter().enumerate().map(|(nth, protocol)| PredictedTime {
             seconds: self.seconds(bytes, windows, nth),
@@ -316,7 +318,7 @@ impl CollectiveCost {
         }))
     }
 
-    /// How long `bytes` take in so many windows, by the `protocol`-th.
+    /// The time of `bytes` in so many windows, by protocol number `protocol`.
     fn seconds(&self, bytes: f64, windows: usize, protocol: usize) -> f64 {
         let WireProtocol { base, share, .. } = self.protocols[protocol];
         let window = bytes / windows as f64 / share;
@@ -329,7 +331,7 @@ impl CollectiveCost {
     }
 }
 
-/// The first of the fastest.
+/// The fastest; the first of several.
 fn fastest(all: impl Iterator<Item = PredictedTime>) -> PredictedTime {
-    all.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there is something to choose from")
+    all.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there is at least one protocol")
 }

@@ -1,31 +1,31 @@
-//! What a message costs besides its bytes, for each way in which libraries move them.
+//! The latency of a message, by the protocol that moves it.
 //!
-//! On GPUs these are NCCL's three protocols with the figures of its tuner (`src/graph/tuning.cc`,
-//! version 2.30, rows of the ring): a flag with every 4 bytes, with every 120 bytes, or none, and
-//! fences instead. On CPUs it is a flag in shared memory (0.13 us a hop on the machine that this
-//! library was measured on) and a TCP connection between hosts.
+//! On GPUs these are NCCL's three protocols, with the figures of its tuner (`src/graph/tuning.cc`,
+//! version 2.30, rows of the ring). LL sends a flag with every 4 bytes, LL128 with every 120 bytes,
+//! and Simple sends no flags but uses fences. On CPUs it is a flag in shared memory, 0.13 us a hop on
+//! the machine where this library was measured, and a TCP connection between hosts.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Path, Topology};
 
-/// A way to move bytes.
+/// A protocol that moves messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WireProtocol {
-    /// What it is called.
+    /// The name of the protocol.
     pub name: &'static str,
-    /// Seconds that any collective takes besides its messages.
+    /// The fixed time of a collective, in seconds.
     pub base: f64,
-    /// Seconds a message is under way over direct links between GPUs.
+    /// The latency of a message over direct links between GPUs, in seconds.
     pub direct: f64,
-    /// Seconds a message is under way within a host otherwise.
+    /// The latency of any other message within a host, in seconds.
     pub host: f64,
-    /// Seconds a message is under way between hosts.
+    /// The latency of a message between hosts, in seconds.
     pub network: f64,
-    /// How much of a link's bandwidth is payload.
+    /// The part of a link's bandwidth that carries payload.
     pub share: f64,
 }
 
-/// How many there are, at most, on any topology.
+/// The largest number of protocols on any topology.
 pub const MOST: usize = 3;
 
 const GPU: [WireProtocol; MOST] = [
@@ -64,13 +64,13 @@ const CPU: [WireProtocol; 1] = [WireProtocol {
     share: 1.0,
 }];
 
-/// Those that the ranks of `topology` have.
+/// Returns the protocols that the ranks of `topology` have.
 pub fn protocols(topology: &Topology) -> &'static [WireProtocol] {
     if topology.nodes_of(NodeKind::Gpu).is_empty() { &CPU } else { &GPU }
 }
 
 impl WireProtocol {
-    /// Seconds that a message is under way along `path`.
+    /// Returns the latency of a message along `path`, in seconds.
     pub fn latency(&self, path: &Path) -> f64 {
         match path.class {
             PathClass::Same | PathClass::NvLink(_) | PathClass::Xgmi(_) => self.direct,

@@ -1,30 +1,29 @@
-//! What others measured on machines that can be recognised: something to hold a prediction, or
-//! one's own result, against.
+//! Published measurements on well-known machines, to compare with a prediction or a measurement.
 //!
-//! Figures are bus bandwidths of big vectors as nccl-tests count them. Where NCCL's in-switch
-//! reduction (NVLS) gave more, the figure is that of its rings: only those can be compared with
-//! links.
+//! The figures are bus bandwidths of large vectors, as nccl-tests defines them. Where NCCL's
+//! reduction in the switch (NVLS) reached more, the figure is that of its rings: only the rings can
+//! be compared with the bandwidth of links.
 
 use crate::schedule::collective::Collective;
 use crate::topology::model::bandwidth::GpuGeneration;
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
-/// One measurement.
+/// One published measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedBandwidth {
-    /// On what.
+    /// The machine.
     pub machine: &'static str,
     /// Bus bandwidth in GB/s.
     pub gigabytes: f64,
-    /// Who published it.
+    /// The publication.
     pub source: &'static str,
 }
 
-/// stas00's book, `network/README.md`.
+/// The book of stas00, `network/README.md`.
 const BOOK: &str = "github.com/stas00/ml-engineering";
 
-/// Somebody's measurement of `collective` on a machine with the same GPUs, as many of them, joined
-/// in the same way.
+/// Finds a published measurement of `collective` on a machine with the same number of the same GPUs
+/// and the same links.
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;
@@ -60,7 +59,7 @@ pub fn figure(topology: &Topology, collective: Collective) -> Option<PublishedBa
     }
 }
 
-/// The generation that all direct links are of, and how many the first GPU has.
+/// The generation of the direct links, and the number of links of the first GPU.
 fn joined(topology: &Topology) -> Option<(GpuGeneration, u32)> {
     let first = *topology.nodes_of(NodeKind::Gpu).first()?;
     let leaving = topology.links().iter().filter(|link| link.from == first);
@@ -85,7 +84,7 @@ fn joined(topology: &Topology) -> Option<(GpuGeneration, u32)> {
     } else {
         &nvlinks[..]
     };
-    // Volta's links carry what Ampere's do; it never has twelve.
+    // Volta's links have the bandwidth of Ampere's, but no V100 has more than six.
     let same = |one: &&GpuGeneration| (one.link() * f64::from(some) - bandwidth).abs() < 1e-6;
     let mut found = all.iter().filter(same);
     let generation = if links > 6 { found.next_back() } else { found.next() };

@@ -19,19 +19,19 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The ranks below one, ascending.
+    /// Returns the children of a rank, in ascending order.
     pub fn children(&self, rank: usize) -> Vec<usize> {
         (0..self.parents.len()).filter(|&child| self.parents[child] == Some(rank)).collect()
     }
 
-    /// How many hops the farthest rank is from the root.
+    /// Returns the number of hops from the root to the farthest rank.
     pub fn height(&self) -> usize {
         let above = |rank: &usize| self.parents[*rank];
         let depth = |rank| std::iter::successors(Some(rank), above).count() - 1;
         (0..self.parents.len()).map(depth).max().unwrap_or(0)
     }
 
-    /// A chain from the first of `order` on.
+    /// The chain of `order`, whose first rank is the root.
     fn chain(order: &[usize]) -> Self {
         let mut tree = Self { parents: vec![None; order.len()] };
         tree.link(order);
@@ -43,7 +43,7 @@ impl Tree {
     }
 }
 
-/// The two trees along `lane`, half of the vector for each; `hosts` is the host of each rank.
+/// Builds two trees along `lane`, each for one half of the vector. `hosts` is the host of each rank.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -53,8 +53,9 @@ impl Tree {
 /// let cluster = named("4xdgx-a100", Fabric::Flat).unwrap();
 /// let hosts = RoutingTable::new(&cluster).hosts();
 /// let [one, other] = trees(&lanes(&cluster).unwrap()[0], &hosts);
-/// // Below the first rank of host 2 are two hosts, and the chain of its own, which goes backwards to end beside its card.
-/// assert_eq!((one.parents[0], one.children(16)), (None, vec![8, 23, 24]));
+/// // Below the first rank of host 2 are two hosts, and its host's own chain.
+/// assert_eq!(one.parents[0], None);
+/// assert_eq!(one.children(16), [8, 23, 24]);
 /// assert_eq!(other.children(16).len(), 1);
 /// ```
 ///
@@ -78,7 +79,7 @@ pub fn trees(lane: &Lane, hosts: &[usize]) -> [Tree; 2] {
     })
 }
 
-/// From whom `rank` of `world` has half `half` of what rank 0 broadcasts.
+/// The rank that sends half `half` of a broadcast from rank 0 to `rank`.
 fn parent(world: usize, rank: usize, half: usize) -> Option<usize> {
     let schedule =
         Algorithm::DoubleTree.schedule(Collective::Broadcast { root: 0 }, world, rank)?;
@@ -88,11 +89,11 @@ fn parent(world: usize, rank: usize, half: usize) -> Option<usize> {
     })
 }
 
-/// The ring as a chain, opened at its worst hop.
+/// The ring as a chain, cut at its worst hop.
 fn without_worst(lane: &Lane) -> Vec<usize> {
     let width = |at: usize| lane.hops.get(at).map_or(f64::INFINITY, |path| path.bandwidth);
     let count = rings::hops(&lane.order).count();
-    // Of equals the last: then the chain is the ring as it stands.
+    // Among several worst hops it is the last one: then the chain has the order of the ring.
     let worst = (0..count).min_by(|&a, &b| width(a).total_cmp(&width(b)).then(b.cmp(&a)));
     let mut chain = lane.order.clone();
     chain.rotate_left(worst.map_or(0, |worst| (worst + 1) % count));

@@ -1,4 +1,4 @@
-//! What the kernel tells in files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`,
+//! Information of the kernel, from files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`,
 //! `/sys/devices/system/node`, `/proc/cpuinfo`.
 
 mod nics;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the files say.
+/// The content of the files.
 #[derive(Default)]
 pub(super) struct SysfsReport {
     pub(super) system: System,
@@ -16,8 +16,8 @@ pub(super) struct SysfsReport {
     pub(super) notes: Vec<String>,
 }
 
-/// `gpus`: those that a driver knows, by address; others of the usual vendors are found by their
-/// class.
+/// Reads the files. `gpus` are the GPUs that a driver knows, by address. Other GPUs are found by vendor
+/// and PCI class.
 pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
     let (mut cpus, processor) = cpus(root);
     let (cards, notes) = nics::read(root);
@@ -36,7 +36,7 @@ pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
             plug(&mut cpus, &path, gpu, nets);
         }
     }
-    // A driver may know a GPU that a sandbox hides from the files.
+    // A sandbox may hide a GPU from the files, but not from the driver.
     for (bus, gpu) in gpus {
         cpus[0].devices.push(PciDevice {
             bus,
@@ -48,12 +48,12 @@ pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
     SysfsReport { system: System { cpus, ..System::default() }, processor, notes }
 }
 
-/// The class of a device, if it is seen.
+/// The PCI class of a device, if the device is visible.
 pub(super) fn class(root: &Path, bus: &str) -> Option<u32> {
     hexadecimal(&root.join("sys/bus/pci/devices").join(bus), "class")
 }
 
-/// The NUMA nodes; one where the kernel has none.
+/// The NUMA nodes, and the name of the processor. One NUMA node if the kernel has none.
 fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let value = |name: &str| {
@@ -104,8 +104,8 @@ fn pci_devices(root: &Path) -> BTreeMap<String, PathBuf> {
     found.collect()
 }
 
-/// GPUs of those vendors whose other devices of this class are none: server boards have a display,
-/// too.
+/// Whether a device is a GPU. Only two vendors count: a server board has a display device of the same
+/// class.
 fn is_gpu(path: &Path) -> bool {
     const NVIDIA: u32 = 0x10de;
     const AMD: u32 = 0x1002;
@@ -117,7 +117,7 @@ fn is_gpu(path: &Path) -> bool {
     }
 }
 
-/// Puts a device into the tree, below its bridges.
+/// Adds a device to the tree, below its bridges.
 fn plug(cpus: &mut [NumaNode], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
     let above = above(path);
     let near = std::iter::once(path).chain(above.iter().rev().map(PathBuf::as_path));
@@ -149,8 +149,8 @@ fn above(path: &Path) -> Vec<PathBuf> {
     above
 }
 
-/// Every link of the tree shows as two devices: the port above, and the device or switch below.
-/// Only switches count, so of each pair the lower one: every other device from here up.
+/// The switches among the PCI devices above one. Every link of the tree shows as two devices: the port
+/// above, and the device or switch below. The lower one of each pair is the switch.
 fn crossed(above: &[PathBuf]) -> Vec<&PathBuf> {
     let mut crossed: Vec<_> = above.iter().rev().skip(1).step_by(2).collect();
     crossed.reverse();
@@ -184,7 +184,7 @@ fn name_of(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-/// The names in a folder, ascending; none if there is no such folder.
+/// The names in a folder, in ascending order. Empty if the folder does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -193,7 +193,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The one line of a file; nothing if it cannot be read.
+/// The content of a file of one line; `None` if it is empty or cannot be read.
 fn text(folder: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join(name)).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

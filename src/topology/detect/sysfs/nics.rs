@@ -12,8 +12,8 @@ struct NicPort {
     net: Net,
 }
 
-/// By the card's address: its ports and interfaces, numbered over the whole machine. And what is
-/// wrong with some.
+/// The ports and interfaces by the address of their card, numbered over the whole machine; and a note
+/// on each port that is down.
 pub(super) fn read(root: &Path) -> (BTreeMap<String, Vec<Net>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut ports = infiniband(root, &mut notes);
@@ -50,13 +50,13 @@ fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     found
 }
 
-/// `/sys/class/net/eth0/speed`: Mb/s, -1 or unreadable where nobody knows.
+/// `/sys/class/net/eth0/speed`: Mbit/s; -1 or unreadable if the kernel does not know it.
 fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     let folder = root.join("sys/class/net");
     let mut found = Vec::new();
     for name in names(&folder) {
         let interface = folder.join(&name);
-        // Without a device it is made of software: the loopback, a bridge, a tunnel.
+        // An interface without a device is virtual: the loopback, a bridge, a tunnel.
         let Some(bus) = bus_of(&interface) else { continue };
         let state = text(&interface, "operstate").unwrap_or_default();
         if state == "down" {
@@ -70,8 +70,8 @@ fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     found
 }
 
-/// The PCI device that an entry's `device` leads to, or that is above it: virtio has a bus of its
-/// own between.
+/// The PCI device that an entry's `device` leads to, or the one above: virtio has its own bus in
+/// between.
 fn bus_of(entry: &Path) -> Option<String> {
     let path = fs::canonicalize(entry.join("device")).ok()?;
     path.ancestors().filter_map(name_of).find(|name| is_bus(name))

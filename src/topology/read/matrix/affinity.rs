@@ -1,10 +1,10 @@
-//! What stands behind the cells: the CPUs and NUMA nodes near a GPU.
+//! The fields behind the cells: the CPUs and NUMA nodes near a GPU.
 
 use super::header::Columns;
 use crate::topology::read::text::{LocatedChar, words};
 
-/// The affinity of one GPU, as printed; `None` where it is empty, `N/A` or cannot be told from its
-/// neighbour.
+/// The affinity of one GPU, as printed. A field is `None` if it is empty, `N/A`, or cannot be told
+/// from its neighbour.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Affinity {
     pub(super) cpus: Option<String>,
@@ -12,7 +12,7 @@ pub(super) struct Affinity {
     pub(super) note: Option<String>,
 }
 
-/// Whether `text` has nothing but lists of numbers, `N/A` and blanks.
+/// Whether `text` is made of lists of numbers, `N/A` and blanks alone.
 pub(super) fn is_affinity(text: &str) -> bool {
     text.replace("N/A", "")
         .chars()
@@ -20,24 +20,24 @@ pub(super) fn is_affinity(text: &str) -> bool {
 }
 
 impl Affinity {
-    /// From what is left of a row.
+    /// Reads the rest of a row.
     pub(super) fn read(rest: &[LocatedChar], columns: &Columns) -> Affinity {
         let names = [columns.cpu_affinity, columns.numa_affinity, columns.gpu_numa];
         let expected = names.into_iter().filter(|there| *there).count();
         let text: String = rest.iter().map(|glyph| glyph.char).collect();
-        // A line may have been broken within a field or between two.
+        // A line may have been wrapped within a field or between two fields.
         let joined = fields(&[rest]);
         let separate = fields(&rest.chunk_by(|a, b| a.line == b.line).collect::<Vec<_>>());
         let fields = if joined.len() == expected { joined } else { separate };
         match fields.len() {
             0 => Affinity::default(),
             found if found == expected => Affinity::of(&fields, columns),
-            // Tabs say which column is empty.
+            // Tabs tell which field is empty.
             _ if text.contains('\t') && expected > 0 => Affinity::of(&by_tabs(&text), columns),
             _ => {
                 let line = rest.first().map_or(0, |glyph| glyph.line);
                 let note = format!(
-                    "line {line}: {:?} is left out: {expected} columns of affinity",
+                    "line {line}: {:?} is left out: the header has {expected} columns of affinity",
                     text.trim()
                 );
                 Affinity { note: Some(note), ..Affinity::default() }
@@ -67,7 +67,7 @@ fn apart(word: &str) -> Vec<String> {
     parts[..parts.len() - 1].iter().filter(|part| !part.is_empty()).cloned().collect()
 }
 
-/// The fields between tabs; the first tab ends the last cell.
+/// The fields between tabs. The first tab ends the last cell.
 fn by_tabs(text: &str) -> Vec<String> {
     let text = text.trim_start_matches([' ', '|']);
     text.strip_prefix('\t')

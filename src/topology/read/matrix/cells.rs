@@ -1,16 +1,16 @@
-//! The cells of one row, however they have grown together or were torn apart.
+//! The cells of one row, also where they have run together or were wrapped.
 
 use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::text::LocatedChar;
 
-/// One way to read the beginning of a row: so many cells, and where the rest begins.
+/// One way to read the beginning of a row: its cells, and the position of the rest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct RowReading {
     pub(super) cells: Vec<PrintedClass>,
     pub(super) end: usize,
 }
 
-/// Whether a cell stands at `at`, behind blanks.
+/// Whether a cell begins at `at`, after blanks.
 pub(super) fn begins(line: &[LocatedChar], at: usize) -> bool {
     let start = skip_blanks(line, at);
     // `SYSTEM` and `XYZ` are no cells; `SYSSYS` and `SYS0-7` begin with one.
@@ -27,7 +27,7 @@ fn is_cell(line: &[LocatedChar], at: usize) -> bool {
     !classes(line, at).is_empty()
 }
 
-/// Whether `text` is nothing but cells: what a wrapped line may begin with, and no label.
+/// Whether `text` is made of cells alone. A wrapped line may begin with such a text, a label cannot.
 pub(super) fn is_cells(text: &str) -> bool {
     let glyphs: Vec<_> =
         text.chars().map(|char| LocatedChar { char, line: 0, column: 0 }).collect();
@@ -38,8 +38,8 @@ pub(super) fn is_cells(text: &str) -> bool {
     at == glyphs.len() && at > 0
 }
 
-/// All ways to read at most `count` cells from `start` on, longest first; several only where digits
-/// run together.
+/// All ways to read at most `count` cells from `start` on, longest first. There are several only
+/// where digits have run together.
 pub(super) fn read(row: &[LocatedChar], start: usize, count: usize) -> Vec<RowReading> {
     let mut readings = vec![RowReading { cells: Vec::new(), end: start }];
     for _ in 0..count {
@@ -64,7 +64,7 @@ pub(super) fn skip_blanks(row: &[LocatedChar], at: usize) -> usize {
     at + row.get(at..).unwrap_or_default().iter().take_while(|glyph| glyph.is_blank()).count()
 }
 
-/// The classes that may stand at `at`, each with its end.
+/// The classes that may begin at `at`, each with its end.
 fn classes(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let word = |(word, class): (&str, PrintedClass)| Some((class, end_of(row, at, word)?));
     let plain = PrintedClass::WORDS.into_iter().find_map(word);
@@ -80,8 +80,8 @@ fn end_of(row: &[LocatedChar], at: usize, word: &str) -> Option<usize> {
     word.chars().zip(text).all(|(char, glyph)| char == glyph.char).then_some(at + word.len())
 }
 
-/// `NV12`, whose number is at `at`. It ends where the digits do, at the latest; where the next
-/// thing is a number as well (`NV120-23`), or begins on the next line, it may end before.
+/// The readings of `NV12`, whose number is at `at`. The number ends at the last digit at the latest.
+/// It may end before if the next field is a number too (`NV120-23`), or begins on the next line.
 fn nvlinks(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let digits = row[at..].iter().take_while(|glyph| glyph.char.is_ascii_digit()).take(6).count();
     let next = row.get(at + digits).map(|glyph| glyph.char);

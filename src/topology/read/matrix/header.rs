@@ -1,18 +1,18 @@
-//! Where the report is, what stands before its lines, and who its columns are.
+//! The place of the report in the text, the prefix of its lines, and its columns.
 
 use crate::topology::read::matrix::cells;
 use crate::topology::read::text::{
     LocatedChar, LocatedWord, ReadError, error_at, is_ellipsis, words,
 };
 
-/// The report among the lines around it, its prefix taken off.
+/// The lines of the text without the report's prefix, and the place of the report among them.
 pub(super) struct ReportLines {
     pub(super) lines: Vec<Vec<LocatedChar>>,
     pub(super) first_row: usize,
     pub(super) columns: Columns,
 }
 
-/// Who the columns are.
+/// The columns of the report.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// In the report's order.
@@ -34,7 +34,7 @@ pub(super) fn find(lines: &[Vec<LocatedChar>]) -> Result<ReportLines, ReadError>
     let prefix = trimmed(&lines[first_row][..at]);
     let lines: Vec<_> = lines.iter().map(|line| without_prefix(line, prefix).to_vec()).collect();
     let label = gpu_label(&lines[first_row], first_glyph(&lines[first_row]))
-        .expect("that is why it is the first row");
+        .expect("the first row begins with a GPU");
     let label: String =
         lines[first_row][first_glyph(&lines[first_row])..label].iter().map(|it| it.char).collect();
     let is_header = |line: &&Vec<LocatedChar>| {
@@ -51,7 +51,7 @@ pub(super) fn find(lines: &[Vec<LocatedChar>]) -> Result<ReportLines, ReadError>
     Ok(ReportLines { lines, first_row, columns })
 }
 
-/// The first line, and the place in it, that has a GPU's label and then a class.
+/// The first line that has the label of a GPU and then a class, and the position of the label.
 pub(super) fn first_row(lines: &[Vec<LocatedChar>]) -> Option<(usize, usize)> {
     let row = |line: &Vec<LocatedChar>| {
         let starts = |at: &usize| {
@@ -91,15 +91,15 @@ fn trimmed(line: &[LocatedChar]) -> &[LocatedChar] {
     &line[first_glyph(line).min(end)..end]
 }
 
-/// `line` behind what stands before every line of the report: `#`, `>`, `rank 0:` ...
+/// `line` without the prefix of every line of the report: `#`, `>`, `rank 0:` ...
 fn without_prefix<'a>(line: &'a [LocatedChar], prefix: &[LocatedChar]) -> &'a [LocatedChar] {
     let start = first_glyph(line);
     let same = prefix.iter().zip(&line[start..]).filter(|(a, b)| a.char == b.char).count();
     if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
 }
 
-/// What the rows may be called: every beginning of a line with a cell behind it, for they may have
-/// grown together.
+/// The possible labels of rows: every beginning of a line that a cell follows. A label and a cell may
+/// have run together.
 fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     let labels = |line: &Vec<LocatedChar>| {
         let start = first_glyph(line);
@@ -112,8 +112,8 @@ fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     rows.iter().flat_map(labels).collect()
 }
 
-/// The header may be wrapped: its lines are read as one, and a label that is none of the rows' is
-/// cut into some that are.
+/// Reads the columns. The lines of a wrapped header are joined. A word that is no row's label is cut
+/// into several that are.
 fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
@@ -168,14 +168,15 @@ fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, Read
     })
 }
 
-/// More devices than any machine has.
+/// The largest number of columns: no machine has more devices.
 const MOST_COLUMNS: usize = 1024;
 
-/// No label and no word of labels that have grown together is longer.
+/// The largest length of a word of labels that have run together.
 const MOST_GLYPHS: usize = 512;
 const LONGEST_LABEL: usize = 64;
 
-/// A word as the labels that it is made of, the first one as long as can be; nothing if it is none.
+/// The labels that a word is made of, the first one as long as possible; `None` if it is not made of
+/// labels.
 fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
     let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
     let count = chars.len();
@@ -185,13 +186,13 @@ fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
         let cut = chars.get(to).is_some_and(char::is_ascii_digit);
         known.contains(&part) || (is_numbered(&part) && !cut)
     };
-    // By where a rest of the word begins: where its first label ends. From the back, so that no
+    // By start of a rest of the word: the end of its first label. Filled from the back, so that no
     // rest is tried twice.
     let mut ends: Vec<Option<usize>> = vec![None; count];
     for from in (0..count.min(MOST_GLYPHS)).rev() {
         let longest = count.min(from + LONGEST_LABEL);
         let fits = |to: &usize| (*to == count || ends[*to].is_some()) && is_label(from, *to);
-        // A card whose own row was cut off is known by nothing but the header.
+        // A card whose row is missing is named only by the header.
         let alone = || is_plain(&chars[from..]).then_some(count);
         ends[from] = (from + 1..=longest).rev().find(fits).or_else(alone);
     }
@@ -205,7 +206,7 @@ fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
     Some(labels)
 }
 
-/// What may be the name of a card, and is no GPU's.
+/// Whether a name may be the label of a network card.
 fn is_plain(name: &[char]) -> bool {
     let starts = name.first().is_some_and(|char| char.is_alphabetic())
         && !name.starts_with(&['G', 'P', 'U']);
@@ -220,7 +221,7 @@ fn is_numbered(text: &str) -> bool {
     })
 }
 
-/// `NIC0: mlx5_0`, wherever it stands behind the first row.
+/// The names of the legend, `NIC0: mlx5_0`, anywhere behind the first row.
 pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
     let text: Vec<String> =
         lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();
@@ -234,7 +235,7 @@ pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Opti
     nics.iter().map(|label| text.iter().find_map(|line| named(label, line))).collect()
 }
 
-/// Whether a label is a GPU's.
+/// Whether a label is the label of a GPU.
 pub(super) fn is_gpu(label: &str) -> bool {
     label.starts_with("GPU") && is_numbered(label)
 }

@@ -1,9 +1,9 @@
-//! Elements and their values, with the place of what is wrong.
+//! Elements and their attributes, with errors that name the line and column.
 
 use crate::topology::read::text::ReadError;
 use roxmltree::{Attribute, Error, Node};
 
-/// What was parsed, and how many lines stood before it.
+/// The text that was parsed, and the number of lines before it.
 #[derive(Clone, Copy)]
 pub(super) struct XmlSource<'a> {
     pub(super) text: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct XmlElement<'a> {
 }
 
 impl XmlSource<'_> {
-    /// The parser's own complaint, at its place.
+    /// The error of the XML parser, with its line and column.
     pub(super) fn malformed(&self, error: &Error) -> ReadError {
         let row = error.pos().row as usize;
         let column = error.pos().col as usize;
@@ -58,10 +58,10 @@ impl<'a> XmlElement<'a> {
         ReadError { line, column, found, expected: expected.into() }
     }
 
-    /// A note that this element was left out.
+    /// The note that this element was left out.
     pub(super) fn unknown(&self) -> String {
         let (line, _) = self.place(self.node.range().start);
-        format!("line {line}: <{}> is not known here and left out", self.name())
+        format!("line {line}: <{}> is unknown and left out", self.name())
     }
 
     fn attribute(&self, name: &str) -> Option<Attribute<'a, 'a>> {
@@ -107,7 +107,7 @@ impl<'a> XmlElement<'a> {
         })
     }
 
-    /// How many links: at least one, no more than a GPU could have.
+    /// A number of links: at least one, and not more than any GPU can have.
     pub(super) fn count(&self, name: &str) -> Result<u32, ReadError> {
         let count = self.parsed(name, "a number of links", |text| {
             text.parse().ok().filter(|it| (1..=1024).contains(it))

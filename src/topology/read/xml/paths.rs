@@ -1,4 +1,5 @@
-//! Who is there, and what lies between: the path of every pair through the tree of PCI devices.
+//! The GPUs and network cards of a topology file, and the path of each pair through the tree of PCI
+//! devices.
 
 use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
 use crate::topology::read::printed::PrintedClass;
@@ -7,25 +8,25 @@ use crate::topology::read::summary::{DeviceSummary, NearestNics, direct_links};
 /// A switch that joins all GPUs linked to it, by its PCI class.
 const NVSWITCH: u32 = 0x06_8000;
 
-/// A device and what is above it.
+/// A device and the bridges above it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedDevice<'a, T> {
-    /// The number of its CPU, and the bridges below that, from the top.
+    /// The index of its CPU, and the bridges below that CPU, from the top.
     pub(crate) cpu: usize,
     pub(crate) bridges: Vec<&'a PciDevice>,
-    /// The host bridge above all of them, where it is known.
+    /// The host bridge above all of them, if it is known.
     pub(crate) root: Option<&'a str>,
     pub(crate) device: T,
 }
 
-/// Which GPU: its PCI device, and what only a GPU has, if the file says that.
+/// A GPU: its PCI device, and its `<gpu>` element if the file has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PciGpu<'a> {
     pub(crate) pci: &'a PciDevice,
     pub(crate) gpu: Option<&'a Gpu>,
 }
 
-/// A network card: an interface and its PCI device, or the bare device where the file names no
+/// A network card: an interface and its PCI device, or only the device if the file has no
 /// interfaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PciNic<'a> {
@@ -48,7 +49,7 @@ pub(crate) struct PlacedDevices<'a> {
 }
 
 impl System {
-    /// GPUs and network cards, in the order of their numbers where all have one, else in that of
+    /// The GPUs and network cards: in the order of their numbers if all have one, else in the order of
     /// the file.
     pub(crate) fn devices(&self) -> PlacedDevices<'_> {
         let mut found = PlacedDevices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
@@ -57,20 +58,19 @@ impl System {
         }
         in_order(&mut found.gpus, |it| it.gpu?.device);
         in_order(&mut found.cards, |it| it.net?.device);
-        // A file that was written by hand names no interfaces: there the devices themselves are the
-        // cards.
+        // A file that was written by hand has no interfaces. Then the PCI devices are the cards.
         if found.cards.is_empty() {
             found.cards = std::mem::take(&mut found.bare);
         }
         found
     }
 
-    /// The names of the network cards, in the order of [`summary`](System::summary).
+    /// Returns the names of the network cards, in the order of [`summary`](System::summary).
     pub fn nic_names(&self) -> Vec<String> {
         self.devices().cards.iter().map(|card| card.device.name().to_owned()).collect()
     }
 
-    /// What every description is asked.
+    /// Summarises the GPUs, their links and their nearest network cards.
     pub fn summary(&self) -> DeviceSummary {
         let devices = self.devices();
         let gpus = &devices.gpus;
@@ -140,7 +140,7 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// Direct links if there are any, else the way over PCIe.
+    /// The class of direct links if there are any, else of the path over PCIe.
     fn class(&self, a: usize, b: usize) -> PrintedClass {
         let count = self.direct(a, b);
         match count {
@@ -150,7 +150,7 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// Links from `a` to `b`, or through switches as many as the one with fewer has.
+    /// The number of links from `a` to `b`. Through switches, it is the smaller number of the two.
     fn direct(&self, a: usize, b: usize) -> u32 {
         match self.straight(a, b) {
             0 => self.to_switches(a).min(self.to_switches(b)),
@@ -158,13 +158,13 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// Links from `a` to `b` with nothing between.
+    /// The number of links from `a` to `b` with no switch between.
     pub(crate) fn straight(&self, a: usize, b: usize) -> u32 {
         let target = &self.gpus[b].device.pci.bus;
         self.links(a).filter(|link| link.target == *target).map(|link| link.count).sum()
     }
 
-    /// Links of a GPU to switches.
+    /// The number of links of a GPU to switches.
     pub(crate) fn to_switches(&self, gpu: usize) -> u32 {
         self.links(gpu).filter(|link| link.class == Some(NVSWITCH)).map(|link| link.count).sum()
     }
@@ -180,8 +180,8 @@ fn in_order<T>(placed: &mut [PlacedDevice<'_, T>], number: impl Fn(&T) -> Option
     }
 }
 
-/// The class of the way up to what both have in common and down again: a CPU, or a bridge, and then
-/// by how many bridges it crosses.
+/// The class of the path up to the lowest common bridge or CPU and down again. Below a common bridge
+/// it depends on the number of bridges on the path.
 fn between<T, U>(a: &PlacedDevice<T>, b: &PlacedDevice<U>) -> PrintedClass {
     let common =
         a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();

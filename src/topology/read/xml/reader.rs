@@ -4,14 +4,15 @@ use super::attributes::{XmlElement, XmlSource};
 use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
 use crate::topology::read::text::ReadError;
 
-/// Deeper than any machine, and shallow enough for any stack.
+/// The largest depth of the tree of PCI devices: no machine is deeper, and the recursion fits the stack.
 const DEPTH: usize = 64;
 
 impl System {
-    /// Reads a file, with whatever lines stand before and after it.
+    /// Reads a file, with any lines before and after it.
     ///
     /// # Errors
-    /// Where it is not well-formed, lacks what it must have, or has a value that is none.
+    /// [`ReadError`] with the line and column: if the XML is not well-formed, or an attribute is missing
+    /// or has an invalid value.
     pub fn read(text: &str) -> Result<System, ReadError> {
         let (start, end) = Self::place(text).unwrap_or((0, text.len()));
         let source =
@@ -32,8 +33,9 @@ impl System {
         Ok(system)
     }
 
-    /// Where the file is among what was pasted with it: blank lines, which XML forbids before a
-    /// declaration, or prompts. It begins on a line of its own. Nothing if there is none.
+    /// The byte range of the file in a pasted text. The text may have prompts before and after it, or
+    /// blank lines, which XML forbids before a declaration. The file begins on its own line. `None` if
+    /// the text has no topology file.
     pub(crate) fn place(text: &str) -> Option<(usize, usize)> {
         let begins =
             |line: &str| ["<?xml", "<!--", "<system"].iter().any(|word| line.starts_with(word));
