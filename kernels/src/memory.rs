@@ -8,7 +8,7 @@
 //! behaviour in safe code. The price is that bytes are touched only here, in the folds of this
 //! crate, and in the transports.
 
-use bytemuck::Pod;
+use bytemuck::{NoUninit, Pod};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -51,7 +51,7 @@ impl<'a> View<'a> {
 
     /// The bytes of `slice`.
     #[inline]
-    pub fn of<T: Pod>(slice: &'a [T]) -> Self {
+    pub fn of<T: NoUninit>(slice: &'a [T]) -> Self {
         Self { start: NonNull::from(slice).cast(), len: size_of_val(slice), lives: PhantomData }
     }
 

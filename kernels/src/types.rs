@@ -20,11 +20,30 @@ pub enum DataType {
     U16,
     U32,
     U64,
+    /// One byte: 0 is false, 1 is true.
+    Bool,
 }
 
 impl DataType {
     /// Every type, in declaration order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
+        Self::F16,
+        Self::BF16,
+        Self::F32,
+        Self::F64,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::Bool,
+    ];
+
+    /// Every type of numbers: all but [`Bool`](Self::Bool), in declaration order.
+    pub const NUMBERS: [Self; 12] = [
         Self::F16,
         Self::BF16,
         Self::F32,
@@ -43,7 +62,7 @@ impl DataType {
     #[inline]
     pub const fn size(self) -> usize {
         match self {
-            Self::I8 | Self::U8 => 1,
+            Self::I8 | Self::U8 | Self::Bool => 1,
             Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 | Self::I64 | Self::U64 => 8,
@@ -70,6 +89,7 @@ impl DataType {
             Self::U16 => "u16",
             Self::U32 => "u32",
             Self::U64 => "u64",
+            Self::Bool => "bool",
         }
     }
 }
@@ -79,7 +99,8 @@ impl DataType {
 /// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on
 /// floats: a NaN on either side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in
 /// f32 and rounded once (to nearest, ties to even) per binary step. `And`, `Or` and `Xor` are
-/// bitwise, and for integers only.
+/// bitwise, and for integers only. On bools they are logical, `Min` is `And` and `Max` is `Or`; a sum or a
+/// product of bools is refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum BinaryOp {
@@ -102,9 +123,14 @@ impl BinaryOp {
     /// ```
     /// use maypole_kernels::{BinaryOp, DataType};
     /// assert!(BinaryOp::Xor.supports(DataType::U8) && !BinaryOp::Xor.supports(DataType::F32));
+    /// assert!(BinaryOp::Or.supports(DataType::Bool) && !BinaryOp::Sum.supports(DataType::Bool));
     /// ```
     pub const fn supports(self, kind: DataType) -> bool {
-        !matches!(self, Self::And | Self::Or | Self::Xor) || !kind.is_float()
+        match self {
+            Self::Sum | Self::Product => !matches!(kind, DataType::Bool),
+            Self::Min | Self::Max => true,
+            Self::And | Self::Or | Self::Xor => !kind.is_float(),
+        }
     }
 }
 
@@ -153,6 +179,7 @@ impl Scalar {
             DataType::U16 => integer!(u16),
             DataType::U32 => integer!(u32),
             DataType::U64 => integer!(u64),
+            DataType::Bool => None,
         };
         bytes.map(|bytes| Self { kind, bytes })
     }

@@ -1,4 +1,4 @@
-//! What buffers are made of, and how elements are combined.
+//! The types of elements, and how elements are combined.
 //!
 //! # Arithmetic
 //!
@@ -14,17 +14,20 @@
 //! | pre-multiplied sum | each product wraps | each product rounds once | computed in f32, then rounded |
 //! | and, or, xor | bitwise | refused | refused |
 //!
-//! Any NaN is as good as any other: its sign and payload are not part of the contract. All other
-//! bits are.
+//! `bool` has logical operations only: and, or, xor, minimum (which is and) and maximum (which is
+//! or). A sum, product or average of `bool`s is refused, because libraries disagree about its
+//! meaning; to count, sum integers. A call that writes `bool`s works on a copy of them.
+//!
+//! All bits of a result are specified, except the sign and payload of a NaN.
 //!
 //! # Determinism
 //!
-//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. In which order contributions
-//! meet is part of each algorithm's [schedule](crate::schedule), and nothing else has a say in it:
+//! Floats round, so `(x0 + x1) + x2` and `x0 + (x1 + x2)` may differ. The order in which
+//! contributions are combined is determined by each algorithm's [schedule](crate::schedule) alone:
 //!
 //! * **One schedule, one result.** The same schedule gives the same bits on every run and on every
 //!   executor: over shared memory, TCP or between threads, in windows of any length, in place or
-//!   apart, on any processor, however long a rank is kept waiting.
+//!   not, on any processor, in any timing.
 //! * **One result for all.** The ranks of an all-reduce end with the same bits.
 //! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks,
 //!   their hosts and the bytes. So the same numbers in a vector of another length, or on other
@@ -42,36 +45,110 @@
 //! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes in
 //! `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
 
-use bytemuck::Pod;
+use bytemuck::NoUninit;
 pub use half::{bf16, f16};
 use maypole_kernels::BinaryOp;
 pub use maypole_kernels::DataType;
-use maypole_kernels::Scalar;
+use maypole_kernels::{Scalar, ViewMut};
 use std::fmt;
 use std::str::FromStr;
 
 /// A type that collectives move and combine.
 ///
-/// Implemented for `f16`, `bf16`, `f32`, `f64` and all integers of 8 to 64 bits; sealed, because
-/// every kernel must know it.
+/// Implemented for `f16`, `bf16`, `f32`, `f64`, all integers of 8 to 64 bits, `usize` and `isize`
+/// (which are `u64` and `i64` to other ranks), and `bool`. Sealed, because every kernel must know
+/// it.
 ///
 /// ```
 /// use maypole::{DataType, Element};
 /// assert_eq!(f32::DATA_TYPE, DataType::F32);
+/// assert_eq!(usize::DATA_TYPE, DataType::U64);
+/// assert_eq!(bool::DATA_TYPE, DataType::Bool);
 /// ```
-pub trait Element: Pod + Send + Sync + sealed::Sealed {
+pub trait Element: NoUninit + Send + Sync + sealed::Writable {
     /// The type, as a value.
     const DATA_TYPE: DataType;
 }
 
-mod sealed {
-    pub trait Sealed {}
+pub(crate) mod sealed {
+    use maypole_kernels::ViewMut;
+
+    /// An element type whose slices can be lent to be written as bytes.
+    pub trait Writable: Sized + 'static {
+        /// What lends the bytes of a slice while `'a` lasts.
+        type Loan<'a>: Loan;
+
+        /// Lends the bytes of `elements`.
+        fn lend(elements: &mut [Self]) -> Self::Loan<'_>;
+    }
+
+    /// Bytes of a slice, to be written.
+    pub trait Loan {
+        /// The bytes.
+        fn view(&mut self) -> ViewMut<'_>;
+    }
+
+    /// Any bytes are elements, so the elements themselves are lent.
+    impl Loan for ViewMut<'_> {
+        #[inline(always)]
+        fn view(&mut self) -> ViewMut<'_> {
+            *self
+        }
+    }
+
+    /// Most bytes are no `bool`, and a peer could send any. So a copy is lent, and what was written
+    /// becomes `bool`s at the end: 0 is false, every other byte is true.
+    #[derive(Debug)]
+    pub struct BoolLoan<'a> {
+        bytes: Vec<u8>,
+        elements: &'a mut [bool],
+    }
+
+    impl Writable for bool {
+        type Loan<'a> = BoolLoan<'a>;
+
+        fn lend(elements: &mut [Self]) -> BoolLoan<'_> {
+            BoolLoan {
+                bytes: elements.iter().map(|element| u8::from(*element)).collect(),
+                elements,
+            }
+        }
+    }
+
+    impl Loan for BoolLoan<'_> {
+        fn view(&mut self) -> ViewMut<'_> {
+            ViewMut::of(&mut self.bytes)
+        }
+    }
+
+    impl Drop for BoolLoan<'_> {
+        fn drop(&mut self) {
+            for (element, byte) in self.elements.iter_mut().zip(&self.bytes) {
+                *element = *byte != 0;
+            }
+        }
+    }
+}
+
+pub(crate) use sealed::Loan;
+
+/// Lends the bytes of `elements` to a call that writes them.
+#[inline(always)]
+pub(crate) fn lend<T: Element>(elements: &mut [T]) -> T::Loan<'_> {
+    T::lend(elements)
 }
 
 macro_rules! elements {
     ($($element:ty => $kind:ident),+ $(,)?) => {
         $(
-            impl sealed::Sealed for $element {}
+            impl sealed::Writable for $element {
+                type Loan<'a> = ViewMut<'a>;
+
+                #[inline(always)]
+                fn lend(elements: &mut [Self]) -> ViewMut<'_> {
+                    ViewMut::of(elements)
+                }
+            }
             impl Element for $element {
                 const DATA_TYPE: DataType = DataType::$kind;
             }
@@ -85,12 +162,20 @@ elements! {
     u8 => U8, u16 => U16, u32 => U32, u64 => U64,
 }
 
+#[cfg(target_pointer_width = "64")]
+elements! { usize => U64, isize => I64 }
+
+impl Element for bool {
+    const DATA_TYPE: DataType = DataType::Bool;
+}
+
 /// How contributions are combined.
 ///
 /// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding
 /// after each. Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and
 /// maximum: a NaN anywhere gives NaN. `Avg` is the sum, divided once at the end by the number of
-/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise and refused on floats.
+/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise, logical on `bool`, and
+/// refused on floats.
 /// `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its own,
 /// rounding once.
 ///
@@ -139,13 +224,14 @@ impl ReduceOp {
         }
     }
 
-    /// True if elements of `kind` can be combined so: bits of floats cannot.
+    /// True if elements of `kind` have this operation: bits of floats cannot be combined, and `bool`
+    /// has logical operations only.
     pub const fn supports(self, kind: DataType) -> bool {
         self.binary().supports(kind)
     }
 
-    /// The number that calls are compared by. Every rank has a factor of its own, so factors are no
-    /// part of it.
+    /// The number of the operation in the fingerprint of a call. The factor of a pre-multiplied sum is
+    /// not part of it, because every rank has its own.
     pub(crate) const fn code(self) -> u64 {
         match self {
             Self::Sum => 0,
@@ -160,7 +246,7 @@ impl ReduceOp {
         }
     }
 
-    /// How two elements are combined on the way.
+    /// How two elements are combined within the schedule.
     pub(crate) const fn binary(self) -> BinaryOp {
         match self {
             Self::Sum | Self::Avg | Self::PreMulSum(_) => BinaryOp::Sum,
@@ -174,7 +260,7 @@ impl ReduceOp {
     }
 }
 
-/// What a rank multiplies its input by before it is summed; each rank has its own.
+/// The number by which a rank multiplies its input before the sum; each rank has its own.
 ///
 /// For floats it is rounded to the element type. An integer type must hold it exactly.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -206,9 +292,9 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// A name that means no operation.
+/// The error for a name that is no operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{0}' is no reduction; there are {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
+#[error("'{0}' is no reduction; use one of {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
 pub struct UnknownReduceOp(String);
 
 impl FromStr for ReduceOp {

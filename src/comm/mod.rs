@@ -7,7 +7,7 @@ mod engine;
 pub mod error;
 mod requests;
 
-use crate::comm::element::{Element, ReduceOp};
+use crate::comm::element::{Element, Loan, ReduceOp, lend};
 use crate::comm::error::{Error, Result};
 pub use crate::execute::Moved;
 use crate::schedule::collective::Collective;
@@ -137,7 +137,8 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such root; else as every call.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<()> {
         self.check_root("broadcast", root)?;
-        let data_view = ViewMut::of(data);
+        let mut loan = lend(data);
+        let data_view = loan.view();
         let input = if self.rank() == root { data_view.as_view() } else { View::EMPTY };
         self.issue::<T>(
             Collective::Broadcast { root },
@@ -156,7 +157,10 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such root; else as every call.
     pub fn reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
         self.check_root("reduce", root)?;
-        let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
+        let count = data.len();
+        let at_root = self.rank() == root;
+        let mut loan = lend(data);
+        let view = loan.view();
         let output = if at_root { view } else { ViewMut::EMPTY };
         self.issue::<T>(Collective::Reduce { root }, op, count, at_root, view.as_view(), output)
     }
@@ -175,14 +179,14 @@ impl Communicator {
         root: usize,
     ) -> Result<()> {
         self.check_root("reduce", root)?;
-        let output = self.at_root("reduce", root, output, input.len())?;
+        let mut loan = self.at_root("reduce", root, output, input.len())?;
         self.issue::<T>(
             Collective::Reduce { root },
             op,
             input.len(),
             false,
             View::of(input),
-            output,
+            loan.as_mut().map_or(ViewMut::EMPTY, Loan::view),
         )
     }
 
@@ -192,7 +196,9 @@ impl Communicator {
     /// As every call.
     #[inline]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
-        let (count, view) = (data.len(), ViewMut::of(data));
+        let count = data.len();
+        let mut loan = lend(data);
+        let view = loan.view();
         self.issue::<T>(Collective::AllReduce, op, count, true, view.as_view(), view)
     }
 
@@ -214,7 +220,7 @@ impl Communicator {
             input.len(),
             false,
             View::of(input),
-            ViewMut::of(output),
+            lend(output).view(),
         )
     }
 
@@ -226,14 +232,14 @@ impl Communicator {
     /// every call.
     pub fn gather<T: Element>(&mut self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         self.check_root("gather", root)?;
-        let output = self.at_root("gather", root, output, input.len() * self.world())?;
+        let mut loan = self.at_root("gather", root, output, input.len() * self.world())?;
         self.issue::<T>(
             Collective::Gather { root },
             ReduceOp::Sum,
             input.len(),
             false,
             View::of(input),
-            output,
+            loan.as_mut().map_or(ViewMut::EMPTY, Loan::view),
         )
     }
 
@@ -257,7 +263,9 @@ impl Communicator {
                 ViewMut::EMPTY,
             );
         }
-        let (count, whole, mine) = self.blocks("gather", data)?;
+        let count = self.block_count("gather", data.len())?;
+        let mut loan = lend(data);
+        let (whole, mine) = self.blocks(loan.view());
         self.issue::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
@@ -267,8 +275,10 @@ impl Communicator {
     /// [`Error::Invalid`] if the output has another length; else as every call.
     pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_gather", "output", output.len(), input.len() * self.world())?;
-        let (input, output, count) = (View::of(input), ViewMut::of(output), input.len());
-        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, output)
+        let count = input.len();
+        let mut loan = lend(output);
+        let input = View::of(input);
+        self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, loan.view())
     }
 
     /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`) with this
@@ -277,7 +287,9 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_gather_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
-        let (count, whole, mine) = self.blocks("all_gather", data)?;
+        let count = self.block_count("all_gather", data.len())?;
+        let mut loan = lend(data);
+        let (whole, mine) = self.blocks(loan.view());
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
@@ -299,7 +311,9 @@ impl Communicator {
             self.check_len("scatter", "input", input.len(), output.len() * self.world())?;
             whole = View::of(input);
         }
-        let (count, output) = (output.len(), ViewMut::of(output));
+        let count = output.len();
+        let mut loan = lend(output);
+        let output = loan.view();
         self.issue::<T>(Collective::Scatter { root }, ReduceOp::Sum, count, false, whole, output)
     }
 
@@ -313,10 +327,14 @@ impl Communicator {
         self.check_root("scatter", root)?;
         let collective = Collective::Scatter { root };
         if self.rank() != root {
-            let (count, block) = (data.len(), ViewMut::of(data));
+            let count = data.len();
+            let mut loan = lend(data);
+            let block = loan.view();
             return self.issue::<T>(collective, ReduceOp::Sum, count, false, View::EMPTY, block);
         }
-        let (count, whole, mine) = self.blocks("scatter", data)?;
+        let count = self.block_count("scatter", data.len())?;
+        let mut loan = lend(data);
+        let (whole, mine) = self.blocks(loan.view());
         self.issue::<T>(collective, ReduceOp::Sum, count, true, whole.as_view(), mine)
     }
 
@@ -332,8 +350,10 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
-        let (count, output) = (output.len(), ViewMut::of(output));
-        self.issue::<T>(Collective::ReduceScatter, op, count, false, View::of(input), output)
+        let count = output.len();
+        let mut loan = lend(output);
+        let input = View::of(input);
+        self.issue::<T>(Collective::ReduceScatter, op, count, false, input, loan.view())
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world *
@@ -346,7 +366,9 @@ impl Communicator {
         data: &mut [T],
         op: ReduceOp,
     ) -> Result<()> {
-        let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
+        let count = self.block_count("reduce_scatter", data.len())?;
+        let mut loan = lend(data);
+        let (whole, mine) = self.blocks(loan.view());
         self.issue::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
     }
 
@@ -358,8 +380,10 @@ impl Communicator {
     /// call.
     pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<()> {
         self.check_len("all_to_all", "output", output.len(), input.len())?;
-        let (count, whole, _) = self.blocks("all_to_all", output)?;
-        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, View::of(input), whole)
+        let count = self.block_count("all_to_all", output.len())?;
+        let mut loan = lend(output);
+        let input = View::of(input);
+        self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, false, input, loan.view())
     }
 
     /// [`all_to_all`](Self::all_to_all) with `data` for both. Costs a copy of it.
@@ -367,7 +391,9 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
     pub fn all_to_all_in_place<T: Element>(&mut self, data: &mut [T]) -> Result<()> {
-        let (count, whole, _) = self.blocks("all_to_all", data)?;
+        let count = self.block_count("all_to_all", data.len())?;
+        let mut loan = lend(data);
+        let whole = loan.view();
         self.issue::<T>(Collective::AllToAll, ReduceOp::Sum, count, true, whole.as_view(), whole)
     }
 
@@ -417,37 +443,37 @@ impl Communicator {
         Error::Invalid { rank: self.rank(), operation, why }
     }
 
-    /// The root's output, which must have `wanted` elements; nobody else's matters.
-    fn at_root<'a, T: Element>(
+    /// Lends the root's output, which must have `wanted` elements. The output of other ranks is not
+    /// used.
+    pub(crate) fn at_root<'a, T: Element>(
         &self,
         operation: &'static str,
         root: usize,
         output: &'a mut [T],
         wanted: usize,
-    ) -> Result<ViewMut<'a>> {
+    ) -> Result<Option<T::Loan<'a>>> {
         if self.rank() != root {
-            return Ok(ViewMut::EMPTY);
+            return Ok(None);
         }
         self.check_len(operation, "output", output.len(), wanted)?;
-        Ok(ViewMut::of(output))
+        Ok(Some(lend(output)))
     }
 
-    /// The length of a block, the whole, and this rank's block of it.
-    fn blocks<'a, T: Element>(
-        &self,
-        operation: &'static str,
-        whole: &'a mut [T],
-    ) -> Result<(usize, ViewMut<'a>, ViewMut<'a>)> {
-        let (len, world) = (whole.len(), self.world());
-        if !len.is_multiple_of(world) {
-            return Err(self.invalid(
-                operation,
-                format!("{len} elements are no multiple of the {world} ranks"),
-            ));
+    /// The number of elements of a rank's block of `len` elements.
+    #[inline]
+    pub(crate) fn block_count(&self, operation: &'static str, len: usize) -> Result<usize> {
+        let world = self.world();
+        if len.is_multiple_of(world) {
+            return Ok(len / world);
         }
-        let (count, view) = (len / world, ViewMut::of(whole));
-        let bytes = count * size_of::<T>();
-        Ok((count, view, view.slice(self.rank() * bytes, bytes)))
+        Err(self.invalid(operation, format!("{len} elements are no multiple of the {world} ranks")))
+    }
+
+    /// The whole, and this rank's block of it.
+    #[inline]
+    pub(crate) fn blocks<'a>(&self, whole: ViewMut<'a>) -> (ViewMut<'a>, ViewMut<'a>) {
+        let bytes = whole.len() / self.world();
+        (whole, whole.slice(self.rank() * bytes, bytes))
     }
 }
 

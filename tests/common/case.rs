@@ -89,6 +89,7 @@ impl Case {
             DataType::U16 => self.run_as::<u16>(comm),
             DataType::U32 => self.run_as::<u32>(comm),
             DataType::U64 => self.run_as::<u64>(comm),
+            DataType::Bool => unreachable!("cases are drawn from KINDS"),
         }
     }
 

@@ -34,7 +34,7 @@ macro_rules! by_kind {
             DataType::I16 => $($function)::+::<i16>($($argument),*),
             DataType::I32 => $($function)::+::<i32>($($argument),*),
             DataType::I64 => $($function)::+::<i64>($($argument),*),
-            DataType::U8 => $($function)::+::<u8>($($argument),*),
+            DataType::U8 | DataType::Bool => $($function)::+::<u8>($($argument),*),
             DataType::U16 => $($function)::+::<u16>($($argument),*),
             DataType::U32 => $($function)::+::<u32>($($argument),*),
             DataType::U64 => $($function)::+::<u64>($($argument),*),

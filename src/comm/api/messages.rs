@@ -1,10 +1,11 @@
 //! Sending and receiving: messages between two ranks, and several of them at once.
 
 use crate::comm::Communicator;
-use crate::comm::element::Element;
+use crate::comm::element::{Element, Loan, lend};
 use crate::comm::error::{Error, Result};
 use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::schedule::Schedule;
+use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
@@ -50,8 +51,9 @@ impl Communicator {
     /// if the message is of another type or length; else as every call.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
+        let mut loan = lend(data);
         let mut batch = MessageBatch::default();
-        batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
+        batch.receive(T::DATA_TYPE, loan.view(), Some(from), tag);
         self.run_batch(batch).map(drop)
     }
 
@@ -76,8 +78,9 @@ impl Communicator {
     /// [`Error::Mismatch`] if the message is of another type or too long;
     /// [`Error::NoMessage`] if none comes in time; else as every call.
     pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<(usize, usize)> {
+        let mut loan = lend(data);
         let mut batch = MessageBatch::default();
-        batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
+        batch.receive(T::DATA_TYPE, loan.view(), None, tag);
         Ok(self.run_batch(batch)?[0])
     }
 
@@ -96,9 +99,10 @@ impl Communicator {
     ) -> Result<()> {
         self.check_peer("exchange", to)?;
         self.check_peer("exchange", from)?;
+        let mut loan = lend(into);
         let mut batch = MessageBatch::default();
         batch.send(T::DATA_TYPE, View::of(data), to, tag);
-        batch.receive(T::DATA_TYPE, ViewMut::of(into), Some(from), tag);
+        batch.receive(T::DATA_TYPE, loan.view(), Some(from), tag);
         self.run_batch(batch).map(drop)
     }
 
@@ -250,21 +254,28 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// As [`Communicator::recv`]; the data is there once the group has run.
+    /// As [`Communicator::recv`]; the data is there once the group has run. `bool` cannot be received
+    /// in a group, because not every byte is a `bool`: receive `u8`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.
-    pub fn recv<T: Element>(&mut self, data: &'a mut [T], from: usize, tag: u32) -> Result<()> {
+    pub fn recv<T: Element + Pod>(
+        &mut self,
+        data: &'a mut [T],
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
         check_peer("recv", self.rank, self.world, from)?;
         self.batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
         Ok(())
     }
 
-    /// As [`Communicator::recv_any`]; the data is there once the group has run.
+    /// As [`Communicator::recv_any`]; the data is there once the group has run. `bool` cannot be
+    /// received in a group: receive `u8`.
     ///
     /// # Errors
     /// None; as the others of its kind.
-    pub fn recv_any<T: Element>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
+    pub fn recv_any<T: Element + Pod>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
         self.batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
         Ok(())
     }

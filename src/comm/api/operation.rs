@@ -1,12 +1,13 @@
 //! Operations that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::element::Element;
+use crate::comm::element::{Element, Loan, lend};
 use crate::comm::engine::Engine;
 use crate::comm::engine::call::{Call, Reduction};
 use crate::comm::engine::counts::Count;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
+use bytemuck::Pod;
 use maypole_kernels::{CustomReducer, Reducer, View, ViewMut};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -51,7 +52,10 @@ impl<T: Element> Operation<T> {
         name: &'static str,
         commutative: bool,
         combine: impl Fn(&[T], &mut [T]) + Send + Sync + 'static,
-    ) -> Self {
+    ) -> Self
+    where
+        T: Pod,
+    {
         Self { name, commutative, custom: CustomReducer::new(combine), elements: PhantomData }
     }
 
@@ -82,8 +86,9 @@ impl Communicator {
     /// # Panics
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let (call, view) =
-            (op.call(&self.engine, Collective::AllReduce, data.len(), true), ViewMut::of(data));
+        let call = op.call(&self.engine, Collective::AllReduce, data.len(), true);
+        let mut loan = lend(data);
+        let view = loan.view();
         self.engine.call_own(call, &op.custom, view.as_view(), view)
     }
 
@@ -103,7 +108,7 @@ impl Communicator {
     ) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
         let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
-        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+        self.engine.call_own(call, &op.custom, View::of(input), lend(output).view())
     }
 
     /// [`reduce`](Self::reduce) by an operation of the user's.
@@ -121,7 +126,10 @@ impl Communicator {
         root: usize,
     ) -> Result<()> {
         self.check_root("reduce", root)?;
-        let (count, at_root, view) = (data.len(), self.rank() == root, ViewMut::of(data));
+        let count = data.len();
+        let at_root = self.rank() == root;
+        let mut loan = lend(data);
+        let view = loan.view();
         let output = if at_root { view } else { ViewMut::EMPTY };
         let call = op.call(&self.engine, Collective::Reduce { root }, count, at_root);
         self.engine.call_own(call, &op.custom, view.as_view(), output)
@@ -143,7 +151,8 @@ impl Communicator {
         root: usize,
     ) -> Result<()> {
         self.check_root("reduce", root)?;
-        let output = self.at_root("reduce", root, output, input.len())?;
+        let mut loan = self.at_root("reduce", root, output, input.len())?;
+        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
         let call = op.call(&self.engine, Collective::Reduce { root }, input.len(), false);
         self.engine.call_own(call, &op.custom, View::of(input), output)
     }
@@ -164,7 +173,7 @@ impl Communicator {
     ) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
         let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
-        self.engine.call_own(call, &op.custom, View::of(input), ViewMut::of(output))
+        self.engine.call_own(call, &op.custom, View::of(input), lend(output).view())
     }
 
     /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
@@ -180,7 +189,9 @@ impl Communicator {
         data: &mut [T],
         op: &Operation<T>,
     ) -> Result<()> {
-        let (count, whole, mine) = self.blocks("reduce_scatter", data)?;
+        let count = self.block_count("reduce_scatter", data.len())?;
+        let mut loan = lend(data);
+        let (whole, mine) = self.blocks(loan.view());
         let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
         self.engine.call_own(call, &op.custom, whole.as_view(), mine)
     }

@@ -1,7 +1,7 @@
 //! Running totals over the ranks.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, ReduceOp};
+use crate::comm::element::{Element, Loan, ReduceOp, lend};
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
@@ -25,7 +25,9 @@ impl Communicator {
     /// ```
     pub fn scan<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_scan("scan", op)?;
-        let (count, view) = (data.len(), ViewMut::of(data));
+        let count = data.len();
+        let mut loan = lend(data);
+        let view = loan.view();
         self.issue::<T>(Collective::Scan, op, count, true, view.as_view(), view)
     }
 
@@ -48,7 +50,7 @@ impl Communicator {
             input.len(),
             false,
             View::of(input),
-            ViewMut::of(output),
+            lend(output).view(),
         )
     }
 
@@ -59,7 +61,9 @@ impl Communicator {
     /// As [`scan`](Self::scan).
     pub fn exclusive_scan<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<()> {
         self.check_scan("exclusive_scan", op)?;
-        let (count, view) = (data.len(), ViewMut::of(data));
+        let count = data.len();
+        let mut loan = lend(data);
+        let view = loan.view();
         let output = if self.rank() == 0 { ViewMut::EMPTY } else { view };
         self.issue::<T>(
             Collective::ExclusiveScan,
@@ -86,7 +90,8 @@ impl Communicator {
         if self.rank() > 0 {
             self.check_len("exclusive_scan", "output", output.len(), input.len())?;
         }
-        let output = if self.rank() == 0 { ViewMut::EMPTY } else { ViewMut::of(output) };
+        let mut loan = (self.rank() > 0).then(|| lend(output));
+        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
         self.issue::<T>(Collective::ExclusiveScan, op, input.len(), false, View::of(input), output)
     }
 

@@ -6,7 +6,7 @@
 //! and lengths that contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, ReduceOp};
+use crate::comm::element::{Element, Loan, ReduceOp, lend};
 use crate::comm::engine::call::Call;
 use crate::comm::engine::counts::Counts;
 use crate::comm::error::{Error, Result};
@@ -43,7 +43,7 @@ impl Communicator {
             ReduceOp::Sum,
             blocks(counts),
             View::of(input),
-            ViewMut::of(output),
+            lend(output).view(),
             T::DATA_TYPE,
         )
     }
@@ -67,7 +67,7 @@ impl Communicator {
             op,
             blocks(counts),
             View::of(input),
-            ViewMut::of(output),
+            lend(output).view(),
             T::DATA_TYPE,
         )
     }
@@ -88,7 +88,8 @@ impl Communicator {
     ) -> Result<()> {
         self.check_root("gather_v", root)?;
         let counts = self.told("gather_v", counts, input.len(), output.len(), root)?;
-        let output = if self.rank() == root { ViewMut::of(output) } else { ViewMut::EMPTY };
+        let mut loan = (self.rank() == root).then(|| lend(output));
+        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
         self.run_v(
             Collective::Gather { root },
             ReduceOp::Sum,
@@ -119,7 +120,7 @@ impl Communicator {
             ReduceOp::Sum,
             blocks(&counts),
             input,
-            ViewMut::of(output),
+            lend(output).view(),
             T::DATA_TYPE,
         )
     }
@@ -158,7 +159,9 @@ impl Communicator {
                 return Err(self.invalid(operation, why));
             }
         }
-        let (input, output) = (View::of(input), ViewMut::of(output));
+        let input = View::of(input);
+        let mut loan = lend(output);
+        let output = loan.view();
         self.run_v(
             Collective::AllToAll,
             ReduceOp::Sum,

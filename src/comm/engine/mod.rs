@@ -31,7 +31,7 @@ use crate::schedule::{Placement, Schedule};
 use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::service::Pulse;
 use maypole_kernels::{
-    BinaryOp, BuiltInReducer, Reducer, Region, Scalar, View, ViewMut, divide, scale,
+    BinaryOp, BuiltInReducer, DataType, Reducer, Region, Scalar, View, ViewMut, divide, scale,
 };
 use maypole_transports::Board;
 use std::collections::HashMap;
@@ -334,8 +334,12 @@ impl Engine {
         if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
             return Ok(());
         }
-        let why =
-            format!("'{}' works on the bits of integers, not on {}", call.op, call.kind.name());
+        let why = match call.kind {
+            DataType::Bool => {
+                format!("bool has no {}: use 'and', 'or' or 'xor', or sum integers", call.op)
+            }
+            kind => format!("'{}' works on the bits of integers, not on {}", call.op, kind.name()),
+        };
         Err(self.invalid(call, why))
     }
 

@@ -1,7 +1,7 @@
 //! Schedules that the user brings.
 
 use crate::comm::Communicator;
-use crate::comm::element::{Element, ReduceOp};
+use crate::comm::element::{Element, Loan, ReduceOp, lend};
 use crate::comm::engine::Engine;
 use crate::comm::engine::call::{Call, mix};
 use crate::comm::engine::choice::Means;
@@ -63,12 +63,10 @@ impl Communicator {
         let (brings, keeps) = self.holds(collective);
         let has_blocks =
             collective.is_blocked() && (brings == HeldChunks::All || keeps == HeldChunks::All);
-        let (count, whole, block) = if has_blocks {
-            self.blocks("run", data)?
-        } else {
-            let (count, whole) = (data.len(), ViewMut::of(data));
-            (count, whole, whole)
-        };
+        let count = if has_blocks { self.block_count("run", data.len())? } else { data.len() };
+        let mut loan = lend(data);
+        let whole = loan.view();
+        let block = if has_blocks { self.blocks(whole).1 } else { whole };
         let part = |held| match held {
             HeldChunks::All => whole,
             HeldChunks::One(_) => block,
@@ -116,8 +114,8 @@ impl Communicator {
             self.check_len("run", "output", output.len(), count * blocks(keeps))?;
         }
         let input = if brings == HeldChunks::Nothing { View::EMPTY } else { View::of(input) };
-        let output =
-            if keeps == HeldChunks::Nothing { ViewMut::EMPTY } else { ViewMut::of(output) };
+        let mut loan = (keeps != HeldChunks::Nothing).then(|| lend(output));
+        let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
         self.run_own::<T>(&schedule, collective, op, (count, false), input, output)
     }
 

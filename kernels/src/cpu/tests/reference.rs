@@ -15,7 +15,7 @@ macro_rules! by_kind {
             DataType::I16 => $integer!(i16, $($argument),*),
             DataType::I32 => $integer!(i32, $($argument),*),
             DataType::I64 => $integer!(i64, $($argument),*),
-            DataType::U8 => $integer!(u8, $($argument),*),
+            DataType::U8 | DataType::Bool => $integer!(u8, $($argument),*),
             DataType::U16 => $integer!(u16, $($argument),*),
             DataType::U32 => $integer!(u32, $($argument),*),
             DataType::U64 => $integer!(u64, $($argument),*),

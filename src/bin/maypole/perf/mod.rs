@@ -44,6 +44,7 @@ macro_rules! for_each_type {
             maypole::DataType::U16 => $($function)+::<u16>(),
             maypole::DataType::U32 => $($function)+::<u32>(),
             maypole::DataType::U64 => $($function)+::<u64>(),
+            maypole::DataType::Bool => unreachable!("the command line offers types of numbers only"),
         }
     }};
 }

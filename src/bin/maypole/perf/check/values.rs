@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn every_order_gives_the_same_bits() {
-        for kind in DataType::ALL {
+        for kind in DataType::NUMBERS {
             crate::perf::for_each_type!(kind, is_exact);
         }
     }
 
     #[test]
     fn numbers_are_not_all_the_same() {
-        for kind in DataType::ALL {
+        for kind in DataType::NUMBERS {
             for op in ReduceOp::ALL {
                 let buffer = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
                 let first = &buffer.bytes()[..kind.size()];
