@@ -92,6 +92,9 @@ impl Communicator {
     /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
     /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
     ///
+    /// Rank 0 tells on standard error which `MAYPOLE_...` variables are ignored because there are
+    /// no such variables.
+    ///
     /// # Errors
     /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
     /// in time.
@@ -105,6 +108,7 @@ impl Communicator {
     /// ```
     pub fn from_env() -> Result<Self> {
         let launch = launch::from_env().map_err(|error| Error::Join(error.to_string()))?;
+        launch::warn_of_unknown_variables(launch.rank);
         let transport = named("MAYPOLE_TRANSPORT")?.unwrap_or_default();
         let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
         let mut comm = Self::join(configuration(launch)?, transport)?;

@@ -27,6 +27,7 @@ mod identity;
 mod key;
 mod pmi;
 mod rendezvous;
+mod unknown;
 mod variables;
 
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub use error::LaunchError;
 pub use key::{JobKey, KeyError};
 pub use pmi::{Pmi, PmiError};
 pub(crate) use rendezvous::default_ports;
+pub(crate) use unknown::warn_of_unknown_variables;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
 use identity::Identity;

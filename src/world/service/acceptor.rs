@@ -1,4 +1,5 @@
-//! The one listening port of a process: who connects is a stranger until its handshake is over.
+//! Accepts connections at the one listening port of a process. A connection is pending until its
+//! handshake has proved the job's key.
 
 use maypole_transports::secure::{
     Binding, Channel, HandshakeProgress, JobSecret, Responder, SecureError, refuse,
@@ -9,30 +10,30 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Strangers at a time; the oldest goes when another one comes.
-const HALF_OPEN: usize = 64;
-/// How long a stranger may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long nobody is let in after a failure to accept.
+/// The most pending connections. The oldest is closed when another one comes.
+const MAX_PENDING: usize = 64;
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long no connection is accepted after a failure to accept one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections taken from the queue before other events are looked at.
-const AT_ONCE: usize = 64;
+/// The most connections that are accepted before other events are handled.
+const MAX_ACCEPTS: usize = 64;
 
-/// The number of the listener in a [`Watch`]; strangers have the numbers above it.
+/// The number of the listener in a [`Watch`]; pending connections have the numbers above it.
 pub(crate) const ACCEPTOR: u64 = 3 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
     secret: JobSecret,
-    half_open: VecDeque<PendingConnection>,
+    pending: VecDeque<PendingConnection>,
     next: u64,
-    /// Nobody is let in until then, because there is no descriptor for them.
-    full: Option<Instant>,
-    /// Connections that came to nothing.
-    pub(crate) strangers: u64,
-    /// The most telling reason of one of them, and where it came from.
-    told: Option<(u8, String)>,
+    /// No connection is accepted until then, because the process has no free descriptor.
+    paused_until: Option<Instant>,
+    /// How many connections were refused.
+    pub(crate) refused: u64,
+    /// The most telling reason of a refusal, with the address it came from.
+    best_reason: Option<(u8, String)>,
 }
 
 #[derive(Debug)]
@@ -59,11 +60,11 @@ impl Acceptor {
         Ok(Self {
             listener,
             secret,
-            half_open: VecDeque::new(),
+            pending: VecDeque::new(),
             next: ACCEPTOR,
-            full: None,
-            strangers: 0,
-            told: None,
+            paused_until: None,
+            refused: 0,
+            best_reason: None,
         })
     }
 
@@ -71,61 +72,61 @@ impl Acceptor {
         watch.remove(&self.listener);
     }
 
+    /// How many handshakes are not over yet.
     pub(crate) fn half_open(&self) -> usize {
-        self.half_open.len()
+        self.pending.len()
     }
 
-    /// Says how many connections came to nothing, and why one of them did; nothing if there were
-    /// none.
+    /// Says how many connections were refused, and why one of them was; `None` if there were none.
     pub(crate) fn complaint(&self) -> Option<String> {
-        let (_, why) = self.told.as_ref()?;
-        Some(format!("{} connections were turned away, one of them from {why}", self.strangers))
+        let (_, why) = self.best_reason.as_ref()?;
+        Some(format!("{} connections were refused, one of them from {why}", self.refused))
     }
 
     /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.half_open.front().map(|stranger| stranger.until).into_iter().chain(self.full).min()
+        self.pending.front().map(|pending| pending.until).into_iter().chain(self.paused_until).min()
     }
 
-    /// Deals with the event of `number`; gives a connection that is no stranger's any more.
+    /// Handles the event of `number`; returns a connection whose handshake is over.
     pub(crate) fn ready(&mut self, number: u64, watch: &Watch) -> Option<Authenticated> {
         if number == ACCEPTOR {
             self.accept(watch);
             return None;
         }
-        let at = self.half_open.iter().position(|stranger| stranger.number == number)?;
-        match self.half_open[at].advance() {
+        let at = self.pending.iter().position(|pending| pending.number == number)?;
+        match self.pending[at].advance() {
             Ok(None) => None,
             Ok(Some((binding, channel))) => {
-                let stranger = self.half_open.remove(at).expect("found above");
-                watch.remove(&stranger.stream);
-                Some(Authenticated { stream: stranger.stream, binding, channel })
+                let pending = self.pending.remove(at).expect("found above");
+                watch.remove(&pending.stream);
+                Some(Authenticated { stream: pending.stream, binding, channel })
             }
             Err(why) => {
-                self.turn_away(at, &why, watch);
+                self.refuse(at, &why, watch);
                 None
             }
         }
     }
 
     fn accept(&mut self, watch: &Watch) {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_ACCEPTS {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => return self.pause_unless_harmless(&error, watch),
             };
-            if self.half_open.len() == HALF_OPEN {
-                self.turn_away(0, &SecureError::Refused, watch);
+            if self.pending.len() == MAX_PENDING {
+                self.refuse(0, &SecureError::Refused, watch);
             }
             self.next += 1;
             let number = self.next;
             if stream.set_nonblocking(true).is_err() || watch.add(&stream, number, false).is_err() {
-                self.strangers += 1;
+                self.refused += 1;
                 continue;
             }
             let _ = stream.set_nodelay(true);
-            let until = Instant::now() + PATIENCE;
-            self.half_open.push_back(PendingConnection {
+            let until = Instant::now() + HANDSHAKE_TIMEOUT;
+            self.pending.push_back(PendingConnection {
                 number,
                 stream,
                 from,
@@ -135,46 +136,47 @@ impl Acceptor {
         }
     }
 
-    /// Without descriptors the watch would report the same caller for ever; so it is not asked for
-    /// a while.
+    /// Without a free descriptor the watch would report the same connection without end. So the
+    /// listener is not watched for a while.
     fn pause_unless_harmless(&mut self, error: &io::Error, watch: &Watch) {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
             tracing::warn!(%error, "connections cannot be accepted");
             watch.remove(&self.listener);
-            self.full = Some(Instant::now() + PAUSE);
+            self.paused_until = Some(Instant::now() + PAUSE);
         }
     }
 
-    /// Drops strangers that took too long.
+    /// Refuses connections whose handshake took too long.
     pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
-        if self.full.is_some_and(|until| until <= now) {
-            self.full = watch.add(&self.listener, ACCEPTOR, false).is_err().then(|| now + PAUSE);
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until =
+                watch.add(&self.listener, ACCEPTOR, false).is_err().then(|| now + PAUSE);
         }
-        while self.half_open.front().is_some_and(|stranger| stranger.until <= now) {
-            self.turn_away(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
+        while self.pending.front().is_some_and(|pending| pending.until <= now) {
+            self.refuse(0, &SecureError::Io(io::ErrorKind::TimedOut.into()), watch);
         }
     }
 
-    fn turn_away(&mut self, at: usize, why: &SecureError, watch: &Watch) {
-        let Some(mut stranger) = self.half_open.remove(at) else { return };
-        let _ = stranger.stream.write(&refuse(why));
-        watch.remove(&stranger.stream);
-        self.strangers += 1;
-        let telling = match why {
+    fn refuse(&mut self, at: usize, why: &SecureError, watch: &Watch) {
+        let Some(mut pending) = self.pending.remove(at) else { return };
+        let _ = pending.stream.write(&refuse(why));
+        watch.remove(&pending.stream);
+        self.refused += 1;
+        let weight = match why {
             SecureError::WrongKey => 2,
             SecureError::OtherJob => 1,
             _ => 0,
         };
-        if self.told.as_ref().is_none_or(|(known, _)| *known <= telling) {
-            self.told = Some((telling, format!("{}: {why}", stranger.from)));
+        if self.best_reason.as_ref().is_none_or(|(known, _)| *known <= weight) {
+            self.best_reason = Some((weight, format!("{}: {why}", pending.from)));
         }
-        tracing::debug!(from = %stranger.from, %why, "a connection was turned away");
+        tracing::debug!(from = %pending.from, %why, "a connection was refused");
     }
 }
 
 impl PendingConnection {
-    /// Reads what has come, and answers.
+    /// Reads what has come, and answers. Returns the outcome once the handshake is over.
     fn advance(&mut self) -> Result<Option<(Binding, Channel)>, SecureError> {
         let mut bytes = [0; 256];
         loop {

@@ -1,32 +1,32 @@
-//! Why a world cannot go on. Causes are totally ordered, so that all ranks name the same first one.
+//! Why a world has failed. Causes are totally ordered, so that all ranks name the same first cause.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What kind of failure, in the order in which causes are told from consequences.
+/// The kind of a failure. A kind listed earlier is a cause of those listed later.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum CauseKind {
-    /// A process is gone.
+    /// A process ended.
     Death,
-    /// A rank's program asked for the end.
+    /// A rank's program panicked or asked for the end.
     UserAbort,
-    /// Ranks called different things.
+    /// Two ranks made different calls.
     Mismatch,
     /// A deadline passed.
     Timeout,
 }
 
-/// A failure as it is told to all ranks; the least one is the first cause.
+/// A failure as it is told to all ranks. The least of all causes is the first cause.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Cause {
-    /// The operation it happened in. A death that the control plane noticed precedes everything:
-    /// zero.
+    /// The number of the operation in which it happened. Zero for a death that the control plane
+    /// noticed, so that it precedes every other cause.
     pub sequence: u64,
     /// What kind of failure.
     pub kind: CauseKind,
-    /// Whose: of a death, who died; otherwise who noticed.
+    /// The rank that died; of other failures, the rank that noticed the failure.
     pub rank: usize,
-    /// What to tell the user.
+    /// The sentence for the user.
     pub text: String,
     /// The rank to look at first; `None` if no single rank can be named.
     pub culprit: Option<usize>,
@@ -46,14 +46,14 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Which group of ranks: equal on all its members, and new for every group.
+/// The number of a group of ranks: equal on all its members, and different for every group.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]
 pub struct GroupId {
-    /// Tells the parents apart; the maker of a group chooses it, equally on all members.
+    /// Tells groups of different parents apart; equal on all members.
     pub parent_epoch: u64,
-    /// Which group of that parent.
+    /// The number of the group among those of its parent.
     pub counter: u64,
 }
 

@@ -8,19 +8,20 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
+/// One end of a control connection.
 #[derive(Debug)]
 pub(crate) struct ControlConnection {
     pub(crate) stream: TcpStream,
     channel: Channel,
     /// Encrypted bytes that the socket has not taken.
     out: Vec<u8>,
-    /// Whether the watch reports when it takes more.
+    /// Whether the watch reports when the socket takes more.
     writable: bool,
-    /// When the other end last said anything.
+    /// When the last bytes came from the other end.
     pub(crate) heard: Instant,
 }
 
-/// A connection that will bring no more messages, and how that showed.
+/// The end of a connection, and how it was noticed.
 #[derive(Debug)]
 pub(crate) struct ConnectionEnd(pub(crate) String);
 
@@ -39,9 +40,9 @@ impl ControlConnection {
         self.out.is_empty()
     }
 
-    /// Sends what the socket takes, and has the watch say when it takes more.
+    /// Sends what the socket takes. If bytes are left, the watch reports when it takes more.
     pub(crate) fn flush(&mut self, number: u64, watch: &Watch) {
-        // A failed connection shows when it is read.
+        // A failed connection is noticed when it is read.
         let _ = self.write();
         let writable = !self.out.is_empty();
         if writable != self.writable && watch.change(&self.stream, number, writable).is_ok() {
@@ -64,13 +65,13 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Says the last word: what is queued, if the socket takes it at once, and the end.
+    /// Sends what is queued, if the socket takes it at once, and ends the connection.
     pub(crate) fn finish(&mut self) {
         let _ = self.write();
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads what has come. Messages that came before the end are given even if the end came, too.
+    /// Reads what has come: all messages, and the end if the connection has ended after them.
     pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<ConnectionEnd>) {
         let mut messages = Vec::new();
         let ended = self.read_into(maximum, &mut messages).err();
@@ -83,7 +84,7 @@ impl ControlConnection {
         messages: &mut Vec<Vec<u8>>,
     ) -> Result<(), ConnectionEnd> {
         let mut bytes = vec![0; 64 << 10];
-        // What came with the last bytes of joining is in the channel already.
+        // Messages may have come together with the last bytes of joining.
         self.open(maximum, messages)?;
         loop {
             match self.stream.read(&mut bytes) {
@@ -93,8 +94,8 @@ impl ControlConnection {
                 Ok(read) => self.channel.receive(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A process that is killed with bytes unread resets its connections; that is no
-                // other news than an end.
+                // A process that is killed while bytes are unread resets its connections. That means
+                // the same as an end.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
                 }

@@ -1,5 +1,5 @@
-//! What rank 0 knows beyond the others: who takes part in what, who asked, who is gone. Pure:
-//! requests go in, notices come out, time is an argument.
+//! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or died.
+//! Pure: requests go in, notices come out, and time is an argument.
 
 use super::message::{ControlRequest, ExchangeRound, Notice};
 use super::{Cause, CauseKind, ProgressReport};
@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// How long a survey waits for ranks that do not answer.
-const SURVEY: Duration = Duration::from_millis(500);
-/// How long the end of a process may precede the end of its connection.
-const DOOMED: Duration = Duration::from_millis(200);
+const SURVEY_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long after the end of a process its connection may still be open.
+const CLOSING_TIME: Duration = Duration::from_millis(200);
 
-/// Whom a notice is for.
+/// Notices, each with the rank that it is for.
 pub(super) type Notices = Vec<(usize, Notice)>;
 
 #[derive(Debug)]
@@ -22,17 +22,18 @@ pub(super) struct Coordinator {
     next_survey: u64,
     left: BTreeMap<usize, u64>,
     dead: BTreeSet<usize>,
-    /// Ranks whose process has ended, and whose connection must show it by then.
-    doomed: BTreeMap<usize, Instant>,
-    /// The least cause that everybody was told.
-    told: Option<Cause>,
+    /// Ranks whose process has ended, with the time by which their connection ends or they count as
+    /// dead.
+    ending: BTreeMap<usize, Instant>,
+    /// The least cause that was sent to all ranks.
+    announced: Option<Cause>,
 }
 
 #[derive(Debug)]
 struct Survey {
     asker: usize,
     id: u64,
-    places: Vec<Option<ProgressReport>>,
+    reports: Vec<Option<ProgressReport>>,
     awaited: BTreeSet<usize>,
     until: Instant,
 }
@@ -46,12 +47,12 @@ impl Coordinator {
             next_survey: 0,
             left: BTreeMap::new(),
             dead: BTreeSet::new(),
-            doomed: BTreeMap::new(),
-            told: None,
+            ending: BTreeMap::new(),
+            announced: None,
         }
     }
 
-    /// Everybody else has left or died.
+    /// True if all other ranks have left or died.
     pub(super) fn is_alone(&self) -> bool {
         (1..self.world).all(|rank| self.is_gone(rank))
     }
@@ -60,7 +61,7 @@ impl Coordinator {
         self.left.contains_key(&rank) || self.dead.contains(&rank)
     }
 
-    /// Takes a request of rank `from`, which is believed: it holds the key.
+    /// Handles a request of rank `from`. Its content is trusted, because the rank holds the job's key.
     pub(super) fn request(
         &mut self,
         from: usize,
@@ -68,10 +69,10 @@ impl Coordinator {
         now: Instant,
     ) -> Notices {
         match request {
-            ControlRequest::Beat => Vec::new(),
+            ControlRequest::Heartbeat => Vec::new(),
             ControlRequest::Abort(cause) => self.abort(cause),
-            ControlRequest::Offer { round, payload } => self.offer(from, round, payload),
-            ControlRequest::Who { round } => {
+            ControlRequest::Contribute { round, payload } => self.contribute(from, round, payload),
+            ControlRequest::AskMissing { round } => {
                 let given = self.rounds.get(&round);
                 let missing = |rank: &usize| given.is_none_or(|given| !given.contains_key(rank));
                 let ranks = round.members.iter().copied().filter(missing).collect();
@@ -82,19 +83,21 @@ impl Coordinator {
                 self.next_survey += 1;
                 let awaited: BTreeSet<usize> =
                     (0..self.world).filter(|rank| !self.is_gone(*rank)).collect();
-                let asked =
-                    awaited.iter().map(|rank| (*rank, Notice::Ask { survey, group })).collect();
-                let places = vec![None; self.world];
+                let asked = awaited
+                    .iter()
+                    .map(|rank| (*rank, Notice::AskProgress { survey, group }))
+                    .collect();
+                let reports = vec![None; self.world];
                 self.surveys.insert(
                     survey,
-                    Survey { asker: from, id, places, awaited, until: now + SURVEY },
+                    Survey { asker: from, id, reports, awaited, until: now + SURVEY_TIMEOUT },
                 );
                 asked
             }
-            ControlRequest::Answer { survey, place } => self.answer(from, survey, place),
-            ControlRequest::Ended { rank } => {
+            ControlRequest::Report { survey, report } => self.take_report(from, survey, report),
+            ControlRequest::ProcessEnded { rank } => {
                 if rank < self.world && !self.is_gone(rank) {
-                    self.doomed.entry(rank).or_insert(now + DOOMED);
+                    self.ending.entry(rank).or_insert(now + CLOSING_TIME);
                 }
                 Vec::new()
             }
@@ -102,26 +105,25 @@ impl Coordinator {
         }
     }
 
-    fn everybody(&self, notice: impl Fn() -> Notice) -> Notices {
+    fn to_all(&self, notice: impl Fn() -> Notice) -> Notices {
         (0..self.world).filter(|rank| !self.is_gone(*rank)).map(|rank| (rank, notice())).collect()
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
-        let news = match &self.told {
+        let is_first = match &self.announced {
             None => true,
-            // A failed rank soon ends, and then it looks dead to its peers: a consequence, not a
-            // cause.
+            // A failed rank soon ends, and then looks dead to its peers. That death is a consequence.
             Some(_) if cause.kind == CauseKind::Death => false,
-            Some(told) => cause < *told,
+            Some(announced) => cause < *announced,
         };
-        if !news {
+        if !is_first {
             return Vec::new();
         }
-        self.told = Some(cause.clone());
-        self.everybody(|| Notice::Abort(cause.clone()))
+        self.announced = Some(cause.clone());
+        self.to_all(|| Notice::Abort(cause.clone()))
     }
 
-    fn offer(&mut self, from: usize, round: ExchangeRound, payload: Vec<u8>) -> Notices {
+    fn contribute(&mut self, from: usize, round: ExchangeRound, payload: Vec<u8>) -> Notices {
         let members = &round.members;
         if !members.contains(&from) || members.iter().any(|member| *member >= self.world) {
             return Vec::new();
@@ -132,28 +134,28 @@ impl Coordinator {
             let given = self.rounds.remove(&round).expect("just filled");
             let payloads: Vec<Vec<u8>> =
                 members.iter().map(|member| given[member].clone()).collect();
-            let notice = || Notice::Gathered { round: round.clone(), payloads: payloads.clone() };
+            let notice = || Notice::Exchanged { round: round.clone(), payloads: payloads.clone() };
             return members.iter().map(|member| (*member, notice())).collect();
         }
         let gone = members
             .iter()
             .copied()
             .find(|member| !given.contains_key(member) && self.left.contains_key(member));
-        gone.map(|rank| self.unmet(&round, rank)).unwrap_or_default()
+        gone.map(|rank| self.incomplete(&round, rank)).unwrap_or_default()
     }
 
-    /// Tells those who gave their part that the round never completes.
-    fn unmet(&mut self, round: &ExchangeRound, rank: usize) -> Notices {
+    /// Tells the members that gave their part that the exchange cannot complete.
+    fn incomplete(&mut self, round: &ExchangeRound, rank: usize) -> Notices {
         let given = self.rounds.get_mut(round).map(std::mem::take).unwrap_or_default();
         given
             .into_keys()
-            .map(|member| (member, Notice::Unmet { round: round.clone(), rank }))
+            .map(|member| (member, Notice::Incomplete { round: round.clone(), rank }))
             .collect()
     }
 
-    fn answer(&mut self, from: usize, number: u64, place: ProgressReport) -> Notices {
+    fn take_report(&mut self, from: usize, number: u64, report: ProgressReport) -> Notices {
         let Some(survey) = self.surveys.get_mut(&number) else { return Vec::new() };
-        survey.places[from] = Some(place);
+        survey.reports[from] = Some(report);
         survey.awaited.remove(&from);
         if survey.awaited.is_empty() { self.conclude(number) } else { Vec::new() }
     }
@@ -161,33 +163,35 @@ impl Coordinator {
     fn conclude(&mut self, number: u64) -> Notices {
         let survey = self.surveys.remove(&number);
         survey
-            .map(|survey| (survey.asker, Notice::Surveyed { id: survey.id, places: survey.places }))
+            .map(|survey| {
+                (survey.asker, Notice::Surveyed { id: survey.id, reports: survey.reports })
+            })
             .into_iter()
             .collect()
     }
 
     fn goodbye(&mut self, from: usize, last: u64) -> Notices {
         self.left.insert(from, last);
-        let mut out = self.everybody(|| Notice::Left { rank: from, last });
+        let mut out = self.to_all(|| Notice::Left { rank: from, last });
         out.push((from, Notice::Farewell));
         let waits = |round: &ExchangeRound, given: &BTreeMap<usize, Vec<u8>>| {
             round.members.contains(&from) && !given.contains_key(&from)
         };
-        let hopeless: Vec<ExchangeRound> = self
+        let stuck: Vec<ExchangeRound> = self
             .rounds
             .iter()
             .filter(|(round, given)| waits(round, given))
             .map(|(round, _)| round.clone())
             .collect();
-        for round in hopeless {
-            out.extend(self.unmet(&round, from));
+        for round in stuck {
+            out.extend(self.incomplete(&round, from));
         }
         out
     }
 
     /// The connection of `rank` has ended.
     pub(super) fn ended(&mut self, rank: usize, how: &str) -> Notices {
-        self.doomed.remove(&rank);
+        self.ending.remove(&rank);
         if self.is_gone(rank) {
             return Vec::new();
         }
@@ -197,7 +201,7 @@ impl Coordinator {
 
     /// When [`pass`](Self::pass) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.surveys.values().map(|survey| survey.until).chain(self.doomed.values().copied()).min()
+        self.surveys.values().map(|survey| survey.until).chain(self.ending.values().copied()).min()
     }
 
     /// Does what is due.
@@ -209,9 +213,9 @@ impl Coordinator {
             .map(|(number, _)| *number)
             .collect();
         let mut out: Notices = due.into_iter().flat_map(|number| self.conclude(number)).collect();
-        let doomed: Vec<usize> =
-            self.doomed.iter().filter(|(_, until)| **until <= now).map(|(rank, _)| *rank).collect();
-        for rank in doomed {
+        let overdue: Vec<usize> =
+            self.ending.iter().filter(|(_, until)| **until <= now).map(|(rank, _)| *rank).collect();
+        for rank in overdue {
             out.extend(self.ended(rank, "its process ended"));
         }
         out
@@ -233,11 +237,12 @@ mod tests {
 
     #[test]
     fn a_round_completes_in_the_order_of_its_members() {
-        let (mut root, now) = (Coordinator::new(4), Instant::now());
+        let mut root = Coordinator::new(4);
+        let now = Instant::now();
         let mut offer = |from: usize| {
             root.request(
                 from,
-                ControlRequest::Offer { round: round(&[3, 1]), payload: vec![from as u8] },
+                ControlRequest::Contribute { round: round(&[3, 1]), payload: vec![from as u8] },
                 now,
             )
         };
@@ -245,29 +250,33 @@ mod tests {
         assert!(offer(0).is_empty());
         let out = offer(3);
         assert_eq!(out.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [3, 1]);
-        let Notice::Gathered { payloads, .. } = &out[0].1 else { panic!("something else") };
+        let Notice::Exchanged { payloads, .. } = &out[0].1 else { panic!("something else") };
         assert_eq!(payloads, &[vec![3], vec![1]]);
     }
 
     #[test]
-    fn who_waits_for_one_that_left_is_told() {
-        let (mut root, now) = (Coordinator::new(3), Instant::now());
-        let offer =
-            |from| (from, ControlRequest::Offer { round: round(&[0, 1, 2]), payload: Vec::new() });
+    fn members_that_wait_for_a_rank_that_left_are_told() {
+        let mut root = Coordinator::new(3);
+        let now = Instant::now();
+        let offer = |from| {
+            (from, ControlRequest::Contribute { round: round(&[0, 1, 2]), payload: Vec::new() })
+        };
         let mut say = |(from, request)| root.request(from, request, now);
         say(offer(0));
         let told = say((2, ControlRequest::Goodbye { last: 5 }));
         assert!(
-            told.iter()
-                .any(|(to, notice)| *to == 0 && matches!(notice, Notice::Unmet { rank: 2, .. }))
+            told.iter().any(
+                |(to, notice)| *to == 0 && matches!(notice, Notice::Incomplete { rank: 2, .. })
+            )
         );
         assert!(told.iter().any(|(to, notice)| *to == 2 && matches!(notice, Notice::Farewell)));
-        assert!(matches!(say(offer(1))[..], [(1, Notice::Unmet { rank: 2, .. })]));
+        assert!(matches!(say(offer(1))[..], [(1, Notice::Incomplete { rank: 2, .. })]));
     }
 
     #[test]
-    fn only_a_lesser_cause_is_told_and_no_death_after_the_first() {
-        let (mut root, now) = (Coordinator::new(2), Instant::now());
+    fn only_a_lesser_cause_is_announced_and_no_death_after_the_first() {
+        let mut root = Coordinator::new(2);
+        let now = Instant::now();
         let mut tell = |cause| root.request(1, ControlRequest::Abort(cause), now).len();
         assert_eq!(tell(cause(5, CauseKind::Mismatch, 1)), 2);
         assert_eq!(tell(cause(5, CauseKind::Timeout, 0)), 0);
@@ -279,11 +288,12 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_is_its_death_unless_it_said_goodbye() {
-        let (mut root, now) = (Coordinator::new(3), Instant::now());
+        let mut root = Coordinator::new(3);
+        let now = Instant::now();
         root.request(1, ControlRequest::Goodbye { last: 1 }, now);
-        root.request(2, ControlRequest::Ended { rank: 1 }, now);
+        root.request(2, ControlRequest::ProcessEnded { rank: 1 }, now);
         assert_eq!(root.deadline(), None);
-        root.request(1, ControlRequest::Ended { rank: 2 }, now);
+        root.request(1, ControlRequest::ProcessEnded { rank: 2 }, now);
         assert!(root.pass(now).is_empty());
         let out = root.pass(root.deadline().unwrap());
         assert!(matches!(
@@ -294,7 +304,8 @@ mod tests {
 
     #[test]
     fn a_survey_does_not_wait_for_ever() {
-        let (mut root, now) = (Coordinator::new(3), Instant::now());
+        let mut root = Coordinator::new(3);
+        let now = Instant::now();
         assert_eq!(
             root.request(1, ControlRequest::Survey { id: 7, group: GroupId::WORLD }, now).len(),
             3
@@ -303,14 +314,14 @@ mod tests {
             assert!(
                 root.request(
                     from,
-                    ControlRequest::Answer { survey: 0, place: ProgressReport::default() },
+                    ControlRequest::Report { survey: 0, report: ProgressReport::default() },
                     now
                 )
                 .is_empty()
             );
         }
         let out = root.pass(root.deadline().unwrap());
-        let [(1, Notice::Surveyed { id: 7, places })] = &out[..] else { panic!("something else") };
-        assert_eq!(places.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+        let [(1, Notice::Surveyed { id: 7, reports })] = &out[..] else { panic!("something else") };
+        assert_eq!(reports.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
     }
 }

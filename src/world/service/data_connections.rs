@@ -1,5 +1,5 @@
-//! Data connections between two ranks: the lower one connects, the higher one accepts; or one calls
-//! the other.
+//! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
+//! higher one accepts), or one rank dials and the other finds it among its callers.
 
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
@@ -8,18 +8,18 @@ use maypole_transports::sockets::set_tcp_options;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What one attempt may take: a peer's service thread answers at once unless its machine is very
+/// Time limit of one attempt. A peer's service thread answers at once unless its machine is very
 /// busy.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 impl Service {
     /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group` and
-    /// `lane`, once. Both have proved the job's key on it; what follows is plain bytes.
-    /// Non-blocking, sends small writes at once, and is given up when the other host is silent for
+    /// `lane`, once. Both have proved the job's key on it; what follows is not encrypted. The
+    /// socket is non-blocking, sends small writes at once, and fails when the other host is silent for
     /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
     ///
-    /// The lower rank need not wait for the higher one to call.
+    /// The lower rank does not wait until the higher rank calls.
     ///
     /// # Errors
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
@@ -39,9 +39,9 @@ impl Service {
         without_blocking(stream)
     }
 
-    /// A data connection that this rank alone makes; rank `peer` finds it among its
-    /// [`callers`](Self::callers). Else as [`connect`](Self::connect), which must not be used for
-    /// the same lane.
+    /// A data connection that this rank alone asks for; rank `peer` finds it among its
+    /// [`callers`](Self::callers). Otherwise as [`connect`](Self::connect), which must not be used
+    /// for the same lane.
     ///
     /// # Errors
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
@@ -56,7 +56,7 @@ impl Service {
         without_blocking(self.reach(group, peer, lane, deadline)?)
     }
 
-    /// The connections that peers [dialled](Self::dial) to this rank since it last asked, by rank.
+    /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
     pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, TcpStream)> {
         let mut state = self.shared.state();
         let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
@@ -90,7 +90,7 @@ impl Service {
             }
         });
         let late = || ServiceError::TimedOut { what: "a data connection", missing: vec![peer] };
-        arrived.ok_or_else(late)??.ok_or_else(|| self.why_gone(peer))
+        arrived.ok_or_else(late)??.ok_or_else(|| self.gone(peer))
     }
 
     fn reach(
@@ -100,21 +100,27 @@ impl Service {
         lane: u32,
         deadline: Instant,
     ) -> Result<TcpStream, ServiceError> {
-        let (initiator, responder) = (self.rank() as u32, peer as u32);
-        let binding =
-            Binding { purpose: Purpose::Data, group: group.words(), lane, initiator, responder };
+        let binding = Binding {
+            purpose: Purpose::Data,
+            group: group.words(),
+            lane,
+            initiator: self.rank() as u32,
+            responder: peer as u32,
+        };
         loop {
             let until = deadline.min(Instant::now() + ATTEMPT);
             match self.attempt(peer, &binding, until) {
                 Ok(stream) => return Ok(stream),
-                Err(error) => tracing::debug!(peer, %error, "a data connection is tried again"),
+                Err(error) => {
+                    tracing::debug!(peer, %error, "a data connection failed and is tried again")
+                }
             }
             let again = deadline.min(Instant::now() + BETWEEN_ATTEMPTS);
             let gone = self
                 .shared
                 .wait_or_fail(again, |state| state.left.contains_key(&peer).then_some(()));
             match gone {
-                Some(Ok(())) => return Err(self.why_gone(peer)),
+                Some(Ok(())) => return Err(self.gone(peer)),
                 Some(Err(error)) => return Err(error),
                 None if again == deadline => {
                     return Err(ServiceError::TimedOut {

@@ -1,15 +1,15 @@
-//! What ranks say to one another on their control connections.
+//! The messages on control connections, between rank 0 and every other rank.
 
 use super::{Cause, GroupId, ProgressReport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The longest message of a rank that has not joined yet.
+/// Most bytes of a message from a rank that has not joined yet.
 pub(crate) const MAX_JOIN_MESSAGE: usize = 64 << 10;
-/// The longest message afterwards.
+/// Most bytes of a message from a rank that has joined.
 pub(crate) const MAX_MESSAGE: usize = 16 << 20;
 
-/// One round of an exchange, the same for all its members.
+/// One exchange, equal on all its members.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub(crate) struct ExchangeRound {
     pub(crate) group: GroupId,
@@ -17,47 +17,47 @@ pub(crate) struct ExchangeRound {
     pub(crate) number: u64,
 }
 
-/// From a member to rank 0.
+/// A message from any rank to rank 0.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum ControlRequest {
-    /// I live.
-    Beat,
-    /// This happened; tell everybody.
+    /// Sign of life.
+    Heartbeat,
+    /// A failure, to be told to all ranks.
     Abort(Cause),
-    /// My part of an exchange.
-    Offer { round: ExchangeRound, payload: Vec<u8> },
-    /// Whose part of this exchange is missing?
-    Who { round: ExchangeRound },
-    /// Where is everybody?
+    /// The sender's part of an exchange.
+    Contribute { round: ExchangeRound, payload: Vec<u8> },
+    /// Asks whose part of an exchange is missing.
+    AskMissing { round: ExchangeRound },
+    /// Asks for the progress reports of all ranks.
     Survey { id: u64, group: GroupId },
-    /// An answer to [`Notice::Ask`].
-    Answer { survey: u64, place: ProgressReport },
-    /// The process of this rank has ended, as its host tells me.
-    Ended { rank: usize },
-    /// I leave after this operation.
+    /// The answer to [`Notice::AskProgress`].
+    Report { survey: u64, report: ProgressReport },
+    /// The process of this rank has ended, as the kernel of the sender's host reports.
+    ProcessEnded { rank: usize },
+    /// The sender leaves after this operation.
     Goodbye { last: u64 },
 }
 
-/// From rank 0 to a member.
+/// A message from rank 0 to any rank.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Notice {
-    /// I live.
-    Beat,
-    /// The first cause known so far.
+    /// Sign of life.
+    Heartbeat,
+    /// The least cause known so far.
     Abort(Cause),
-    /// Everybody's part of an exchange.
-    Gathered { round: ExchangeRound, payloads: Vec<Vec<u8>> },
-    /// An exchange will never complete, because this rank left.
-    Unmet { round: ExchangeRound, rank: usize },
-    /// Whose part of an exchange is missing.
+    /// All parts of an exchange.
+    Exchanged { round: ExchangeRound, payloads: Vec<Vec<u8>> },
+    /// An exchange that cannot complete, because this rank has left.
+    Incomplete { round: ExchangeRound, rank: usize },
+    /// The ranks whose part of an exchange is missing.
     Missing { round: ExchangeRound, ranks: Vec<usize> },
-    /// Where are you?
-    Ask { survey: u64, group: GroupId },
-    /// Where everybody is who answered.
-    Surveyed { id: u64, places: Vec<Option<ProgressReport>> },
+    /// Asks for the receiver's progress report.
+    AskProgress { survey: u64, group: GroupId },
+    /// The progress reports by rank; `None` of ranks that did not answer.
+    Surveyed { id: u64, reports: Vec<Option<ProgressReport>> },
     /// This rank left after this operation.
     Left { rank: usize, last: u64 },
-    /// Your goodbye was heard.
+    /// Confirms the receiver's goodbye.
     Farewell,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     postcard::to_stdvec(message).expect("messages are plain data")
 }
 
-/// `None` if the bytes are no such message, or have something after it.
+/// `None` if the bytes are no such message, or if bytes follow it.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Some(message),
@@ -85,8 +85,8 @@ mod tests {
             members: vec![0, 3],
             number: 9,
         };
-        let sent = Notice::Gathered { round: round.clone(), payloads: vec![vec![1], vec![]] };
-        let Some(Notice::Gathered { round: got, payloads }) = decode(&encode(&sent)) else {
+        let sent = Notice::Exchanged { round: round.clone(), payloads: vec![vec![1], vec![]] };
+        let Some(Notice::Exchanged { round: got, payloads }) = decode(&encode(&sent)) else {
             panic!("another message")
         };
         assert_eq!((got, payloads), (round, vec![vec![1], vec![]]));

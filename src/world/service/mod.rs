@@ -1,15 +1,15 @@
 //! The control plane: how ranks agree, get connected, and fail together.
 //!
-//! Every process that is a rank has one service thread, asleep in epoll and never on the data path.
-//! All control connections meet at rank 0, so whatever rank 0 says, it says to all in one order. A
-//! failure anywhere raises the [`Alarm`] of every rank, and all of them name the same first
-//! [`Cause`].
+//! Every rank has one service thread, which sleeps in epoll and never touches data. All control
+//! connections end at rank 0, so that rank 0 sends its notices to all ranks in the same order. A
+//! failure anywhere raises the [`Alarm`] of every rank, and all ranks name the same first [`Cause`].
 
 mod acceptor;
 mod cause;
 mod connection;
 mod coordinator;
 mod data_connections;
+mod error;
 pub(crate) mod message;
 mod progress;
 mod segments;
@@ -19,6 +19,7 @@ mod thread;
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseKind, GroupId};
 pub(crate) use connection::{ConnectionEnd, ControlConnection};
+pub use error::ServiceError;
 pub use progress::{Diagnosis, ProgressReport, ProgressTable, Pulse};
 
 use crate::world::peer::Peer;
@@ -34,74 +35,31 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
-/// Silence after which a rank is suspect, and a host that does not even acknowledge is gone.
+/// After this silence a rank counts as silent, and a host whose kernel does not acknowledge packets
+/// counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Without a lesser cause for so long, the least known one is the first.
+/// How long no lesser cause may come before the least known one counts as the first.
 const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
-/// How long rank 0 may take to answer a question.
+/// How long rank 0 may take to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the control plane could not do what was asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServiceError {
-    /// The world has failed. Nothing works any more.
-    #[error("the world has failed: {cause}")]
-    Aborted {
-        /// The first cause known.
-        cause: Cause,
-    },
-    /// A peer that is needed said goodbye.
-    #[error("rank {rank} has left")]
-    Left {
-        /// Who.
-        rank: usize,
-    },
-    /// The deadline passed.
-    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank {r}")).collect::<Vec<_>>().join(", "))]
-    TimedOut {
-        /// What was waited for.
-        what: &'static str,
-        /// Who has not come to it, as far as is known.
-        missing: Vec<usize>,
-    },
-    /// The arguments cannot be right.
-    #[error("{0}")]
-    Invalid(String),
-    /// The control plane is gone.
-    #[error("the control plane is gone: {why}")]
-    Closed {
-        /// How that came.
-        why: String,
-    },
-    /// The system, or a peer, refused something.
-    #[error("{what} failed: {why}")]
-    Failed {
-        /// What.
-        what: &'static str,
-        /// Why.
-        why: String,
-    },
-}
-
-/// What the control plane knows about itself.
+/// Counters and states of the control plane.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Connections that were dropped because they did not prove the job's key.
-    pub strangers: u64,
-    /// Connections that have not proved it yet.
+    /// Connections that were refused because they did not prove the job's key.
+    pub refused: u64,
+    /// Connections that have not proved the job's key yet.
     pub half_open: usize,
     /// Ranks that said goodbye.
     pub left: Vec<usize>,
-    /// Ranks that were silent for 10 s or more; rank 0 knows of all, others of rank 0 only.
+    /// Ranks that were silent for 10 s or more. Rank 0 knows all of them, other ranks only rank 0.
     pub silent: Vec<usize>,
 }
 
-/// One rank's handle on the control plane of its world. Put it into an `Arc`; any thread may use
-/// it.
+/// One rank's handle on the control plane of its world. Any thread may use it.
 ///
 /// Dropping it [leaves](Self::leave), bounded, and never panics.
 #[derive(Debug)]
@@ -111,7 +69,7 @@ pub struct Service {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a service begins with.
+/// What a service is made of once its rank has joined.
 pub(crate) struct ServiceStart {
     pub(crate) rank: usize,
     pub(crate) secret: JobSecret,
@@ -127,10 +85,10 @@ impl Service {
         let ServiceStart { rank, secret, peers, timeout, watch, acceptor, controls } = start;
         let hosts = number_hosts(&peers);
         let shared = ServiceContext::new(rank, secret, peers, timeout)?;
-        let worker = ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls)?;
+        let service_thread = ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls)?;
         let thread = std::thread::Builder::new()
             .name(format!("maypole-{rank}"))
-            .spawn(move || worker.run())?;
+            .spawn(move || service_thread.run())?;
         Ok(Self { shared, hosts, thread: Mutex::new(Some(thread)) })
     }
 
@@ -169,7 +127,7 @@ impl Service {
         Arc::clone(&self.shared.progress)
     }
 
-    /// The least cause known, if the world has failed.
+    /// The least cause known; `None` while the world has not failed.
     pub fn cause(&self) -> Option<Cause> {
         self.shared.state().cause.clone()
     }
@@ -179,12 +137,11 @@ impl Service {
         self.shared.state().left.get(&rank).copied()
     }
 
-    /// Fails the world: every rank's alarm is raised, and the least of all causes told becomes
-    /// everybody's.
+    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of every
+    /// rank.
     ///
-    /// The death of a peer is an allegation: a peer that fails closes its connections, too. Rank 0
-    /// decides whether it is a cause or a consequence; use [`settle`](Self::settle) to learn what
-    /// it made of it.
+    /// Rank 0 decides whether the death of a peer is a cause or a consequence, because a peer that
+    /// fails closes its connections, too. [`settle`](Self::settle) waits for the decision.
     pub fn abort(&self, cause: Cause) {
         let alone = self.world() == 1;
         if alone || cause.kind != CauseKind::Death {
@@ -195,14 +152,14 @@ impl Service {
         }
     }
 
-    /// Tells everybody `mine` and gives the first cause, the same on all ranks: the least one known
-    /// once 200 ms have passed without a lesser one. Ends after `within` (but not before 200 ms) at
-    /// the latest.
+    /// Tells all ranks the cause `mine` and returns the first cause, the same on all ranks: the least
+    /// one known once 200 ms have passed without a lesser one. Returns after `within`, but not before
+    /// 400 ms, at the latest.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
         if self.shared.wait(deadline, |state| state.cause.is_some().then_some(())).is_none() {
-            // Nobody judges it: rank 0 does not answer.
+            // Rank 0 does not answer, so that no other rank decides.
             self.shared.learn(&mine);
         }
         loop {
@@ -220,14 +177,14 @@ impl Service {
         }
     }
 
-    /// Everybody's `payload`, in the order of `members` (world ranks, this one among them).
+    /// The `payload` of every member, in the order of `members` (world ranks, this one among them).
     ///
-    /// All members call it, with equal `group` and `members`, in the same order. For small things:
-    /// rank 0 relays them.
+    /// All members call it, with equal `group` and `members`, in the same order. Rank 0 relays all
+    /// payloads, so they should be small.
     ///
     /// # Errors
-    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
-    /// or has failed, or the payload is too large.
+    /// If the deadline passes (the error names the missing ranks), a member left, the world fails or
+    /// has failed, or the payload is too large.
     pub fn exchange(
         &self,
         group: GroupId,
@@ -247,10 +204,10 @@ impl Service {
             return Ok(vec![payload]);
         }
         let round = self.next_round(group, members);
-        self.shared.request(ControlRequest::Offer { round: round.clone(), payload });
+        self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
         match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
-            Some(Ok(Err(rank))) => Err(self.why_gone(rank)),
+            Some(Ok(Err(rank))) => Err(self.gone(rank)),
             Some(Err(error)) => Err(error),
             None => Err(ServiceError::TimedOut {
                 what: "an exchange",
@@ -259,8 +216,9 @@ impl Service {
         }
     }
 
-    /// A rank that fails leaves, too; then the failure is the news.
-    fn why_gone(&self, rank: usize) -> ServiceError {
+    /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too; then
+    /// the error is the failure.
+    fn gone(&self, rank: usize) -> ServiceError {
         self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
     }
 
@@ -297,20 +255,20 @@ impl Service {
     }
 
     fn who_is_missing(&self, round: ExchangeRound) -> Vec<usize> {
-        self.shared.request(ControlRequest::Who { round: round.clone() });
+        self.shared.request(ControlRequest::AskMissing { round: round.clone() });
         self.shared
             .wait(Instant::now() + QUERY_TIMEOUT, |state| state.missing.remove(&round))
             .unwrap_or_default()
     }
 
-    /// What every rank noted about `group`, by world rank; `None` of ranks that do not answer.
+    /// The progress reports of all world ranks about `group`; `None` of ranks that do not answer.
     /// Takes at most a second.
     ///
-    /// It needs no help of the ranks' callers, and works although the world has failed: this is how
-    /// ranks that do not match learn what the others called.
+    /// The service threads answer, whatever the calling threads do, also after the world has failed.
+    /// Ranks whose calls do not match learn so what the others called.
     pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
         if self.world() == 1 {
-            return vec![Some(self.shared.progress.place(group))];
+            return vec![Some(self.shared.progress.report(group))];
         }
         let id = self.shared.update(|state| {
             state.next_survey += 1;
@@ -324,39 +282,38 @@ impl Service {
             }
         });
         answer
-            .filter(|places| places.len() == self.world())
+            .filter(|reports| reports.len() == self.world())
             .unwrap_or_else(|| vec![None; self.world()])
     }
 
-    /// Asks along the control plane why `peer` does not do its part in `group`: follows the answers
-    /// to a rank that does not answer, is outside the library, or is busy, or to a cycle. Takes at
-    /// most a second.
+    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank that
+    /// does not answer, is outside the library, or is busy, or to a cycle. Takes at most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         Diagnosis::follow(peer, &self.survey(group))
     }
 
-    /// What the control plane knows about itself.
+    /// The counters and states of the control plane.
     pub fn status(&self) -> Status {
         let state = self.shared.state();
         Status {
-            strangers: state.strangers,
+            refused: state.refused,
             half_open: state.half_open,
             left: state.left.keys().copied().collect(),
             silent: state.silent.clone(),
         }
     }
 
-    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 stays until the
-    /// others have left, but no rank longer than 5 s. Idempotent; what is called later fails.
+    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until the
+    /// others have left. No rank waits longer than 5 s. Idempotent; later requests fail.
     ///
     /// # Errors
-    /// [`ServiceError::TimedOut`] if the goodbye was not heard in time; the service has ended all
-    /// the same.
+    /// [`ServiceError::TimedOut`] if the goodbye was not confirmed in time. The service has ended
+    /// nevertheless.
     pub fn leave(&self, last_sequence: u64) -> Result<(), ServiceError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if self.shared.is_forked() {
-            // Neither joined nor detached: the thread is in our parent.
+            // The thread runs in the parent process, so it can be neither joined nor detached here.
             std::mem::forget(thread);
             return Ok(());
         }
@@ -368,7 +325,7 @@ impl Service {
         let heard = self.shared.wait(Instant::now() + GOODBYE_TIMEOUT, over);
         self.shared.update(|state| state.stop = true);
         self.shared.waker.wake();
-        // It looks at `stop` after every event, and does nothing that lasts.
+        // The thread checks `stop` after every event, and handles each event within milliseconds.
         let _ = thread.join();
         heard.ok_or_else(|| ServiceError::TimedOut {
             what: "the goodbye",
@@ -387,14 +344,14 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let last = self.shared.progress.place(GroupId::WORLD).sequence;
+        let last = self.shared.progress.report(GroupId::WORLD).sequence;
         if let Err(error) = self.leave(last) {
-            tracing::warn!(%error, "left without a goodbye");
+            tracing::warn!(%error, "left without a confirmed goodbye");
         }
     }
 }
 
-/// Numbers hosts in the order of their first ranks.
+/// Numbers the hosts in the order of their first ranks.
 fn number_hosts(peers: &[Peer]) -> Vec<usize> {
     let mut names: Vec<&str> = Vec::new();
     let mut hosts = Vec::with_capacity(peers.len());

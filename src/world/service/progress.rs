@@ -1,5 +1,5 @@
-//! Where every rank is: what an executor notes once it has become slow, and what follows from
-//! everybody's notes.
+//! Progress reports: what each rank does in each group, and which rank holds the others up according
+//! to all reports. An executor writes its report once a wait has become slow.
 
 use super::GroupId;
 use serde::{Deserialize, Serialize};
@@ -8,21 +8,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a rank noted last about what it does in a group.
+/// What a rank last reported that it does in a group.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ProgressReport {
-    /// Whether it is in a call of the library.
+    /// Whether the rank is in a call of the library.
     pub inside: bool,
-    /// Which operation.
+    /// The number of the operation.
     pub sequence: u64,
-    /// What it called, in words.
+    /// The call, in words.
     pub operation: String,
-    /// The rank that it waits for.
+    /// The world rank that it waits for.
     pub awaits: Option<usize>,
 }
 
-/// Where a rank is within its calls, in one word that costs a call next to nothing: zero before the
-/// first one, odd inside and even after an operation.
+/// Whether a rank is in a call, and in which, as one atomic word: zero before the first operation,
+/// `2 n + 1` within operation `n`, `2 n + 2` after it. Writing it costs a call one store.
 #[derive(Debug, Default)]
 pub struct Pulse(AtomicU64);
 
@@ -39,119 +39,126 @@ impl Pulse {
         self.0.store(2 * sequence + 2, Ordering::Relaxed);
     }
 
-    /// Operation `sequence` has not begun, whatever was said before.
+    /// Takes back that operation `sequence` has begun.
     pub fn back(&self, sequence: u64) {
         self.0.store(2 * sequence, Ordering::Relaxed);
     }
 
-    /// Whether the rank is in a call, and which operation that is or was; `None` before the first.
+    /// Whether the rank is in a call, and the number of its current or last operation; `None` before
+    /// the first.
     fn read(&self) -> Option<(bool, u64)> {
         let word = self.0.load(Ordering::Relaxed);
         (word > 0).then(|| (word % 2 == 1, (word - 1) / 2))
     }
 }
 
-/// One rank's notes, a place for each group. Written on cold paths, read by the service thread when
-/// another rank asks.
+/// The progress reports of one rank, one for each group. Written when a wait is slow, read by the
+/// service thread when another rank asks.
 #[derive(Debug, Default)]
 pub struct ProgressTable(Mutex<HashMap<GroupId, GroupProgress>>);
 
 #[derive(Debug, Default)]
 struct GroupProgress {
-    place: ProgressReport,
+    report: ProgressReport,
     pulse: Arc<Pulse>,
 }
 
 impl ProgressTable {
-    /// GroupProgress that `operation`, number `sequence`, has begun, and that those after it are like it.
+    /// Reports that `operation`, number `sequence`, has begun. Later operations count as the same call
+    /// until the next report.
     pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
-        self.change(group, |place| {
-            *place = ProgressReport { inside: true, sequence, operation, awaits: None }
+        self.change(group, |report| {
+            *report = ProgressReport { inside: true, sequence, operation, awaits: None }
         });
     }
 
-    /// GroupProgress whom the current operation waits for (a world rank).
+    /// Reports which world rank the current operation waits for.
     pub fn awaits(&self, group: GroupId, peer: Option<usize>) {
-        self.change(group, |place| place.awaits = peer);
+        self.change(group, |report| report.awaits = peer);
     }
 
-    /// GroupProgress that the call is over; what it was stays known.
+    /// Reports that the call is over. The report still names it.
     pub fn exit(&self, group: GroupId) {
-        self.change(group, |place| (place.inside, place.awaits) = (false, None));
+        self.change(group, |report| {
+            report.inside = false;
+            report.awaits = None;
+        });
     }
 
-    /// The word by which the calls of `group` tell where they are; it overrules what was noted.
+    /// The word that the calls of `group` write; its number overrules that of the report.
     pub fn pulse(&self, group: GroupId) -> Arc<Pulse> {
-        Arc::clone(&self.notes().entry(group).or_default().pulse)
+        Arc::clone(&self.groups().entry(group).or_default().pulse)
     }
 
-    /// The notes about `group`; an empty place if there are none.
-    pub fn place(&self, group: GroupId) -> ProgressReport {
-        let notes = self.notes();
-        let Some(GroupProgress { place, pulse }) = notes.get(&group) else {
+    /// The report about `group`; an empty one if there is none.
+    pub fn report(&self, group: GroupId) -> ProgressReport {
+        let groups = self.groups();
+        let Some(GroupProgress { report, pulse }) = groups.get(&group) else {
             return ProgressReport::default();
         };
         match pulse.read() {
-            Some((inside, sequence)) => ProgressReport { inside, sequence, ..place.clone() },
-            None => place.clone(),
+            Some((inside, sequence)) => ProgressReport { inside, sequence, ..report.clone() },
+            None => report.clone(),
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, HashMap<GroupId, GroupProgress>> {
+    fn groups(&self) -> MutexGuard<'_, HashMap<GroupId, GroupProgress>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, group: GroupId, change: impl FnOnce(&mut ProgressReport)) {
-        change(&mut self.notes().entry(group).or_default().place);
+        change(&mut self.groups().entry(group).or_default().report);
     }
 }
 
-/// Why a wait does not end, as far as everybody's notes tell.
+/// Why a wait does not end, according to the progress reports of all ranks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Diagnosis {
-    /// This rank's process does not answer: it is stopped, or starved.
+    /// This rank's process does not answer: it is stopped, or gets no processor time.
     Silent {
-        /// Who.
+        /// The rank.
         rank: usize,
     },
     /// This rank is not in a call of the library.
     Outside {
-        /// Who.
+        /// The rank.
         rank: usize,
-        /// What it did last.
-        place: ProgressReport,
+        /// Its last report.
+        report: ProgressReport,
     },
-    /// This rank is in a call and waits for nobody that it knows of.
+    /// This rank is in a call and has reported no rank that it waits for.
     Busy {
-        /// Who.
+        /// The rank.
         rank: usize,
-        /// What it does.
-        place: ProgressReport,
+        /// Its report.
+        report: ProgressReport,
     },
-    /// These ranks wait for one another, each for the next and the last for the first.
+    /// These ranks wait for one another: each for the next, and the last for the first.
     Cycle {
-        /// Who, and in what.
+        /// The ranks with their reports.
         ranks: Vec<(usize, ProgressReport)>,
     },
 }
 
 impl Diagnosis {
-    /// Follows "whom do you await" from `peer` on, to the rank that holds up everybody. `places`
-    /// has a place per world rank, `None` of those that did not answer.
-    pub fn follow(peer: usize, places: &[Option<ProgressReport>]) -> Self {
+    /// Follows the chain of waits from `peer` to its end. `reports` has the report of each world rank,
+    /// `None` of ranks that did not answer.
+    pub fn follow(peer: usize, reports: &[Option<ProgressReport>]) -> Self {
         let mut path: Vec<(usize, ProgressReport)> = Vec::new();
         let mut rank = peer;
         loop {
             if let Some(start) = path.iter().position(|(seen, _)| *seen == rank) {
                 return Self::Cycle { ranks: path.split_off(start) };
             }
-            let Some(Some(place)) = places.get(rank).cloned() else { return Self::Silent { rank } };
-            if !place.inside {
-                return Self::Outside { rank, place };
+            let Some(Some(report)) = reports.get(rank).cloned() else {
+                return Self::Silent { rank };
+            };
+            if !report.inside {
+                return Self::Outside { rank, report };
             }
-            let Some(next) = place.awaits else { return Self::Busy { rank, place } };
-            path.push((rank, place));
+            let Some(next) = report.awaits else { return Self::Busy { rank, report } };
+            path.push((rank, report));
             rank = next;
         }
     }
@@ -194,14 +201,14 @@ impl fmt::Display for Diagnosis {
                     "rank {rank} does not answer: its process is stopped, or has no processor"
                 )
             }
-            Self::Outside { rank, place } | Self::Busy { rank, place } => {
-                write!(f, "rank {rank} {place}")
+            Self::Outside { rank, report } | Self::Busy { rank, report } => {
+                write!(f, "rank {rank} {report}")
             }
             Self::Cycle { ranks } => {
                 f.write_str("ranks wait for one another:")?;
-                for (rank, place) in ranks {
-                    let next = place.awaits.unwrap_or_default();
-                    write!(f, " rank {rank} {place} and awaits rank {next};")?;
+                for (rank, report) in ranks {
+                    let next = report.awaits.unwrap_or_default();
+                    write!(f, " rank {rank} {report} and awaits rank {next};")?;
                 }
                 Ok(())
             }
@@ -225,8 +232,8 @@ mod tests {
             operation: "barrier".to_owned(),
             awaits: None,
         });
-        let places = [inside(Some(1)), inside(Some(2)), outside, inside(None), None];
-        let said = |peer| Diagnosis::follow(peer, &places).to_string();
+        let reports = [inside(Some(1)), inside(Some(2)), outside, inside(None), None];
+        let said = |peer| Diagnosis::follow(peer, &reports).to_string();
         assert_eq!(
             said(1),
             "rank 2 is outside the library; its last call was barrier (operation 6)"
@@ -237,25 +244,25 @@ mod tests {
     }
 
     #[test]
-    fn the_pulse_overrules_the_notes() {
+    fn the_pulse_overrules_the_report() {
         let progress = ProgressTable::default();
         let pulse = progress.pulse(GroupId::WORLD);
         progress.enter(GroupId::WORLD, 3, "barrier".to_owned());
         assert_eq!(
-            progress.place(GroupId::WORLD),
-            inside(None).map(|place| ProgressReport { sequence: 3, ..place }).unwrap()
+            progress.report(GroupId::WORLD),
+            inside(None).map(|report| ProgressReport { sequence: 3, ..report }).unwrap()
         );
         pulse.enter(5);
-        assert_eq!(progress.place(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
+        assert_eq!(progress.report(GroupId::WORLD).to_string(), "is in barrier (operation 5)");
         pulse.exit(5);
-        let said = progress.place(GroupId::WORLD).to_string();
+        let said = progress.report(GroupId::WORLD).to_string();
         assert_eq!(said, "is outside the library; its last call was barrier (operation 5)");
     }
 
     #[test]
-    fn a_cycle_is_named_without_the_way_to_it() {
-        let places = [inside(Some(1)), inside(Some(2)), inside(Some(1))];
-        let Diagnosis::Cycle { ranks } = Diagnosis::follow(0, &places) else { panic!("no cycle") };
+    fn a_cycle_is_named_without_the_ranks_that_lead_to_it() {
+        let reports = [inside(Some(1)), inside(Some(2)), inside(Some(1))];
+        let Diagnosis::Cycle { ranks } = Diagnosis::follow(0, &reports) else { panic!("no cycle") };
         assert_eq!(ranks.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -1,5 +1,5 @@
-//! ServiceContext memory between the ranks of one host: one makes it, and hands it to the others over a
-//! Unix socket.
+//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to the
+//! others over a Unix socket.
 
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
@@ -12,12 +12,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// What one receiver may take.
-const ONE: Duration = Duration::from_secs(5);
-/// How often a creator that waits for receivers looks whether the world has failed.
-const LOOK: Duration = Duration::from_millis(50);
-/// A receiver's word that it has the segment.
-const HAVE: u8 = b'H';
+/// How long sending the segment to one receiver may take.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the maker of a segment checks, while it waits for receivers, whether the world has
+/// failed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// The byte by which a receiver confirms that it has the segment.
+const RECEIVED: u8 = b'H';
 
 fn failed(why: impl ToString) -> ServiceError {
     ServiceError::Failed { what: "sharing memory", why: why.to_string() }
@@ -28,8 +29,8 @@ impl Service {
     /// among them) share. All of them call it, with equal arguments, in the same order; the lowest
     /// rank makes it.
     ///
-    /// It is passed over a nameless socket that is announced over control, to processes of our own
-    /// user that prove the job's key.
+    /// The segment is sent over an abstract Unix socket, whose name goes over the control plane, to
+    /// processes of the same user that prove the job's key.
     ///
     /// # Errors
     /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
@@ -54,18 +55,18 @@ impl Service {
                 .expect("it is the least of them");
             return self.receive(group, maker, &announced[at], bytes, deadline);
         }
-        // Whatever cannot be made is said with an empty name, so that nobody waits for it.
+        // An empty name tells the others that there is no segment, so that they do not wait for it.
         let made = Segment::create(bytes)
             .and_then(|segment| Ok((segment, listen_abstract(local_members.len())?)));
         let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
         self.exchange(group, local_members, name, deadline)?;
         let (segment, (listener, _)) = made.map_err(failed)?;
         let receivers = local_members.iter().copied().filter(|member| *member != maker).collect();
-        self.hand_out(group, &segment, &listener, receivers, deadline)?;
+        self.send_to_all(group, &segment, &listener, receivers, deadline)?;
         Ok(segment)
     }
 
-    fn hand_out(
+    fn send_to_all(
         &self,
         group: GroupId,
         segment: &Segment,
@@ -85,19 +86,24 @@ impl Service {
                 let missing = awaited.into_iter().collect();
                 return Err(ServiceError::TimedOut { what: "sharing memory", missing });
             }
-            watch.wait(&mut Vec::new(), left.min(LOOK)).map_err(failed)?;
+            watch.wait(&mut Vec::new(), left.min(CHECK_INTERVAL)).map_err(failed)?;
             let Ok((socket, _)) = listener.accept() else { continue };
-            match self.serve(group, segment, socket, deadline.min(Instant::now() + ONE)) {
+            match self.send_to_one(
+                group,
+                segment,
+                socket,
+                deadline.min(Instant::now() + TRANSFER_TIMEOUT),
+            ) {
                 Ok(receiver) => drop(awaited.remove(&receiver)),
                 Err(error) => {
-                    tracing::debug!(%error, "a connection to a segment's socket was turned away")
+                    tracing::debug!(%error, "a connection to a segment's socket was refused")
                 }
             }
         }
         Ok(())
     }
 
-    fn serve(
+    fn send_to_one(
         &self,
         group: GroupId,
         segment: &Segment,
@@ -105,18 +111,22 @@ impl Service {
         deadline: Instant,
     ) -> Result<usize, ServiceError> {
         if !same_user(&socket).map_err(failed)? {
-            return Err(failed("a process of another user"));
+            return Err(failed("the process belongs to another user"));
         }
         let mut timed = DeadlineSocket { socket: &mut socket, deadline };
         let (binding, _) = respond(&mut timed, &self.shared.secret).map_err(failed)?;
         let receiver = binding.initiator as usize;
         if binding != self.segment_binding(group, receiver, self.rank()) {
-            return Err(failed("a connection for something else"));
+            return Err(failed("the connection is for something else"));
         }
         send_segment(timed.socket, segment).map_err(failed)?;
-        let mut word = [0];
-        timed.read_exact(&mut word).map_err(failed)?;
-        if word == [HAVE] { Ok(receiver) } else { Err(failed("the receiver said something else")) }
+        let mut confirmation = [0];
+        timed.read_exact(&mut confirmation).map_err(failed)?;
+        if confirmation == [RECEIVED] {
+            Ok(receiver)
+        } else {
+            Err(failed("the receiver sent no confirmation"))
+        }
     }
 
     fn receive(
@@ -141,14 +151,19 @@ impl Service {
             let binding = self.segment_binding(group, self.rank(), maker);
             initiate(&mut timed, &self.shared.secret, &binding).map_err(io::Error::other)?;
             let segment = receive_segment(timed.socket, bytes)?;
-            timed.write_all(&[HAVE])?;
+            timed.write_all(&[RECEIVED])?;
             Ok(segment)
         };
         receive().map_err(|error| self.shared.state().failure().unwrap_or_else(|| failed(error)))
     }
 
     fn segment_binding(&self, group: GroupId, receiver: usize, maker: usize) -> Binding {
-        let (initiator, responder) = (receiver as u32, maker as u32);
-        Binding { purpose: Purpose::Segment, group: group.words(), lane: 0, initiator, responder }
+        Binding {
+            purpose: Purpose::Segment,
+            group: group.words(),
+            lane: 0,
+            initiator: receiver as u32,
+            responder: maker as u32,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What a rank's callers and its service thread share: a state behind a lock, a waker one way, a
-//! condition the other.
+//! What a rank's calling threads and its service thread share: a state behind a lock. A waker tells
+//! the service thread of new requests, and a condition variable tells callers of changes.
 
 use super::message::{ControlRequest, ExchangeRound};
 use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
@@ -22,7 +22,7 @@ pub(crate) struct ServiceContext {
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
-    /// The process that has the service thread.
+    /// The process that runs the service thread.
     process: u32,
     state: Mutex<ServiceState>,
     changed: Condvar,
@@ -30,38 +30,39 @@ pub(crate) struct ServiceContext {
 
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
-    /// What the service thread is to say to rank 0.
+    /// What the service thread has to send to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
     pub(crate) cause: Option<Cause>,
-    /// When the cause last became a lesser one.
+    /// When `cause` last changed.
     pub(crate) cause_since: Option<Instant>,
-    /// Who said goodbye, after which operation.
+    /// Ranks that said goodbye, with their last operation.
     pub(crate) left: BTreeMap<usize, u64>,
-    /// Completed rounds: everybody's part, or who left instead of giving its.
+    /// Exchanges that are over: all parts, or the rank that left before it gave its part.
     pub(crate) gathered: HashMap<ExchangeRound, Result<Vec<Vec<u8>>, usize>>,
     pub(crate) missing: HashMap<ExchangeRound, Vec<usize>>,
     pub(crate) surveys: HashMap<u64, Vec<Option<ProgressReport>>>,
-    /// Data connections that peers made, by group, peer and lane.
+    /// Data connections that peers made to this rank, by group, peer and lane.
     pub(crate) arrived: HashMap<(GroupId, usize, u32), TcpStream>,
-    /// Rounds begun, per group and members.
+    /// Number of exchanges that were begun, by group and members.
     pub(crate) rounds: HashMap<(GroupId, Vec<usize>), u64>,
     pub(crate) next_survey: u64,
-    pub(crate) strangers: u64,
+    /// Connections that were refused because they did not prove the job's key.
+    pub(crate) refused: u64,
     pub(crate) half_open: usize,
-    /// Ranks that have been silent for long (known to rank 0 only).
+    /// Ranks that are silent for [`SILENCE_LIMIT`](super::SILENCE_LIMIT) or longer.
     pub(crate) silent: Vec<usize>,
-    /// Rank 0: everybody else has left or died. Others: rank 0 heard our goodbye.
+    /// On rank 0: all others have left or died. On others: rank 0 has confirmed the goodbye.
     pub(crate) farewell: bool,
-    /// We have said goodbye: whatever ends now ends in order.
+    /// This rank has said goodbye, so that the end of a connection is no failure.
     pub(crate) leaving: bool,
-    /// The service thread is to end.
+    /// Tells the service thread to end.
     pub(crate) stop: bool,
-    /// The service thread has ended, or can do nothing more, and why.
+    /// Why the service thread has ended or can do nothing more.
     pub(crate) closed: Option<String>,
 }
 
 impl ServiceState {
-    /// Keeps the lesser of `cause` and what is known; true if it is news.
+    /// Keeps the lesser of `cause` and the known cause; true if that is `cause`.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
         let news = self.cause.as_ref().is_none_or(|known| cause < known);
         if news {
@@ -94,18 +95,18 @@ impl ServiceContext {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {
-        // Whoever panicked with the lock held left the state whole: every change to it is one
-        // assignment or insertion.
+        // A thread that panicked while it held the lock left the state whole, because every change is
+        // one assignment or insertion.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This is a forked child's copy: it has no service thread, and its descriptors are its
-    /// parent's.
+    /// True in a forked child, which has no service thread, and whose descriptors belong to its
+    /// parent.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Changes the state, and wakes whoever waits for it.
+    /// Changes the state, and wakes all threads that wait for a change.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut ServiceState) -> T) -> T {
         let outcome = change(&mut self.state());
         self.changed.notify_all();
@@ -118,13 +119,13 @@ impl ServiceContext {
         self.waker.wake();
     }
 
-    /// Learns of a failure: every wait ends soon.
+    /// Takes note of a failure; every wait ends soon after.
     pub(crate) fn learn(&self, cause: &Cause) {
         self.update(|state| state.learn(cause));
         self.alarm.raise();
     }
 
-    /// Sleeps until `ready` gives something, but no longer than `deadline`; `None` if it passed.
+    /// Sleeps until `ready` returns a value; `None` once `deadline` has passed.
     pub(crate) fn wait<T>(
         &self,
         deadline: Instant,
@@ -144,8 +145,8 @@ impl ServiceContext {
         }
     }
 
-    /// As [`wait`](Self::wait), and gives up as soon as the world has failed or the service is
-    /// over.
+    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the service
+    /// has ended.
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,
@@ -159,7 +160,7 @@ impl ServiceContext {
 }
 
 impl ServiceState {
-    /// Why nothing can be had from the control plane any more.
+    /// Why the control plane cannot be used any more; `None` while it can.
     pub(crate) fn failure(&self) -> Option<ServiceError> {
         let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });
         aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))

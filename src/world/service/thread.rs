@@ -1,4 +1,4 @@
-//! The service thread: asleep until a peer, a stranger, a caller or the clock has something.
+//! The service thread: sleeps until a connection, a calling thread or a deadline needs it.
 
 use super::coordinator::{Coordinator, Notices};
 use super::message::{ControlRequest, MAX_MESSAGE, Notice, decode};
@@ -20,20 +20,20 @@ const WAKER: u64 = 0;
 const CONTROL: u64 = 1 << 40;
 const PROCESS: u64 = 2 << 40;
 
-/// Between two signs of life.
-const BEAT: Duration = Duration::from_secs(1);
+/// Time between two signs of life.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct ServiceThread {
     shared: Arc<ServiceContext>,
     watch: Watch,
     acceptor: Acceptor,
-    /// Rank 0: everybody else. Others: rank 0.
+    /// On rank 0: the connections to all others. On others: the connection to rank 0.
     controls: BTreeMap<usize, ControlConnection>,
-    /// The ends of the processes of our host's other ranks.
+    /// Descriptors that report the end of the processes of this host's other ranks.
     processes: BTreeMap<usize, OwnedFd>,
     root: Option<Coordinator>,
-    next_beat: Instant,
+    next_heartbeat: Instant,
 }
 
 impl ServiceThread {
@@ -49,13 +49,22 @@ impl ServiceThread {
         }
         let root = (shared.rank == 0).then(|| Coordinator::new(shared.peers.len()));
         let processes = neighbours(&shared, &watch);
-        Ok(Self { shared, watch, acceptor, controls, processes, root, next_beat: Instant::now() })
+        Ok(Self {
+            shared,
+            watch,
+            acceptor,
+            controls,
+            processes,
+            root,
+            next_heartbeat: Instant::now(),
+        })
     }
 
     /// Runs until the service is told to stop.
     pub(super) fn run(mut self) {
         let _closed = CloseOnDrop(Arc::clone(&self.shared));
-        // What came together with the end of joining was read already; no event will tell.
+        // Messages that came together with the end of joining are already read from the socket, so
+        // that no event reports them.
         for rank in self.controls.keys().copied().collect::<Vec<_>>() {
             self.read(rank);
         }
@@ -67,7 +76,7 @@ impl ServiceThread {
             if let Err(error) =
                 self.watch.wait(&mut numbers, self.until().saturating_duration_since(now))
             {
-                tracing::error!(%error, "the service thread cannot go on");
+                tracing::error!(%error, "the service thread ends, because it cannot wait for events");
                 break;
             }
             for number in numbers.drain(..) {
@@ -79,18 +88,18 @@ impl ServiceThread {
 
     fn until(&self) -> Instant {
         let others = [self.acceptor.deadline(), self.root.as_ref().and_then(Coordinator::deadline)];
-        others.into_iter().flatten().fold(self.next_beat, Instant::min)
+        others.into_iter().flatten().fold(self.next_heartbeat, Instant::min)
     }
 
     fn dispatch(&mut self, number: u64) {
         let rank = (number & (CONTROL - 1)) as usize;
         match number {
-            WAKER => self.obey(),
+            WAKER => self.take_requests(),
             ACCEPTOR.. => {
                 let authenticated = self.acceptor.ready(number, &self.watch);
                 self.shared.update(|state| {
-                    (state.strangers, state.half_open) =
-                        (self.acceptor.strangers, self.acceptor.half_open());
+                    state.refused = self.acceptor.refused;
+                    state.half_open = self.acceptor.half_open();
                 });
                 if let Some(authenticated) = authenticated {
                     self.admit(authenticated);
@@ -101,8 +110,8 @@ impl ServiceThread {
         }
     }
 
-    /// Does what callers asked for.
-    fn obey(&mut self) {
+    /// Sends the requests of calling threads.
+    fn take_requests(&mut self) {
         self.shared.waker.clear();
         let requests = std::mem::take(&mut self.shared.state().requests);
         for request in requests {
@@ -110,7 +119,7 @@ impl ServiceThread {
         }
     }
 
-    /// Says something to rank 0, which we may be.
+    /// Sends a request to rank 0, which may be this rank.
     fn ask(&mut self, request: ControlRequest) {
         if let Some(root) = &mut self.root {
             let out = root.request(0, request, Instant::now());
@@ -120,7 +129,7 @@ impl ServiceThread {
         }
     }
 
-    /// Rank 0 says something to others, and to itself.
+    /// On rank 0: sends notices to other ranks, and to itself.
     fn tell(&mut self, out: Notices) {
         for (to, notice) in out {
             if to == self.shared.rank {
@@ -134,31 +143,31 @@ impl ServiceThread {
         }
     }
 
-    /// Hears something from rank 0.
+    /// Handles a notice of rank 0.
     fn hear(&mut self, notice: Notice) {
         match notice {
-            Notice::Beat => {}
+            Notice::Heartbeat => {}
             Notice::Abort(cause) => self.shared.learn(&cause),
-            Notice::Gathered { round, payloads } => {
+            Notice::Exchanged { round, payloads } => {
                 self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
             }
-            Notice::Unmet { round, rank } => {
+            Notice::Incomplete { round, rank } => {
                 self.shared.update(|state| state.gathered.insert(round, Err(rank)));
             }
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
             }
-            Notice::Ask { survey, group } => {
-                let place = self.shared.progress.place(group);
-                self.ask(ControlRequest::Answer { survey, place });
+            Notice::AskProgress { survey, group } => {
+                let report = self.shared.progress.report(group);
+                self.ask(ControlRequest::Report { survey, report });
             }
-            Notice::Surveyed { id, places } => {
-                self.shared.update(|state| state.surveys.insert(id, places));
+            Notice::Surveyed { id, reports } => {
+                self.shared.update(|state| state.surveys.insert(id, reports));
             }
             Notice::Left { rank, last } => {
                 self.shared.update(|state| state.left.insert(rank, last));
             }
-            // Rank 0 hears its own at once, but waits for the others.
+            // Rank 0 confirms its own goodbye at once, but waits for those of the others.
             Notice::Farewell if self.root.is_some() => {}
             Notice::Farewell => self.shared.update(|state| state.farewell = true),
         }
@@ -169,7 +178,7 @@ impl ServiceThread {
         let (messages, mut ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             if self.take(rank, &bytes).is_none() {
-                ended = Some(ConnectionEnd("it said something that is no message".to_owned()));
+                ended = Some(ConnectionEnd("it sent bytes that are no message".to_owned()));
                 break;
             }
         }
@@ -188,7 +197,7 @@ impl ServiceThread {
         Some(())
     }
 
-    /// No more comes from `rank`.
+    /// The connection to `rank` has ended.
     fn ended(&mut self, rank: usize, how: &str) {
         if let Some(mut control) = self.controls.remove(&rank) {
             self.watch.remove(&control.stream);
@@ -203,8 +212,8 @@ impl ServiceThread {
         }
     }
 
-    /// Rank 0 is gone, and with it the control plane. It leaves last, unless it dies or tires of
-    /// waiting.
+    /// Rank 0 is gone, and with it the control plane. Rank 0 leaves last, unless it dies or its
+    /// goodbye times out.
     fn root_is_gone(&mut self, how: &str) {
         let died = self.shared.update(|state| {
             let left = state.left.contains_key(&0) || state.leaving;
@@ -222,9 +231,9 @@ impl ServiceThread {
             self.watch.remove(&end);
         }
         if self.root.is_some() || rank != 0 {
-            self.ask(ControlRequest::Ended { rank });
+            self.ask(ControlRequest::ProcessEnded { rank });
         } else {
-            // What it still said comes first; on one host all of it has arrived.
+            // Messages that it still sent come first. On one host all of them have arrived.
             self.read(0);
             if self.controls.contains_key(&0) {
                 self.ended(0, "its process ended");
@@ -235,10 +244,11 @@ impl ServiceThread {
     fn admit(&mut self, authenticated: Authenticated) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
             authenticated.binding;
-        let (rank, world, initiator) =
-            (self.shared.rank, self.shared.peers.len(), initiator as usize);
+        let rank = self.shared.rank;
+        let world = self.shared.peers.len();
+        let initiator = initiator as usize;
         let fits = responder as usize == rank && initiator < world && initiator != rank;
-        // A rank that joins twice finds the table full; it ends by its own timeout.
+        // A connection that wants to join comes too late: all ranks have joined. It times out.
         if purpose != Purpose::Data
             || !fits
             || set_tcp_options(&authenticated.stream, self.shared.timeout).is_err()
@@ -249,22 +259,26 @@ impl ServiceThread {
         self.shared.update(|state| state.arrived.insert(key, authenticated.stream));
     }
 
-    /// Does what the clock asks for.
+    /// Does what is due at `now`.
     fn pass(&mut self, now: Instant) {
         self.acceptor.expire(now, &self.watch);
         if let Some(root) = &mut self.root {
             let out = root.pass(now);
             self.tell(out);
         }
-        if now < self.next_beat {
+        if now < self.next_heartbeat {
             return;
         }
-        self.next_beat = now + BEAT;
+        self.next_heartbeat = now + HEARTBEAT_INTERVAL;
         let root = self.root.is_some();
-        // Who takes nothing needs no more signs of life; so the queue of a stopped process does not
-        // grow.
+        // A peer that reads nothing gets no more signs of life, so that the queue for a stopped
+        // process does not grow.
         for control in self.controls.values_mut().filter(|control| control.is_idle()) {
-            if root { control.push(&Notice::Beat) } else { control.push(&ControlRequest::Beat) }
+            if root {
+                control.push(&Notice::Heartbeat)
+            } else {
+                control.push(&ControlRequest::Heartbeat)
+            }
         }
         let silent = self
             .controls
@@ -283,7 +297,7 @@ impl ServiceThread {
     }
 
     fn finish(&mut self) {
-        self.obey();
+        self.take_requests();
         self.acceptor.close(&self.watch);
         for control in self.controls.values_mut() {
             self.watch.remove(&control.stream);
@@ -295,17 +309,17 @@ impl ServiceThread {
     }
 }
 
-/// The processes of our host's other ranks, where their numbers mean something here and are not our
-/// own.
+/// Descriptors that report the end of the processes of this host's other ranks. Ranks of this process
+/// itself, and processes in another namespace of process numbers, are left out.
 fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
-    let mine = &shared.peers[shared.rank];
+    let this = &shared.peers[shared.rank];
     let mut processes = BTreeMap::new();
     for (rank, peer) in shared.peers.iter().enumerate() {
-        let near = peer.host == mine.host && peer.pid_namespace == mine.pid_namespace;
-        if !near || peer.pid == mine.pid {
+        let can_watch = peer.host == this.host && peer.pid_namespace == this.pid_namespace;
+        if !can_watch || peer.pid == this.pid {
             continue;
         }
-        // One that cannot be watched is still noticed by its connection.
+        // The end of a process that cannot be watched is noticed by its connection.
         if let Ok(end) = pidfd(peer.pid)
             && watch.add(&end, PROCESS | rank as u64, false).is_ok()
         {
@@ -315,16 +329,16 @@ fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd
     processes
 }
 
-/// Says that the service thread is over, however it came to that.
+/// Notes that the service thread has ended, also after a panic.
 struct CloseOnDrop(Arc<ServiceContext>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        let told = self.0.update(|state| {
+        let expected = self.0.update(|state| {
             state.closed.get_or_insert_with(|| "the service has stopped".to_owned());
             state.stop
         });
-        if !told {
+        if !expected {
             self.0.alarm.raise();
         }
     }

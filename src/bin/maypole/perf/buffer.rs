@@ -1,7 +1,6 @@
 //! Buffers that begin on a page, as those of the peers do.
 
 use bytemuck::{Pod, Zeroable};
-use maypole::Element;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
@@ -27,11 +26,11 @@ impl AlignedBuffer {
         &mut bytemuck::cast_slice_mut(&mut self.buffer)[..self.len]
     }
 
-    pub(crate) fn as_slice<T: Element>(&self) -> &[T] {
+    pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }
 
-    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+    pub(crate) fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 }

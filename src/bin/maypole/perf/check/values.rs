@@ -27,7 +27,7 @@ pub(crate) const fn hash(word: u64) -> u64 {
 }
 
 /// What elements can be, for the check.
-pub(crate) trait TestElement: Element {
+pub(crate) trait TestElement: Element + bytemuck::Pod {
     /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and
     /// products wrap.
     const EXACT: Option<i64>;

@@ -3,6 +3,7 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
+use bytemuck::Pod;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
@@ -162,12 +163,12 @@ fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize
     (part.start - whole.start) * size..(part.end - whole.start) * size
 }
 
-const fn pointer<T: Element>() -> BatchFunction {
+const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
 }
 
 /// Nothing but calls between the two looks at the clock.
-fn run<T: Element>(
+fn run<T: Element + Pod>(
     comm: &mut Communicator,
     what: &CallKind,
     buffers: &mut WorkloadBuffers,

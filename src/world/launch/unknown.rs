@@ -1,0 +1,90 @@
+//! Variables that look like maypole's own but are not: most often a typing error.
+
+use super::VARIABLES;
+use std::sync::Once;
+
+const PREFIX: &str = "MAYPOLE_";
+/// Variables that the tests of maypole read: these names, and all names with the prefix.
+const OF_TESTS: [&str; 2] = ["MAYPOLE_GOLDEN", "MAYPOLE_TOPOLOGIES"];
+const PREFIX_OF_TESTS: &str = "MAYPOLE_TEST_";
+
+/// Tells on standard error, once in a process, which `MAYPOLE_...` variables are ignored because
+/// maypole has no such variable. Rank 0 alone tells, because launchers give all ranks the same
+/// variables.
+pub(crate) fn warn_of_unknown_variables(rank: usize) {
+    static TOLD: Once = Once::new();
+    if rank != 0 {
+        return;
+    }
+    TOLD.call_once(|| {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for warning in warnings(names) {
+            eprintln!("{warning}");
+        }
+    });
+}
+
+/// One sentence for each unknown variable among `names`, in alphabetical order.
+fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut unknown: Vec<String> = names.filter(|name| is_unknown(name)).collect();
+    unknown.sort_unstable();
+    unknown.iter().map(|name| warning(name)).collect()
+}
+
+fn is_unknown(name: &str) -> bool {
+    let known = VARIABLES.iter().any(|variable| variable.name == name);
+    let of_tests = OF_TESTS.contains(&name) || name.starts_with(PREFIX_OF_TESTS);
+    name.starts_with(PREFIX) && !known && !of_tests
+}
+
+fn warning(name: &str) -> String {
+    let ignored = format!("maypole: there is no variable {name}; it is ignored");
+    match nearest(name) {
+        Some(nearest) => format!("{ignored} (did you mean {nearest}?)"),
+        None => ignored,
+    }
+}
+
+/// The known variable with the least edit distance to `name`, if at most a third of the letters
+/// after the prefix differ.
+fn nearest(name: &str) -> Option<&'static str> {
+    let own_part = name.len() - PREFIX.len();
+    let distance = |known: &str| strsim::damerau_levenshtein(known, name);
+    let nearest = VARIABLES.iter().map(|variable| variable.name).min_by_key(|it| distance(it))?;
+    (distance(nearest) <= own_part.div_ceil(3)).then_some(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &[&str], expected: &[&str]) {
+        assert_eq!(warnings(names.iter().map(|name| (*name).to_owned())), expected);
+    }
+
+    #[test]
+    fn an_unknown_variable_is_told_with_the_nearest_name() {
+        let names = ["PATH", "MAYPOLE_TRANSPROT", "MAYPOLE_TIMEOUT", "MAYPOLE_TIMOUT"];
+        let timeout = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean MAYPOLE_TIMEOUT?)";
+        let transport = "maypole: there is no variable MAYPOLE_TRANSPROT; it is ignored \
+                         (did you mean MAYPOLE_TRANSPORT?)";
+        check(&names, &[timeout, transport]);
+    }
+
+    #[test]
+    fn a_name_that_resembles_none_is_told_alone() {
+        check(
+            &["MAYPOLE_FAVOURITE_COLOUR"],
+            &["maypole: there is no variable MAYPOLE_FAVOURITE_COLOUR; it is ignored"],
+        );
+        check(&["MAYPOLE_"], &["maypole: there is no variable MAYPOLE_; it is ignored"]);
+    }
+
+    #[test]
+    fn known_variables_and_those_of_tests_are_not_told() {
+        let known: Vec<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
+        check(&known, &[]);
+        check(&["MAYPOLE_GOLDEN", "MAYPOLE_TOPOLOGIES", "MAYPOLE_TEST_ROLE"], &[]);
+        check(&["maypole_timeout", "MAYPOLETIMEOUT", ""], &[]);
+    }
+}

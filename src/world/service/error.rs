@@ -1,0 +1,46 @@
+//! What can go wrong in a request to the control plane.
+
+use super::Cause;
+
+/// Why a request to the control plane failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The world has failed. No request works any more.
+    #[error("the world has failed: {cause}")]
+    Aborted {
+        /// The first cause known.
+        cause: Cause,
+    },
+    /// A peer that the request needs has left.
+    #[error("rank {rank} has left")]
+    Left {
+        /// The peer.
+        rank: usize,
+    },
+    /// The deadline passed.
+    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank {r}")).collect::<Vec<_>>().join(", "))]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// The ranks that have not taken part, as far as is known.
+        missing: Vec<usize>,
+    },
+    /// The arguments are wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// The control plane has ended.
+    #[error("the control plane has ended: {why}")]
+    Closed {
+        /// Why it has ended.
+        why: String,
+    },
+    /// The operating system or a peer refused the request.
+    #[error("{what} failed: {why}")]
+    Failed {
+        /// What failed.
+        what: &'static str,
+        /// Why it failed.
+        why: String,
+    },
+}
