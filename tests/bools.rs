@@ -42,7 +42,8 @@ fn combined(op: ReduceOp, world: usize, at: usize) -> bool {
 fn reductions_of_bools_are_logical() {
     for world in worlds() {
         world.run(|mut comm| {
-            let (rank, world) = (comm.rank(), comm.world());
+            let rank = comm.rank();
+            let world = comm.world();
             for op in LOGICAL {
                 let expected: Vec<bool> = (0..LEN).map(|at| combined(op, world, at)).collect();
                 let mine = bits(rank, LEN);
@@ -68,7 +69,8 @@ fn reductions_of_bools_are_logical() {
 fn scattered_reductions_of_bools() {
     for world in worlds() {
         world.run(|mut comm| {
-            let (rank, world) = (comm.rank(), comm.world());
+            let rank = comm.rank();
+            let world = comm.world();
             let expected: Vec<bool> =
                 (0..LEN).map(|at| combined(ReduceOp::Or, world, rank * LEN + at)).collect();
             let whole = bits(rank, LEN * world);
@@ -97,7 +99,8 @@ fn scattered_reductions_of_bools() {
 fn bools_are_moved_as_they_are() {
     for world in worlds() {
         world.run(|mut comm| {
-            let (rank, world) = (comm.rank(), comm.world());
+            let rank = comm.rank();
+            let world = comm.world();
             let root = world - 1;
             let all: Vec<bool> = (0..world).flat_map(|from| bits(from, LEN)).collect();
             let mut data = bits(rank, LEN);
@@ -128,7 +131,8 @@ fn bools_are_moved_as_they_are() {
 fn bools_in_messages_requests_and_own_schedules() {
     for world in worlds() {
         world.run(|mut comm| {
-            let (rank, world) = (comm.rank(), comm.world());
+            let rank = comm.rank();
+            let world = comm.world();
             let right = (rank + 1) % world;
             let left = (rank + world - 1) % world;
             let mut came = vec![false; LEN];

@@ -22,6 +22,7 @@ fn a_misspelt_variable_is_told_once_with_the_nearest_name() {
     assert!(output.status.success(), "{output:?}");
     let error = String::from_utf8(output.stderr).unwrap();
     let told: Vec<&str> = error.lines().filter(|line| line.contains("MAYPOLE_")).collect();
-    let expected = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean MAYPOLE_TIMEOUT?)";
+    let expected = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean \
+                    MAYPOLE_TIMEOUT?)";
     assert_eq!(told, [expected], "{error}");
 }

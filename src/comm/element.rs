@@ -3,8 +3,8 @@
 //! # Arithmetic
 //!
 //! Combining many contributions is a sequence of *binary steps*, `left op right`, and each of them
-//! rounds as the element type does. Nothing is fused, reordered or kept in a wider type between two
-//! steps.
+//! rounds as the element type does. Nothing is fused, reordered or kept in a wider type between
+//! two steps.
 //!
 //! | | integers | f32, f64 | f16, bf16 |
 //! |---|---|---|---|
@@ -42,8 +42,8 @@
 //! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum,
 //! all that does not combine), and nothing for calls whose first choice goes from left to right
 //! anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long vectors lose what
-//! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes in
-//! `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
+//! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes
+//! in `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
 
 use bytemuck::NoUninit;
 pub use half::{bf16, f16};
@@ -96,8 +96,8 @@ pub(crate) mod sealed {
         }
     }
 
-    /// Most bytes are no `bool`, and a peer could send any. So a copy is lent, and what was written
-    /// becomes `bool`s at the end: 0 is false, every other byte is true.
+    /// Most bytes are no `bool`, and a peer could send any. So a copy is lent, and what was
+    /// written becomes `bool`s at the end: 0 is false, every other byte is true.
     #[derive(Debug)]
     pub struct BoolLoan<'a> {
         bytes: Vec<u8>,
@@ -174,10 +174,9 @@ impl Element for bool {
 /// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding
 /// after each. Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and
 /// maximum: a NaN anywhere gives NaN. `Avg` is the sum, divided once at the end by the number of
-/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise, logical on `bool`, and
-/// refused on floats.
-/// `PreMulSum` is the sum of inputs that each rank first multiplies by a factor of its own,
-/// rounding once.
+/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise, logical on `bool`,
+/// and refused on floats. `PreMulSum` is the sum of inputs that each rank first multiplies by a
+/// factor of its own, rounding once.
 ///
 /// ```
 /// use maypole::{Communicator, Factor, ReduceOp};
@@ -224,14 +223,14 @@ impl ReduceOp {
         }
     }
 
-    /// True if elements of `kind` have this operation: bits of floats cannot be combined, and `bool`
-    /// has logical operations only.
+    /// True if elements of `kind` have this operation: bits of floats cannot be combined, and
+    /// `bool` has logical operations only.
     pub const fn supports(self, kind: DataType) -> bool {
         self.binary().supports(kind)
     }
 
-    /// The number of the operation in the fingerprint of a call. The factor of a pre-multiplied sum is
-    /// not part of it, because every rank has its own.
+    /// The number of the operation in the fingerprint of a call. The factor of a pre-multiplied
+    /// sum is not part of it, because every rank has its own.
     pub(crate) const fn code(self) -> u64 {
         match self {
             Self::Sum => 0,
@@ -294,7 +293,8 @@ impl fmt::Display for ReduceOp {
 
 /// The error for a name that is no operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{0}' is no reduction; use one of {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
+#[error("'{0}' is no reduction; use one of \
+         {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
 pub struct UnknownReduceOp(String);
 
 impl FromStr for ReduceOp {

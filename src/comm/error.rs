@@ -62,7 +62,8 @@ pub enum Error {
     /// Two ranks made different calls. Let every rank of the communicator call the same
     /// collectives, in the same order, with the same type, count, operation and root.
     #[error(
-        "ranks do not match: rank {rank} calls {operation} as operation {sequence}, but rank {peer} {}",
+        "ranks do not match: rank {rank} calls {operation} as operation {sequence}, but rank \
+         {peer} {}",
         theirs.as_deref().unwrap_or("does something else")
     )]
     Mismatch {
@@ -80,7 +81,8 @@ pub enum Error {
     /// A peer did not do its part in time. Look at what the peer does instead. Raise
     /// `MAYPOLE_TIMEOUT` if it is only slow.
     #[error(
-        "rank {rank} waited {} s for rank {peer} in step {step} of {operation} (operation {sequence}){}",
+        "rank {rank} waited {} s for rank {peer} in step {step} of {operation} (operation \
+         {sequence}){}",
         after.as_secs_f64(), detail.as_deref().map(|d| format!("; {d}")).unwrap_or_default()
     )]
     TimedOut {

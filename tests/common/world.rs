@@ -169,7 +169,7 @@ impl Operation {
 
     /// Runs `program`, which is this operation lowered for `me`: from `input`, over what `output`
     /// holds before.
-    pub(crate) fn apart<T: Element>(
+    pub(crate) fn apart<T: Element + bytemuck::Pod>(
         &self,
         executor: &mut Executor,
         program: &Program,
@@ -186,7 +186,7 @@ impl Operation {
     }
 
     /// Runs `program`, which is this operation lowered for `me` in place, in the whole vector.
-    pub(crate) fn in_place<T: Element>(
+    pub(crate) fn in_place<T: Element + bytemuck::Pod>(
         &self,
         executor: &mut Executor,
         program: &Program,

@@ -80,7 +80,8 @@ fn two(comm: &Communicator, input: usize, output: usize) -> Buffers {
 
 fn in_place(comm: &mut Communicator) -> Vec<Check> {
     let n = COUNT;
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let whole = n * world;
     let root = world - 1;
     let at_root = if rank == root { whole } else { n };
@@ -137,7 +138,8 @@ fn apart(comm: &mut Communicator) -> Vec<Check> {
 
 fn with_operation(comm: &mut Communicator) -> Vec<Check> {
     let n = COUNT;
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let root = world - 1;
     let larger = Operation::new("larger", true, |a: &[f32], b: &mut [f32]| {
         b.iter_mut().zip(a).for_each(|(b, a)| *b = b.max(*a));
@@ -161,7 +163,8 @@ fn with_operation(comm: &mut Communicator) -> Vec<Check> {
 }
 
 fn with_counts(comm: &mut Communicator) -> Vec<Check> {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let root = world - 1;
     let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
     let mine = counts[rank];

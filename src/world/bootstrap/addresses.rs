@@ -69,7 +69,8 @@ fn first_free(candidates: impl Iterator<Item = SocketAddr>) -> io::Result<TcpLis
     Err(last)
 }
 
-/// The secret of this job's handshakes. Without a job key the key is all zeros, which is no secret.
+/// The secret of this job's handshakes. Without a job key the key is all zeros, which is no
+/// secret.
 pub(super) fn secret(config: &JoinConfig, session: [u8; 16]) -> JobSecret {
     JobSecret { key: config.key.unwrap_or([0; 32]), job: config.job.clone(), session }
 }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Which rank this process is, and where the other ranks are.
 ///
-/// [`new`](Self::new) fills in everything but the rank, the number of ranks and the address of rank
-/// 0; the other fields can be set afterwards.
+/// [`new`](Self::new) fills in everything but the rank, the number of ranks and the address of
+/// rank 0; the other fields can be set afterwards.
 #[derive(Clone)]
 pub struct JoinConfig {
     /// This rank.
@@ -60,7 +60,8 @@ impl std::fmt::Debug for JoinConfig {
         let Self { rank, world, address, ports, job, .. } = self;
         write!(
             f,
-            "JoinConfig {{ rank: {rank}, world: {world}, address: {address:?}, ports: {ports:?}, job: {job:?} }}"
+            "JoinConfig {{ rank: {rank}, world: {world}, address: {address:?}, ports: {ports:?}, \
+             job: {job:?} }}"
         )
     }
 }
@@ -155,7 +156,8 @@ pub enum JoinError {
     /// There is no key, and the address is not loopback. Make a key for the job, or set
     /// [`JoinConfig::insecure_without_key`].
     #[error(
-        "rank 0 is at {address}, which other machines can reach, but the job has no key: make one with 'maypole key new FILE' \
+        "rank 0 is at {address}, which other machines can reach, but the job has no key: make one \
+         with 'maypole key new FILE' \
          and set MAYPOLE_JOB_KEY_FILE on all ranks"
     )]
     KeyNeeded {
@@ -172,7 +174,8 @@ pub enum JoinError {
     },
     /// None of the ports could be listened on. Free one, or name others.
     #[error(
-        "rank {rank} cannot listen on {address}, port {}: {source}; name a free port with {variable}",
+        "rank {rank} cannot listen on {address}, port {}: {source}; name a free port with \
+         {variable}",
         list(ports)
     )]
     PortsTaken {
@@ -189,7 +192,8 @@ pub enum JoinError {
     },
     /// The process may not open enough file descriptors. Raise its limit.
     #[error(
-        "a world of {world} ranks needs up to {need} file descriptors in a process (two for each rank, and {SPARE}), but \
+        "a world of {world} ranks needs up to {need} file descriptors in a process (two for each \
+         rank, and {SPARE}), but \
          the hard limit is {limit}: raise it, with 'ulimit -Hn' or in the service's unit"
     )]
     Descriptors {
@@ -200,10 +204,11 @@ pub enum JoinError {
         /// The process's hard limit.
         limit: u64,
     },
-    /// No process answered where rank 0 should listen. Start rank 0, or check the address, the port
-    /// and the firewall.
+    /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
+    /// port and the firewall.
     #[error(
-        "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its port open? ({last})",
+        "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its \
+         port open? ({last})",
         list(ports), waited.as_secs_f32()
     )]
     NobodyListening {
@@ -220,7 +225,8 @@ pub enum JoinError {
     },
     /// Rank 0 holds another key. Give all ranks of the job the same key.
     #[error(
-        "rank {rank} was refused at {address}, because its job key differs from rank 0's (job '{job}'): give all ranks \
+        "rank {rank} was refused at {address}, because its job key differs from rank 0's (job \
+         '{job}'): give all ranks \
          the same key"
     )]
     WrongKey {
@@ -233,7 +239,8 @@ pub enum JoinError {
     },
     /// Another program listens there. Check the port, or name another one.
     #[error(
-        "rank {rank} found something else than rank 0 of job '{job}' at {address}: {what}; name another port with MAYPOLE_PORT"
+        "rank {rank} found something else than rank 0 of job '{job}' at {address}: {what}; name \
+         another port with MAYPOLE_PORT"
     )]
     NotRankZero {
         /// The rank that wanted to join.
@@ -255,7 +262,8 @@ pub enum JoinError {
     },
     /// There is no such rank. Check the rank and the world size.
     #[error(
-        "rank {rank} is not below the world size, {world}: check the rank and the world size of every process"
+        "rank {rank} is not below the world size, {world}: check the rank and the world size of \
+         every process"
     )]
     OutOfRange {
         /// The rank.
@@ -267,7 +275,8 @@ pub enum JoinError {
     #[error("{0}; make them equal on all ranks")]
     Differs(Differences),
     /// Some ranks did not join in time. Look for the reason on the ranks that are named.
-    #[error("after {} s these ranks have not joined: {}{}", waited.as_secs_f32(), list(ranks), note_of(note))]
+    #[error("after {} s these ranks have not joined: \
+             {}{}", waited.as_secs_f32(), list(ranks), note_of(note))]
     Missing {
         /// The missing ranks.
         ranks: Vec<usize>,
@@ -291,12 +300,12 @@ pub enum JoinError {
     Io(#[from] io::Error),
 }
 
-/// Descriptors for connections that are not authenticated yet, and for all else that the process has
-/// open.
+/// Descriptors for connections that are not authenticated yet, and for all else that the process
+/// has open.
 const SPARE: u64 = 128;
 
-/// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection, and
-/// one that tells when its process ends.
+/// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection,
+/// and one that tells when its process ends.
 fn check_descriptors(world: usize) -> Result<(), JoinError> {
     let need = 2 * world as u64 + SPARE;
     match maypole_transports::sockets::raise_descriptor_limit() {
@@ -324,8 +333,8 @@ impl JoinError {
     }
 }
 
-/// Joins the world that `config` describes; returns when all ranks have joined. A world of one needs
-/// no socket and no thread.
+/// Joins the world that `config` describes; returns when all ranks have joined. A world of one
+/// needs no socket and no thread.
 ///
 /// # Errors
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].

@@ -1,5 +1,5 @@
-//! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all ranks,
-//! and what rank 0 answers.
+//! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
+//! ranks, and what rank 0 answers.
 
 use super::JoinConfig;
 use crate::world::peer::Peer;
@@ -46,8 +46,8 @@ pub(super) enum JoinRefusal {
 pub struct Differences {
     /// The rank that differs from rank 0.
     pub rank: usize,
-    /// For each difference: its name, the value on rank 0, and the value on the other rank (`None`:
-    /// unset).
+    /// For each difference: its name, the value on rank 0, and the value on the other rank
+    /// (`None`: unset).
     pub items: Vec<(String, Option<String>, Option<String>)>,
 }
 
@@ -168,8 +168,10 @@ mod tests {
         let root = request(4, &[("A", "1"), ("B", "2")]);
         let other = request(5, &[("B", "3"), ("C", "4")]);
         let text = Differences::between(&root, 3, &other).unwrap().to_string();
-        let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and unset on rank 3; \
-                        B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on rank 3";
+        let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and \
+                        unset on rank 3; \
+                        B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on \
+                        rank 3";
         assert_eq!(text, expected);
         assert_eq!(Differences::between(&root, 3, &root), None);
     }

@@ -1,22 +1,22 @@
-//! What can be wrong with an environment.
+//! Why the environment does not say which rank this process is.
 
 use thiserror::Error;
 
 use super::{KeyError, PmiError};
 
-/// The environment does not say, or says two things about, who this process is. The launcher or
-/// whoever set the variable is at fault; the message names the variable and what to do.
+/// The environment does not say which rank this process is, or contradicts itself. The message
+/// names the variable and what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A variable holds something else than it should.
+    /// The value of a variable is malformed.
     #[error("{variable} is {value:?}, but must be {expected}")]
     Malformed {
         /// The variable.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// What the value must be.
         expected: &'static str,
     },
     /// One of two variables that belong together is not set.
@@ -24,9 +24,9 @@ pub enum LaunchError {
     Incomplete {
         /// The variable that is set.
         present: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// The variable that is not.
+        /// The variable that is not set.
         missing: &'static str,
         /// What to do.
         remedy: &'static str,
@@ -45,31 +45,34 @@ pub enum LaunchError {
         /// What must hold between them.
         rule: &'static str,
     },
-    /// `MAYPOLE_WORLD` says another world than the launcher.
+    /// `MAYPOLE_WORLD` and the launcher name different world sizes.
     #[error(
-        "MAYPOLE_WORLD is {ours}, but {variable} is {theirs}: unset MAYPOLE_WORLD, or set MAYPOLE_RANK too \
-         if the launcher is to be overruled"
+        "MAYPOLE_WORLD is {ours}, but {variable} is {theirs}: unset MAYPOLE_WORLD, or set \
+         MAYPOLE_RANK too \
+         to overrule the launcher"
     )]
     WorldsDiffer {
-        /// What `MAYPOLE_WORLD` says.
+        /// The value of `MAYPOLE_WORLD`.
         ours: usize,
         /// The launcher's variable.
         variable: &'static str,
-        /// What it says.
+        /// The value of the launcher's variable.
         theirs: usize,
     },
-    /// Nothing says where rank 0 is.
+    /// No variable says where rank 0 is.
     #[error(
-        "this is rank {rank} of {world}, but nothing says where rank 0 is: set MAYPOLE_ADDRESS to the name or address \
-         of its host, the same on all ranks (or MAYPOLE_LOCAL_WORLD={world} if all ranks are on one host)"
+        "this is rank {rank} of {world}, but no variable says where rank 0 is: set \
+         MAYPOLE_ADDRESS to the name or address \
+         of its host, the same on all ranks (or MAYPOLE_LOCAL_WORLD={world} if all ranks are on \
+         one host)"
     )]
     NoAddress {
         /// This rank.
         rank: usize,
-        /// How many there are.
+        /// How many ranks there are.
         world: usize,
     },
-    /// The job key cannot be had.
+    /// The job key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The process manager does not answer as it should.

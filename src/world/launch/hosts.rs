@@ -1,8 +1,8 @@
-//! Slurm's shorthand: `node[003-005,9],other` for hosts, `2(x3),1` for tasks on each.
+//! Reads Slurm's abbreviations: `node[003-005,9],other` for hosts, `2(x3),1` for tasks on each.
 
-/// The first host of a list, brackets expanded; `None` where the list is malformed or empty.
+/// The first host of a list, brackets expanded; `None` if the list is malformed or empty.
 ///
-/// Only the first is made: a list may name a million hosts in twenty characters.
+/// Only the first is expanded: twenty characters may stand for a million hosts.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list.trim();
@@ -26,7 +26,7 @@ fn first_number(ranges: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-/// How many tasks `2(x3),1` gives to the node of this index; `None` where the list is malformed or
+/// How many tasks `2(x3),1` gives to the node of this index; `None` if the list is malformed or
 /// too short.
 pub(super) fn tasks_of_node(counts: &str, node: usize) -> Option<usize> {
     let mut before = 0_usize;

@@ -1,9 +1,9 @@
-//! Which rank this process is, according to which launcher.
+//! Reads which rank this process is, from the variables of the first launcher that sets any.
 
 use super::variables::Environment;
 use super::{LaunchError, Launcher, hosts};
 
-/// A rank among a world, consistent in itself.
+/// A rank and its world, consistent in themselves.
 pub(super) struct Identity {
     pub(super) rank: usize,
     pub(super) world: usize,
@@ -12,7 +12,7 @@ pub(super) struct Identity {
     pub(super) launcher: Launcher,
 }
 
-/// One launcher's names.
+/// The names of one launcher's variables.
 struct LauncherVariables {
     launcher: Launcher,
     rank: &'static str,
@@ -45,7 +45,7 @@ const OPEN_MPI: LauncherVariables = LauncherVariables {
     world: "OMPI_COMM_WORLD_SIZE",
     local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
     local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
-    remedy: "mpirun sets both; unset what is left over from elsewhere",
+    remedy: "mpirun sets both; unset the one that something else has set",
 };
 const HYDRA: LauncherVariables = LauncherVariables {
     launcher: Launcher::Mpich,
@@ -53,14 +53,14 @@ const HYDRA: LauncherVariables = LauncherVariables {
     world: "PMI_SIZE",
     local_rank: "MPI_LOCALRANKID",
     local_world: "MPI_LOCALNRANKS",
-    remedy: "mpiexec sets both; unset what is left over from elsewhere",
+    remedy: "mpiexec sets both; unset the one that something else has set",
 };
 const SLURM: LauncherVariables = LauncherVariables {
     launcher: Launcher::Slurm,
     rank: "SLURM_PROCID",
     world: "SLURM_STEP_NUM_TASKS",
     local_rank: "SLURM_LOCALID",
-    local_world: "", // told for all nodes at once, in SLURM_STEP_TASKS_PER_NODE
+    local_world: "", // Slurm tells it for all nodes at once, in SLURM_STEP_TASKS_PER_NODE.
     remedy: "srun sets both; start the program with srun",
 };
 const KUBERNETES: LauncherVariables = LauncherVariables {
@@ -69,7 +69,8 @@ const KUBERNETES: LauncherVariables = LauncherVariables {
     world: "MAYPOLE_WORLD",
     local_rank: "MAYPOLE_LOCAL_RANK",
     local_world: "MAYPOLE_LOCAL_WORLD",
-    remedy: "an indexed job does not tell its pods how many they are; set MAYPOLE_WORLD to the job's `completions`",
+    remedy: "an indexed job does not tell its pods how many there are; set MAYPOLE_WORLD to the \
+             job's `completions`",
 };
 
 impl Identity {
@@ -79,7 +80,7 @@ impl Identity {
             return OWN.require(vars);
         }
         for names in [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM] {
-            if names.speaks(vars) {
+            if names.are_set(vars) {
                 let found = names.require(vars)?;
                 found.agrees_with_own_world(vars, names)?;
                 return Ok(found);
@@ -91,7 +92,7 @@ impl Identity {
         alone(vars)
     }
 
-    /// `MAYPOLE_WORLD` without `MAYPOLE_RANK` may be left in a template, but may not contradict.
+    /// `MAYPOLE_WORLD` may be set without `MAYPOLE_RANK`, but it must not contradict the launcher.
     fn agrees_with_own_world(
         &self,
         vars: Environment,
@@ -114,20 +115,20 @@ impl Identity {
             return too_large(names.rank, self.rank, names.world, self.world, rule);
         }
         let Some(local_world) = self.local_world else { return Ok(self) };
-        let here = names.local_world_name();
+        let local_world_name = names.local_world_name();
         if local_world > self.world {
             return too_large(
-                here,
+                local_world_name,
                 local_world,
                 names.world,
                 self.world,
-                "no host holds more ranks than there are",
+                "a host cannot hold more ranks than the world",
             );
         }
         match self.local_rank {
             Some(local_rank) if local_rank >= local_world => {
                 let rule = "local ranks count from 0 to one less than that";
-                too_large(names.local_rank, local_rank, here, local_world, rule)
+                too_large(names.local_rank, local_rank, local_world_name, local_world, rule)
             }
             _ => Ok(self),
         }
@@ -135,11 +136,10 @@ impl Identity {
 }
 
 impl LauncherVariables {
-    fn speaks(&self, vars: Environment) -> bool {
+    fn are_set(&self, vars: Environment) -> bool {
         match self.launcher {
-            // A batch script is told SLURM_PROCID and the size of the allocation, but it is one
-            // process: only a step that srun started has this one, and in it nobody needs to wait
-            // for tasks that never come.
+            // A batch script is one process, although it has SLURM_PROCID and the size of its
+            // allocation. Only a step that srun started has this variable, and all its tasks run.
             Launcher::Slurm => vars.text(self.world).is_some(),
             _ => vars.text(self.rank).is_some() || vars.text(self.world).is_some(),
         }
@@ -175,10 +175,9 @@ impl LauncherVariables {
         if self.launcher != Launcher::Slurm {
             let local_world = vars.number(self.local_world)?;
             if local_world == Some(0) {
-                let (variable, value) = (self.local_world, "0".to_owned());
                 return Err(LaunchError::Malformed {
-                    variable,
-                    value,
+                    variable: self.local_world,
+                    value: "0".to_owned(),
                     expected: "the number of ranks here, at least 1",
                 });
             }
@@ -203,10 +202,13 @@ impl LauncherVariables {
 
 fn alone(vars: Environment) -> Result<Identity, LaunchError> {
     match vars.number(OWN.world)? {
-        None | Some(1) => {
-            let (local_rank, local_world) = (Some(0), Some(1));
-            Ok(Identity { rank: 0, world: 1, local_rank, local_world, launcher: Launcher::Alone })
-        }
+        None | Some(1) => Ok(Identity {
+            rank: 0,
+            world: 1,
+            local_rank: Some(0),
+            local_world: Some(1),
+            launcher: Launcher::Alone,
+        }),
         Some(_) => Err(OWN.incomplete(vars, OWN.world, OWN.rank)),
     }
 }

@@ -1,4 +1,4 @@
-//! The job key: the secret that lets a process join, and the three places where it may be kept.
+//! The job key: the secret that lets a process join, and the three places that may hold it.
 
 use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
@@ -14,14 +14,14 @@ use thiserror::Error;
 use super::variables::Environment;
 use super::{KeySource, LaunchError};
 
-/// The most that a file or descriptor with a key may hold: the digits and some white space.
+/// Most bytes of a file or descriptor that holds a key: the digits and some white space.
 const LIMIT: usize = 256;
 
-/// Keys that were read from a descriptor, which can be done once: by its number, so that the
-/// environment can be read again.
+/// Keys that were read from a descriptor, by its number. A descriptor can be read only once, and
+/// the environment may be read again.
 static INHERITED: Mutex<Vec<(i32, JobKey)>> = Mutex::new(Vec::new());
 
-/// The 32 bytes that all ranks of a job share and nobody else knows.
+/// The secret of a job: 32 bytes that all its ranks share.
 ///
 /// It is never printed, by `Debug` or in an error, and its memory is overwritten when it is
 /// dropped.
@@ -44,7 +44,7 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// Only where the system has no such source.
+    /// If the system has no such source.
     pub fn generate() -> io::Result<JobKey> {
         let mut key = JobKey([0; 32]);
         random::fill(&mut key.0)?;
@@ -55,8 +55,8 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::NotAKey`] for anything else: a passphrase is guessed far faster than 32 random
-    /// bytes.
+    /// [`KeyError::NotAKey`] for any other text. Passphrases are refused, because they are guessed
+    /// far faster than 32 random bytes.
     pub fn parse(text: &str) -> Result<JobKey, KeyError> {
         let digits = text.trim().as_bytes();
         let mut key = JobKey([0; 32]);
@@ -70,13 +70,13 @@ impl JobKey {
         Ok(key)
     }
 
-    /// The key itself.
+    /// The bytes of the key.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline: for a file or a
-    /// descriptor, never for a message.
+    /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline. Only for a file or
+    /// a descriptor; a key must never be in a message.
     pub fn to_digits(&self) -> String {
         let mut digits = String::with_capacity(65);
         for byte in self.0 {
@@ -85,7 +85,7 @@ impl JobKey {
         digits + "\n"
     }
 
-    /// Writes the key to a new file that only I can read. An existing file is never touched.
+    /// Writes the key to a new file that only this user can read. An existing file is not changed.
     ///
     /// # Errors
     ///
@@ -106,26 +106,28 @@ impl fmt::Debug for JobKey {
 impl Drop for JobKey {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Without it the compiler may drop the line above, since nobody reads the bytes any more.
+        // Without this line the compiler may remove the one above, because no code reads the bytes
+        // afterwards.
         std::hint::black_box(&mut self.0);
     }
 }
 
-/// The job key cannot be had, though a variable says where it is.
+/// Why the job key cannot be read from where a variable says it is.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// It is not a key. What was there instead is not shown: it may be a secret with a typing
-    /// error.
+    /// The text is not a key. It is not shown, because it may be a secret with a typing error.
     #[error(
-        "the job key must be 64 hexadecimal digits, and this is {length} characters{}; passphrases are refused: make a \
-         key with `maypole key new FILE`", if *.length == 64 { " that are not all such digits" } else { "" }
+        "the job key must be 64 hexadecimal digits, and this is {length} characters{}; \
+         passphrases are refused: make a \
+         key with `maypole key new FILE`", if *.length == 64 { " that are not all such \
+         digits" } else { "" }
     )]
     NotAKey {
-        /// How long it is, white space around it not counted.
+        /// Its length in characters, without white space around it.
         length: usize,
     },
-    /// A key that is not one, and where it came from.
+    /// The text that a variable names is not a key.
     #[error("{place}: {source}")]
     Bad {
         /// The variable, and the file or descriptor it names.
@@ -133,9 +135,10 @@ pub enum KeyError {
         /// What is wrong with it.
         source: Box<KeyError>,
     },
-    /// The descriptor gives nothing.
+    /// The descriptor cannot be read.
     #[error(
-        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program between the launcher and \
+        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program \
+         between the launcher and \
          this one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE instead"
     )]
     Descriptor {
@@ -144,7 +147,7 @@ pub enum KeyError {
         /// Why it cannot be read.
         source: io::Error,
     },
-    /// The file is not fit to hold a secret.
+    /// The file is not private, or cannot be read.
     #[error("MAYPOLE_JOB_KEY_FILE is {}, but {source}{}", path.display(), remedy(path, source))]
     File {
         /// The file.
@@ -167,7 +170,7 @@ fn remedy(path: &Path, wrong: &NotPrivate) -> String {
     }
 }
 
-/// Where the variables say the key is: the most private place first.
+/// Where the variables say the key is. The most private place counts.
 pub(super) fn source(vars: Environment) -> Result<KeySource, LaunchError> {
     if let Some(number) = vars.descriptor("MAYPOLE_JOB_KEY_FD")? {
         return Ok(KeySource::Descriptor(number));
@@ -184,7 +187,7 @@ pub(super) fn source(vars: Environment) -> Result<KeySource, LaunchError> {
 }
 
 impl KeySource {
-    /// Reads the key from where it is.
+    /// Reads the key.
     ///
     /// # Errors
     ///
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_without_being_shown() {
+    fn text_that_is_no_key_is_refused_and_not_shown() {
         for text in ["", "hunter2", &"g".repeat(64), &"é".repeat(32), &"0".repeat(63)] {
             let shown = JobKey::parse(text).unwrap_err().to_string();
             assert!(shown.contains("64 hexadecimal digits"), "{shown}");
@@ -298,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(bytes: [u8; 32]) {
+        fn a_written_key_is_read_again(bytes: [u8; 32]) {
             let again = JobKey::parse(&JobKey(bytes).to_digits()).unwrap();
             prop_assert_eq!(again.bytes(), &bytes);
         }

@@ -18,8 +18,8 @@
 //! after a wrong guess the job would hang at its first operation. [`VARIABLES`] lists
 //! every variable of maypole's own.
 //!
-//! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what the
-//! variables name, the job key and the process manager's socket.
+//! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what
+//! the variables name, the job key and the process manager's socket.
 
 mod error;
 mod hosts;
@@ -46,8 +46,8 @@ use variables::Environment;
 
 /// What the environment says about this process.
 ///
-/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known, and
-/// either `address` or `pmi` is there.
+/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known,
+/// and either `address` or `pmi` is there.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launch {
@@ -96,7 +96,8 @@ pub enum Launcher {
     Alone,
 }
 
-/// The pure half of a [`Launch`]: what the variables say, before the things that they name are opened.
+/// The pure half of a [`Launch`]: what the variables say, before the things that they name are
+/// opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LaunchDescription {

@@ -1,5 +1,5 @@
-//! PMI-1: the text protocol by which processes under hydra (MPICH, Intel MPI) tell each other a few
-//! short strings.
+//! PMI-1: the text protocol by which processes under hydra (MPICH, Intel MPI) exchange a few short
+//! strings.
 //!
 //! ```text
 //! cmd=init pmi_version=1 pmi_subversion=1            cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
@@ -11,7 +11,7 @@
 //! cmd=finalize                                       cmd=finalize_ack
 //! ```
 //!
-//! One line each way. Values hold no white space here: some servers would cut them.
+//! One line each way. Values have no white space here, because some servers cut a value there.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,31 +20,32 @@ use std::time::Duration;
 use maypole_transports::descriptor;
 use thiserror::Error;
 
-/// The longest line that is read: longer than any server's limits make it.
+/// Most bytes of a line that is read: more than the limits of any server allow.
 const LINE: usize = 8192;
 
-/// A conversation with the process manager. Dropping it says goodbye.
+/// A connection to the process manager. Dropping it says goodbye.
 #[derive(Debug)]
 pub struct Pmi {
     socket: UnixStream,
-    /// What was received beyond the last line.
+    /// Bytes that were received after the last line.
     ahead: Vec<u8>,
     job: String,
     longest_key: usize,
     longest_value: usize,
     waits: Duration,
-    /// Nothing went wrong so far, so that a goodbye would be understood.
-    sound: bool,
+    /// True until an exchange fails; after that not even a goodbye is sent.
+    usable: bool,
 }
 
-/// The process manager cannot be asked.
+/// Why the process manager could not be asked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PmiError {
     /// The variable `PMI_FD` names no usable socket.
     #[error(
-        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another library in this process \
-         may have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB to do without"
+        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another \
+         library in this process \
+         may have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB, then it is not needed"
     )]
     Descriptor {
         /// Its number.
@@ -55,47 +56,50 @@ pub enum PmiError {
     /// The socket failed or was closed.
     #[error("the process manager (PMI_FD) went away at `{request}`: {source}")]
     Lost {
-        /// What was asked.
+        /// The request.
         request: String,
         /// How it failed.
         source: io::Error,
     },
-    /// It did not answer in time; at `barrier_in` that means that some rank never came.
+    /// It did not answer in time. At `barrier_in` that means that a rank has not come.
     #[error(
-        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; MAYPOLE_TIMEOUT sets how \
+        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; \
+         MAYPOLE_TIMEOUT sets how \
          long to wait",
-        if request == "cmd=barrier_in" { ": a rank has not come so far" } else { "" }
+        if request == "cmd=barrier_in" { ": a rank has not come yet" } else { "" }
     )]
     Silent {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// How long it was waited for.
+        /// How long the process waited.
         waits: Duration,
     },
-    /// It answered something else than the protocol says, or refused.
+    /// It refused, or its answer does not follow the protocol.
     #[error(
-        "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS to do without it"
+        "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS, \
+         then it is not needed"
     )]
     Unexpected {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
-    /// A key or value cannot be told by this protocol.
+    /// A key or value cannot be sent by this protocol.
     #[error(
-        "{text:?} cannot be told over PMI: at most {longest} characters, without white space or `=`"
+        "{text:?} cannot be sent over PMI: at most {longest} characters, without white space or `=`"
     )]
     Unfit {
         /// The key or value.
         text: String,
-        /// How long it may be.
+        /// The most characters it may have.
         longest: usize,
     },
 }
 
 impl Pmi {
-    /// Takes the descriptor that the launcher left open under `number` and introduces this process.
+    /// Takes the descriptor that the launcher left open under `number` and introduces this
+    /// process.
     pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
         let socket = descriptor::take_inherited(number)
             .map_err(|source| PmiError::Descriptor { number, source })?;
@@ -106,9 +110,15 @@ impl Pmi {
 
     /// Introduces this process on a socket whose waits are bounded.
     fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
-        let (job, ahead) = (String::new(), Vec::new());
-        let mut pmi =
-            Pmi { socket, ahead, job, longest_key: 0, longest_value: 0, waits, sound: true };
+        let mut pmi = Pmi {
+            socket,
+            ahead: Vec::new(),
+            job: String::new(),
+            longest_key: 0,
+            longest_value: 0,
+            waits,
+            usable: true,
+        };
         pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let maxes = pmi.ask("cmd=get_maxes", "maxes")?;
         pmi.longest_key = maxes.number("keylen_max").unwrap_or(32);
@@ -121,17 +131,17 @@ impl Pmi {
         Ok(pmi)
     }
 
-    /// What the process manager calls this job; no other job under it has the same.
+    /// The process manager's name for this job; no other job under it has the same name.
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// Tells one value to all: rank 0 gives `Some(value)`, all others `None`, and all get rank 0's.
-    /// Collective: it returns once every rank has called it.
+    /// Broadcasts one value: rank 0 gives `Some(value)`, all others `None`, and all get the value
+    /// of rank 0. Collective: returns once every rank has called it.
     ///
     /// # Errors
     ///
-    /// [`PmiError`]; after any but [`PmiError::Unfit`], the conversation is over.
+    /// [`PmiError`]. After any but [`PmiError::Unfit`] the connection cannot be used any more.
     ///
     /// # Examples
     ///
@@ -156,19 +166,19 @@ impl Pmi {
     }
 
     /// Sends one line and reads its answer, which must be of the kind `expected` and no refusal.
-    fn ask(&mut self, request: &str, expected: &str) -> Result<Answer, PmiError> {
-        // Until the answer is known to be one: a conversation that failed in the middle is not
-        // continued.
-        self.sound = false;
+    fn ask(&mut self, request: &str, expected: &str) -> Result<PmiAnswer, PmiError> {
+        // Until the answer has come and is valid, because the next answer would belong to this
+        // request.
+        self.usable = false;
         let lost = |source: io::Error| self.failed(request, source);
         (&self.socket).write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
         let line = self.read_line().map_err(|source| self.failed(request, source))?;
-        let answer = Answer { request: request.to_owned(), line };
+        let answer = PmiAnswer { request: request.to_owned(), line };
         let refused = answer.field("rc").is_some_and(|code| code != "0");
         if answer.field("cmd") != Some(expected) || refused {
             return Err(answer.unexpected());
         }
-        self.sound = true;
+        self.usable = true;
         Ok(answer)
     }
 
@@ -189,7 +199,10 @@ impl Pmi {
                 return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
             }
             if self.ahead.len() >= LINE {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent an endless line"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "it sent a line that is too long",
+                ));
             }
             let mut bytes = [0; 1024];
             match self.socket.read(&mut bytes) {
@@ -202,10 +215,10 @@ impl Pmi {
     }
 }
 
-/// hydra takes a process that introduced itself and ends without this for one that crashed.
+/// Says goodbye. Without it hydra reports a process that has introduced itself as crashed.
 impl Drop for Pmi {
     fn drop(&mut self) {
-        if self.sound {
+        if self.usable {
             let _ = self.ask("cmd=finalize", "finalize_ack");
         }
     }
@@ -223,12 +236,12 @@ fn fit(text: &str, longest: usize) -> Result<(), PmiError> {
 }
 
 /// One line of `name=value` fields, and what it answers.
-struct Answer {
+struct PmiAnswer {
     request: String,
     line: String,
 }
 
-impl Answer {
+impl PmiAnswer {
     fn field(&self, name: &str) -> Option<&str> {
         self.line
             .split_ascii_whitespace()
@@ -338,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_cannot_carry_is_refused_unsent() {
+    fn values_that_the_protocol_cannot_carry_are_refused_unsent() {
         let (ours, theirs) = pair();
         let server = serve(theirs, None);
         let mut pmi = Pmi::begin(ours, SOON).unwrap();
@@ -364,7 +377,7 @@ mod tests {
     }
 
     /// What a process makes of a server that says these bytes and closes.
-    fn converse(bytes: Vec<u8>) {
+    fn run_against(bytes: Vec<u8>) {
         let (ours, mut theirs) = pair();
         let (done, ended) = mpsc::channel();
         thread::spawn(move || {
@@ -376,7 +389,7 @@ mod tests {
         let _ = theirs.write_all(&bytes);
         let _ = theirs.shutdown(std::net::Shutdown::Write);
         // A panic in the thread drops the sender, which is an error here too.
-        ended.recv_timeout(SOON).expect("the conversation ends, and without a panic");
+        ended.recv_timeout(SOON).expect("the exchange ends without a panic");
     }
 
     proptest! {
@@ -384,17 +397,17 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            converse(bytes);
+            run_against(bytes);
         }
 
         #[test]
         fn no_lines_make_it_panic(words in proptest::collection::vec(WORD, 0..40)) {
-            converse(words.join(" ").into_bytes());
+            run_against(words.join(" ").into_bytes());
         }
     }
 
     #[test]
     fn an_endless_line_is_cut() {
-        converse(vec![b'x'; 3 * LINE]);
+        run_against(vec![b'x'; 3 * LINE]);
     }
 }

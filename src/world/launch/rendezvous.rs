@@ -70,8 +70,8 @@ fn first_slurm_host(vars: Environment) -> Result<Option<String>, LaunchError> {
     Ok(None)
 }
 
-/// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the eight
-/// ports after it are tried.
+/// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the
+/// eight ports after it are tried.
 fn named_ports(vars: Environment) -> Result<Option<Vec<u16>>, LaunchError> {
     if let Some(port) = vars.port("MAYPOLE_PORT")? {
         return Ok(Some(vec![port]));

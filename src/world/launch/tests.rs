@@ -42,13 +42,16 @@ fn every_launcher_is_understood() {
     let torchrun =
         "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=head MASTER_PORT=29500";
     check(torchrun, (Launcher::Torchrun, 5, 8, Some(1), Some(4), Some("head")));
-    let open_mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2";
+    let open_mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                    OMPI_COMM_WORLD_LOCAL_SIZE=2";
     check(open_mpi, (Launcher::OpenMpi, 1, 2, Some(1), Some(2), HERE));
     let hydra = "PMI_RANK=0 PMI_SIZE=2 PMI_FD=6 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2";
     check(hydra, (Launcher::Mpich, 0, 2, Some(0), Some(2), None));
     assert_eq!(read(hydra).unwrap().pmi, Some(6));
-    let srun = "SLURM_PROCID=3 SLURM_NTASKS=99 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=1 SLURM_NODEID=1 \
-                SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_STEP_NODELIST=n[03-06] SLURM_JOB_NODELIST=n[01-06]";
+    let srun = "SLURM_PROCID=3 SLURM_NTASKS=99 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=1 \
+                SLURM_NODEID=1 \
+                SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_STEP_NODELIST=n[03-06] \
+                SLURM_JOB_NODELIST=n[01-06]";
     check(srun, (Launcher::Slurm, 3, 7, Some(1), Some(2), Some("n03")));
     let pod = "JOB_COMPLETION_INDEX=2 MAYPOLE_WORLD=4 MAYPOLE_ADDRESS=train-0.train";
     check(pod, (Launcher::Kubernetes, 2, 4, None, None, Some("train-0.train")));
@@ -56,7 +59,8 @@ fn every_launcher_is_understood() {
 
 #[test]
 fn earlier_launchers_overrule_later_ones() {
-    let nested = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \
+    let nested = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=1 \
+                  OMPI_COMM_WORLD_SIZE=2 \
                   RANK=2 WORLD_SIZE=3 MASTER_ADDR=head";
     check(nested, (Launcher::Torchrun, 2, 3, None, None, Some("head")));
     let own = format!("{nested} MAYPOLE_RANK=3 MAYPOLE_WORLD=4 MAYPOLE_ADDRESS=other");

@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn an_unknown_variable_is_told_with_the_nearest_name() {
         let names = ["PATH", "MAYPOLE_TRANSPROT", "MAYPOLE_TIMEOUT", "MAYPOLE_TIMOUT"];
-        let timeout = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean MAYPOLE_TIMEOUT?)";
+        let timeout = "maypole: there is no variable MAYPOLE_TIMOUT; it is ignored (did you mean \
+                       MAYPOLE_TIMEOUT?)";
         let transport = "maypole: there is no variable MAYPOLE_TRANSPROT; it is ignored \
                          (did you mean MAYPOLE_TRANSPORT?)";
         check(&names, &[timeout, transport]);

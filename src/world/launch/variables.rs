@@ -1,4 +1,4 @@
-//! The variables of maypole's own, in one list, and the reading of single ones.
+//! All variables of maypole's own in one list, and how one variable is read.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::LaunchError;
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it means and what holds without it, as one Markdown sentence or two.
+    /// Its meaning and its default, as one or two Markdown sentences.
     pub meaning: &'static str,
     /// Whether it must have the same value on all ranks of a job: joining compares these.
     pub equal_on_all_ranks: bool,
@@ -29,29 +29,31 @@ const fn equal(name: &'static str, meaning: &'static str) -> Variable {
 pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_RANK",
-        "This process among all, from 0. Overrules every launcher; needs `MAYPOLE_WORLD`.",
+        "The rank of this process, from 0. Overrules every launcher; needs `MAYPOLE_WORLD`.",
     ),
     equal(
         "MAYPOLE_WORLD",
-        "How many processes there are. The only one that a Kubernetes indexed job needs.",
+        "How many processes there are. A Kubernetes indexed job needs only this variable.",
     ),
-    each("MAYPOLE_LOCAL_RANK", "This process among those on its host, from 0."),
+    each("MAYPOLE_LOCAL_RANK", "The rank of this process among those on its host, from 0."),
     each(
         "MAYPOLE_LOCAL_WORLD",
-        "How many processes there are on this host. All of them: loopback is used.",
+        "How many processes there are on this host. If that is all of them, loopback is used.",
     ),
     equal("MAYPOLE_ADDRESS", "Name or address of rank 0's host. Default: as the launcher says."),
     equal(
         "MAYPOLE_PORT",
-        "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the job.",
+        "The port where rank 0 listens. Default: a few after `MASTER_PORT`, else derived from the \
+         job.",
     ),
     each(
         "MAYPOLE_DATA_PORTS",
-        "Where other ranks listen, as `FIRST-LAST`: what a firewall must let in. Default: the kernel's choice.",
+        "Ports where other ranks listen, as `FIRST-LAST`; a firewall must let them in. Default: \
+         the kernel's choice.",
     ),
     equal(
         "MAYPOLE_JOB",
-        "What the job is called; jobs of different names never join. Default: the launcher's job id.",
+        "The name of the job; ranks of different jobs never join. Default: the launcher's job id.",
     ),
     each(
         "MAYPOLE_JOB_KEY_FD",
@@ -59,11 +61,13 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_JOB_KEY_FILE",
-        "File that holds the job key: mine, mode 0600. Made by `maypole key new FILE`.",
+        "File that holds the job key, of this user and of mode 0600. `maypole key new FILE` makes \
+         one.",
     ),
     each(
         "MAYPOLE_JOB_KEY",
-        "The job key itself, 64 hexadecimal digits. Without any key only this host is let in.",
+        "The job key itself, 64 hexadecimal digits. Without a key only processes of this host may \
+         join.",
     ),
     each(
         "MAYPOLE_TIMEOUT",
@@ -79,16 +83,17 @@ pub const VARIABLES: &[Variable] = &[
     ),
     equal(
         "MAYPOLE_DETERMINISTIC",
-        "`1`: floats are combined in the order of the ranks, one by one, by every call. Default: `0`.",
+        "`1`: every call combines floats in the order of the ranks, one by one. Default: `0`.",
     ),
     equal(
         "MAYPOLE_TRACE",
-        "File for a trace of all calls and messages, for ui.perfetto.dev: one of every host, or with `{rank}` in its name one \
+        "File for a trace of all calls and messages, for ui.perfetto.dev: one of every host, or \
+         with `{rank}` in its name one \
          of every rank. Default: none.",
     ),
     each(
         "MAYPOLE_HOST",
-        "Identity of this host; processes of equal identity try shared memory. Default: the boot id.",
+        "Name of this host; only processes of equal names try shared memory. Default: the boot id.",
     ),
     each(
         "MAYPOLE_MEMORY",
@@ -96,16 +101,20 @@ pub const VARIABLES: &[Variable] = &[
     ),
     each(
         "MAYPOLE_TUNE",
-        "The file of costs that `maypole tune` measured, or `off` for those built in; rank 0's counts. \
-         Default: the one in the user's cache directory.",
+        "The file of costs that `maypole tune` has measured, or `off` for the built-in costs; \
+         that of rank 0 counts. \
+         Default: the file in the user's cache directory.",
     ),
     each(
         "MAYPOLE_LOG",
-        "From `info` on, rank 0 says on standard error what joins the ranks and why nothing better does. Default: `warn`.",
+        "With `info` or more, rank 0 says on standard error which transport joins the ranks, and \
+         why no faster one does. \
+         Default: `warn`.",
     ),
     each(
         "MAYPOLE_EXPLAIN",
-        "`1` times every call, so that explanations say how good predictions were. Default: `0`.",
+        "`1`: every call is timed, so that explanations compare predictions with measurements. \
+         Default: `0`.",
     ),
 ];
 
@@ -128,7 +137,7 @@ pub fn variables_as_markdown() -> String {
     table
 }
 
-/// The environment, as a function from name to value. Empty counts as not set.
+/// The environment, as a function from name to value. An empty variable counts as not set.
 #[derive(Clone, Copy)]
 pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 

@@ -1,4 +1,5 @@
-//! Why a world has failed. Causes are totally ordered, so that all ranks name the same first cause.
+//! Why a world has failed. Causes are totally ordered, so that all ranks name the same first
+//! cause.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or died.
-//! Pure: requests go in, notices come out, and time is an argument.
+//! The state that only rank 0 keeps: open exchanges, open surveys, and which ranks have left or
+//! died. Pure: requests go in, notices come out, and time is an argument.
 
 use super::message::{ControlRequest, ExchangeRound, Notice};
 use super::{Cause, CauseKind, ProgressReport};
@@ -22,8 +22,8 @@ pub(super) struct Coordinator {
     next_survey: u64,
     left: BTreeMap<usize, u64>,
     dead: BTreeSet<usize>,
-    /// Ranks whose process has ended, with the time by which their connection ends or they count as
-    /// dead.
+    /// Ranks whose process has ended, with the time by which their connection ends or they count
+    /// as dead.
     ending: BTreeMap<usize, Instant>,
     /// The least cause that was sent to all ranks.
     announced: Option<Cause>,
@@ -61,7 +61,8 @@ impl Coordinator {
         self.left.contains_key(&rank) || self.dead.contains(&rank)
     }
 
-    /// Handles a request of rank `from`. Its content is trusted, because the rank holds the job's key.
+    /// Handles a request of rank `from`. Its content is trusted, because the rank holds the job's
+    /// key.
     pub(super) fn request(
         &mut self,
         from: usize,
@@ -112,7 +113,8 @@ impl Coordinator {
     fn abort(&mut self, cause: Cause) -> Notices {
         let is_first = match &self.announced {
             None => true,
-            // A failed rank soon ends, and then looks dead to its peers. That death is a consequence.
+            // A failed rank soon ends, and then looks dead to its peers. That death is a
+            // consequence.
             Some(_) if cause.kind == CauseKind::Death => false,
             Some(announced) => cause < *announced,
         };

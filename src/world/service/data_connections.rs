@@ -14,10 +14,10 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group` and
-    /// `lane`, once. Both have proved the job's key on it; what follows is not encrypted. The
-    /// socket is non-blocking, sends small writes at once, and fails when the other host is silent for
-    /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
+    /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group`
+    /// and `lane`, once. Both have proved the job's key on it; what follows is not encrypted. The
+    /// socket is non-blocking, sends small writes at once, and fails when the other host is silent
+    /// for [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
     ///
     /// The lower rank does not wait until the higher rank calls.
     ///

@@ -19,7 +19,8 @@ pub enum ServiceError {
         rank: usize,
     },
     /// The deadline passed.
-    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank {r}")).collect::<Vec<_>>().join(", "))]
+    #[error("{what} did not end in time; missing: {}", missing.iter().map(|r| format!("rank \
+             {r}")).collect::<Vec<_>>().join(", "))]
     TimedOut {
         /// What was waited for.
         what: &'static str,

@@ -2,7 +2,8 @@
 //!
 //! Every rank has one service thread, which sleeps in epoll and never touches data. All control
 //! connections end at rank 0, so that rank 0 sends its notices to all ranks in the same order. A
-//! failure anywhere raises the [`Alarm`] of every rank, and all ranks name the same first [`Cause`].
+//! failure anywhere raises the [`Alarm`] of every rank, and all ranks name the same first
+//! [`Cause`].
 
 mod acceptor;
 mod cause;
@@ -35,8 +36,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
-/// After this silence a rank counts as silent, and a host whose kernel does not acknowledge packets
-/// counts as gone.
+/// After this silence a rank counts as silent, and a host whose kernel does not acknowledge
+/// packets counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -137,8 +138,8 @@ impl Service {
         self.shared.state().left.get(&rank).copied()
     }
 
-    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of every
-    /// rank.
+    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of
+    /// every rank.
     ///
     /// Rank 0 decides whether the death of a peer is a cause or a consequence, because a peer that
     /// fails closes its connections, too. [`settle`](Self::settle) waits for the decision.
@@ -152,9 +153,9 @@ impl Service {
         }
     }
 
-    /// Tells all ranks the cause `mine` and returns the first cause, the same on all ranks: the least
-    /// one known once 200 ms have passed without a lesser one. Returns after `within`, but not before
-    /// 400 ms, at the latest.
+    /// Tells all ranks the cause `mine` and returns the first cause, the same on all ranks: the
+    /// least one known once 200 ms have passed without a lesser one. Returns after `within`, but
+    /// not before 400 ms, at the latest.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
@@ -177,14 +178,15 @@ impl Service {
         }
     }
 
-    /// The `payload` of every member, in the order of `members` (world ranks, this one among them).
+    /// The `payload` of every member, in the order of `members` (world ranks, this one among
+    /// them).
     ///
     /// All members call it, with equal `group` and `members`, in the same order. Rank 0 relays all
     /// payloads, so they should be small.
     ///
     /// # Errors
-    /// If the deadline passes (the error names the missing ranks), a member left, the world fails or
-    /// has failed, or the payload is too large.
+    /// If the deadline passes (the error names the missing ranks), a member left, the world fails
+    /// or has failed, or the payload is too large.
     pub fn exchange(
         &self,
         group: GroupId,
@@ -216,8 +218,8 @@ impl Service {
         }
     }
 
-    /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too; then
-    /// the error is the failure.
+    /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too;
+    /// then the error is the failure.
     fn gone(&self, rank: usize) -> ServiceError {
         self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
     }
@@ -264,8 +266,8 @@ impl Service {
     /// The progress reports of all world ranks about `group`; `None` of ranks that do not answer.
     /// Takes at most a second.
     ///
-    /// The service threads answer, whatever the calling threads do, also after the world has failed.
-    /// Ranks whose calls do not match learn so what the others called.
+    /// The service threads answer, whatever the calling threads do, also after the world has
+    /// failed. Ranks whose calls do not match learn so what the others called.
     pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
         if self.world() == 1 {
             return vec![Some(self.shared.progress.report(group))];
@@ -286,8 +288,9 @@ impl Service {
             .unwrap_or_else(|| vec![None; self.world()])
     }
 
-    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank that
-    /// does not answer, is outside the library, or is busy, or to a cycle. Takes at most a second.
+    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank
+    /// that does not answer, is outside the library, or is busy, or to a cycle. Takes at most a
+    /// second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         Diagnosis::follow(peer, &self.survey(group))
     }
@@ -313,7 +316,8 @@ impl Service {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if self.shared.is_forked() {
-            // The thread runs in the parent process, so it can be neither joined nor detached here.
+            // The thread runs in the parent process, so it can be neither joined nor detached
+            // here.
             std::mem::forget(thread);
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Progress reports: what each rank does in each group, and which rank holds the others up according
-//! to all reports. An executor writes its report once a wait has become slow.
+//! Progress reports: what each rank does in each group, and which rank holds the others up
+//! according to all reports. An executor writes its report once a wait has become slow.
 
 use super::GroupId;
 use serde::{Deserialize, Serialize};
@@ -44,8 +44,8 @@ impl Pulse {
         self.0.store(2 * sequence, Ordering::Relaxed);
     }
 
-    /// Whether the rank is in a call, and the number of its current or last operation; `None` before
-    /// the first.
+    /// Whether the rank is in a call, and the number of its current or last operation; `None`
+    /// before the first.
     fn read(&self) -> Option<(bool, u64)> {
         let word = self.0.load(Ordering::Relaxed);
         (word > 0).then(|| (word % 2 == 1, (word - 1) / 2))
@@ -64,8 +64,8 @@ struct GroupProgress {
 }
 
 impl ProgressTable {
-    /// Reports that `operation`, number `sequence`, has begun. Later operations count as the same call
-    /// until the next report.
+    /// Reports that `operation`, number `sequence`, has begun. Later operations count as the same
+    /// call until the next report.
     pub fn enter(&self, group: GroupId, sequence: u64, operation: String) {
         self.change(group, |report| {
             *report = ProgressReport { inside: true, sequence, operation, awaits: None }
@@ -142,8 +142,8 @@ pub enum Diagnosis {
 }
 
 impl Diagnosis {
-    /// Follows the chain of waits from `peer` to its end. `reports` has the report of each world rank,
-    /// `None` of ranks that did not answer.
+    /// Follows the chain of waits from `peer` to its end. `reports` has the report of each world
+    /// rank, `None` of ranks that did not answer.
     pub fn follow(peer: usize, reports: &[Option<ProgressReport>]) -> Self {
         let mut path: Vec<(usize, ProgressReport)> = Vec::new();
         let mut rank = peer;

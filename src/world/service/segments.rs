@@ -1,5 +1,5 @@
-//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to the
-//! others over a Unix socket.
+//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to
+//! the others over a Unix socket.
 
 use super::{GroupId, Service, ServiceError};
 use maypole_transports::deadline::DeadlineSocket;
@@ -29,8 +29,8 @@ impl Service {
     /// among them) share. All of them call it, with equal arguments, in the same order; the lowest
     /// rank makes it.
     ///
-    /// The segment is sent over an abstract Unix socket, whose name goes over the control plane, to
-    /// processes of the same user that prove the job's key.
+    /// The segment is sent over an abstract Unix socket, whose name goes over the control plane,
+    /// to processes of the same user that prove the job's key.
     ///
     /// # Errors
     /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
@@ -55,7 +55,8 @@ impl Service {
                 .expect("it is the least of them");
             return self.receive(group, maker, &announced[at], bytes, deadline);
         }
-        // An empty name tells the others that there is no segment, so that they do not wait for it.
+        // An empty name tells the others that there is no segment, so that they do not wait for
+        // it.
         let made = Segment::create(bytes)
             .and_then(|segment| Ok((segment, listen_abstract(local_members.len())?)));
         let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());

@@ -1,5 +1,5 @@
-//! What a rank's calling threads and its service thread share: a state behind a lock. A waker tells
-//! the service thread of new requests, and a condition variable tells callers of changes.
+//! What a rank's calling threads and its service thread share: a state behind a lock. A waker
+//! tells the service thread of new requests, and a condition variable tells callers of changes.
 
 use super::message::{ControlRequest, ExchangeRound};
 use super::{Cause, GroupId, ProgressReport, ProgressTable, ServiceError};
@@ -95,8 +95,8 @@ impl ServiceContext {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {
-        // A thread that panicked while it held the lock left the state whole, because every change is
-        // one assignment or insertion.
+        // A thread that panicked while it held the lock left the state whole, because every change
+        // is one assignment or insertion.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,8 +145,8 @@ impl ServiceContext {
         }
     }
 
-    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the service
-    /// has ended.
+    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the
+    /// service has ended.
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,

@@ -76,7 +76,8 @@ impl ServiceThread {
             if let Err(error) =
                 self.watch.wait(&mut numbers, self.until().saturating_duration_since(now))
             {
-                tracing::error!(%error, "the service thread ends, because it cannot wait for events");
+                tracing::error!(%error, "the service thread ends, because it cannot wait for \
+                                         events");
                 break;
             }
             for number in numbers.drain(..) {
@@ -309,8 +310,8 @@ impl ServiceThread {
     }
 }
 
-/// Descriptors that report the end of the processes of this host's other ranks. Ranks of this process
-/// itself, and processes in another namespace of process numbers, are left out.
+/// Descriptors that report the end of the processes of this host's other ranks. Ranks of this
+/// process itself, and processes in another namespace of process numbers, are left out.
 fn neighbours(shared: &ServiceContext, watch: &Watch) -> BTreeMap<usize, OwnedFd> {
     let this = &shared.peers[shared.rank];
     let mut processes = BTreeMap::new();
