@@ -45,7 +45,7 @@
 //! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes
 //! in `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
 
-use bytemuck::NoUninit;
+use bytemuck::{NoUninit, Zeroable};
 pub use half::{bf16, f16};
 use maypole_kernels::BinaryOp;
 pub use maypole_kernels::DataType;
@@ -65,7 +65,7 @@ use std::str::FromStr;
 /// assert_eq!(usize::DATA_TYPE, DataType::U64);
 /// assert_eq!(bool::DATA_TYPE, DataType::Bool);
 /// ```
-pub trait Element: NoUninit + Send + Sync + sealed::Writable {
+pub trait Element: NoUninit + Zeroable + Send + Sync + sealed::Writable {
     /// The type, as a value.
     const DATA_TYPE: DataType;
 }
