@@ -43,22 +43,15 @@
 //! **Source**: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient algorithms for
 //! all-to-all communications in multiport message-passing systems", IEEE TPDS 1997.
 
-use super::{Collective, receive, send};
+use super::steps::{receive, send};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     match collective {
         Collective::AllGather => Some(all_gather(world, rank)),
         Collective::AllToAll => Some(all_to_all(world, rank)),
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::AllReduce
-        | Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::ReduceScatter
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => None,
+        _ => None,
     }
 }
 
@@ -71,7 +64,8 @@ fn distances(world: usize) -> impl Iterator<Item = usize> {
 fn all_gather(world: usize, rank: usize) -> Schedule {
     let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
     for distance in distances(world) {
-        let (to, from) = ((rank + world - distance) % world, (rank + distance) % world);
+        let to = (rank + world - distance) % world;
+        let from = (rank + distance) % world;
         let blocks = 0..distance.min(world - distance);
         steps.extend(send(to, blocks.clone().map(|nth| output((rank + nth) % world))));
         steps.extend(receive(from, blocks.map(|nth| (from + nth) % world)));
@@ -82,7 +76,8 @@ fn all_gather(world: usize, rank: usize) -> Schedule {
 fn all_to_all(world: usize, rank: usize) -> Schedule {
     let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
     for distance in distances(world) {
-        let (to, from) = ((rank + distance) % world, (rank + world - distance) % world);
+        let to = (rank + distance) % world;
+        let from = (rank + world - distance) % world;
         let moving = (1..world).filter(|way| way & distance != 0);
         steps.extend(
             moving

@@ -71,7 +71,8 @@
 //! operations in MPICH", IJHPCA 2005 (the direct forms as the baseline of each section); one and
 //! two shots by these names are what shared-memory and switched-accelerator libraries call them.
 
-use super::{Collective, fold_in_rank_order, others};
+use super::steps::{fold_in_rank_order, others};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output};
 
 pub(super) fn one_shot(world: usize, rank: usize) -> Schedule {
@@ -96,14 +97,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
             let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
             sends.chain([own(rank)]).chain(receive_blocks(world, rank)).collect()
         }
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::AllReduce
-        | Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => return None,
+        _ => return None,
     };
     Some(Schedule::new(world, steps))
 }

@@ -27,7 +27,8 @@ pub(super) fn barrier(world: usize, rank: usize) -> Schedule {
     let rounds = world.next_power_of_two().ilog2() as usize;
     let exchange = |round| {
         let distance = 1_usize << round;
-        let (heard, next) = (token(round, rounds), token(round + 1, rounds));
+        let heard = token(round, rounds);
+        let next = token(round + 1, rounds);
         [
             Step::Send { from: heard, to: (rank + distance) % world },
             Step::Copy { from: heard, into: next },

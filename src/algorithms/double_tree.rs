@@ -1,4 +1,4 @@
-//! Double binary tree: two trees, half of the vector on each; who is an inner node of one is a leaf
+//! Double binary tree: two trees, each with half of the vector; an inner node of one tree is a leaf
 //! of the other.
 //!
 //! ```text
@@ -41,16 +41,18 @@
 //! b), all-reduce (2 h + k - 1) (a + S/2k b) and up to S/2 b for links that go up in one tree and
 //! down in the other; where a rank's bytes leave one after another, it is near S b a direction.
 //!
-//! **Why**: a leaf of a single tree only receives (or only sends), so half of all links idle; here
-//! everybody's do not. As fast as a ring for large vectors and as soon as a tree for small ones:
-//! for big worlds.
+//! **Why**: in a single tree a leaf only receives (or only sends), so half of the links carry
+//! nothing. Here every rank is a leaf in one tree and an inner node in the other, and all links
+//! carry data. The bandwidth is that of a ring and the latency that of a tree: large vectors in big
+//! worlds.
 //!
 //! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth
 //! broadcast, reduction and scan", Parallel Computing 2009. (There, the second tree of an odd
 //! number of ranks is the first one shifted around; that would save a step and lose the order of
 //! the ranks.)
 
-use super::Collective;
+use super::in_order_tree::{first, second};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -67,14 +69,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
                 .flat_map(|node| node.down().into_iter().skip(usize::from(node.parent.is_none())));
             nodes.iter().flat_map(DoubleTreeNode::up).chain(down).collect()
         }
-        Collective::Gather { .. }
-        | Collective::AllGather
-        | Collective::Scatter { .. }
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => return None,
+        _ => return None,
     };
     Some(Schedule::new(2, steps))
 }
@@ -93,7 +88,7 @@ impl DoubleTreeNode {
     fn new(chunk: usize, world: usize, rank: usize, root: usize) -> Self {
         let place = (rank + world - root) % world;
         let (parent, children) =
-            if chunk == 0 { in_order(world - 1, place) } else { second(world - 1, place) };
+            if chunk == 0 { first(world - 1, place) } else { second(world - 1, place) };
         let ranks =
             |places: Vec<usize>| places.into_iter().map(|place| (place + root) % world).collect();
         let (left, right) = children.into_iter().partition(|child| *child < place);
@@ -133,35 +128,4 @@ impl DoubleTreeNode {
         let children = self.left.iter().chain(&self.right);
         std::iter::once(first).chain(children.map(|&to| Step::Send { from: all, to })).collect()
     }
-}
-
-/// [`in_order`] for the second tree.
-fn second(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
-    let mirror = |at: usize| if at == 0 { 0 } else { len + 1 - at };
-    let mapped = |(parent, children): (Option<usize>, Vec<usize>), map: &dyn Fn(usize) -> usize| {
-        (parent.map(map), children.into_iter().map(map).collect())
-    };
-    match (len % 2, at) {
-        (0, _) => mapped(in_order(len, mirror(at)), &mirror),
-        (_, 0) => (None, vec![1]),
-        (_, 1) => (Some(0), mapped(in_order(len - 1, 0), &|at| at + 1).1),
-        _ => mapped(in_order(len - 1, at - 1), &|at| at + 1),
-    }
-}
-
-/// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the
-/// number of its lowest bit; where the place above or below is missing, the next one on the way to
-/// it stands in.
-fn in_order(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
-    if at == 0 {
-        return (None, len.checked_ilog2().map(|level| 1 << level).into_iter().collect());
-    }
-    let bit = at & at.wrapping_neg();
-    let above = (at ^ bit) | (bit << 1);
-    let parent = if above > len { at ^ bit } else { above };
-    let left = (bit > 1).then(|| at - bit / 2);
-    let offsets = std::iter::successors(Some(bit / 2), |offset| Some(offset / 2))
-        .take_while(|offset| *offset > 0);
-    let right = offsets.map(|offset| at + offset).find(|child| *child <= len);
-    (Some(parent), left.into_iter().chain(right).collect())
 }

@@ -15,7 +15,7 @@
 //! same way, has taken it.
 //!
 //! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
-//! [surplus](super::surplus) ranks take two steps more.
+//! [extra ranks](super::power_of_two) take two steps more.
 //!
 //! **Why**: half as many steps as up and down a tree, and everybody is busy in each: small vectors
 //! in big worlds, where one shot would be too many messages. The bits are the same on every rank,
@@ -32,8 +32,8 @@
 //! 2    out2,3 <-2     out2,3 <-3     out0,1 <-0     out0,1 <-1
 //! ```
 //!
-//! **Cost**: lg n a + (n-1)/n S b; two steps and, for a guest, another S b more, if n is no power
-//! of two.
+//! **Cost**: lg n a + (n-1)/n S b; two steps more if n is no power of two, and S b more for an extra
+//! rank.
 //!
 //! **Why**: the fewest steps with the fewest bytes, between partners that stay partners.
 //! [`bruck`](super::bruck) is as good for every n.
@@ -41,9 +41,11 @@
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, sections 4.1 and 4.5.
 
-use super::surplus::{Members, Seat};
-use super::{Collective, combine, receive, scan, send};
-use crate::schedule::{Schedule, Span, Step, input, output, scratch};
+use super::power_of_two::CoreRanks;
+use super::scan;
+use super::steps::{combine, other_scratch, receive, send};
+use crate::schedule::collective::Collective;
+use crate::schedule::{Schedule, Step, input, output, scratch};
 use std::ops::Range;
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -52,75 +54,64 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::AllGather => Some(Schedule::new(world, all_gather(world, rank))),
         Collective::Scan => Some(scan::doubling(world, rank)),
         Collective::ExclusiveScan => Some(scan::exclusive_doubling(world, rank)),
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Barrier => None,
+        _ => None,
     }
 }
 
 fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
-    let members = Members::new(world);
-    let (member, guest) = match members.seat(rank) {
-        Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => {
+    let core_ranks = CoreRanks::new(world);
+    let core = match core_ranks.find(rank) {
+        Ok(core) => core,
+        Err(partner) => {
             return vec![
-                Step::Send { from: input(0), to: host },
-                Step::Recv { into: output(0), from: host },
+                Step::Send { from: input(0), to: partner },
+                Step::Recv { into: output(0), from: partner },
             ];
         }
     };
     let mut steps: Vec<Step> = Vec::new();
     let mut held = input(0);
-    if let Some(guest) = guest {
-        steps.extend(combine(rank, guest, held, scratch(0)));
+    if let Some(extra) = core.extra {
+        steps.extend(combine(rank, extra, held, scratch(0)));
         held = scratch(0);
     }
-    for level in 0..members.levels() {
-        let peer = members.rank(member ^ 1 << level);
+    for level in 0..core_ranks.levels() {
+        let peer = core_ranks.rank(core.index ^ 1 << level);
         // In place, the output is the input: it must have gone through scratch before.
-        let last = level + 1 == members.levels() && held != input(0);
-        let next = if last { output(0) } else { other(held) };
+        let last = level + 1 == core_ranks.levels() && held != input(0);
+        let next = if last { output(0) } else { other_scratch(held) };
         steps.push(Step::Send { from: held, to: peer });
         steps.extend(combine(rank, peer, held, next));
         held = next;
     }
     steps.extend((held != output(0)).then_some(Step::Copy { from: held, into: output(0) }));
-    steps.extend(guest.map(|to| Step::Send { from: output(0), to }));
+    steps.extend(core.extra.map(|to| Step::Send { from: output(0), to }));
     steps
 }
 
-/// Two chunks of scratch take turns.
-pub(super) fn other(held: Span) -> Span {
-    scratch(usize::from(held == scratch(0)))
-}
-
 fn all_gather(world: usize, rank: usize) -> Vec<Step> {
-    let members = Members::new(world);
+    let core_ranks = CoreRanks::new(world);
     let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
-    let (member, guest) = match members.seat(rank) {
-        Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => {
-            steps.push(Step::Send { from: input(rank), to: host });
-            steps.extend(receive(host, (0..world).filter(|&block| block != rank)));
+    let core = match core_ranks.find(rank) {
+        Ok(core) => core,
+        Err(partner) => {
+            steps.push(Step::Send { from: input(rank), to: partner });
+            steps.extend(receive(partner, (0..world).filter(|&block| block != rank)));
             return steps;
         }
     };
-    steps.extend(guest.into_iter().flat_map(|guest| receive(guest, [guest])));
-    for level in 0..members.levels() {
-        let group = |member: usize| -> Range<usize> {
-            let first = member >> level << level;
-            members.ranks(first..first + (1 << level))
+    steps.extend(core.extra.into_iter().flat_map(|extra| receive(extra, [extra])));
+    for level in 0..core_ranks.levels() {
+        let group = |index: usize| -> Range<usize> {
+            let first = index >> level << level;
+            core_ranks.ranks(first..first + (1 << level))
         };
-        let partner = member ^ 1 << level;
-        steps.extend(send(members.rank(partner), group(member).map(output)));
-        steps.extend(receive(members.rank(partner), group(partner)));
+        let partner = core.index ^ 1 << level;
+        steps.extend(send(core_ranks.rank(partner), group(core.index).map(output)));
+        steps.extend(receive(core_ranks.rank(partner), group(partner)));
     }
-    steps.extend(guest.into_iter().flat_map(|guest| {
-        send(guest, (0..world).filter(move |&block| block != guest).map(output))
-    }));
+    if let Some(extra) = core.extra {
+        steps.extend(send(extra, (0..world).filter(|&block| block != extra).map(output)));
+    }
     steps
 }

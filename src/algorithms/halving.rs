@@ -20,14 +20,14 @@
 //! first. Nearest ranks are partners in the rounds with most bytes, and they usually share a host.
 //!
 //! **Cost**: all-reduce 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g, reduce-scatter half of the first
-//! two and all of the last. If n is no power of two, the [surplus](super::surplus) ranks take a
-//! step more at each end, with S bytes each.
+//! two and all of the last. If n is no power of two, [extra ranks](super::power_of_two) take a step
+//! more before and one after, with S bytes each.
 //!
 //! **Why**: as few bytes as a ring in lg n steps instead of n: vectors of middle size.
 //!
 //! # Reduce-scatter
 //!
-//! The same rounds; in the end a member has its own block and its guest's.
+//! The same rounds; in the end a core rank has its own block and that of its extra rank.
 //!
 //! ```text
 //! halving-doubling reduce_scatter, n = 4
@@ -42,88 +42,72 @@
 //! **Source**: R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; here
 //! with the nearest partner first, which keeps the order of the ranks.
 
-use super::surplus::{Members, Seat};
-use super::{Collective, combine, receive, send};
+use super::power_of_two::{CoreRank, CoreRanks, folded};
+use super::steps::{combine, receive, send};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    let members = Members::new(world);
-    match collective {
-        Collective::AllReduce => Some(Schedule::new(members.count, all_reduce(members, rank))),
-        Collective::ReduceScatter => {
-            Some(Schedule::new(world, reduce_scatter(members, world, rank)))
+    let core_ranks = CoreRanks::new(world);
+    let count = core_ranks.count;
+    match (collective, core_ranks.find(rank)) {
+        (Collective::AllReduce, Ok(core)) => Some(all_reduce(core_ranks, core, rank)),
+        (Collective::AllReduce, Err(partner)) => Some(folded(partner, count, 0..count)),
+        (Collective::ReduceScatter, Ok(core)) => {
+            Some(reduce_scatter(core_ranks, core, rank, world))
         }
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::Gather { .. }
-        | Collective::AllGather
-        | Collective::Scatter { .. }
-        | Collective::AllToAll
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => None,
+        (Collective::ReduceScatter, Err(partner)) => Some(folded(partner, world, [rank])),
+        _ => None,
     }
 }
 
-fn all_reduce(members: Members, rank: usize) -> Vec<Step> {
-    let all = 0..members.count;
-    let (member, guest) = match members.seat(rank) {
-        Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => {
-            return send(host, all.clone().map(input)).chain(receive(host, all)).collect();
-        }
-    };
+fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
+    let all = 0..core_ranks.count;
     // Numbers read backwards, so that what a rank is responsible for are chunks in a row.
-    let owner = |chunk: usize| {
-        (0..members.levels()).fold(0, |read, level| read << 1 | (chunk >> level & 1))
-    };
+    let levels = core_ranks.levels();
+    let owner = |chunk: usize| (0..levels).fold(0, |read, level| read << 1 | (chunk >> level & 1));
     let owners = Vec::from_iter(all.clone().map(owner));
-    let halves = Halves { members, rank, member, guest, own: owners[member], owners };
+    let halves = Halves { core_ranks, rank, core, own: owners[core.index], owners };
     let mut steps = halves.reduce();
-    steps.extend((0..members.levels()).rev().flat_map(|level| halves.gather(level)));
-    steps.extend(guest.into_iter().flat_map(|to| send(to, all.clone().map(output))));
-    steps
+    steps.extend((0..levels).rev().flat_map(|level| halves.gather(level)));
+    steps.extend(core.extra.into_iter().flat_map(|to| send(to, all.clone().map(output))));
+    Schedule::new(all.len(), steps)
 }
 
-fn reduce_scatter(members: Members, world: usize, rank: usize) -> Vec<Step> {
-    let (member, guest) = match members.seat(rank) {
-        Seat::Member { member, guest } => (member, guest),
-        Seat::Guest { host } => {
-            return send(host, (0..world).map(input)).chain(receive(host, [rank])).collect();
-        }
-    };
-    let owners = (0..members.count)
-        .flat_map(|member| members.ranks(member..member + 1).map(move |_| member));
-    let halves = Halves { members, rank, member, guest, own: rank, owners: owners.collect() };
+fn reduce_scatter(core_ranks: CoreRanks, core: CoreRank, rank: usize, world: usize) -> Schedule {
+    let owner =
+        |chunk| core_ranks.find(chunk).map_or_else(|partner| partner / 2, |core| core.index);
+    let owners = (0..world).map(owner).collect();
+    let halves = Halves { core_ranks, rank, core, own: rank, owners };
     let mut steps = halves.reduce();
-    steps.extend(guest.map(|to| Step::Send { from: halves.room(to, members.levels() + 1), to }));
-    steps
+    let last = core_ranks.levels() + 1;
+    steps.extend(core.extra.map(|to| Step::Send { from: halves.room(to, last), to }));
+    Schedule::new(world, steps)
 }
 
 struct Halves {
-    members: Members,
+    core_ranks: CoreRanks,
     rank: usize,
-    member: usize,
-    guest: Option<usize>,
+    core: CoreRank,
     /// The chunk that ends in our output.
     own: usize,
-    /// The member that each chunk is complete at.
+    /// By chunk: the core rank that ends with the complete chunk.
     owners: Vec<usize>,
 }
 
 impl Halves {
-    /// What `member` is responsible for before round `level`, together with all that agree with it
-    /// in the bits so far.
-    fn shared(&self, member: usize, level: usize) -> impl Iterator<Item = usize> {
-        let agrees = move |owner: usize| (owner ^ member) & ((1 << level) - 1) == 0;
+    /// What core rank `index` is responsible for before round `level`, together with all that agree
+    /// with it in the bits so far.
+    fn shared(&self, index: usize, level: usize) -> impl Iterator<Item = usize> {
+        let agrees = move |owner: usize| (owner ^ index) & ((1 << level) - 1) == 0;
         (0..self.owners.len()).filter(move |&chunk| agrees(self.owners[chunk]))
     }
 
     /// Where a chunk is once `combined` messages were combined with it: two rows of scratch take
-    /// turns, and what is ours ends in the output. In place that is the input, so it must have gone
-    /// through scratch before.
+    /// turns, and our own chunk ends in the output. In place the output is the input, so the chunk
+    /// must have gone through scratch before.
     fn room(&self, chunk: usize, combined: usize) -> Span {
-        let last = self.members.levels() + usize::from(self.guest.is_some());
+        let last = self.core_ranks.levels() + usize::from(self.core.extra.is_some());
         match combined {
             0 => input(chunk),
             _ if chunk == self.own && combined == last && last > 1 => output(chunk),
@@ -136,32 +120,30 @@ impl Halves {
         combine(self.rank, peer, self.room(chunk, combined), self.room(chunk, combined + 1))
     }
 
-    /// Everything of the guest, then half of the rest in each round.
+    /// All chunks of the extra rank, then half of the rest in each round.
     fn reduce(&self) -> Vec<Step> {
-        let whole = |guest| (0..self.owners.len()).flat_map(move |c| self.join(guest, c, 0));
-        let mut steps = Vec::from_iter(self.guest.into_iter().flat_map(whole));
-        let mut combined = usize::from(self.guest.is_some());
-        for level in 0..self.members.levels() {
-            let partner = self.member ^ 1 << level;
-            let peer = self.members.rank(partner);
-            steps.extend(send(
-                peer,
-                self.shared(partner, level + 1).map(|c| self.room(c, combined)),
-            ));
-            steps.extend(
-                self.shared(self.member, level + 1).flat_map(|c| self.join(peer, c, combined)),
-            );
+        let whole = |extra| (0..self.owners.len()).flat_map(move |c| self.join(extra, c, 0));
+        let mut steps = Vec::from_iter(self.core.extra.into_iter().flat_map(whole));
+        let mut combined = usize::from(self.core.extra.is_some());
+        for level in 0..self.core_ranks.levels() {
+            let partner = self.core.index ^ 1 << level;
+            let peer = self.core_ranks.rank(partner);
+            let theirs = self.shared(partner, level + 1).map(|c| self.room(c, combined));
+            let ours = self.shared(self.core.index, level + 1);
+            steps.extend(send(peer, theirs));
+            steps.extend(ours.flat_map(|c| self.join(peer, c, combined)));
             combined += 1;
         }
-        let (from, into) = (self.room(self.own, combined), output(self.own));
+        let from = self.room(self.own, combined);
+        let into = output(self.own);
         steps.extend((from != into).then_some(Step::Copy { from, into }));
         steps
     }
 
     fn gather(&self, level: usize) -> impl Iterator<Item = Step> {
-        let partner = self.member ^ 1 << level;
-        let peer = self.members.rank(partner);
-        send(peer, self.shared(self.member, level + 1).map(output))
-            .chain(receive(peer, self.shared(partner, level + 1)))
+        let partner = self.core.index ^ 1 << level;
+        let peer = self.core_ranks.rank(partner);
+        let ours = self.shared(self.core.index, level + 1).map(output);
+        send(peer, ours).chain(receive(peer, self.shared(partner, level + 1)))
     }
 }

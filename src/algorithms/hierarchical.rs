@@ -43,8 +43,9 @@ mod blocks;
 mod group;
 mod vectors;
 
-use super::{Algorithm, Collective};
+use super::Algorithm;
 use crate::schedule::Schedule;
+use crate::schedule::collective::Collective;
 use group::HostGroup;
 
 /// Which algorithms a hierarchical one is made of.

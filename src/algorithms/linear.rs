@@ -34,7 +34,8 @@
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005 (the baseline of each section).
 
-use super::{Collective, fold_in_rank_order, others};
+use super::steps::{fold_in_rank_order, others};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -43,13 +44,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::Reduce { root } => Some(reduce(world, rank, root)),
         Collective::Gather { root } => Some(gather(world, rank, root)),
         Collective::Scatter { root } => Some(scatter(world, rank, root)),
-        Collective::AllReduce
-        | Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => None,
+        _ => None,
     }
 }
 

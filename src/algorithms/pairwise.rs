@@ -1,5 +1,5 @@
-//! Pairwise exchange: in round `i`, send to the rank `i` after us and receive from the rank `i`
-//! before us.
+//! Pairwise exchange: the `i`-th message goes to the rank `i` after us, and the `i`-th receive is
+//! from the rank `i` before us.
 //!
 //! ```text
 //! pairwise all_to_all, n = 4
@@ -13,12 +13,12 @@
 //!      out1 <-1   out2 <-2   out3 <-3   out0 <-0
 //! ```
 //!
-//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. Taken round by round (n-1) (a + S/n b); the
-//! rounds do not depend on one another, so an executor that overlaps them needs only a + (n-1)/n S
-//! b.
+//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. The messages do not depend on one another, so
+//! an executor in conflict order needs a + (n-1)/n S b. One that takes the list step by step needs
+//! (n-1) (a + S/n b).
 //!
-//! **Why**: every block travels once, straight to its place, and in each round every rank hears
-//! from one rank only. For tiny blocks in big worlds an algorithm with fewer messages wins.
+//! **Why**: every block travels once, straight to its place, and the i-th message of every rank goes
+//! to another receiver. For tiny blocks in big worlds an algorithm with fewer messages is faster.
 //!
 //! # Reduce-scatter
 //!
@@ -34,31 +34,24 @@
 //!      out0 +=1   out1 +=2   out2 +=3   out3 +=0
 //! ```
 //!
-//! **Cost**: the same messages, and (n-1)/n S bytes to add: round by round (n-1) (a + S/n (b + g)).
+//! **Cost**: the same messages, and (n-1)/n S bytes to add: a + (n-1)/n S (b + g) where adding
+//! does not overlap with receiving.
 //!
-//! **Why**: as few bytes as a ring, but no partial sums travel, so no round waits for the one
-//! before. A rank adds the ranks before it, the nearest first: with operations that do not commute,
+//! **Why**: as few bytes as a ring, but no partial sums travel, so no message waits for another. A rank adds the ranks before it, the nearest first: with operations that do not commute,
 //! use [`direct`](super::direct).
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, section 4.
 
-use super::{Collective, others};
+use super::steps::others;
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     match collective {
         Collective::AllToAll => Some(all_to_all(world, rank)),
         Collective::ReduceScatter => Some(reduce_scatter(world, rank)),
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::AllReduce
-        | Collective::Gather { .. }
-        | Collective::AllGather
-        | Collective::Scatter { .. }
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => None,
+        _ => None,
     }
 }
 

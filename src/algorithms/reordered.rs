@@ -12,15 +12,15 @@
 //!
 //! **Why**: what a ring crosses twice it need not cross at every step.
 
-use super::Collective;
 use super::compose::{Composer, SubSchedule, WholeBuffer};
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step};
 
 /// What `rank` does if ranks stand in `order`, and `make` says what is done at a place: the
 /// schedule of an [`Algorithm`](super::Algorithm), or a [`hierarchical`](super::hierarchical) one
 /// over hosts by place.
 ///
-/// `None` if `make` has no answer, and for scans, whose meaning is the order of ranks, in any other
+/// `None` if `make` gives none, and for scans, whose meaning is the order of ranks, in any other
 /// order.
 ///
 /// ```
@@ -43,7 +43,8 @@ pub fn schedule(
     let schedule = placed(collective, order, rank, make)?;
     let chunk = |chunk: usize| if collective.is_blocked() { order[chunk] } else { chunk };
     let span = |span: Span| {
-        let (row, inner) = (span.chunk / schedule.chunks, span.chunk % schedule.chunks);
+        let row = span.chunk / schedule.chunks;
+        let inner = span.chunk % schedule.chunks;
         Span { chunk: row * schedule.chunks + chunk(inner), ..span }
     };
     let steps = schedule.steps.iter().map(|&step| match step {
@@ -75,7 +76,7 @@ fn placed(
 }
 
 /// What `rank` does if the vector is cut into one slice for each of `orders`, and `make` is done on
-/// each slice in that order. `None` if `make` has no answer, or if there are several orders and the
+/// each slice in that order. `None` if `make` gives none, or if there are several orders and the
 /// collective's blocks cannot be cut.
 ///
 /// The lanes stand one after the other in the list; as they touch nothing in common, executors run

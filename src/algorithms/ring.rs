@@ -28,8 +28,8 @@
 //!
 //! # The chain: broadcast and reduce
 //!
-//! A ring cut open at the root. Cut into `k` windows, a vector flows through it like through a
-//! pipe.
+//! A ring cut open at the root. Cut into `k` windows, a vector flows through it as through a
+//! pipeline.
 //!
 //! ```text
 //! ring broadcast, n = 4
@@ -44,9 +44,10 @@
 //! backwards: each rank adds what comes from its right behind its own, so at root 0 the ranks meet
 //! in their order.
 //!
-//! **Why**: the fewest bytes a rank, for large vectors; a tree is sooner there for small ones.
+//! **Why**: the fewest bytes a rank, for large vectors; a tree needs fewer steps for small ones.
 
-use super::{Collective, scan};
+use super::scan;
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -59,10 +60,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::ReduceScatter => Some(ring.reduce_scatter()),
         Collective::Scan => Some(scan::chain(world, rank)),
         Collective::ExclusiveScan => Some(scan::exclusive_chain(world, rank)),
-        Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::AllToAll
-        | Collective::Barrier => None,
+        _ => None,
     }
 }
 
@@ -91,11 +89,8 @@ impl RingPosition {
     }
 
     fn reduce_scatter(&self) -> Schedule {
-        let own = self.rank;
-        Schedule::new(
-            self.world,
-            self.reduce_around(|chunk| if chunk == own { output(chunk) } else { scratch(chunk) }),
-        )
+        let room = |chunk| if chunk == self.rank { output(chunk) } else { scratch(chunk) };
+        Schedule::new(self.world, self.reduce_around(room))
     }
 
     fn all_gather(&self) -> Schedule {
@@ -132,29 +127,24 @@ impl RingPosition {
     }
 
     fn broadcast(&self, root: usize) -> Schedule {
-        let mut steps = vec![if self.rank == root {
-            Step::Copy { from: input(0), into: output(0) }
-        } else {
-            Step::Recv { into: output(0), from: self.left() }
-        }];
-        if self.right() != root {
-            steps.push(Step::Send { from: output(0), to: self.right() });
-        }
-        Schedule::new(1, steps)
+        let first = match self.rank == root {
+            true => Step::Copy { from: input(0), into: output(0) },
+            false => Step::Recv { into: output(0), from: self.left() },
+        };
+        let to = self.right();
+        let next = (to != root).then_some(Step::Send { from: output(0), to });
+        Schedule::new(1, std::iter::once(first).chain(next).collect())
     }
 
     fn reduce(&self, root: usize) -> Schedule {
+        let to = self.left();
         if self.right() == root {
-            return Schedule::new(1, vec![Step::Send { from: input(0), to: self.left() }]);
+            return Schedule::new(1, vec![Step::Send { from: input(0), to }]);
         }
         let sum = if self.rank == root { output(0) } else { scratch(0) };
-        let mut steps = vec![
-            Step::Copy { from: input(0), into: sum },
-            Step::RecvReduce { into: sum, from: self.right() },
-        ];
-        if self.rank != root {
-            steps.push(Step::Send { from: sum, to: self.left() });
-        }
-        Schedule::new(1, steps)
+        let first = Step::Copy { from: input(0), into: sum };
+        let combine = Step::RecvReduce { into: sum, from: self.right() };
+        let next = (self.rank != root).then_some(Step::Send { from: sum, to });
+        Schedule::new(1, [first, combine].into_iter().chain(next).collect())
     }
 }

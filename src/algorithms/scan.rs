@@ -60,8 +60,7 @@
 //!
 //! **Source**: W. D. Hillis, G. L. Steele, "Data parallel algorithms", CACM 1986.
 
-use super::combine;
-use super::doubling::other;
+use super::steps::{combine, other_scratch};
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn chain(world: usize, rank: usize) -> Schedule {
@@ -129,7 +128,7 @@ fn rounds(
         if rank >= ranks.start + distance {
             let last = rank < ranks.start + 2 * distance;
             // In place, the output is the input: it must have gone through scratch before.
-            let next = if last && held != input(0) { output(0) } else { other(held) };
+            let next = if last && held != input(0) { output(0) } else { other_scratch(held) };
             steps.extend(combine(rank, rank - distance, held, next));
             held = next;
         }

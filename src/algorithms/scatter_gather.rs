@@ -17,8 +17,8 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! The root hands out parts of its vector ([`binomial`](super::binomial)), and everybody gives its
-//! part to everybody ([`bruck`](super::bruck)).
+//! The root scatters its vector ([`binomial`](super::binomial)), and an all-gather of the parts
+//! follows ([`bruck`](super::bruck)).
 //!
 //! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part is there at once.
 //!
@@ -42,69 +42,70 @@
 //! ```
 //!
 //! Broadcast backwards: everybody combines one part ([`halving`](super::halving); if n is no power
-//! of two [`pairwise`](super::pairwise), which needs no surplus ranks), and the root gathers the
+//! of two [`pairwise`](super::pairwise), which needs no extra ranks), and the root gathers the
 //! parts.
 //!
 //! **Cost**: 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g for a power of two; else n-1 + ceil(lg n) steps
 //! of the same bytes.
 //!
-//! **Why**: everybody adds, not the root or the inner nodes of a tree alone.
+//! **Why**: all ranks share the additions, which otherwise fall to the root or to the inner nodes of
+//! a tree.
 //!
 //! **Source**: M. Barnett, S. Gupta, D. Payne, L. Shuler, R. van de Geijn, J. Watts,
 //! "Interprocessor collective communication library (InterCom)", SHPCC 1994; R. Rabenseifner,
 //! "Optimization of collective reduction operations", ICCS 2004.
 
 use super::compose::{Composer, SubSchedule, WholeBuffer};
-use super::{Algorithm, Collective};
+use super::{binomial, bruck, halving, pairwise};
 use crate::schedule::Schedule;
+use crate::schedule::collective::Collective;
 
-pub(super) fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
-    let mut parts = Parts::new(world, rank);
-    parts.then(
-        Algorithm::Binomial,
-        Collective::Scatter { root },
-        WholeBuffer::Input,
-        WholeBuffer::Output,
-    );
-    parts.then(Algorithm::Bruck, Collective::AllGather, WholeBuffer::Output, WholeBuffer::Output);
-    parts.whole.end()
+pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    match collective {
+        Collective::Broadcast { root } => broadcast(world, rank, root),
+        Collective::Reduce { root } => reduce(world, rank, root),
+        _ => None,
+    }
 }
 
-pub(super) fn reduce(world: usize, rank: usize, root: usize) -> Schedule {
-    let mut parts = Parts::new(world, rank);
-    let first =
-        if world.is_power_of_two() { Algorithm::HalvingDoubling } else { Algorithm::Pairwise };
-    let part = if rank == root { WholeBuffer::Output } else { parts.whole.row() };
-    parts.then(first, Collective::ReduceScatter, WholeBuffer::Input, part);
-    parts.then(Algorithm::Binomial, Collective::Gather { root }, part, WholeBuffer::Output);
-    parts.whole.end()
+fn broadcast(world: usize, rank: usize, root: usize) -> Option<Schedule> {
+    let mut blocks = Blocks::new(world);
+    let scatter = binomial::schedule(Collective::Scatter { root }, world, rank)?;
+    let all_gather = bruck::schedule(Collective::AllGather, world, rank)?;
+    blocks.then(&scatter, WholeBuffer::Input, WholeBuffer::Output);
+    blocks.then(&all_gather, WholeBuffer::Output, WholeBuffer::Output);
+    Some(blocks.whole.end())
 }
 
-/// Parts of all ranks, one block a rank.
-struct Parts {
+fn reduce(world: usize, rank: usize, root: usize) -> Option<Schedule> {
+    let mut blocks = Blocks::new(world);
+    let first = match world.is_power_of_two() {
+        true => halving::schedule(Collective::ReduceScatter, world, rank)?,
+        false => pairwise::schedule(Collective::ReduceScatter, world, rank)?,
+    };
+    let gather = binomial::schedule(Collective::Gather { root }, world, rank)?;
+    let sums = if rank == root { WholeBuffer::Output } else { blocks.whole.row() };
+    blocks.then(&first, WholeBuffer::Input, sums);
+    blocks.then(&gather, sums, WholeBuffer::Output);
+    Some(blocks.whole.end())
+}
+
+/// A whole of one block a rank, to which schedules of all ranks are added.
+struct Blocks {
     whole: Composer,
-    rank: usize,
     ranks: Vec<usize>,
     chunks: Vec<Vec<usize>>,
 }
 
-impl Parts {
-    fn new(world: usize, rank: usize) -> Self {
+impl Blocks {
+    fn new(world: usize) -> Self {
         let chunks = (0..world).map(|chunk| vec![chunk]).collect();
-        Self { whole: Composer::new(world), rank, ranks: (0..world).collect(), chunks }
+        Self { whole: Composer::new(world), ranks: (0..world).collect(), chunks }
     }
 
-    fn then(
-        &mut self,
-        algorithm: Algorithm,
-        collective: Collective,
-        input: WholeBuffer,
-        output: WholeBuffer,
-    ) {
-        let schedule = algorithm
-            .schedule(collective, self.ranks.len(), self.rank)
-            .expect("it is in the table");
-        let (ranks, chunks) = (&self.ranks, &self.chunks);
-        self.whole.then(&SubSchedule { schedule: &schedule, ranks, chunks, input, output });
+    fn then(&mut self, schedule: &Schedule, input: WholeBuffer, output: WholeBuffer) {
+        let ranks = &self.ranks;
+        let chunks = &self.chunks;
+        self.whole.then(&SubSchedule { schedule, ranks, chunks, input, output });
     }
 }

@@ -37,7 +37,7 @@
 //! broadcast, reduction and scan", Parallel Computing 2009, section 2 (one pipelined binary tree;
 //! two of them come from the same paper).
 
-use super::Collective;
+use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
@@ -45,14 +45,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
         Collective::Broadcast { root } => broadcast(&TreeNode::new(world, rank, root)),
         Collective::Reduce { root } => reduce(&TreeNode::new(world, rank, root)),
         Collective::AllReduce => all_reduce(&TreeNode::new(world, rank, 0)),
-        Collective::Gather { .. }
-        | Collective::AllGather
-        | Collective::Scatter { .. }
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Scan
-        | Collective::ExclusiveScan
-        | Collective::Barrier => return None,
+        _ => return None,
     };
     Some(Schedule::new(1, steps))
 }
@@ -68,7 +61,9 @@ impl TreeNode {
     /// the longer one.
     fn new(world: usize, rank: usize, root: usize) -> Self {
         let me = (rank + world - root) % world;
-        let (mut first, mut len, mut parent) = (0, world, None);
+        let mut first = 0;
+        let mut len = world;
+        let mut parent = None;
         while me != first {
             parent = Some((first + root) % world);
             let left = len / 2;

@@ -1,13 +1,14 @@
 //! Collectives of one block a rank. Across hosts, the blocks of a host travel together.
 
 use super::group::{ChunkMap, HostGroup};
-use crate::algorithms::Collective;
 use crate::algorithms::compose::{Composer, WholeBuffer};
 use crate::schedule::Schedule;
+use crate::schedule::collective::Collective;
 
 impl HostGroup {
     pub(super) fn gather(&self, root: usize) -> Option<Schedule> {
-        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
+        let mut whole = Composer::new(self.world());
+        let leaders = self.leaders(root);
         let room = if self.rank == root { WholeBuffer::Output } else { whole.row() };
         let local = Collective::Gather { root: self.place(leaders[self.node]) };
         self.within(&mut whole, local, &self.own_blocks(), (WholeBuffer::Input, room))?;
@@ -23,7 +24,8 @@ impl HostGroup {
     }
 
     pub(super) fn all_gather(&self) -> Option<Schedule> {
-        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
+        let mut whole = Composer::new(self.world());
+        let leaders = self.leaders(0);
         let all = ChunkMap::Vector((0..self.world()).collect());
         self.within(
             &mut whole,
@@ -38,7 +40,8 @@ impl HostGroup {
     }
 
     pub(super) fn scatter(&self, root: usize) -> Option<Schedule> {
-        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(root));
+        let mut whole = Composer::new(self.world());
+        let leaders = self.leaders(root);
         // The root keeps the blocks of its host where they are.
         let room = if self.rank == root { WholeBuffer::Input } else { whole.row() };
         let across = Collective::Scatter { root: self.node_of(root) };
@@ -55,9 +58,11 @@ impl HostGroup {
     }
 
     pub(super) fn reduce_scatter(&self) -> Option<Schedule> {
-        let (mut whole, leaders) = (Composer::new(self.world()), self.leaders(0));
+        let mut whole = Composer::new(self.world());
+        let leaders = self.leaders(0);
         let all = ChunkMap::Vector((0..self.world()).collect());
-        let (sums, results) = (whole.row(), whole.row());
+        let sums = whole.row();
+        let results = whole.row();
         self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, sums))?;
         self.across(
             &mut whole,

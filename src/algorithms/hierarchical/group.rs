@@ -1,8 +1,9 @@
 //! Who is whose neighbour and leader, and how a part is added.
 
 use super::Levels;
+use crate::algorithms::Algorithm;
 use crate::algorithms::compose::{Composer, SubSchedule, WholeBuffer};
-use crate::algorithms::{Algorithm, Collective};
+use crate::schedule::collective::Collective;
 use crate::schedule::part;
 
 /// The ranks by host, as one of them sees them.

@@ -1,9 +1,9 @@
 //! Collectives of whole vectors, which may be cut wherever the parts like.
 
 use super::group::{ChunkMap, HostGroup};
-use crate::algorithms::Collective;
 use crate::algorithms::compose::{Composer, WholeBuffer};
 use crate::schedule::Schedule;
+use crate::schedule::collective::Collective;
 
 impl HostGroup {
     pub(super) fn all_reduce(&self) -> Option<Schedule> {
@@ -44,7 +44,8 @@ impl HostGroup {
     pub(super) fn broadcast(&self, root: usize) -> Option<Schedule> {
         let across = Collective::Broadcast { root: self.node_of(root) };
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
+        let mut whole = Composer::new(pieces);
+        let all = ChunkMap::Vector((0..pieces).collect());
         let leaders = self.leaders(root);
         self.across(&mut whole, across, &leaders, &all, (WholeBuffer::Input, WholeBuffer::Output))?;
         let local = Collective::Broadcast { root: self.place(leaders[self.node]) };
@@ -55,8 +56,10 @@ impl HostGroup {
     pub(super) fn reduce(&self, root: usize) -> Option<Schedule> {
         let across = Collective::Reduce { root: self.node_of(root) };
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
-        let (leaders, sums) = (self.leaders(root), whole.row());
+        let mut whole = Composer::new(pieces);
+        let all = ChunkMap::Vector((0..pieces).collect());
+        let leaders = self.leaders(root);
+        let sums = whole.row();
         let local = Collective::Reduce { root: self.place(leaders[self.node]) };
         self.within(&mut whole, local, &all, (WholeBuffer::Input, sums))?;
         self.across(&mut whole, across, &leaders, &all, (sums, WholeBuffer::Output))?;
@@ -69,8 +72,10 @@ impl HostGroup {
         let across =
             collectives.into_iter().find(|&collective| self.levels.across.supports(collective))?;
         let pieces = self.chunks(across)?;
-        let (mut whole, all) = (Composer::new(pieces), ChunkMap::Vector((0..pieces).collect()));
-        let (leaders, heard) = (self.leaders(0), whole.row());
+        let mut whole = Composer::new(pieces);
+        let all = ChunkMap::Vector((0..pieces).collect());
+        let leaders = self.leaders(0);
+        let heard = whole.row();
         self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (WholeBuffer::Input, heard))?;
         self.across(&mut whole, across, &leaders, &all, (heard, WholeBuffer::Output))?;
         self.within(

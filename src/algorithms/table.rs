@@ -1,0 +1,218 @@
+//! The table: which algorithms there are, what they are called and which collectives they
+//! implement.
+
+use crate::schedule::collective::Collective;
+use std::fmt;
+use std::str::FromStr;
+
+/// How a collective is done.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Neighbours in a ring: reduce-scatter, all-gather, all-reduce; a pipelined chain for
+    /// broadcast, reduce and scans.
+    Ring,
+    /// Pipelined binary tree: broadcast, reduce, all-reduce.
+    Tree,
+    /// Two binary trees, half of the vector on each: broadcast, reduce, all-reduce.
+    DoubleTree,
+    /// Binomial tree: broadcast, reduce, gather, scatter.
+    Binomial,
+    /// Exchanges at doubling distance: all-reduce, all-gather, scans.
+    RecursiveDoubling,
+    /// Exchanges of halves, and back: all-reduce, reduce-scatter.
+    HalvingDoubling,
+    /// Rounds of doubling distance around a ring: all-gather, all-to-all.
+    Bruck,
+    /// Scatter, then all-gather: broadcast.
+    ScatterAllGather,
+    /// Reduce-scatter, then gather: reduce.
+    ReduceScatterGather,
+    /// Pairwise exchange: all-to-all, reduce-scatter.
+    Pairwise,
+    /// Everybody sends everything to everybody: all-reduce.
+    OneShot,
+    /// Direct reduce-scatter, then direct all-gather: all-reduce.
+    TwoShot,
+    /// Everybody sends to everybody what it needs: all-gather, reduce-scatter, all-to-all.
+    Direct,
+    /// The root talks to everybody itself: broadcast, reduce, gather, scatter.
+    Linear,
+    /// Rounds of doubling distance: barrier.
+    Dissemination,
+    /// One algorithm within hosts, another across: all but all-to-all and scans.
+    Hierarchical,
+}
+
+impl Algorithm {
+    /// Every algorithm for which all ranks are alike, in the order of the table; the tuner decides
+    /// ties for the later one. [`Hierarchical`](Self::Hierarchical), for which it matters who is on
+    /// whose host, comes besides.
+    pub const ALL: [Self; 15] = [
+        Self::Ring,
+        Self::Tree,
+        Self::DoubleTree,
+        Self::Binomial,
+        Self::RecursiveDoubling,
+        Self::HalvingDoubling,
+        Self::Bruck,
+        Self::ScatterAllGather,
+        Self::ReduceScatterGather,
+        Self::Pairwise,
+        Self::OneShot,
+        Self::TwoShot,
+        Self::Direct,
+        Self::Linear,
+        Self::Dissemination,
+    ];
+
+    /// Its name on the command line and in tables: `ring`, `one-shot` ...
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tree => "tree",
+            Self::DoubleTree => "double-tree",
+            Self::Binomial => "binomial",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::Bruck => "bruck",
+            Self::ScatterAllGather => "scatter-all-gather",
+            Self::ReduceScatterGather => "reduce-scatter-gather",
+            Self::Pairwise => "pairwise",
+            Self::OneShot => "one-shot",
+            Self::TwoShot => "two-shot",
+            Self::Direct => "direct",
+            Self::Linear => "linear",
+            Self::Dissemination => "dissemination",
+            Self::Hierarchical => "hierarchical",
+        }
+    }
+
+    /// The collectives that it can do, rooted ones at root 0 (it can do them at every root).
+    pub const fn collectives(self) -> &'static [Collective] {
+        use Collective::*;
+        match self {
+            Self::Ring => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                AllReduce,
+                AllGather,
+                ReduceScatter,
+                Scan,
+                ExclusiveScan,
+            ],
+            Self::Tree | Self::DoubleTree => {
+                &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce]
+            }
+            Self::Binomial | Self::Linear => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                Gather { root: 0 },
+                Scatter { root: 0 },
+            ],
+            Self::RecursiveDoubling => &[AllReduce, AllGather, Scan, ExclusiveScan],
+            Self::HalvingDoubling => &[AllReduce, ReduceScatter],
+            Self::Bruck => &[AllGather, AllToAll],
+            Self::ScatterAllGather => &[Broadcast { root: 0 }],
+            Self::ReduceScatterGather => &[Reduce { root: 0 }],
+            Self::Pairwise => &[AllToAll, ReduceScatter],
+            Self::OneShot | Self::TwoShot => &[AllReduce],
+            Self::Direct => &[AllGather, ReduceScatter, AllToAll],
+            Self::Dissemination => &[Barrier],
+            Self::Hierarchical => &[
+                Broadcast { root: 0 },
+                Reduce { root: 0 },
+                AllReduce,
+                Gather { root: 0 },
+                AllGather,
+                Scatter { root: 0 },
+                ReduceScatter,
+                Barrier,
+            ],
+        }
+    }
+
+    /// All that can be asked for by name: [`ALL`](Self::ALL), and
+    /// [`Hierarchical`](Self::Hierarchical).
+    pub fn named() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain([Self::Hierarchical])
+    }
+
+    /// True if it implements `collective`, whatever its root.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+    /// assert!(Algorithm::Ring.supports(Collective::Broadcast { root: 3 }));
+    /// assert!(!Algorithm::Ring.supports(Collective::Barrier));
+    /// ```
+    pub fn supports(self, collective: Collective) -> bool {
+        self.collectives().contains(&collective.with_root(0))
+    }
+
+    /// True if its schedules for `collective` are right for every world and root also when input
+    /// and output are one buffer. Otherwise an in-place call first copies its input to a staging
+    /// buffer. (A barrier has no buffer that could be in place.)
+    ///
+    /// A combination from left to right begins with rank 0's part, which in place would overwrite
+    /// the rank's own part. All-to-all exchanges blocks, which overwrites some before they leave.
+    ///
+    /// ```
+    /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+    /// assert!(Algorithm::Pairwise.works_in_place(Collective::ReduceScatter));
+    /// assert!(!Algorithm::Pairwise.works_in_place(Collective::AllToAll));
+    /// ```
+    pub fn works_in_place(self, collective: Collective) -> bool {
+        let clobbers = match self {
+            Self::OneShot | Self::TwoShot | Self::Dissemination => true,
+            Self::Linear => matches!(collective, Collective::Reduce { .. }),
+            Self::Direct => !matches!(collective, Collective::AllGather),
+            Self::Pairwise | Self::Bruck => matches!(collective, Collective::AllToAll),
+            Self::Ring => matches!(collective, Collective::Scan | Collective::ExclusiveScan),
+            Self::Tree
+            | Self::DoubleTree
+            | Self::Binomial
+            | Self::RecursiveDoubling
+            | Self::HalvingDoubling
+            | Self::ScatterAllGather
+            | Self::ReduceScatterGather
+            | Self::Hierarchical => false,
+        };
+        self.supports(collective) && !clobbers
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No algorithm has this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no algorithm is called {name:?}; there are {}", Algorithm::named().map(Algorithm::name).collect::<Vec<_>>().join(", "))]
+pub struct UnknownAlgorithm {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        let found = Self::named().find(|algorithm| algorithm.name() == name);
+        found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for algorithm in Algorithm::named() {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+        assert!("one shot".parse::<Algorithm>().unwrap_err().to_string().contains("one-shot"));
+    }
+}
