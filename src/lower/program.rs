@@ -41,7 +41,8 @@ impl Extent {
     /// Where window `k` lies in the buffer: offset and length in bytes.
     #[inline(always)]
     pub fn window(&self, k: u32) -> (usize, usize) {
-        let (longer, element) = (k < self.remainder, self.element as usize);
+        let longer = k < self.remainder;
+        let element = self.element as usize;
         let skipped = k as usize * self.quotient + k.min(self.remainder) as usize;
         (self.start + skipped * element, (self.quotient + longer as usize) * element)
     }

@@ -20,7 +20,8 @@ pub struct ProgramTraffic {
 impl Program {
     /// What one run moves: a matter of the program alone.
     pub fn traffic(&self) -> ProgramTraffic {
-        let (locals, streams) = (vec![0; self.totals.len()], vec![0; self.streams.len()]);
+        let locals = vec![0; self.totals.len()];
+        let streams = vec![0; self.streams.len()];
         let mut traffic =
             ProgramTraffic { to_locals: locals, to_streams: streams, ..ProgramTraffic::default() };
         self.folds.iter().for_each(|fold| self.count(fold, &mut traffic));
@@ -29,7 +30,8 @@ impl Program {
 
     /// All windows of one fold.
     fn count(&self, fold: &Fold, traffic: &mut ProgramTraffic) {
-        let (windows, bytes) = (u64::from(self.windows), fold.extent.bytes(self.windows));
+        let windows = u64::from(self.windows);
+        let bytes = fold.extent.bytes(self.windows);
         if fold.audience != 0 {
             traffic.publications += windows;
             traffic.published += bytes;
