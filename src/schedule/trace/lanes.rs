@@ -44,10 +44,8 @@ impl TimeAxis {
         // By column: what fills it, and how much of it.
         let mut row = vec![('.', 0); self.columns as usize];
         for slice in slices {
-            let (first, last) = (
-                self.column(slice.start),
-                self.column(slice.end.saturating_sub(1).max(slice.start)),
-            );
+            let first = self.column(slice.start);
+            let last = self.column(slice.end.saturating_sub(1).max(slice.start));
             for column in first..=last {
                 let fills = self
                     .edge(column + 1)

@@ -92,7 +92,8 @@ impl SliceKind {
 }
 
 /// Something that is known of a slice.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
+#[serde(untagged)]
 #[non_exhaustive]
 pub enum Fact {
     /// A number.
