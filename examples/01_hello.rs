@@ -1,7 +1,8 @@
-//! Lesson 1: four ranks, each with a vector, and everybody wants the sum.
+//! Lesson 1: four ranks each have a vector, and each of them needs the sum of all four.
 //!
-//! `run_local` starts the ranks as threads of this process and hands each its communicator. Under a
-//! launcher the ranks would be processes, and nothing inside the closure would change (lesson 6).
+//! `run_local` starts the ranks as threads of this process and gives each of them a communicator.
+//! Under a launcher the ranks are processes, and the code inside the closure stays the same (lesson
+//! 6).
 
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, DataType, ReduceOp};
@@ -17,7 +18,8 @@ fn main() {
         println!("{line}");
     }
 
-    // How a call is done depends on what is equal on all ranks, so that all of them choose alike.
+    // The choice of an algorithm depends only on facts that are equal on all ranks, so all ranks
+    // choose the same one.
     let comm = Communicator::local(4).remove(0);
     for count in [2, 2_000, 2_000_000] {
         let algorithm = comm

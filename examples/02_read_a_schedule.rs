@@ -1,14 +1,15 @@
-//! Lesson 2: an algorithm is a function, and a schedule is a list that can be read.
+//! Lesson 2: an algorithm is a function, and its result is a schedule: a list that can be read.
 //!
-//! Each rank computes its own list from three numbers: what is to be done, how many ranks there
-//! are, which one it is. Nothing was sent yet, and nothing needs to be connected.
+//! Each rank computes its list from the collective, the number of ranks and its own rank. Nothing
+//! is sent, and no rank needs to be connected.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Step;
 use maypole::schedule::collective::Collective;
 
 fn main() {
-    let (world, rank) = (4, 1);
+    let world = 4;
+    let rank = 1;
     let schedule =
         Algorithm::Ring.schedule(Collective::AllReduce, world, rank).expect("a ring can do that");
     println!(
@@ -16,12 +17,14 @@ fn main() {
         schedule.chunks
     );
     for (nth, step) in schedule.steps.iter().enumerate() {
-        // Five verbs are all there are.
+        // There are five kinds of step.
         let words = match *step {
             Step::Send { from, to } => format!("post {from} to rank {to}"),
-            Step::Recv { into, from } => format!("wait for rank {from}: {into} becomes what comes"),
+            Step::Recv { into, from } => {
+                format!("wait for rank {from}: {into} becomes the message")
+            }
             Step::RecvReduce { into, from } => {
-                format!("wait for rank {from}: {into} becomes {into} + what comes")
+                format!("wait for rank {from}: {into} becomes {into} + the message")
             }
             Step::Copy { from, into } => format!("{into} becomes {from}"),
             Step::Reduce { from, into } => format!("{into} becomes {into} + {from}"),

@@ -1,7 +1,8 @@
-//! Lesson 3: pictures are made from the steps, so they show what runs.
+//! Lesson 3: pictures are drawn from the steps of the schedules, so they show what runs.
 //!
-//! One column a rank, one row a round: `out2 =in2 +=3 ->1` is output chunk 2, which starts as input
-//! chunk 2, takes in what rank 3 sends, and goes on to rank 1. Follow chunk 0 along the diagonal.
+//! A column is a rank and a row is one message latency. `out2 =in2 +=3 ->1` means: output chunk 2
+//! starts as input chunk 2, rank 3's message is added to it, and it is sent to rank 1. Follow chunk
+//! 0 along the diagonal.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -12,14 +13,18 @@ fn main() {
         (
             Algorithm::Ring,
             Collective::AllReduce,
-            "a chunk goes around twice: once to be summed, once to be shared",
+            "each chunk goes around twice: first to be summed, then to be distributed",
         ),
         (
             Algorithm::Tree,
             Collective::AllReduce,
-            "fewer rounds for many ranks, but the whole vector on every link",
+            "fewer rounds for many ranks, but every link carries the whole vector",
         ),
-        (Algorithm::OneShot, Collective::AllReduce, "one round, and every rank does all the work"),
+        (
+            Algorithm::OneShot,
+            Collective::AllReduce,
+            "one round, but every rank adds all four vectors",
+        ),
     ];
     for (algorithm, collective, remark) in pictures {
         let schedules = algorithm.schedules(collective, 4).expect("the table says that it can");
@@ -35,5 +40,8 @@ fn main() {
         .expect("trees take any number of ranks");
     let svg = draw::svg(&seven, "all-reduce by tree");
     assert!(svg.starts_with("<svg"));
-    println!("draw::svg has the same as a figure: {} bytes for 7 ranks in a tree", svg.len());
+    println!(
+        "draw::svg draws the same as an SVG figure: {} bytes for 7 ranks in a tree",
+        svg.len()
+    );
 }

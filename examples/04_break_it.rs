@@ -1,8 +1,7 @@
-//! Lesson 4: take one step away from a proven schedule, and see what the checker objects to.
+//! Lesson 4: remove one step from a proved schedule, and read the flaw that the checker reports.
 //!
-//! The checker runs all ranks on symbols instead of numbers: a chunk holds the list of
-//! contributions that it is made of. So what it finds holds for all numbers, all types and all
-//! lengths.
+//! The checker runs all ranks on symbols instead of numbers: each chunk holds the list of
+//! contributions that were combined into it. So a proof holds for all numbers, types and lengths.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -14,21 +13,22 @@ fn main() {
     let ring = Algorithm::Ring.schedules(collective, 3).expect("a ring can do that");
     let proof =
         verify(collective, &ring, Placement::Apart).expect("the table's algorithms are proved");
-    println!("untouched: {proof:?}\n");
+    println!("unchanged: {proof:?}\n");
 
     for nth in 0..ring[1].steps.len() {
         let mut broken = ring.clone();
         let step = broken[1].steps.remove(nth);
         let flaw = verify(collective, &broken, Placement::Apart)
-            .expect_err("no step of a ring is superfluous");
+            .expect_err("every step of a ring is needed");
         println!("without rank 1's step {nth}, {}:\n    {flaw}", words(step));
     }
 
-    // Two ranks that add into the chunk they are still sending wait for each other: a send is
-    // posted, and its chunk may not be overwritten until the other side has taken it.
+    // Two ranks that add to the chunk that they are sending wait for each other for ever: a sent
+    // chunk may not be overwritten until its receiver has taken it.
     let mut hasty = Algorithm::OneShot.schedules(collective, 2).expect("one shot can do that");
     for (rank, schedule) in hasty.iter_mut().enumerate() {
-        let (peer, all) = (1 - rank, output(0));
+        let peer = 1 - rank;
+        let all = output(0);
         let copy = Step::Copy { from: input(0), into: all };
         schedule.steps = vec![
             copy,
@@ -37,14 +37,14 @@ fn main() {
         ];
     }
     let flaw = verify(collective, &hasty, Placement::Apart).expect_err("this hangs");
-    println!("\nsending what is about to change:\n    {flaw}");
+    println!("\nsending a chunk that is about to change:\n    {flaw}");
 }
 
 fn words(step: Step) -> String {
     match step {
         Step::Send { from, to } => format!("sending {from} to rank {to}"),
         Step::Recv { into, from } => format!("receiving {into} from rank {from}"),
-        Step::RecvReduce { into, from } => format!("adding what rank {from} sends to {into}"),
+        Step::RecvReduce { into, from } => format!("adding rank {from}'s message to {into}"),
         Step::Copy { from, into } => format!("copying {from} to {into}"),
         Step::Reduce { from, into } => format!("adding {from} to {into}"),
     }

@@ -1,7 +1,7 @@
-//! Lesson 5: write an algorithm, have it drawn, proved and run; then break it and see it refused.
+//! Lesson 5: write an algorithm; draw, prove and run it; then break it and see that it is refused.
 //!
-//! A star: rank 0 takes everybody's vector in rank order and hands the sum out. Fine for few ranks,
-//! poor for many.
+//! A star: rank 0 receives the vectors of all ranks in rank order and sends the sum to each. This is
+//! fast for few ranks and slow for many.
 
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
@@ -23,7 +23,7 @@ fn star(rank: usize) -> Schedule {
     Schedule::new(1, steps)
 }
 
-/// The same, but rank 0 forgets the last rank.
+/// The same, but rank 0 does not send the sum to the last rank.
 fn forgetful_star(rank: usize) -> Schedule {
     let mut schedule = star(rank);
     if rank == 0 {
@@ -38,13 +38,13 @@ fn main() {
     println!("{}\n{proof:?}", draw::text(&schedules));
 
     Communicator::run_local(WORLD, |mut comm| {
-        let (rank, mut data) = (comm.rank(), vec![comm.rank() as f32; 100_000]);
-        // Proved when it is new; then lowered, cut into windows and overlapped like every algorithm
-        // of the table.
+        let rank = comm.rank();
+        let mut data = vec![rank as f32; 100_000];
+        // The first call proves the schedules. Then they run like those of any other algorithm.
         comm.run(star, Collective::AllReduce, &mut data, ReduceOp::Sum).expect("nobody fails");
         assert!(data.iter().all(|x| *x == 6.0));
 
-        // Nothing was sent, so the communicator goes on after it.
+        // A refused call sends nothing, so the communicator can still be used.
         let refused =
             comm.run(forgetful_star, Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap_err();
         comm.barrier().expect("nobody fails");

@@ -1,11 +1,11 @@
-//! Lesson 7: see what a call does and whom it waits for.
+//! Lesson 7: see what a call does, and for which rank it waits.
 //!
-//! A trace has a lane for every rank: its calls, the folds that they are made of, and the waits in
-//! between. Here a ring sums 4 MB on four threads, twice; the second time one rank comes late, and
-//! the others' waits show who it was.
+//! A trace has a lane for each rank. It shows the rank's calls, the folds inside them and the waits
+//! between folds. Here a ring sums 4 MiB on four threads, twice. The second time rank 2 begins 5 ms
+//! late, and the waits of the other ranks show it.
 //!
-//! Programs that are started by a launcher need no change: `MAYPOLE_TRACE=trace.json maypole run -n
-//! 4 PROGRAM`. What *should* happen looks the same: `maypole simulate all-reduce -n 4 --timeline`.
+//! A program under a launcher needs no change: `MAYPOLE_TRACE=trace.json maypole run -n 4 PROGRAM`.
+//! The prediction is shown in the same form: `maypole simulate all-reduce -n 4 --timeline`.
 
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, ReduceOp};
@@ -25,8 +25,7 @@ fn main() -> std::io::Result<()> {
         comm.all_reduce(&mut gradients, ReduceOp::Max).expect("all ranks call the same");
     });
 
-    // What was recorded has been written by now: communicators write what is left when they are
-    // dropped.
+    // The file is complete: a communicator writes the rest of its trace when it is dropped.
     let text = std::fs::read_to_string(&file)?;
     let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
     println!(
@@ -35,10 +34,10 @@ fn main() -> std::io::Result<()> {
         count("\"step\":"),
         count("\"cat\":\"wait\"")
     );
-    println!("{} messages, each an arrow from who sends to who takes", count("\"ph\":\"s\""));
+    println!("{} messages, each an arrow from its sender to its receiver", count("\"ph\":\"s\""));
     println!("\n{file}");
     println!(
-        "drop it on https://ui.perfetto.dev, or on chrome://tracing, and look for the gap at rank 2"
+        "open it at https://ui.perfetto.dev or chrome://tracing, and look for the gap at rank 2"
     );
     Ok(())
 }

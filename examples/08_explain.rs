@@ -1,9 +1,9 @@
-//! Lesson 8: ask why a call runs as it does.
+//! Lesson 8: ask why the tuner chose an algorithm.
 //!
-//! Before anything is sent, every algorithm that can do the call is run on clocks, with the costs
-//! of messages, bytes and cores that `maypole tune` has measured (or those built in), and the
-//! cheapest is taken. An explanation shows all of them; once the call has run, it also shows how
-//! good the prediction was.
+//! Before a new call sends anything, the tuner runs every algorithm that implements it on simulated
+//! clocks and takes the cheapest. `maypole tune` measures the costs of messages, bytes and cores;
+//! without its file, built-in costs serve. An explanation shows all candidates with their predicted
+//! times, and, once the call has run, the measured time.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -13,7 +13,7 @@ fn main() {
     let explanations = Communicator::run_local(2, |mut comm| {
         let mut pages = Vec::new();
         for bytes in [8, 4 << 20] {
-            // From the first question on, calls are timed.
+            // The first explanation of a call switches its timing on.
             let _ = comm.explain(Collective::AllReduce, bytes);
             let mut data = vec![1f32; bytes / 4];
             for _ in 0..20 {
@@ -21,7 +21,7 @@ fn main() {
             }
             pages.push(comm.explain(Collective::AllReduce, bytes));
         }
-        // A choice of one's own is obeyed, and explained as such.
+        // An algorithm that is set by name overrules the tuner, and the explanation says so.
         comm.set_algorithm(Some(Algorithm::Ring));
         pages.push(comm.explain(Collective::AllReduce, 8));
         pages

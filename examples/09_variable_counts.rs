@@ -1,9 +1,8 @@
 //! Lesson 9: blocks of different lengths.
 //!
-//! Ranks seldom have equally much to say. `all_gather_v` takes how much each brings, which all
-//! ranks must know; `all_to_all_v` takes only what this rank sends to each and gets from each. Here
-//! every rank sorts its own words, and then all of them sort together: each ends up with one part
-//! of the alphabet.
+//! `all_gather_v` takes the length of every rank's block, which all ranks must know. `all_to_all_v`
+//! takes only the lengths of the blocks that this rank sends to and receives from each rank. Here
+//! the ranks sort words together: each rank ends with one part of the alphabet.
 
 use maypole::Communicator;
 
@@ -11,11 +10,12 @@ const WORDS: [&str; 3] = ["ribbon pole dance may", "tree ring", "bow fiddle apro
 
 fn main() {
     let lines = Communicator::run_local(WORDS.len(), |mut comm| {
-        let (rank, world) = (comm.rank(), comm.world());
+        let rank = comm.rank();
+        let world = comm.world();
         let mut words: Vec<&str> = WORDS[rank].split(' ').collect();
         words.sort_unstable();
 
-        // Who brings how much is itself gathered, in blocks that are equally long.
+        // The lengths are gathered first, in blocks of equal length.
         let mut lengths = vec![0; world];
         comm.all_gather(&[WORDS[rank].len() as u64], &mut lengths)
             .expect("all ranks call the same");
@@ -25,15 +25,15 @@ fn main() {
             .expect("all ranks call the same");
         assert_eq!(String::from_utf8(everything).expect("words"), WORDS.concat());
 
-        // A third of the alphabet for each rank: what I send to each, and how much that is.
+        // Each rank gets a third of the alphabet: the words for each rank, and their lengths.
         let third = |word: &str| usize::from(word.as_bytes()[0] - b'a') * world / 26;
         let mut parts = vec![String::new(); world];
         words.iter().for_each(|word| parts[third(word)] += &format!("{word} "));
         let sent: Vec<usize> = parts.iter().map(String::len).collect();
 
-        // How much I get from each is what each sends to me.
-        let (mine, mut theirs) =
-            (sent.iter().map(|len| *len as u64).collect::<Vec<_>>(), vec![0; world]);
+        // The length that I receive from a rank is the length that it sends to me.
+        let mine: Vec<u64> = sent.iter().map(|len| *len as u64).collect();
+        let mut theirs = vec![0; world];
         comm.all_to_all(&mine, &mut theirs).expect("all ranks call the same");
         let received: Vec<usize> = theirs.iter().map(|len| *len as usize).collect();
         let mut part = vec![0; received.iter().sum()];

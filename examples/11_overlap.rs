@@ -1,5 +1,5 @@
-//! Overlap with a request: the sum of one layer's gradients is under way while the next layer is
-//! computed.
+//! Lesson 11: overlap communication with computation: while one layer is computed, the gradients of
+//! the layer before are summed.
 //!
 //! ```text
 //! cargo run --example 11_overlap
@@ -8,7 +8,7 @@
 use maypole::{Communicator, ReduceOp, wait_all};
 use std::time::{Duration, Instant};
 
-/// Stands for a layer's backward pass; the CPU would be busy, here it is only time that passes.
+/// Stands for a layer's backward pass. A real one keeps the CPU busy; this one only sleeps.
 fn compute(rank: usize, layer: usize) -> Vec<f32> {
     std::thread::sleep(Duration::from_millis(20));
     vec![(rank + 10 * layer) as f32; 50_000]
@@ -18,8 +18,8 @@ fn main() -> maypole::Result<()> {
     let results = Communicator::run_local(2, |mut comm| -> maypole::Result<_> {
         let rank = comm.rank();
 
-        // A request owns its buffer and gives it back. Requests run in order, on a thread of the
-        // communicator's.
+        // A request owns its buffer until `wait` gives it back. Requests run in order on a
+        // background thread of the communicator.
         comm.barrier()?;
         let start = Instant::now();
         let mut requests = Vec::new();
@@ -31,7 +31,7 @@ fn main() -> maypole::Result<()> {
         let layers = wait_all(requests)?;
         let waited = start.elapsed() - computed;
 
-        // In a scope requests borrow: slices of one flat buffer, without a copy.
+        // In a scope, requests borrow slices of one flat buffer, without a copy.
         let mut flat = layers.concat();
         comm.scope(|scope| {
             for bucket in flat.chunks_mut(30_000) {
@@ -39,7 +39,7 @@ fn main() -> maypole::Result<()> {
                 let _under_way = scope.start_all_reduce(bucket, ReduceOp::Max);
             }
         });
-        // All buckets are done here; an error of theirs would come from the next call.
+        // All buckets are complete here. The next call returns the error of a failed one.
         comm.barrier()?;
 
         Ok((computed, waited, flat[0], comm.counters().payload()))

@@ -52,7 +52,7 @@ fn draw_a_ring() {
 fn break_it() {
     says(
         &mut Command::new(example("04_break_it")),
-        &["never takes what rank", "sending what is about to change:\n    stuck"],
+        &["never takes what rank", "sending a chunk that is about to change:\n    stuck"],
     );
 }
 
