@@ -158,7 +158,8 @@ fn dearer_machines_are_never_cheaper() {
             let question =
                 Question { collective: Collective::AllReduce, boards: &boards, bytes, crowding: 1 };
             let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
-            let (cheap, dear) = (price(&TABLE), price(&dear));
+            let cheap = price(&TABLE);
+            let dear = price(&dear);
             assert!(dear >= 2 * cheap - 2 && dear <= 2 * cheap + 2, "{dear} is twice {cheap}");
         }
     }

@@ -125,7 +125,9 @@ fn all_leaders_share_the_wires() {
     let hosts: Vec<usize> = (0..32).map(|rank| rank / 8).collect();
     let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
     let all = schedules(Collective::AllReduce, &hosts, levels).expect("both have an answer");
-    let (h, m, elements) = (4, 8, 3200);
+    let h = 4;
+    let m = 8;
+    let elements = 3200;
     let cost = Cost { alpha: 1.0, beta: 1.0, gamma: 0.0, ports: Ports::Single };
     let estimate =
         simulate(&all, &Layout::even(elements, all[0].chunks), 1, 1, cost).expect("it is proved");
@@ -139,7 +141,8 @@ fn the_usual_levels_are_right_however_ranks_are_spread() {
     let mut lot = Lot(12);
     for world in 1..=64 {
         for _ in 0..6 {
-            let (hosts, root) = (spread(world, &mut lot), lot.below(world));
+            let hosts = spread(world, &mut lot);
+            let root = lot.below(world);
             for collective in Collective::all(root) {
                 let schedules = Algorithm::Hierarchical.schedules_on(collective, &hosts);
                 assert_eq!(
@@ -162,12 +165,14 @@ fn the_usual_levels_are_right_however_ranks_are_spread() {
 
 /// Every collective that has an answer, by name, on ranks of several hosts.
 fn call_all(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank() as u64, comm.world());
+    let rank = comm.rank() as u64;
+    let world = comm.world();
     comm.set_algorithm(Some(Algorithm::Hierarchical));
     for count in [1, 7, 20_011] {
         let of =
             |rank: u64| (0..count as u64).map(move |at| (rank + 3) * (at + 1)).collect::<Vec<_>>();
-        let (mine, ranks) = (of(rank), world as u64);
+        let mine = of(rank);
+        let ranks = world as u64;
         let sum: Vec<u64> =
             (0..count as u64).map(|at| (ranks * (ranks - 1) / 2 + 3 * ranks) * (at + 1)).collect();
         let everybody: Vec<u64> = (0..ranks).flat_map(of).collect();

@@ -205,7 +205,8 @@ fn case(ranks: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Case {
 impl Case {
     /// What every rank must end with, apart and in place; `None` if the schedules do not complete.
     fn expected(&mut self) -> Option<[Vec<Vec<f32>>; 2]> {
-        let (count, operation) = (self.operation.layout.count(), &mut self.operation);
+        let count = self.operation.layout.count();
+        let operation = &mut self.operation;
         let (_, unwritten) =
             reference(&operation.schedules, &operation.layout, |rank| numbers(rank, count, 1))?;
         write_scratch_first(&mut operation.schedules, &unwritten);
@@ -268,7 +269,8 @@ fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
     let schedules =
         [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
     for hosts in [vec![0, 0], vec![0, 1]] {
-        let (collective, layout) = (Collective::AllReduce, Layout::even(CHUNKS * 100, CHUNKS));
+        let collective = Collective::AllReduce;
+        let layout = Layout::even(CHUNKS * 100, CHUNKS);
         let operation = Operation {
             collective,
             schedules: schedules.clone(),
@@ -309,7 +311,8 @@ fn a_write_waits_for_all_that_read_before_it() {
 fn enough_random_schedules_complete() {
     let mut lot = Lot(3);
     let complete = (0..300).filter(|_| {
-        let (ranks, events) = (2 + lot.below(4), 1 + lot.below(23));
+        let ranks = 2 + lot.below(4);
+        let events = 1 + lot.below(23);
         case(ranks, events, Chunks::Aligned, &mut lot).expected().is_some()
     });
     assert!(complete.count() > 100);
@@ -366,7 +369,8 @@ fn broadcasts_publish_once_for_all() {
     let schedules = Algorithm::Linear
         .schedules(Collective::Broadcast { root: 1 }, 5)
         .expect("it is in the table");
-    let (collective, layout) = (Collective::Broadcast { root: 1 }, Layout::even(10, 1));
+    let collective = Collective::Broadcast { root: 1 };
+    let layout = Layout::even(10, 1);
     let operation = Operation { collective, schedules, layout, window: WINDOW, fingerprint: 1 };
     let programs = programs(&operation, &[0; 5]);
     assert_eq!((programs[1].folds.len(), programs[1].folds[0].audience), (1, 0b11101));
@@ -412,7 +416,8 @@ fn a_program_is_as_long_for_many_windows_as_for_few() {
             let of = |windows: usize| {
                 programs(&all_reduce(algorithm, 6, windows * 6 * WINDOW / 8), &hosts)
             };
-            let (few, many) = (of(2), of(1000));
+            let few = of(2);
+            let many = of(1000);
             assert!(many.iter().all(|program| program.windows >= 1000), "{algorithm}");
             assert!(few.iter().map(size).eq(many.iter().map(size)), "{algorithm}, {hosts:?}");
         }
@@ -494,7 +499,8 @@ fn table(world: usize, counts: &[usize]) -> Vec<Operation> {
                         if collective.is_blocked() { count.div_ceil(world) * world } else { count };
                     let layout = Layout::even(whole, schedules[0].chunks);
                     let nth = operations.len();
-                    let (window, fingerprint) = ([WINDOW, 200][nth % 2], nth as u64 + 1);
+                    let window = [WINDOW, 200][nth % 2];
+                    let fingerprint = nth as u64 + 1;
                     operations.push(Operation {
                         collective,
                         schedules: schedules.clone(),

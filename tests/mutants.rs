@@ -95,7 +95,8 @@ fn other_verb(step: Step) -> Option<Step> {
 /// Every way to break one step of `rank`.
 fn mutants(schedules: &[Schedule], rank: usize, nth: usize) -> Vec<Schedule> {
     let schedule = &schedules[rank];
-    let (world, steps) = (schedules.len(), &schedule.steps);
+    let world = schedules.len();
+    let steps = &schedule.steps;
     let step = steps[nth];
     let replace = |by: &[Step]| {
         let steps = [&steps[..nth], by, &steps[nth + 1..]].concat();

@@ -158,7 +158,8 @@ proptest! {
 fn enough_random_schedules_complete() {
     let mut lot = Lot(1);
     let complete = (0..500).filter(|_| {
-        let (world, events) = (2 + lot.below(4), 1 + lot.below(23));
+        let world = 2 + lot.below(4);
+        let events = 1 + lot.below(23);
         let schedules = random(world, events, &mut lot);
         check(&schedules, Placement::Apart, &mut lot)
     });

@@ -81,7 +81,8 @@ fn ring() {
 fn chain_in_windows() {
     for collective in [BROADCAST, REDUCE] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
-            let (n, k) = (world as f64, windows as f64);
+            let n = world as f64;
+            let k = windows as f64;
             let found =
                 seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
             assert_eq!(
@@ -136,7 +137,8 @@ fn recursive_doubling() {
     let all_gather = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
     check_powers(Algorithm::RecursiveDoubling, Collective::AllGather, COST, all_gather);
     for world in [3_usize, 5, 6, 7, 12, 63] {
-        let (n, floor) = (world as f64, f64::from(world.ilog2()));
+        let n = world as f64;
+        let floor = f64::from(world.ilog2());
         let price = |collective, cost| {
             let cost = Cost { ports: Ports::PerLink, ..cost };
             seconds(StepOrder::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
@@ -179,7 +181,8 @@ fn halving_and_doubling() {
             1,
             cost,
         );
-        let (m, floor) = (world.next_power_of_two() as f64 / 2.0, f64::from(world.ilog2()));
+        let m = world.next_power_of_two() as f64 / 2.0;
+        let floor = f64::from(world.ilog2());
         let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
         assert!(found <= most && found > 0.8 * most, "world {world}: {found} of {most}");
     }
@@ -215,7 +218,8 @@ fn scatter_and_gather() {
 fn scans() {
     for collective in [Collective::Scan, Collective::ExclusiveScan] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
-            let (n, k) = (world as f64, windows as f64);
+            let n = world as f64;
+            let k = windows as f64;
             let found =
                 seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
             assert_eq!(
@@ -292,7 +296,8 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
 fn trees_take_their_height_and_one_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
-        let (h, k) = (f64::from(world.ilog2()), 16.0);
+        let h = f64::from(world.ilog2());
+        let k = 16.0;
         let price =
             |collective| seconds(StepOrder::Conflict, Algorithm::Tree, collective, world, 16, cost);
         let unit = ALPHA + S / k * BETA;
@@ -314,14 +319,16 @@ fn height(world: usize) -> f64 {
 fn double_trees_take_their_height_and_half_a_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
-        let (h, k) = (height(world), 16.0);
+        let h = height(world);
+        let k = 16.0;
         let price = |collective| {
             seconds(StepOrder::Conflict, Algorithm::DoubleTree, collective, world, 16, cost)
         };
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
         // without the extra step; the last window is a little shorter than the others.
-        let (up, piece) = (f64::from((world - 1).ilog2()) + 1.0, S / (2.0 * k) * BETA);
+        let up = f64::from((world - 1).ilog2()) + 1.0;
+        let piece = S / (2.0 * k) * BETA;
         let shared = (price(Collective::AllReduce) - (2.0 * h + k - 1.0) * unit) / piece;
         assert!((shared - (k - 2.0 * up + 1.0)).abs() < 0.02, "world {world}: {shared}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
@@ -339,8 +346,8 @@ fn two_trees_have_more_bandwidth_than_one() {
             seconds(StepOrder::Conflict, algorithm, collective, world, 64, cost)
         };
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
-            let (one, two) =
-                (price(Algorithm::Tree, collective), price(Algorithm::DoubleTree, collective));
+            let one = price(Algorithm::Tree, collective);
+            let two = price(Algorithm::DoubleTree, collective);
             assert!(two < 0.7 * one, "{collective:?}, world {world}: {one} and {two}");
             assert!(
                 two < if collective == Collective::AllReduce { 2.2 } else { 1.12 },

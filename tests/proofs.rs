@@ -236,7 +236,8 @@ fn plain_loop(ranks: usize, chunk: usize) -> String {
 
 /// The first chunk of a rank that is not the plain loop, with what it is.
 fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String> {
-    let (world, chunks) = (schedules.len(), schedules[0].chunks);
+    let world = schedules.len();
+    let chunks = schedules[0].chunks;
     let places = (0..world).flat_map(|rank| (0..chunks).map(move |chunk| (rank, chunk)));
     let own = places
         .clone()

@@ -286,7 +286,8 @@ impl GraphBuilder {
             }
             _ => {
                 let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
-                let (step, chunks) = (nth, vec![chunk]);
+                let step = nth;
+                let chunks = vec![chunk];
                 self.nodes.push(GraphNode {
                     rank,
                     kind,

@@ -110,7 +110,8 @@ impl CostTable {
 impl Costs {
     fn shared(self, shares: &Shares) -> LinkCost {
         let of = |whole: u64, hundredths: u64| whole * hundredths / 100;
-        let (post, take) = (of(self.alpha, shares.post), of(self.alpha, shares.take));
+        let post = of(self.alpha, shares.post);
+        let take = of(self.alpha, shares.take);
         let post_kib = of(self.beta, shares.post_kib);
         LinkCost {
             post,
@@ -172,7 +173,8 @@ impl FromStr for CostTable {
         if lines.next().map(|(_, line)| line.trim()) != Some(TITLE) {
             return Err(TableError::Title);
         }
-        let (mut table, mut seen) = (Self::BUILT_IN, Vec::new());
+        let mut table = Self::BUILT_IN;
+        let mut seen = Vec::new();
         for (at, line) in
             lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
         {

@@ -96,7 +96,8 @@ impl Explanation {
     /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much
     /// again.
     pub fn error(&self) -> Option<f64> {
-        let (measured, chosen) = (self.measured?, self.chosen()?);
+        let measured = self.measured?;
+        let chosen = self.chosen()?;
         (measured.least_ns > 0).then(|| chosen.predicted_ns as f64 / measured.least_ns as f64 - 1.0)
     }
 
@@ -177,7 +178,8 @@ impl Explanation {
         let (Some(measured), Some(error)) = (self.measured, self.error()) else {
             return writeln!(f, "not measured yet");
         };
-        let (runs, way) = (measured.runs, if error < 0.0 { "low" } else { "high" });
+        let runs = measured.runs;
+        let way = if error < 0.0 { "low" } else { "high" };
         let percent = (error.abs() * 100.0).round();
         writeln!(
             f,

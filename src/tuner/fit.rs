@@ -24,7 +24,11 @@ impl LinearFit {
 /// assert!((line.start - 3.0).abs() < 1e-9 && (line.slope - 0.2).abs() < 1e-9);
 /// ```
 pub fn fit_line(points: &[(f64, f64)]) -> LinearFit {
-    let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    let mut w = 0.0;
+    let mut wx = 0.0;
+    let mut wy = 0.0;
+    let mut wxx = 0.0;
+    let mut wxy = 0.0;
     for &(x, y) in points {
         let weight = 1.0 / (y * y).max(1e-12);
         w += weight;

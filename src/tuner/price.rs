@@ -99,7 +99,8 @@ impl<'a> Pricer<'a> {
             return one_more(rehearsal, &machine, windows, bytes);
         }
         let run = |windows| rehearsal.run(&machine, 1, windows, bytes);
-        let (half, full) = (run(most / 2), run(most));
+        let half = run(most / 2);
+        let full = run(most);
         // While a pipeline fills, windows cost less than the work that they make.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
@@ -127,10 +128,11 @@ fn one_more(
 /// The price in a world that is larger than those run: each doubling adds as much more than the one
 /// before as the last one that was run did.
 fn grown(small: u64, middle: u64, large: u64, world: usize) -> u64 {
-    let (before, mut step) =
-        (u128::from(middle.saturating_sub(small)).max(1), u128::from(large.saturating_sub(middle)));
+    let before = u128::from(middle.saturating_sub(small)).max(1);
+    let mut step = u128::from(large.saturating_sub(middle));
     let first = step;
-    let (mut at, mut price) = (WORLD, u128::from(large));
+    let mut at = WORLD;
+    let mut price = u128::from(large);
     while at < world {
         step = (step * first / before).min(u128::from(u64::MAX));
         let next = (2 * at).min(world);

@@ -87,7 +87,8 @@ fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
 
 /// Makes one of many cells that fare alike; also gives for each old cell the new one.
 fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
-    let (mut merged, mut places) = (Vec::new(), Vec::new());
+    let mut merged = Vec::new();
+    let mut places = Vec::new();
     while !rest.is_empty() {
         let longer = (MANY..=rest.len()).map_while(|len| Some((len, Cell::of_all(&rest[..len])?)));
         let (len, whole) = longer.last().map_or((1, None), |(len, whole)| (len, Some(whole)));

@@ -275,7 +275,8 @@ impl<'a> Clocks<'a> {
     }
 
     fn serve(&mut self, id: usize, time: f64) {
-        let (rank, bytes) = (self.node(id).rank, self.bytes(id));
+        let rank = self.node(id).rank;
+        let bytes = self.bytes(id);
         match self.node(id).kind {
             NodeKind::Message { to } => self.leave(id, to, time),
             NodeKind::Receive { .. } | NodeKind::Local { .. } => {
@@ -290,7 +291,8 @@ impl<'a> Clocks<'a> {
     }
 
     fn leave(&mut self, id: usize, to: usize, time: f64) {
-        let (rank, bytes) = (self.node(id).rank, self.bytes(id));
+        let rank = self.node(id).rank;
+        let bytes = self.bytes(id);
         let takes = bytes as f64 * self.cost.beta;
         self.estimate.messages += 1;
         self.estimate.bytes_sent[rank] += bytes;
@@ -298,7 +300,8 @@ impl<'a> Clocks<'a> {
             Ports::PerLink => {
                 let link = &mut self.links[rank * self.out.len() + to];
                 let start = time.max(*link);
-                let (end, there) = (start + takes, start + self.cost.alpha);
+                let end = start + takes;
+                let there = start + self.cost.alpha;
                 *link = end;
                 self.finish(rank, end);
                 self.note(Activity::Sends, id, (start, end));
@@ -343,7 +346,8 @@ impl<'a> Clocks<'a> {
     fn spread(&mut self) {
         let nodes = self.graph.nodes.len();
         while let Some((id, time)) = self.news.pop() {
-            let (window, node) = (id / nodes, id % nodes);
+            let window = id / nodes;
+            let node = id % nodes;
             for &next in self.graph.within.of(node) {
                 self.tell(window * nodes + next, time);
             }

@@ -123,7 +123,8 @@ fn traced(mut moments: Vec<TimedActivity>) -> Trace {
     // By rank, part and level: until when the lane is taken, and what lies in it.
     let mut lanes: BTreeMap<(usize, Activity, usize), (u64, Vec<TimedActivity>)> = BTreeMap::new();
     for moment in moments {
-        let (start, end) = (nanoseconds(moment.start), nanoseconds(moment.end));
+        let start = nanoseconds(moment.start);
+        let end = nanoseconds(moment.end);
         let level = |level: &usize| {
             let lane = lanes.get(&(moment.rank, moment.part, *level));
             lane.is_none_or(|(until, _)| *until <= start)
@@ -168,7 +169,8 @@ impl TimedActivity {
             ("step", number(step)),
             ("window", number(window)),
         ];
-        let (start, end) = (nanoseconds(self.start), nanoseconds(self.end));
+        let start = nanoseconds(self.start);
+        let end = nanoseconds(self.end);
         Slice { lane, kind: part.kind(), name, start, end, mark, facts }
     }
 

@@ -216,7 +216,8 @@ impl<'a> Turns<'a> {
     fn done(&mut self, id: usize, time: u64) {
         self.end = self.end.max(time);
         let nodes = self.graph.nodes.len();
-        let (window, at) = (id / nodes, id % nodes);
+        let window = id / nodes;
+        let at = id % nodes;
         let node = self.node(id);
         let seen = match node.kind {
             NodeKind::Message { to } => time + self.machine.link(node.rank, to).latency,

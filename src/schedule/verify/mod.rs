@@ -111,7 +111,8 @@ impl StepCheck<'_> {
     }
 
     fn peer(&self, step: usize, peer: usize) -> Result<(), Flaw> {
-        let (rank, world) = (self.rank, self.world);
+        let rank = self.rank;
+        let world = self.world;
         if peer >= world {
             return Err(Flaw::NoSuchPeer { rank, step, peer, world });
         }
@@ -126,7 +127,9 @@ impl StepCheck<'_> {
     }
 
     fn span(&self, step: usize, span: Span) -> Result<(), Flaw> {
-        let (rank, chunks, collective) = (self.rank, self.schedule.chunks, self.collective);
+        let rank = self.rank;
+        let chunks = self.schedule.chunks;
+        let collective = self.collective;
         let (chunks, held) = match span.buffer {
             Buffer::Input => (chunks, collective.input(rank).contains(span.chunk)),
             Buffer::Output => (chunks, collective.output(rank).contains(span.chunk)),
@@ -240,7 +243,8 @@ impl<'a> Symbols<'a> {
     }
 
     fn result(&mut self) -> Result<Proof, Flaw> {
-        let (collective, world) = (self.collective, self.schedules.len());
+        let collective = self.collective;
+        let world = self.schedules.len();
         let mut proof = Proof { keeps_rank_order: true, left_to_right: true };
         for rank in 0..world {
             for chunk in (0..self.schedules[rank].chunks)
