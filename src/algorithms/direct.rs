@@ -1,8 +1,9 @@
-//! Direct: whoever needs it gets it from whoever has it, in one message.
+//! Direct: every rank sends each block straight to the ranks that need it, in one message.
 //!
 //! # One shot
 //!
-//! Everybody sends its whole vector to everybody, and everybody combines all of them in rank order.
+//! Every rank sends its whole vector to all others, and every rank combines all of them in rank
+//! order.
 //!
 //! ```text
 //! one-shot all_reduce, n = 4
@@ -13,13 +14,13 @@
 //!
 //! **Cost**: one step, (n-1) S bytes a rank: a + (n-1) S b.
 //!
-//! **Why**: nothing waits twice. The fastest for small vectors, and where ranks share memory one
-//! publication serves all.
+//! **Why**: one message latency. The fastest for small vectors; where ranks share memory, one
+//! publication serves all readers.
 //!
 //! # Two shots
 //!
-//! Reduce-scatter, then all-gather: rank `c` combines everybody's chunk `c` in rank order and sends
-//! it to everybody.
+//! Reduce-scatter, then all-gather: rank `c` combines chunk `c` of all ranks in rank order and sends
+//! the result to all.
 //!
 //! ```text
 //! two-shot all_reduce, n = 4

@@ -11,12 +11,12 @@
 //!
 //! **Cost**: ceil(lg n) steps for every n, no bytes: ceil(lg n) a.
 //!
-//! **Why**: the fewest rounds after which everybody can have heard of everybody, without a root.
+//! **Why**: the fewest rounds after which every rank can have heard of every other, without a root.
 //!
 //! The tokens are empty, but they are *data*: what round `i` sends is what round `i - 1` received.
-//! Without that thread through the rounds an executor, which may reorder whatever does not
-//! conflict, would be free to send them all at once. (When n is no power of two a token may count a
-//! rank twice, which a barrier does not mind.)
+//! Without this dependence, an executor could send all tokens at once, because steps that do not
+//! conflict may run in any order. (When n is no power of two, a token may
+//! count a rank twice; a barrier allows that.)
 //!
 //! **Source**: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization",
 //! International Journal of Parallel Programming 1988.

@@ -17,8 +17,8 @@
 //! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
 //! [extra ranks](super::power_of_two) take two steps more.
 //!
-//! **Why**: half as many steps as up and down a tree, and everybody is busy in each: small vectors
-//! in big worlds, where one shot would be too many messages. The bits are the same on every rank,
+//! **Why**: half as many steps as up and down a tree, and all ranks work in each step: small vectors
+//! in big worlds, where one shot needs too many messages. The bits are the same on every rank,
 //! because all combine in one order.
 //!
 //! # All-gather

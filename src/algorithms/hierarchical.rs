@@ -22,8 +22,8 @@
 //! As many ranks of every host as the smallest host has are *leaders*, one for each slice of the
 //! vector. The ranks of a host reduce slice `l` to their `l`-th leader, the `l`-th leaders of all
 //! hosts reduce it among themselves, and each hands it back to its host. With equal hosts that is
-//! reduce-scatter, all-reduce, all-gather, and every rank uses the wires between hosts alike; hosts
-//! may have any numbers of ranks, and the ranks any order.
+//! reduce-scatter, all-reduce, all-gather, and every rank sends the same number of bytes between
+//! hosts. Hosts may have any number of ranks, in any order.
 //!
 //! The other collectives have one leader a host: the root on its own, the lowest rank elsewhere.
 //! Blocks are gathered there, exchanged host by host, and scattered from there.
@@ -32,8 +32,8 @@
 //! (h-1)/h S/m bytes a rank between hosts, where a flat ring sends up to 2 (n-1)/n S through the
 //! one rank at each host's end.
 //!
-//! **Why**: what is far is crossed by as little as possible, and each part can be what is best at
-//! its distance.
+//! **Why**: as few bytes as possible cross between hosts, and each level can use the algorithm that
+//! is best for its links.
 //!
 //! **Source**: N. T. Karonis, B. R. de Supinski, I. Foster, W. Gropp, E. Lusk, J. Bresnahan,
 //! "Exploiting hierarchy in parallel computer networks to optimize collective operation
@@ -60,7 +60,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Hosts up to which everybody talks to everybody across them.
+    /// Up to this many hosts, every host exchanges messages with every other.
     const FEW: usize = 8;
 
     /// What is usual for `collective` across `hosts` hosts. Within a host a publication reaches all

@@ -1,4 +1,4 @@
-//! Linear: the root talks to everybody itself.
+//! Linear: the root exchanges messages with every rank itself.
 //!
 //! ```text
 //! linear gather, n = 4
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root: a + (n-1)/n S b,
-//! because nothing waits for anything; broadcast a + (n-1) S b.
+//! because no message waits for another; broadcast a + (n-1) S b.
 //!
-//! **Why**: nobody carries others' bytes: large blocks, and blocks of any length, because each pair
-//! knows its own. Where ranks share memory, what is sent to everybody is written once.
+//! **Why**: no rank carries the bytes of others: large blocks, and blocks of any length, because only
+//! sender and receiver need to know it. Where ranks share memory, a broadcast is written once.
 //!
 //! # Reduce
 //!
-//! The root combines everybody's vector in the order of the ranks, wherever the root is.
+//! The root combines the vectors of all ranks in the order of the ranks, at any root.
 //!
 //! ```text
 //! linear reduce, n = 4

@@ -1,7 +1,7 @@
 //! The same algorithm among ranks in another order, and several of them side by side.
 //!
-//! Algorithms put ranks in a row: a ring goes from each to the next number. Which order is good is
-//! a matter of what lies between the ranks, and no algorithm's business. An *order* says who stands
+//! Algorithms put ranks in a row: a ring goes from each to the next number. The best order
+//! depends on the links between the ranks, which the algorithm does not know. An *order* says who stands
 //! where: place `p` is taken by rank `order[p]`. The schedule of place `p` is that rank's, with
 //! places read as ranks, and with blocks renamed likewise where a block belongs to a rank.
 //!
@@ -10,13 +10,13 @@
 //!
 //! **Cost**: that of the algorithm; in lanes, that of the slowest, with a slice each.
 //!
-//! **Why**: what a ring crosses twice it need not cross at every step.
+//! **Why**: an order that follows the topology crosses slow links as seldom as possible.
 
 use super::compose::{Composer, SubSchedule, WholeBuffer};
 use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step};
 
-/// What `rank` does if ranks stand in `order`, and `make` says what is done at a place: the
+/// The schedule of `rank` if ranks stand in `order`, and `make` gives the schedule of a place: the
 /// schedule of an [`Algorithm`](super::Algorithm), or a [`hierarchical`](super::hierarchical) one
 /// over hosts by place.
 ///
@@ -57,7 +57,7 @@ pub fn schedule(
     Some(Schedule::new(schedule.chunks, steps.collect()))
 }
 
-/// What is done at `rank`'s place.
+/// The schedule of `rank`'s place.
 fn placed(
     collective: Collective,
     order: &[usize],
@@ -75,7 +75,7 @@ fn placed(
     make(there, place(rank))
 }
 
-/// What `rank` does if the vector is cut into one slice for each of `orders`, and `make` is done on
+/// The schedule of `rank` if the vector is cut into one slice for each of `orders`, and `make` is done on
 /// each slice in that order. `None` if `make` gives none, or if there are several orders and the
 /// collective's blocks cannot be cut.
 ///

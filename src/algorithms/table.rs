@@ -30,13 +30,13 @@ pub enum Algorithm {
     ReduceScatterGather,
     /// Pairwise exchange: all-to-all, reduce-scatter.
     Pairwise,
-    /// Everybody sends everything to everybody: all-reduce.
+    /// Every rank sends its whole vector to all others: all-reduce.
     OneShot,
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
     TwoShot,
-    /// Everybody sends to everybody what it needs: all-gather, reduce-scatter, all-to-all.
+    /// Every rank sends each block straight to its receiver: all-gather, reduce-scatter, all-to-all.
     Direct,
-    /// The root talks to everybody itself: broadcast, reduce, gather, scatter.
+    /// The root exchanges messages with every rank: broadcast, reduce, gather, scatter.
     Linear,
     /// Rounds of doubling distance: barrier.
     Dissemination,

@@ -1,4 +1,4 @@
-//! Binary tree: contributions climb to the root, the result comes down again.
+//! Binary tree: contributions go up to the root, and the result comes down again.
 //!
 //! ```text
 //! tree all_reduce, n = 4

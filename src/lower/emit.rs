@@ -217,7 +217,7 @@ impl<'a> Emitter<'a> {
         Numbering::new(&self.stages_of(rank, |fold| self.audience(rank, fold) != 0), self.windows)
     }
 
-    /// Local ranks that read what `fold` of `rank`, one of our host, publishes.
+    /// Local ranks that read the publication of `fold` of `rank`, which is on our board.
     fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
         let boards = self.request.boards;
         let local = fold.to.iter().filter(|to| boards.together(**to, rank));
@@ -238,9 +238,9 @@ impl<'a> Emitter<'a> {
         posts.into_iter().map(flush).collect()
     }
 
-    /// True if no writer of our host ever needs a counter: all its readers publish to it in every
-    /// call, so that seeing anything of theirs in one call proves that they finished the call
-    /// before; and its slots last for two calls.
+    /// True if no writer of our board ever needs a counter: all readers of a writer publish to it in
+    /// every call, so a publication of theirs proves that they finished the call before; and the
+    /// writer's slots last for two calls.
     fn is_self_crediting(&self, most: u64) -> bool {
         let answers = |writer: usize, reader: usize| {
             let folds = &self.strategy.all[reader];

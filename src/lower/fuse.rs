@@ -20,9 +20,9 @@ pub(super) enum Origin {
 pub(super) struct FusedFold {
     /// Where the result stays, if it does.
     pub(super) into: Option<Span>,
-    /// What is combined, in order.
+    /// The sources, in the order of combination.
     pub(super) sources: Vec<Origin>,
-    /// Who gets the result.
+    /// The ranks that get the result.
     pub(super) to: Vec<usize>,
     /// A span of ours that is as long as the result.
     pub(super) shape: Span,
@@ -37,8 +37,8 @@ impl FusedFold {
         Self { into: None, sources: vec![Origin::Local(from)], to: vec![to], shape: from }
     }
 
-    /// What the fold sends, as a span that holds it: its result, or the one local source that it
-    /// passes on.
+    /// The span that holds what the fold sends: its result, or the one local source that it passes
+    /// on.
     pub(super) fn sent(&self) -> Option<Span> {
         match (self.into, &self.sources[..]) {
             (Some(into), _) => Some(into),
@@ -61,8 +61,8 @@ impl FusedFold {
     }
 }
 
-/// Fuses the steps of one rank. `by_stream(peer)` says which peers take what we send from where it
-/// lies, so that it must lie somewhere.
+/// Fuses the steps of one rank. `by_stream(peer)` is true of peers that are reached by a
+/// stream: a stream sends from a buffer, so a result that it sends must be stored.
 pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Vec<FusedFold> {
     let mut folds: Vec<FusedFold> = Vec::new();
     for step in &schedule.steps {
@@ -90,8 +90,8 @@ pub(super) fn fuse(schedule: &Schedule, by_stream: impl Fn(usize) -> bool) -> Ve
 
 fn reduce(folds: &mut Vec<FusedFold>, into: Span, source: Origin) {
     match folds.last_mut() {
-        // A fold reads all its sources before it writes, so none of them may be what an earlier one
-        // of them made; and a stream lends one message at a time.
+        // A fold reads all its sources before it writes, so none of them may be the result of
+        // the fold so far; and a stream lends one message at a time.
         Some(last)
             if last.into == Some(into)
                 && last.to.is_empty()
@@ -105,7 +105,7 @@ fn reduce(folds: &mut Vec<FusedFold>, into: Span, source: Origin) {
     }
 }
 
-/// Drops stores that nobody reads: overwritten first, or scratch at the end.
+/// Drops stores that no fold reads: the span is overwritten first, or it is scratch at the end.
 fn forget_dead_stores(folds: &mut [FusedFold], by_stream: impl Fn(usize) -> bool) {
     for at in 0..folds.len() {
         let Some(span) = folds[at].into else { continue };

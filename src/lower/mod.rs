@@ -1,17 +1,17 @@
-//! Lowering: all ranks' schedules become one rank's [`Program`] of folds. Pure.
+//! Lowering: all ranks' schedules become one rank's [`Program`] of folds.
 //!
-//! Because schedules are pure functions, every rank can read those of all ranks. So which
-//! publication a receive means, how many hops lie before a fold, what a publication proves about
-//! its writer's reading, and how many slots a ring needs are all constants that are settled here,
-//! before anything runs; the executor matches and negotiates nothing.
+//! Because schedules are pure functions, every rank can compute those of all ranks. So these are
+//! constants, settled before anything runs: the publication that each receive takes, the number of
+//! hops before each fold, the reads that a publication of a rank proves, and the number of slots of
+//! a ring. The executor matches and negotiates nothing.
 //!
-//! After fusing there is *one* operation at run time: combine k sources, in order, into a buffer of
-//! ours, a publication, or both. Windows are a software pipeline: window `k` of a fold runs at
+//! After fusing there is *one* operation at run time, the [`Fold`]: combine k sources, in order,
+//! into a buffer of the rank, a publication, or both. Windows are a software pipeline: window `k` of a fold runs at
 //! clock `k + stage`, where the stage counts the hops before it. The program holds each fold once,
-//! whatever the number of windows; its prologue, body and epilogue are which stages are active at a
-//! clock.
+//! whatever the number of windows. The stages that are active at a clock make its prologue, body and
+//! epilogue.
 //!
-//! Three ways are tried, and the first that provably completes is taken: fused folds with windows
+//! Three strategies are tried, and the first that provably completes is taken: fused folds with windows
 //! overlapped; fused folds with windows one after another; and the proof order itself, which always
 //! completes.
 
@@ -33,10 +33,10 @@ pub use program::{
 use strategy::{choose, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;
 
-/// What is lowered, equal on all ranks.
+/// The input of lowering, equal on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct LoweringInput<'a> {
-    /// What the schedules do.
+    /// The collective that the schedules do.
     pub collective: Collective,
     /// One schedule a rank.
     pub schedules: &'a [Schedule],
@@ -46,9 +46,9 @@ pub struct LoweringInput<'a> {
     pub element: usize,
     /// Which ranks share a board; streams join the others.
     pub boards: &'a Boards,
-    /// Bytes of a window of the longest chunk, at most; boards lower it to what a slot holds.
+    /// Most bytes of a window of the longest chunk. With boards, a window is at most a slot long.
     pub window: usize,
-    /// What all ranks' calls must agree on, condensed.
+    /// A hash of everything that the calls of all ranks must agree on.
     pub fingerprint: u64,
 }
 

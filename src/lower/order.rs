@@ -70,7 +70,7 @@ pub(super) fn stages(all: &[Vec<FusedFold>], matching: &Matching) -> Option<Vec<
     (complete && keeps_link_order(all, matching, &stages)).then_some(stages)
 }
 
-/// The stages of one rank so far, and what they must not overtake.
+/// The stages of one rank so far, and the stages that a later fold must not precede.
 #[derive(Default)]
 struct Staging {
     stages: Vec<u32>,
@@ -81,7 +81,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Conflicts are those of the in-place call, which has the most: what is published must not
+    /// Conflicts are those of the in-place call, which has the most: publications must not
     /// depend on placement.
     fn push(&mut self, fold: &FusedFold, arrives: u32) {
         let place = |span: Span| span.in_place(Placement::InPlace);
@@ -96,8 +96,8 @@ impl Staging {
         into.iter().for_each(|span| after(self.read.get(span)));
         fold.to.iter().for_each(|peer| after(self.sent.get(peer)));
         fold.remotes().for_each(|peer| after(self.taken.get(&peer)));
-        // A later fold that reads may have a lower stage than an earlier one; who writes waits for
-        // all of them.
+        // A later fold that reads may have a lower stage than an earlier one. A fold that writes
+        // waits for all of them.
         spans.for_each(|span| {
             let read = self.read.entry(span).or_default();
             *read = stage.max(*read);
@@ -186,8 +186,7 @@ fn clock_order(stages: &[u32], windows: u32, deepest: u32) -> Vec<(usize, u32)> 
     (0..windows + deepest).flat_map(active).collect()
 }
 
-/// What one rank has published and not yet got back: (readers still to come) by publication, oldest
-/// first.
+/// The slots of one rank: how many publications it has made, and which are not yet read by all.
 #[derive(Clone, Default)]
 struct SlotRing {
     made: u64,

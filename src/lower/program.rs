@@ -1,4 +1,4 @@
-//! What lowering makes of a schedule: folds over windows, plain data, no pointers.
+//! A program: folds over windows, as plain data without pointers.
 
 use crate::schedule::{Buffer, part};
 use maypole_transports::board::SlotClass;
@@ -62,7 +62,7 @@ pub enum SourceLocation {
 /// One source of a fold.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldSource {
-    /// Where it is.
+    /// Where the source lies.
     pub from: SourceLocation,
     /// Whose it is: a local rank (`Board`), a place in `streams` (`Stream`).
     pub peer: u32,
@@ -72,8 +72,8 @@ pub struct FoldSource {
     pub publication: u32,
     /// That operation's stage.
     pub stage: u32,
-    /// Having seen this, the peer has consumed this many of our publications of this call, and all
-    /// of earlier calls.
+    /// This publication proves that the peer has consumed this many of our publications of this
+    /// call, and all of earlier calls.
     pub implied: u32,
 }
 
@@ -116,7 +116,7 @@ pub struct Flush {
 pub struct StreamLink {
     /// The rank at its other end.
     pub peer: u32,
-    /// How our posts to it are numbered.
+    /// The numbering of our posts to this rank.
     pub posts: Numbering,
 }
 
@@ -201,14 +201,14 @@ pub struct Program {
     pub class: SlotClass,
     /// Data slots in use, less one.
     pub mask: u64,
-    /// Repeated, this program never has to be told what readers have consumed: what they publish
-    /// says so.
+    /// When the program is repeated, no counter of consumed publications is needed: a publication of
+    /// a reader proves that it has consumed those of the call before.
     pub self_crediting: bool,
-    /// The input must be copied away first if it is part of the output's memory.
+    /// An in-place call first copies its input to a staging buffer.
     pub stages_input: bool,
     /// Bytes of scratch.
     pub scratch: usize,
-    /// What every rank's call must agree on, condensed.
+    /// A hash of everything that the calls of all ranks must agree on.
     pub fingerprint: u64,
     /// The streams in use.
     pub streams: Vec<StreamLink>,

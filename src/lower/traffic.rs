@@ -1,11 +1,11 @@
-//! What one run of a program moves, counted without running it.
+//! Messages and bytes of one run of a program, counted without running it.
 
 use super::program::{Fold, Program};
 
 /// Messages and payload bytes of one rank in one run of its program.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ProgramTraffic {
-    /// Publications on the board, whoever reads them.
+    /// Publications on the board, each counted once.
     pub publications: u64,
     /// Their bytes, once for each publication.
     pub published: u64,
@@ -18,7 +18,7 @@ pub struct ProgramTraffic {
 }
 
 impl Program {
-    /// What one run moves: a matter of the program alone.
+    /// The traffic of one run. It depends on the program alone.
     pub fn traffic(&self) -> ProgramTraffic {
         let locals = vec![0; self.totals.len()];
         let streams = vec![0; self.streams.len()];

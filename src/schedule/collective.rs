@@ -1,4 +1,4 @@
-//! What a collective promises: who holds what before, and who must hold what after.
+//! What a collective promises: which chunks each rank holds before, and must hold after.
 //!
 //! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] says which
 //! chunks a rank's input and output buffers hold. In place, a rank's input and output are parts of
@@ -8,50 +8,50 @@
 //! | collective | input | output | chunk `c` of the output ends as |
 //! |---|---|---|---|
 //! | broadcast | all at the root | all | the root's chunk `c` |
-//! | reduce | all | all at the root | everybody's chunk `c`, combined |
-//! | all-reduce | all | all | everybody's chunk `c`, combined |
+//! | reduce | all | all at the root | chunk `c` of all ranks, combined |
+//! | all-reduce | all | all | chunk `c` of all ranks, combined |
 //! | gather | chunk `rank` | all at the root | rank `c`'s chunk |
 //! | all-gather | chunk `rank` | all | rank `c`'s chunk |
 //! | scatter | all at the root | chunk `rank` | the root's chunk `c` |
-//! | reduce-scatter | all | chunk `rank` | everybody's chunk `c`, combined |
+//! | reduce-scatter | all | chunk `rank` | chunk `c` of all ranks, combined |
 //! | all-to-all | all | all | rank `c`'s chunk `rank` |
 //! | scan | all | all | chunk `c` of ranks `0..=rank`, combined |
 //! | exclusive scan | all | all, but nothing at rank 0 | chunk `c` of ranks `0..rank`, combined |
-//! | barrier | one empty chunk | one empty chunk | a token that everybody contributed to |
+//! | barrier | one empty chunk | one empty chunk | a token to which every rank contributed |
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is asked of a group of ranks.
+/// A collective: a call that a group of ranks makes together.
 ///
 /// Exhaustive on purpose: every reader must say what it does with each collective.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Collective {
-    /// The root's vector to everybody.
+    /// The root's vector goes to all ranks.
     Broadcast {
-        /// Whose vector.
+        /// The rank whose vector it is.
         root: usize,
     },
-    /// Everybody's vectors combined, at the root.
+    /// The vectors of all ranks are combined at the root.
     Reduce {
-        /// Where the result goes.
+        /// The rank that gets the result.
         root: usize,
     },
-    /// Everybody's vectors combined, everywhere.
+    /// The vectors of all ranks are combined on every rank.
     AllReduce,
-    /// Everybody's block, in rank order, at the root.
+    /// The blocks of all ranks are collected at the root, in rank order.
     Gather {
-        /// Where the blocks go.
+        /// The rank that gets the blocks.
         root: usize,
     },
-    /// Everybody's block, in rank order, everywhere.
+    /// The blocks of all ranks are collected on every rank, in rank order.
     AllGather,
-    /// Block `r` of the root's vector to rank `r`.
+    /// Block `r` of the root's vector goes to rank `r`.
     Scatter {
-        /// Whose vector.
+        /// The rank whose vector it is.
         root: usize,
     },
-    /// Everybody's vectors combined; block `r` of the result to rank `r`.
+    /// The vectors of all ranks are combined; block `r` of the result goes to rank `r`.
     ReduceScatter,
     /// Block `r` of rank `s` becomes block `s` of rank `r`.
     AllToAll,
@@ -60,7 +60,7 @@ pub enum Collective {
     /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at
     /// rank 0, because there is nothing before it and not every operation has a neutral element.
     ExclusiveScan,
-    /// Nobody leaves before everybody has entered.
+    /// No rank leaves before all ranks have entered.
     Barrier,
 }
 
@@ -89,9 +89,9 @@ impl HeldChunks {
 /// One contribution: chunk `chunk` of rank `rank`'s input.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Symbol {
-    /// Whose input.
+    /// The rank whose input it is.
     pub rank: usize,
-    /// Which chunk of it.
+    /// The chunk of that input.
     pub chunk: usize,
 }
 
@@ -211,7 +211,7 @@ impl Collective {
         )
     }
 
-    /// What `rank`'s input holds before.
+    /// The chunks that `rank`'s input holds before the call.
     pub const fn input(self, rank: usize) -> HeldChunks {
         match self {
             Self::Broadcast { root } | Self::Scatter { root } => {
@@ -232,7 +232,7 @@ impl Collective {
         }
     }
 
-    /// What `rank`'s output must hold after.
+    /// The chunks that `rank`'s output must hold after the call.
     pub const fn output(self, rank: usize) -> HeldChunks {
         match self {
             Self::Reduce { root } | Self::Gather { root } => {

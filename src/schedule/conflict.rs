@@ -1,4 +1,4 @@
-//! Conflict order: what each step waits for, within one window and from one window to the next.
+//! Conflict order: the steps that each step waits for, in its own window and in the one before.
 //!
 //! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
 //! its rank that use the same link in the same direction or touch the same span, one of the two
@@ -8,7 +8,7 @@
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 
-/// What a step waits for. What completes in one order completes in the other.
+/// The order in which steps are taken. Schedules that complete in one order complete in the other.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum StepOrder {
@@ -26,11 +26,11 @@ pub(super) struct GraphNode {
     pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
-    /// A message that carries the very span of the message before it, to somebody else.
+    /// A message that carries the same span as the message before it, to another rank.
     pub(super) again: bool,
-    /// A message of what its sender has itself received or combined in this window.
+    /// A message whose content its sender has received or combined in this window.
     pub(super) relays: bool,
-    /// A receive that combines with what the rank has itself received or combined in this window.
+    /// A receive that combines with content that the rank has received or combined in this window.
     pub(super) joins: bool,
     /// For a receive, the message that it takes.
     pub(super) takes: usize,
@@ -41,7 +41,7 @@ pub(super) struct GraphNode {
 
 #[derive(Clone, Copy)]
 pub(super) enum NodeKind {
-    /// Done when it has arrived.
+    /// A message; it ends when it has arrived.
     Message {
         to: usize,
     },
@@ -57,8 +57,8 @@ pub(super) enum NodeKind {
 }
 
 impl NodeKind {
-    /// True for what touches the bytes of its chunks, rather than being a name for bytes that are
-    /// there.
+    /// True if the node reads or writes the bytes of its chunks. Copies are fused away, and messages
+    /// refer to bytes that are there.
     fn works(self) -> bool {
         matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
     }
@@ -199,11 +199,11 @@ impl Meaning for Matches {
     }
 }
 
-/// What the steps of one rank so far did to its spans and links.
+/// The last use of each span and link by the steps of one rank so far.
 struct Tracks {
     /// More than the number of any chunk that a step names.
     stride: usize,
-    /// By span: the last node that wrote it, and what must be done before it is overwritten.
+    /// By span: the last node that wrote it, and the nodes that must end before it is overwritten.
     written: Vec<Option<usize>>,
     read: Vec<Vec<usize>>,
     /// By peer: the last node that sent there, or received from there.
@@ -243,7 +243,7 @@ struct GraphBuilder {
 }
 
 impl GraphBuilder {
-    /// The nodes, without what they wait for.
+    /// The nodes, without the edges between them.
     fn new(schedules: &[Schedule]) -> Self {
         let mut builder =
             Self { nodes: Vec::new(), node_of: Vec::new(), within: Vec::new(), across: Vec::new() };
@@ -304,8 +304,8 @@ impl GraphBuilder {
         }
     }
 
-    /// `step` waits for earlier ones on its link, and for those whose span overlaps, one of the two
-    /// writing.
+    /// Adds the edges of `step`: it waits for earlier steps on its link, and for those whose span
+    /// overlaps its own where one of the two writes.
     fn conflicts(
         &mut self,
         tracks: &mut Tracks,
@@ -335,7 +335,7 @@ impl GraphBuilder {
             self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
             self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, node)));
-            // What was sent may be overwritten once it is taken.
+            // A sent span may be overwritten once its receiver has taken it.
             tracks.read[span].push(taken.unwrap_or(node));
         }
         if let Some(span) = step.writes() {

@@ -1,4 +1,4 @@
-//! A schedule is what one rank does, as a plain list of steps.
+//! A schedule is a plain list of steps: what one rank does in a collective.
 //!
 //! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Five
 //! readers share it: the checker proves it ([`verify`]), [`draw`]
@@ -7,8 +7,8 @@
 //!
 //! # The vocabulary
 //!
-//! Five verbs over three buffers. `Input` is what the rank brings and is never written. `Output` is
-//! what it must hold in the end. `Scratch` is room of its own. Steps name *chunks*, never bytes:
+//! Five verbs over three buffers. `Input` holds the rank's contribution and is never written.
+//! `Output` holds its result in the end. `Scratch` is private to the rank. Steps name *chunks*, never bytes:
 //! chunk `c` is the same part of the whole in every buffer of every rank (all-to-all alone moves
 //! chunk `s` here to chunk `r` there). Scratch chunk `s` is as long as chunk `s mod chunks`, so a
 //! rank may have several rows of scratch.
@@ -46,11 +46,11 @@ use std::fmt;
 /// One of a rank's three buffers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Buffer {
-    /// What the rank brings; never written.
+    /// The rank's contribution; never written.
     Input,
-    /// What the rank must hold in the end.
+    /// The rank's result.
     Output,
-    /// Room of its own; its content before and after means nothing.
+    /// Memory of the rank's own. Its content before and after the call means nothing.
     Scratch,
 }
 
@@ -103,44 +103,44 @@ pub enum Placement {
     InPlace,
 }
 
-/// One thing that one rank does to one chunk.
+/// One action of one rank on one chunk.
 ///
 /// Exhaustive on purpose: every reader of schedules must say what each step means.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
     /// Post `from` to rank `to`; does not wait.
     Send {
-        /// What.
+        /// The span that is sent.
         from: Span,
-        /// To whom.
+        /// The receiver.
         to: usize,
     },
     /// Wait for the next chunk of rank `from`; `into` becomes it.
     Recv {
-        /// Where to.
+        /// The span that is written.
         into: Span,
-        /// From whom.
+        /// The sender.
         from: usize,
     },
     /// Wait for the next chunk of rank `from`; `into` becomes `into` op received.
     RecvReduce {
-        /// Where to.
+        /// The span that is written.
         into: Span,
-        /// From whom.
+        /// The sender.
         from: usize,
     },
     /// `into` becomes `from`.
     Copy {
-        /// What.
+        /// The span that is read.
         from: Span,
-        /// Where to.
+        /// The span that is written.
         into: Span,
     },
     /// `into` becomes `into` op `from`.
     Reduce {
-        /// What.
+        /// The span that is read.
         from: Span,
-        /// Where to.
+        /// The span that is written.
         into: Span,
     },
 }
@@ -194,7 +194,7 @@ pub struct Schedule {
     pub chunks: usize,
     /// How many chunks of scratch the steps use.
     pub scratch: usize,
-    /// What to do.
+    /// The steps, in list order.
     pub steps: Vec<Step>,
 }
 

@@ -1,18 +1,18 @@
 //! The law of schedules, implemented once: in what order steps may happen.
 //!
 //! Everything that reads all ranks' schedules at once walks here. The walk takes each rank's steps
-//! strictly in list order over links that hold nothing, which is the weakest of all executors: what
-//! completes here completes everywhere.
+//! strictly in list order over links that hold nothing, which is the weakest of all executors:
+//! schedules that complete here complete on every executor.
 
 use crate::schedule::{Placement, Schedule, Span, Step};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What a step means to one reader: symbols, clocks, numbers.
+/// The meaning of a step to one reader: symbols, clocks, numbers.
 ///
-/// `rank` is who takes the step and `step` its place in that rank's list.
+/// `rank` is the rank that takes the step, and `step` is the step's place in that rank's list.
 pub trait Meaning {
-    /// What travels along a link.
+    /// The content of a message.
     type Message;
 
     /// `rank` posts `from` to `to`. The content is fixed now: the law keeps the span as it is until
@@ -37,9 +37,9 @@ pub trait Meaning {
 /// Why a walk could not end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stuck {
-    /// Ranks that wait, each with the step it waits at.
+    /// Ranks that wait, each with the step at which it waits.
     pub waiting: Vec<(usize, usize)>,
-    /// Links with messages that nobody took: (from, to).
+    /// Links with messages that were never received: (from, to).
     pub unreceived: Vec<(usize, usize)>,
 }
 
@@ -123,7 +123,7 @@ struct Walker<'a, T> {
     placement: Placement,
     /// The step each rank is at.
     at: Vec<usize>,
-    /// What was posted and not taken, by (from, to).
+    /// Messages that were posted and not received, by (from, to).
     links: Vec<VecDeque<(Span, T)>>,
     /// Spans that each rank has posted and that were not taken.
     leaving: Vec<Vec<Span>>,

@@ -16,17 +16,17 @@ const CHOICE_OF_WINDOWS: usize = 16;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// What would be done.
+    /// The plan.
     pub plan: Plan,
     /// Into how many windows that cuts the longest chunk.
     pub windows: usize,
-    /// What it would take, in nanoseconds.
+    /// Its predicted time, in nanoseconds.
     pub predicted_ns: u64,
-    /// What became of it.
+    /// Whether it was chosen, and if not, why.
     pub verdict: CandidateVerdict,
 }
 
-/// What became of a candidate.
+/// Whether a candidate was chosen, and if not, why.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateVerdict {

@@ -1,4 +1,4 @@
-//! What messages and bytes cost on a machine, in integers, and the text that it is kept in.
+//! The costs of messages and bytes on a machine, in integers, and the text form of the table.
 
 use crate::schedule::simulate::LinkCost;
 use maypole_transports::board::SlotClass;
@@ -16,7 +16,7 @@ pub struct Costs {
     pub gamma: u64,
 }
 
-/// What a machine costs. Measured by `maypole tune`, or [built in](Self::BUILT_IN).
+/// The costs of a machine. Measured by `maypole tune`, or [built in](Self::BUILT_IN).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct CostTable {
     /// A board's slots for messages that fit in the line of their header.
@@ -33,8 +33,8 @@ pub struct CostTable {
     pub wake: u64,
 }
 
-/// What of `alpha` and `beta` keeps the sender's core busy and what the receiver's, of a hundred;
-/// the rest of `alpha` is under way. And what looking at one more link costs.
+/// The parts of `alpha` and `beta`, in hundredths, that occupy the sender's core and the receiver's;
+/// during the rest of `alpha` the message is in flight. `look` is the cost of polling one more link.
 struct Shares {
     post: u64,
     take: u64,
@@ -64,8 +64,8 @@ impl CostTable {
 
     const NAMES: [&'static str; 4] = ["tiny", "small", "chunk", "tcp"];
 
-    /// What joins ranks of one host, for messages of `bytes` bytes, where `crowding` ranks share a
-    /// core: a message waits for the turn of its receiver.
+    /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
+    /// share a core: a message waits until its receiver runs.
     pub fn board(&self, bytes: usize, crowding: usize) -> LinkCost {
         let costs = match SlotClass::holding(bytes) {
             Some(SlotClass::Tiny) => self.tiny,
@@ -77,8 +77,8 @@ impl CostTable {
         link
     }
 
-    /// What joins hosts, where `crowding` ranks share a core: then every system call finds its
-    /// caches cold, and waiting ranks keep calling.
+    /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
+    /// system call finds its caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
         let mut link = self.tcp.shared(&TCP);
         if crowding > 1 {

@@ -1,4 +1,4 @@
-//! A choice in words and numbers.
+//! The tuner's choice, explained in a table.
 
 use super::pairs::{PairGroup, pair_groups};
 use super::{Candidate, CandidateVerdict, Choice, PlanOverride, Question, UnsupportedAlgorithm};
@@ -7,14 +7,14 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
 use std::fmt;
 
-/// Why a call runs as it does: every candidate with its price, what was refused, and how good the
-/// price was.
+/// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
+/// were refused, and the measured time beside the predicted one.
 ///
 /// Printed, it is a table.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Of what.
+    /// The collective of the call.
     pub collective: Collective,
     /// Bytes of the whole.
     pub bytes: usize,
@@ -24,23 +24,23 @@ pub struct Explanation {
     pub crowding: usize,
     /// Whether there are several boards, and one of them has several ranks.
     pub levels: bool,
-    /// What joins the ranks, how many pairs of them, and why nothing better does.
+    /// The transports between ranks, the number of pairs each joins, and why no better one is used.
     pub pair_groups: Vec<PairGroup>,
-    /// What was asked for instead of the tuner's choice.
+    /// The algorithm that was asked for instead of the tuner's choice.
     pub wanted: Option<PlanOverride>,
     /// The choice, or why there is none.
     pub choice: Result<Choice, UnsupportedAlgorithm>,
-    /// How long the call took, once it has run while it was watched.
+    /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
 }
 
-/// What a call really took.
+/// The measured time of a call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MeasuredTime {
-    /// How often it ran while it was watched.
+    /// How often it ran with timing on.
     pub runs: u64,
-    /// The least that it took on this rank, in nanoseconds.
+    /// Its shortest time on this rank, in nanoseconds.
     pub least_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Least squares: from times measured at several sizes to what a message and a byte cost.
+//! Least squares: from times measured at several sizes to the costs of a message and of a byte.
 
 /// `time = start + slope * size`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,14 +1,15 @@
 //! Which algorithm for which call, and why.
 //!
-//! A [`Question`] holds what is equal on all ranks. Every legal row of the table, an algorithm with
-//! a length of windows, is a [`candidate`](Candidate); each is priced by running its schedules on
-//! clocks ([`simulate`](crate::schedule::simulate)) on the machine that a [`CostTable`] describes;
-//! the cheapest wins, near ties by the order of the table. All of it is counted in integers, and
-//! rank 0's table is everybody's: so all ranks choose alike, whatever they run on.
+//! A [`Question`] holds facts that are equal on all ranks. A [`Candidate`] is an algorithm with a
+//! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
+//! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes. The
+//! cheapest wins; of those that cost nearly the same, the earlier row of the table. Costs are
+//! integers, and all ranks use rank 0's table, so all ranks choose alike on any hardware.
 //!
-//! What comes out, as a rule of thumb: small vectors take the fewest hops, because every hop is a
-//! wait (and a context switch where ranks outnumber cores); long ones move the fewest bytes; and
-//! across many hosts neighbours in a ring beat talking to everybody at once.
+//! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
+//! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that moves
+//! the fewest bytes. Across many hosts, neighbours in a ring are faster than all ranks sending to
+//! all others at once.
 
 mod candidates;
 mod costs;
@@ -37,12 +38,12 @@ pub struct Plan {
     pub window: usize,
 }
 
-/// What is asked for instead of the tuner's choice.
+/// An algorithm that overrules the tuner's choice.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PlanOverride {
-    /// This algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// These windows; `None` for the tuner's choice of them.
+    /// Bytes of a window; `None` leaves the length to the tuner.
     pub window: Option<usize>,
 }
 
@@ -58,10 +59,10 @@ impl From<Plan> for PlanOverride {
     }
 }
 
-/// What a choice may depend on: only what all ranks know alike.
+/// The facts that a choice depends on: only those that are equal on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// What is to be done.
+    /// The collective of the call.
     pub collective: Collective,
     /// Which ranks share a board; streams join the others.
     pub boards: &'a Boards,
@@ -86,15 +87,15 @@ impl Question<'_> {
 /// A choice, and all that it was made from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Choice {
-    /// What to do.
+    /// The chosen plan.
     pub plan: Plan,
     /// Every candidate with its price, in the order of the table.
     pub candidates: Vec<Candidate>,
 }
 
 impl Choice {
-    /// Chooses again, among the candidates whose algorithm is `able`; the others are marked. Leaves
-    /// the choice as it is if none is.
+    /// Chooses again among the candidates whose algorithm is `able`, and marks the others. Leaves the
+    /// choice as it is if no algorithm is able.
     pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
         let (fit, unfit): (Vec<_>, Vec<_>) =
             self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
@@ -192,14 +193,14 @@ pub fn plan_of(
     best(&rows).map(|one| one.plan)
 }
 
-/// The cheapest, or an earlier one that costs hardly more: prices are not as good as a part in
-/// [`CLOSE`], and the table has the algorithms with the fewest steps first.
+/// The cheapest candidate, or the first that costs at most a fifth ([`CLOSE`]) more: prices are not
+/// more exact than that, and the algorithms with the fewest steps come first.
 fn best(candidates: &[Candidate]) -> Option<&Candidate> {
     let least = candidates.iter().map(|one| one.predicted_ns).min()?;
     candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
 }
 
-/// Prices that differ by less than this part of them are the same.
+/// Prices that differ by less than one part in this many are the same.
 const CLOSE: u64 = 5;
 
 fn answerable(
@@ -212,7 +213,7 @@ fn answerable(
     }
 }
 
-/// The cheapest of what is wanted, or of all.
+/// The cheapest candidate of the algorithm that was asked for, or of all.
 fn settle(candidates: &[Candidate], wanted: Option<PlanOverride>) -> Plan {
     if let Some(PlanOverride { algorithm, window: Some(window) }) = wanted {
         return Plan { algorithm, window };

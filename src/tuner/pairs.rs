@@ -1,4 +1,4 @@
-//! What joins each pair of ranks, and why nothing better does.
+//! The transport between each pair of ranks, and why no better one is used.
 
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::transport::{
@@ -14,9 +14,9 @@ pub struct PairGroup {
     pub pairs: usize,
     /// The first of them.
     pub first: (usize, usize),
-    /// What joins them.
+    /// The transport between them.
     pub transport: TransportKind,
-    /// What would be better, best first, and why it is not used.
+    /// Better transports, the best first, and why each is not used.
     pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a candidate costs: its schedules, run on clocks.
+//! The price of a candidate: the time of its schedules on simulated clocks.
 //!
 //! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so
 //! a few of them say what one more costs; and how a price grows from 16 to 32 to 64 ranks says how
@@ -15,7 +15,7 @@ use crate::algorithms::Algorithm;
 use crate::schedule::simulate::{MachineModel, Simulation};
 use maypole_transports::board::{CHUNK, SlotClass};
 
-/// What is run: at most so many things that happen, and so many windows.
+/// Limits of a simulation: at most this many events, and this many windows.
 const EVENTS: usize = 1024;
 const WINDOWS: usize = 4;
 /// The largest world in which calls follow one another, and how many do.
@@ -109,7 +109,7 @@ impl<'a> Pricer<'a> {
     }
 }
 
-/// What one more call adds to those before it.
+/// The time that one more call adds to a row of calls.
 fn one_more(
     rehearsal: &Simulation,
     machine: &MachineModel<'_>,

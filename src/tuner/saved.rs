@@ -1,4 +1,4 @@
-//! Where the measured table of costs lives: one small file in the user's cache directory.
+//! The file of the measured costs: one small file in the user's cache directory.
 
 use crate::tuner::{CostTable, TableError};
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a table could not be had.
+/// Why a table of costs could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableFileError {
@@ -26,7 +26,7 @@ pub enum TableFileError {
     Damaged {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in its text.
         source: TableError,
     },
 }
@@ -43,12 +43,13 @@ pub enum TableLocation {
 }
 
 impl TableLocation {
-    /// What the environment says.
+    /// Reads the location from the environment.
     pub fn from_env() -> Self {
         Self::from_vars(|name| std::env::var_os(name))
     }
 
-    /// What `vars` say. Empty counts as not set, and so does a relative path of a cache directory.
+    /// Reads the location from `vars`. An empty variable counts as not set, and so does a relative
+    /// path of a cache directory.
     ///
     /// ```
     /// use maypole::tuner::saved::TableLocation;
@@ -134,7 +135,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What is left of it is of no use; that it cannot be removed changes nothing.
+        // The rest of the file is of no use. If it cannot be removed, the error stays the same.
         let _ = fs::remove_file(&beside);
     }
     written

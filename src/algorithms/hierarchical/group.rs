@@ -1,4 +1,4 @@
-//! Who is whose neighbour and leader, and how a part is added.
+//! The ranks by host, their leaders, and how a part of the schedule is added.
 
 use super::Levels;
 use crate::algorithms::Algorithm;
@@ -78,7 +78,7 @@ impl HostGroup {
     }
 }
 
-/// What the chunks of a part are in the whole.
+/// The chunks of the whole that each chunk of a part stands for.
 pub(super) enum ChunkMap {
     /// These, shared out among however many there are.
     Vector(Vec<usize>),

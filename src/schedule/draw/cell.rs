@@ -3,19 +3,19 @@
 use crate::schedule::{Buffer, Step};
 use std::fmt;
 
-/// So many cells in a row that differ in their chunk alone are drawn as one.
+/// At least this many consecutive cells that differ only in their chunks are drawn as one.
 const MANY: usize = 4;
 
-/// Consecutive steps of a rank about one chunk, or about several that fare alike.
+/// Consecutive steps of a rank on one chunk, or on several chunks with the same steps.
 pub(super) struct Cell {
     pub(super) buffer: Buffer,
     pub(super) chunks: Vec<usize>,
     verbs: Vec<Verb>,
-    /// When the last of its steps was taken; `None` if that never happens.
+    /// The round of its last step; `None` if that step can never be taken.
     pub(super) round: Option<usize>,
 }
 
-/// What happens to the chunk of a cell, and who or what else has a part in it.
+/// An action on the chunk of a cell, and the ranks or chunks that it involves.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Verb {
     action: Action,
@@ -85,7 +85,7 @@ fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
     cells.push(Cell { buffer: span.buffer, chunks: vec![span.chunk], verbs: vec![verb], round });
 }
 
-/// Makes one of many cells that fare alike; also gives for each old cell the new one.
+/// Merges runs of cells that differ only in their chunks. Also gives the new place of each cell.
 fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
     let mut merged = Vec::new();
     let mut places = Vec::new();
@@ -100,8 +100,8 @@ fn merge(mut rest: Vec<Cell>) -> (Vec<Cell>, Vec<usize>) {
 }
 
 impl Cell {
-    /// True if a step of `round` may stand in this cell. What is combined may arrive later than
-    /// what the cell begins with; a message leaves, and comes, in the round in which it is drawn.
+    /// True if a step of `round` may stand in this cell: a step of the same round, or a combination
+    /// that comes later. Sends and receives are always drawn in their own round.
     fn may_take(&self, action: Action, round: Option<usize>) -> bool {
         let combines = matches!(action, Action::Adds | Action::AddsOwn);
         self.round == round || combines && self.round.is_some() && self.round < round
@@ -204,7 +204,7 @@ fn put(lines: &mut Vec<String>, word: &str, limit: usize) {
 }
 
 impl Verb {
-    /// One for what happens to each of these chunks, if it is the same.
+    /// One verb for all of these chunks, if their verbs are alike.
     fn of_all(each: &[(usize, &Self)]) -> Option<Self> {
         let first = each[0].1;
         if each.iter().all(|(_, verb)| verb.action == first.action) {
@@ -216,7 +216,7 @@ impl Verb {
         None
     }
 
-    /// Many that are combined one after another are one list.
+    /// A run of combinations as one verb with a list of ranks.
     fn one_after_another(verbs: &[Self]) -> Option<Self> {
         let ranks = |verb: &Self| {
             if let Operand::Ranks(ranks) = &verb.operand { Some(ranks.clone()) } else { None }

@@ -12,10 +12,10 @@
 //! |---|---|
 //! | `in3 ->1` | input chunk 3 is sent to rank 1 (`->all`: to every other rank) |
 //! | `out2 <-3` | output chunk 2 is received from rank 3 |
-//! | `out2 =in2 +=3 ->1` | output chunk 2 starts as input chunk 2, what rank 3 sends is combined with it, and it goes to rank 1 |
+//! | `out2 =in2 +=3 ->1` | output chunk 2 starts as input chunk 2, rank 3's message is combined with it, and it is sent to rank 1 |
 //! | `tmp4..7 <-0` | scratch chunks 4 to 7 are received from rank 0 |
 //! | `in1..15 ->own` | input chunk 1 is sent to rank 1, chunk 2 to rank 2, ... each to the rank that has its number |
-//! | `out5 <-0 +=1..4` | what ranks 1 to 4 send is combined one after another, in this order |
+//! | `out5 <-0 +=1..4` | output chunk 5 is received from rank 0, and the messages of ranks 1 to 4 are combined with it in this order |
 //! | `tmp1..7/2 =in9..15/2` | scratch chunks 1, 3, 5 and 7 start as input chunks 9, 11, 13 and 15 |
 //!
 //! ```
@@ -38,14 +38,14 @@ use crate::schedule::conflict::ConflictGraph;
 use crate::schedule::{Schedule, Step};
 use cell::{Cell, Ranges, cells};
 
-/// No line of a picture is longer, if ranks side by side can help it.
+/// A picture is cut into tables so that no line is longer, if that is possible.
 const WIDTH: usize = 200;
 
 /// One column a rank, one row a round; see [the notation](self).
 ///
-/// Meant for up to sixteen ranks: what is too wide for its column is continued below, and what
-/// happens to four or more chunks alike is written once. Where all ranks side by side would still
-/// take more than 200 columns, the first of them come first and the others below.
+/// Meant for up to sixteen ranks. A cell that is too wide for its column is continued on the next
+/// line, and steps that are alike for four or more chunks are written once. If all ranks side by side
+/// still need more than 200 columns, the picture is cut into tables one below the other.
 ///
 /// Steps that can never be taken are drawn in a last row, marked `stuck`.
 ///
@@ -141,7 +141,7 @@ impl Picture {
         }
     }
 
-    /// What `ranks` do, side by side.
+    /// The table of `ranks`, side by side.
     fn table(&self, ranks: &[usize]) -> String {
         let limit = (150 / ranks.len()).max(10);
         let lines = |rank: usize, round| {

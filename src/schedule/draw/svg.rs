@@ -22,8 +22,8 @@ const GAP: usize = 42;
 const BOX_HEIGHT: usize = 20;
 /// No column is wider in a world of more than four.
 const WIDEST: usize = 124;
-/// Up to so many ranks, arrows say what they carry; in larger worlds, only where the boxes do not
-/// say it.
+/// Up to this many ranks, all arrows are labelled with their chunks; in larger worlds, only those
+/// whose boxes do not show the chunks.
 const LABELLED: usize = 8;
 const LONGEST_LABEL: usize = 7;
 /// Where the ranks send more than so many messages each in one round, only rank 0's are drawn in
@@ -156,12 +156,12 @@ impl<'a> SvgPage<'a> {
         self.tops[self.round(place)] + 14 + self.slots[place.0][place.1] * SLOT + BOX_HEIGHT / 2
     }
 
-    /// The row of a cell; what is stuck is in one behind the last round.
+    /// The row of a cell; steps that can never be taken are in a row after the last round.
     fn round(&self, place: (usize, usize)) -> usize {
         self.cell(place).round.unwrap_or(self.picture.rounds)
     }
 
-    /// What is drawn: for how many ranks and chunks, and how long it takes.
+    /// The title, and the numbers of ranks, chunks and message latencies.
     fn caption(&self, title: &str) -> String {
         let latencies = self.picture.rounds.saturating_sub(1);
         let counted = [
@@ -307,7 +307,7 @@ impl<'a> SvgPage<'a> {
         out
     }
 
-    /// What boxes, arrows, colours and rows mean.
+    /// The meaning of boxes, arrows, colours and rows.
     fn legend(&self) -> String {
         let y = self.bottom() + 32;
         let mut out = String::new();
@@ -336,7 +336,7 @@ impl<'a> SvgPage<'a> {
         out + &note(24, y + 52, "#5f6b73", &self.colours())
     }
 
-    /// What the colours say, and which arrows are drawn in full.
+    /// The meaning of the colours, and which arrows are drawn in full.
     fn colours(&self) -> String {
         let colours = (self.picture.chunks > 1).then_some(
             "A colour stands for a chunk; an arrow of several chunks has the first one's",
@@ -364,8 +364,8 @@ fn note(x: usize, y: usize, ink: &str, text: &str) -> String {
     format!("<text x=\"{x}\" y=\"{y}\" fill=\"{ink}\">{text}</text>\n")
 }
 
-/// What a box says: its chunks, or how many if that is too long, and a plus if something was
-/// combined.
+/// The text of a box: its chunks, or their number if the list is too long, after a plus if the cell
+/// combines.
 fn name(cell: &Cell) -> String {
     let plus = if cell.reduces() { "+ " } else { "" };
     let list = format!("{plus}{}", Ranges(&cell.chunks));

@@ -1,16 +1,17 @@
-//! The machine: ranks move and combine every byte with cores of their own, or with cores that they
-//! share.
+//! The machine model: ranks move and combine every byte on cores of their own, or on shared cores.
 //!
-//! * Publishing takes the sender's core, taking takes the receiver's; in between a message is under
-//!   way for [`LinkCost::latency`], which costs nobody anything.
-//! * The same span for several ranks that share memory is published once.
+//! * Publishing a message occupies the sender's core, and taking it the receiver's. In between it is
+//!   in flight for [`LinkCost::latency`], which occupies no core.
+//! * A span that goes to several ranks of one board is published once.
 //! * A core that has read a publication reads it again, for another of its ranks, from its own
 //!   cache.
-//! * A core runs one rank until that rank has to wait, then the next of its ranks, in turn; every
-//!   turn is a [`MachineModel::switch`], whether or not there was something to do.
-//! * A board holds so many messages of a rank; the next one waits until all have read one of them.
-//! * A rank begins a call when it is done with the one before, so ranks that only send run ahead.
-//! * A rank with more than a few streams looks at all of them while it waits for one.
+//! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
+//!   ranks costs a [`MachineModel::switch`], also where the next rank can do nothing.
+//! * A board holds a limited number of messages of a rank. The next one waits until all readers have
+//!   read the oldest.
+//! * A rank begins a call when its own part of the call before is done, so ranks that only send run
+//!   ahead of the others.
+//! * A rank with more than three streams polls all of them while it waits for one.
 //!
 //! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the
 //! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
@@ -21,16 +22,16 @@ use crate::schedule::Schedule;
 use crate::schedule::conflict::ConflictGraph;
 use crate::schedule::walk::Stuck;
 
-/// What a message costs, in picoseconds; what a byte costs, in picoseconds a KiB.
+/// The costs of a message in picoseconds, and of its bytes in picoseconds per KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LinkCost {
-    /// To publish a message, however short.
+    /// To publish a message, whatever its length.
     pub post: u64,
     /// From its publication until it can be seen.
     pub latency: u64,
-    /// To take a message, however short.
+    /// To take a message, whatever its length.
     pub take: u64,
-    /// To look at one more peer's link while waiting.
+    /// To poll one more peer's link while waiting.
     pub look: u64,
     /// To publish a KiB.
     pub post_kib: u64,
@@ -40,7 +41,7 @@ pub struct LinkCost {
     pub fold_kib: u64,
 }
 
-/// Where ranks run and what lies between them.
+/// Where ranks run, and the costs of the links between them.
 #[derive(Clone, Debug)]
 pub struct MachineModel<'a> {
     /// For each rank the number of its board: ranks with equal numbers are joined by it.
@@ -64,7 +65,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Finds out what waits for what.
+    /// Finds for each step the steps that it waits for.
     ///
     /// # Errors
     /// [`Stuck`] if the steps cannot all be taken.
@@ -75,14 +76,13 @@ impl Simulation {
         })
     }
 
-    /// How many things happen in a window: what a window costs to price.
+    /// Number of events in a window, to which the cost of pricing a window is proportional.
     pub fn events(&self) -> usize {
         self.graph.nodes.len()
     }
 
     /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of
-    /// `bytes` bytes: a rank begins a call when it is done with the one before, whatever other
-    /// ranks are at.
+    /// `bytes` bytes: a rank begins a call when its own part of the call before is done.
     ///
     /// # Panics
     /// If there is not one board for each rank.
@@ -112,13 +112,13 @@ impl std::fmt::Debug for Simulation {
     }
 }
 
-/// What a run took, in picoseconds.
+/// The duration of a run, in picoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RunTime {
     /// Until the last rank is done.
     pub end: u64,
-    /// Of that, what the busiest core was at work.
+    /// Working time of the busiest core.
     pub busiest: u64,
 }
 

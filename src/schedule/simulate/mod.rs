@@ -1,8 +1,8 @@
-//! The simulator: runs everybody's schedules on clocks and says how long they take.
+//! The simulator: runs the schedules of all ranks on simulated clocks and says how long they take.
 //!
 //! # The model
 //!
-//! Cost is counted in [`Cost::alpha`] (seconds a message is under way), [`Cost::beta`] (seconds a
+//! Cost is counted in [`Cost::alpha`] (seconds of latency of a message), [`Cost::beta`] (seconds a
 //! byte) and [`Cost::gamma`] (seconds to reduce a byte), as the literature does, so that its
 //! formulas come out exactly:
 //!
@@ -10,11 +10,12 @@
 //!   arrives as a whole.
 //! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
 //!   time.
-//! * [`Ports::Single`]: what a rank sends leaves one byte after another, whomever it is for, and so
-//!   arrives what it receives; it can do both at once. [`Ports::PerLink`]: links do not share
-//!   anything.
+//! * [`Ports::Single`]: a rank's messages leave one after another through one port, whatever their
+//!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link has
+//!   ports of its own.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
-//! * Who is ready first is served first; then the earlier window, then the earlier step.
+//! * The step that is ready first is served first; of several, that of the earlier window, then the
+//!   earlier step.
 //!
 //! # Windows
 //!
@@ -26,9 +27,9 @@
 //!
 //! # Machines
 //!
-//! Where links are memory, or sockets that the calling threads drive themselves, what runs out is
-//! not links but cores: a [`MachineModel`] is the model of ranks that do all the work with cores that
-//! they may have to share. It counts whole picoseconds, so that hosts which must choose alike do.
+//! Within a host the bottleneck is not links but cores, which copy and combine every byte. A
+//! [`MachineModel`] describes ranks that do this work on cores of their own or on shared ones. It
+//! counts whole picoseconds, so equal arguments give equal results on all hosts.
 
 mod machine;
 mod timeline;
@@ -46,20 +47,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use timeline::{Activity, TimedActivity};
 
-/// What links and ranks cost.
+/// The costs of links and of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Seconds that every message is under way, however short.
+    /// Latency of a message in seconds, whatever its length.
     pub alpha: f64,
-    /// Seconds a byte.
+    /// Seconds per byte.
     pub beta: f64,
     /// Seconds to reduce a byte.
     pub gamma: f64,
-    /// What messages of one rank share.
+    /// The ports that messages of one rank share.
     pub ports: Ports,
 }
 
-/// What messages of one rank share.
+/// The ports that messages of one rank share.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Ports {
@@ -69,13 +70,13 @@ pub enum Ports {
     PerLink,
 }
 
-/// How long schedules take and what they move.
+/// How long schedules take, and how many messages and bytes they move.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// When the last rank is done.
+    /// Time at which the last rank is done, in seconds.
     pub seconds: f64,
-    /// When each rank is done: it has taken its last step, and its last byte has left.
+    /// By rank: the time at which it has taken its last step and its last byte has left.
     pub finish: Vec<f64>,
     /// Messages in all.
     pub messages: usize,
@@ -118,7 +119,7 @@ pub fn simulate(
     simulate_in(StepOrder::Conflict, schedules, layout, element_bytes, windows, cost)
 }
 
-/// [`simulate`] in another order, to see what the order is worth.
+/// [`simulate`] in a given order, to compare the two orders.
 ///
 /// ```
 /// # use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
@@ -175,13 +176,13 @@ impl Sizes<'_> {
 /// numbers.
 type TimeBits = u64;
 
-/// What happens at a point in time, to which node of which window. Ties: the earlier window, then
-/// the earlier step.
+/// An event of a node of a window, by its time. Of several at one time, that of the earlier window
+/// comes first, then that of the earlier step.
 type QueuedEvent = Reverse<(TimeBits, usize, NodeEvent)>;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum NodeEvent {
-    /// All it waited for is done: it wants its port or its arithmetic.
+    /// All nodes that it waited for have ended: it queues for its port or for arithmetic.
     Ready,
     /// The first byte of a message reaches the receiver's port.
     Head,
@@ -191,20 +192,20 @@ struct Clocks<'a> {
     graph: &'a ConflictGraph,
     sizes: Sizes<'a>,
     cost: Cost,
-    /// By window and node: for how many others it waits, and the time of the last one that is done.
+    /// By window and node: the number of nodes that it waits for, and the end of the latest of them.
     waits: Vec<u32>,
     ready: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,
-    /// Nodes that have become done, and when, whose successors do not know it yet.
+    /// Nodes that have ended, and when, whose successors have not been told.
     news: Vec<(usize, f64)>,
-    /// Until when each rank's ways out and in and its arithmetic are busy.
+    /// By rank: until when its port out is busy.
     out: Vec<f64>,
-    /// The same of links, by (from, to), if each has its own way.
+    /// By (from, to): until when the link is busy, if each has ports of its own.
     links: Vec<f64>,
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
-    /// What happened when, if anybody wants to know.
+    /// The activities so far, if a trace is asked for.
     moments: Option<Vec<TimedActivity>>,
 }
 
@@ -259,7 +260,7 @@ impl<'a> Clocks<'a> {
         (self.estimate, self.moments.unwrap_or_default())
     }
 
-    /// All that `id` waited for is done. What needs neither port nor arithmetic is done at once.
+    /// All nodes that `id` waited for have ended. A node without port and arithmetic ends at once.
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
@@ -342,7 +343,7 @@ impl<'a> Clocks<'a> {
         self.estimate.finish[rank] = self.estimate.finish[rank].max(time);
     }
 
-    /// Tells everything that has become done to those that waited for it.
+    /// Tells the successors of all nodes that have ended.
     fn spread(&mut self) {
         let nodes = self.graph.nodes.len();
         while let Some((id, time)) = self.news.pop() {

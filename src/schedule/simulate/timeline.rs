@@ -1,4 +1,4 @@
-//! What the clocks showed, as a trace.
+//! The activities of a simulation, as a trace.
 
 use super::{Clocks, ConflictGraph, Cost, Estimate, Sizes, StepOrder};
 use crate::schedule::conflict::NodeKind;
@@ -7,7 +7,7 @@ use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule};
 use std::collections::BTreeMap;
 
-/// Something that took time, in seconds.
+/// An activity of a rank, with its times in seconds.
 #[derive(Debug)]
 pub(super) struct TimedActivity {
     pub(super) part: Activity,
@@ -23,7 +23,7 @@ pub(super) struct TimedActivity {
     pub(super) id: usize,
 }
 
-/// What of a rank it took.
+/// The part of a rank that is busy.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Activity {
     Sends,
@@ -49,10 +49,10 @@ impl Activity {
     }
 }
 
-/// [`simulate`](super::simulate), and what happened when. A rank has a lane for what it sends, one
-/// for what it receives and one for what it combines, because it does these at the same time; and
-/// more of them where messages share nothing. A message is a slice where it leaves, as long as it
-/// takes the sender's port, and one where it arrives.
+/// [`simulate`](super::simulate) with a trace. A rank has a lane for sending, one for receiving and
+/// one for combining, because it does these at the same time, and more lanes where links have ports
+/// of their own. A message is two slices: one in the sender's lane while it occupies the sender's
+/// port, and one in the receiver's lane while it arrives.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
@@ -91,7 +91,7 @@ pub fn timeline(
 }
 
 impl Clocks<'_> {
-    /// Notes, if anybody wants to know, what `id` took of a rank.
+    /// Records an activity of node `id`, if a trace is asked for.
     pub(super) fn note(&mut self, part: Activity, id: usize, (start, end): (f64, f64)) {
         let Some(moments) = &mut self.moments else { return };
         let node = &self.graph.nodes[id % self.graph.nodes.len()];
@@ -120,7 +120,7 @@ impl Clocks<'_> {
 fn traced(mut moments: Vec<TimedActivity>) -> Trace {
     moments.retain(|moment| moment.part != Activity::Combines || moment.end > moment.start);
     moments.sort_by(|a, b| a.start.total_cmp(&b.start));
-    // By rank, part and level: until when the lane is taken, and what lies in it.
+    // By rank, activity and level: the end of the lane's last slice, and its activities.
     let mut lanes: BTreeMap<(usize, Activity, usize), (u64, Vec<TimedActivity>)> = BTreeMap::new();
     for moment in moments {
         let start = nanoseconds(moment.start);

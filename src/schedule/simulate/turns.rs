@@ -5,24 +5,24 @@ use crate::schedule::conflict::{ConflictGraph, GraphNode, NodeKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// What a KiB costs that the core has in its own cache, as a part of what it costs from another's.
+/// Cost of a KiB that is in the core's own cache, as a fraction of one in another core's cache.
 const WARM: (u64, u64) = (1, 3);
 
-/// What one more source of a fold costs, as a part of what the first one does.
+/// Cost of each further source of a fold, as a fraction of the first one's.
 const JOINED: (u64, u64) = (2, 3);
 
-/// So many streams bring something whenever they are looked at.
+/// Up to this many streams, polling costs nothing: a poll of so few usually finds a message.
 const FEW: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum CoreEvent {
-    /// A node of a window has all that it waited for.
+    /// All nodes that this one waited for have ended.
     Ready(usize),
-    /// A core has done what it was at.
+    /// A core has finished its work.
     Free(usize),
 }
 
-/// A core, and those of its ranks' nodes that could run.
+/// A core and its ranks.
 struct Core {
     ranks: Vec<usize>,
     /// Which of them it runs.
@@ -44,7 +44,7 @@ pub(super) struct Turns<'a> {
     graph: &'a ConflictGraph,
     machine: &'a MachineModel<'a>,
     length: RunLength,
-    /// By node: the message that first carried what it carries.
+    /// By node: the first message with the same content.
     carrier: Vec<usize>,
     waits: Vec<u32>,
     since: Vec<u64>,
@@ -56,8 +56,8 @@ pub(super) struct Turns<'a> {
     could: Vec<BinaryHeap<Reverse<usize>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
-    /// By call and rank: what is left of it, and nodes of the next call that could run but for
-    /// that.
+    /// By call and rank: the number of its nodes that have not ended, and the nodes of the next call
+    /// that wait for them.
     left: Vec<usize>,
     held: Vec<Vec<usize>>,
     /// By window and rank: receives that have not yet read what the rank published, and messages
@@ -117,8 +117,8 @@ impl<'a> Turns<'a> {
         }
         while let Some(Reverse((now, what))) = self.events.pop() {
             match what {
-                // What is done with input and output alone is free, because executors fuse it with
-                // what comes or goes.
+                // A local step on input and output alone is free: executors fuse it with the
+                // messages around it.
                 CoreEvent::Ready(id)
                     if matches!(self.node(id).kind, NodeKind::Local { scratch: false, .. }) =>
                 {
@@ -158,7 +158,7 @@ impl<'a> Turns<'a> {
         self.done(id, end);
     }
 
-    /// How long the core is at it.
+    /// How long the node occupies its core.
     fn takes(&mut self, id: usize, core: usize) -> u64 {
         let node = self.node(id);
         let bytes = node.chunks.len() as u64 * self.length.bytes;
@@ -171,8 +171,8 @@ impl<'a> Turns<'a> {
                     return 0;
                 }
                 let link = self.machine.link(node.rank, to);
-                // What has just been received or combined is published while it is in the core's
-                // registers.
+                // Content that was just received or combined is published while it is in the
+                // core's registers.
                 let relayed = node.relays && self.machine.near(node.rank, to);
                 link.post
                     + kib(
@@ -192,7 +192,7 @@ impl<'a> Turns<'a> {
                 let looks = if near { 0 } else { self.looks[node.rank] * link.look };
                 link.take + looks + kib(bytes, if near { self.rate(id, core, rate) } else { rate })
             }
-            // What came before was just read or written.
+            // The bytes were just read or written, so they are in the core's cache.
             NodeKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
         }
     }
@@ -206,13 +206,13 @@ impl<'a> Turns<'a> {
         if warm { cold * WARM.0 / WARM.1 } else { cold }
     }
 
-    /// The message that first carried what message `id` carries.
+    /// The first message with the content of message `id`.
     fn publication(&self, id: usize) -> usize {
         let nodes = self.graph.nodes.len();
         id - id % nodes + self.carrier[id % nodes]
     }
 
-    /// `id` has been done by `time`; what waits for a message waits until that has arrived.
+    /// `id` ends at `time`. A receive waits until its message has arrived.
     fn done(&mut self, id: usize, time: u64) {
         self.end = self.end.max(time);
         let nodes = self.graph.nodes.len();
@@ -250,7 +250,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// What `id` waited for is there; its rank may yet be at the call before.
+    /// All nodes that `id` waited for have ended, but its rank may still be in the call before.
     fn offer(&mut self, id: usize) {
         let RunLength { world, windows, .. } = self.length;
         let call = id / (windows * self.graph.nodes.len());
@@ -275,7 +275,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// One more has read what `rank` published in `window`.
+    /// One more receive has read a publication of `rank` in `window`.
     fn one_less_unread(&mut self, window: usize, rank: usize, time: u64) {
         let at = window * self.length.world + rank;
         self.unread[at] -= 1;
@@ -315,7 +315,7 @@ fn kib(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * u128::from(rate) / 1024).min(LONGEST) as u64
 }
 
-/// For each node, the one before it that is no repetition.
+/// For each node, itself or, if it repeats a message, the first message with the same content.
 fn carriers(graph: &ConflictGraph) -> Vec<usize> {
     let mut last = 0;
     let first = graph.nodes.iter().enumerate().map(|(at, node)| {
@@ -325,7 +325,7 @@ fn carriers(graph: &ConflictGraph) -> Vec<usize> {
     first.collect()
 }
 
-/// For each rank, how many receives read what it publishes in a window.
+/// For each rank, the number of receives that read its publications of a window.
 fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut unread = vec![0; world];
     for node in &graph.nodes {

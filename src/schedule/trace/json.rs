@@ -3,10 +3,10 @@
 use super::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane};
 use serde::{Serialize, Serializer};
 
-/// What a file begins with. At least one event follows.
+/// The beginning of a file. At least one event follows.
 pub const HEAD: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
 
-/// What a file ends with.
+/// The end of a file.
 pub const TAIL: &str = "\n]}\n";
 
 /// A whole file.

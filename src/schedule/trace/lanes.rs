@@ -3,14 +3,14 @@
 use super::{Slice, SliceKind, Trace};
 use std::fmt::Write;
 
-/// Columns that a slice must have before its beginning is told from that of its neighbour.
+/// A slice of at least this many columns shows its beginning as `|`.
 const SEPARATED: u64 = 3;
 
 /// Every lane in `columns` characters of time, below an axis.
 ///
 /// A column shows the mark of the slice that fills most of it, `|` where a long slice begins, and a
-/// dot where there is nothing at all; so what is short is shown longer than it is. Calls are left
-/// out: what they do is shown.
+/// dot where there is no slice. So a short slice looks longer than it is. Calls are left out, because
+/// the slices inside them are shown.
 ///
 /// # Panics
 /// If there are no columns.

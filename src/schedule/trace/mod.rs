@@ -1,11 +1,10 @@
-//! What happened when: lanes of slices with arrows between them, as text and for a viewer.
+//! Traces: lanes of slices with arrows between them, as text and for a viewer.
 //!
-//! Two readers of schedules make traces: the simulator, of what would happen, and the recorder, of
-//! what did. Both are shown alike, so that a prediction and a run can be laid side by side.
+//! The simulator makes traces of predictions and the recorder makes traces of runs. Both have one
+//! form, so a prediction and a run can be compared side by side.
 //!
 //! Times are whole nanoseconds since a beginning that all lanes of a trace share. Within a lane,
-//! slices either follow one another or lie within one another; what happens at the same time is in
-//! lanes of its own.
+//! slices follow one another or are nested. Activities that overlap in time are in different lanes.
 //!
 //! [`document`] writes the trace-event format, which <https://ui.perfetto.dev> and
 //! `chrome://tracing` open ("Trace Event Format", Duca and Sinclair 2016). [`text`] prints lanes
@@ -17,7 +16,7 @@ mod lanes;
 pub use json::{HEAD, TAIL, document, events};
 pub use lanes::text;
 
-/// Lanes, what is in them, and what leads from one to another.
+/// Lanes, the slices in them, and the arrows between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// In the order in which they are shown.
@@ -28,53 +27,53 @@ pub struct Trace {
     pub ends: Vec<ArrowEnd>,
 }
 
-/// One row: somebody who does one thing at a time.
+/// One row: a thread of a rank, or a part of it, that does one thing at a time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TraceLane {
-    /// Lanes of one process are shown together: its number.
+    /// The number of its process. Lanes of one process are shown together.
     pub process: u64,
-    /// What the process is called.
+    /// The name of the process.
     pub process_name: String,
     /// A number that no other lane of the process has; lanes are shown in this order.
     pub thread: u64,
-    /// Whose lane it is: `rank 3`.
+    /// The rank that the lane belongs to: `rank 3`.
     pub owner: String,
-    /// What of theirs it shows, if there is more than one: `sends`.
+    /// The part of the rank that it shows, if the rank has several lanes: `sends`.
     pub part: String,
 }
 
-/// Something that took time.
+/// An activity with a beginning and an end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Slice {
     /// A place in [`Trace::lanes`].
     pub lane: usize,
-    /// What sort of thing.
+    /// The kind of activity.
     pub kind: SliceKind,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// When it began.
+    /// Its beginning, in nanoseconds.
     pub start: u64,
-    /// When it ended; not before it began.
+    /// Its end in nanoseconds, not before its beginning.
     pub end: u64,
-    /// What stands for it in text.
+    /// The character that stands for it in text.
     pub mark: char,
-    /// What else is known of it.
+    /// Further facts about it, by name.
     pub facts: Vec<(&'static str, Fact)>,
 }
 
-/// What sort of thing a slice is.
+/// The kind of activity of a slice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SliceKind {
-    /// A call of a collective, around all that it does.
+    /// A call of a collective, around all slices of the call.
     Call,
-    /// Bytes leave.
+    /// Sending bytes.
     Send,
-    /// Bytes come.
+    /// Receiving bytes.
     Receive,
-    /// Bytes are combined, or moved within a rank.
+    /// Combining bytes, or moving them within a rank.
     Combine,
-    /// Nothing can be done until somebody else has done something.
+    /// Waiting for another rank.
     Wait,
 }
 
@@ -91,34 +90,34 @@ impl SliceKind {
     }
 }
 
-/// Something that is known of a slice.
+/// The value of a fact about a slice.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Fact {
     /// A number.
     Number(u64),
-    /// Several: ranks.
+    /// Several numbers, as of ranks.
     Numbers(Vec<u64>),
-    /// Words.
+    /// Text.
     Text(String),
 }
 
-/// One end of an arrow, in the slice that covers this time. The other end may be in another trace:
-/// whoever sends knows when, and whoever receives knows when, and both know the message.
+/// One end of an arrow, in the slice that covers its time. The other end may be in another trace:
+/// sender and receiver each record their own time, and the number of the message joins the two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ArrowEnd {
-    /// The message: equal at both ends, and at no others.
+    /// The number of the message: equal at both ends of the arrow, and at no other end.
     pub message: u64,
     /// A place in [`Trace::lanes`].
     pub lane: usize,
-    /// When.
+    /// Its time, in nanoseconds.
     pub at: u64,
-    /// Whether the arrow points here or comes from here.
+    /// True at the arrow's head, false at its beginning.
     pub points_here: bool,
 }
 
-/// What stands for a rank in text: one character.
+/// The character that stands for a rank in text.
 pub fn digit(rank: usize) -> char {
     u32::try_from(rank).ok().and_then(|rank| char::from_digit(rank, 36)).unwrap_or('#')
 }

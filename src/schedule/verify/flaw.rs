@@ -5,7 +5,7 @@ use crate::schedule::collective::{Collective, Symbol};
 use crate::schedule::walk::Stuck;
 use std::fmt;
 
-/// What is wrong with a set of schedules: the first flaw found, in the order of the proof.
+/// A flaw of a set of schedules: the first one found, in the order of the proof.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -23,7 +23,7 @@ pub enum Flaw {
         "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut it into {expected}"
     )]
     Chunks {
-        /// Whose schedule.
+        /// The rank of the schedule.
         rank: usize,
         /// How many chunks it has.
         chunks: usize,
@@ -33,9 +33,9 @@ pub enum Flaw {
     /// A step names a peer that does not exist.
     #[error("rank {rank}, step {step}: there is no rank {peer} in a world of {world}")]
     NoSuchPeer {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The peer it names.
         peer: usize,
@@ -47,17 +47,17 @@ pub enum Flaw {
         "rank {rank}, step {step}: sends to itself or receives from itself; use a copy or a reduce"
     )]
     ToItself {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
     },
     /// A span's chunk number is beyond the schedule's `chunks`, or its `scratch`.
     #[error("rank {rank}, step {step}: {span} is out of range: that buffer has {chunks} chunks")]
     OutOfRange {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The span it names.
         span: Span,
@@ -68,13 +68,13 @@ pub enum Flaw {
     #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for chunks that are only passed on",
         collective = .collective.name())]
     NotHeld {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The span it names.
         span: Span,
-        /// The collective that says who holds what.
+        /// The collective, which says which chunks each rank holds.
         collective: Collective,
     },
     /// A step writes to the input, which belongs to the caller.
@@ -82,9 +82,9 @@ pub enum Flaw {
         "rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch"
     )]
     WritesInput {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The span it names.
         span: Span,
@@ -94,13 +94,13 @@ pub enum Flaw {
         "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and need not be equally long"
     )]
     Length {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
-        /// What is read.
+        /// The span that is read.
         from: Span,
-        /// What is written.
+        /// The span that is written.
         into: Span,
     },
     /// A step expects one chunk of the whole, and the next message of its link carries another.
@@ -111,9 +111,9 @@ pub enum Flaw {
         carried = ChunkOf(*.sent, *.chunks)
     )]
     Mismatch {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The rank that sent the message.
         from: usize,
@@ -127,9 +127,9 @@ pub enum Flaw {
     /// A step reads a span into which nothing was written yet.
     #[error("rank {rank}, step {step}: reads {span}, into which nothing was written yet")]
     Empty {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// The span it reads.
         span: Span,
@@ -139,9 +139,9 @@ pub enum Flaw {
         "rank {rank}, step {step}: {into} already holds {symbol}, and it is combined a second time"
     )]
     Twice {
-        /// Whose step.
+        /// The rank of the step.
         rank: usize,
-        /// Which of its steps.
+        /// The step's place in the rank's list.
         step: usize,
         /// Where the sum is.
         into: Span,
@@ -154,21 +154,21 @@ pub enum Flaw {
     /// Nothing was ever written to a chunk of the output.
     #[error("rank {rank}: no step writes chunk {chunk} of the output")]
     Unwritten {
-        /// Whose output.
+        /// The rank of the output.
         rank: usize,
-        /// Which chunk.
+        /// The chunk of the output.
         chunk: usize,
     },
     /// A chunk of the output ends with the wrong contributions.
     #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = SymbolDifference(.missing, .surplus))]
     Wrong {
-        /// Whose output.
+        /// The rank of the output.
         rank: usize,
-        /// Which chunk.
+        /// The chunk of the output.
         chunk: usize,
-        /// What should be in it and is not.
+        /// Contributions that are missing.
         missing: Vec<Symbol>,
-        /// What is in it and should not be.
+        /// Contributions that are too many.
         surplus: Vec<Symbol>,
     },
 }
@@ -182,7 +182,7 @@ impl fmt::Display for ChunkOf {
     }
 }
 
-/// Says what is missing and what is too much.
+/// Contributions that are missing, and those that are too many.
 struct SymbolDifference<'a>(&'a [Symbol], &'a [Symbol]);
 
 impl fmt::Display for SymbolDifference<'_> {

@@ -1,13 +1,13 @@
-//! The checker: runs everybody's schedules on symbols instead of numbers and says whether they keep
-//! the promise.
+//! The checker: runs the schedules of all ranks on symbols instead of numbers, and proves that they
+//! do what the collective promises, or names the first flaw.
 //!
-//! A span holds an ordered list of [`Symbol`]s: whose contributions it is made of, in the order in
-//! which they were combined. Sending and copying hand the list on; reducing writes one list behind
-//! the other. When all steps are taken, each chunk of each output must be made of exactly what
-//! [`Collective::result`] says, each contribution once. So what is proved holds for all numbers,
-//! all element types and all lengths, and the order of combination is derived, not declared.
+//! A span holds an ordered list of [`Symbol`]s: the contributions that were combined into it, in the
+//! order of combination. Sending and copying hand the list on; reducing writes one list behind
+//! the other. When all steps are taken, each chunk of each output must be made of exactly the
+//! contributions that [`Collective::result`] lists, each once. So a proof holds for all numbers, all
+//! element types and all lengths, and the order of combination is derived, not declared.
 //!
-//! The order of steps is the law of [`walk`]: what is proved here completes on every executor.
+//! The order of steps is the law of [`walk`]: schedules that are proved here complete on every executor.
 
 mod flaw;
 
@@ -18,7 +18,7 @@ use crate::schedule::walk::{Meaning, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
 use std::rc::Rc;
 
-/// What is known of schedules that were found right.
+/// Properties of schedules that the checker has proved correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Proof {
@@ -33,7 +33,7 @@ pub struct Proof {
 /// `placement` says.
 ///
 /// In place, an input chunk and the output chunk of the same number are one; a schedule that
-/// overwrites its input too early is found by that. The cost is about that of taking each step
+/// overwrites its input too early is refused. The cost is about that of taking each step
 /// once, with lists as long as the world.
 ///
 /// ```
@@ -65,7 +65,7 @@ pub fn verify(
     symbols.result()
 }
 
-/// What can be said of each step alone.
+/// Checks each step by itself.
 fn form(collective: Collective, schedules: &[Schedule]) -> Result<(), Flaw> {
     let world = schedules.len();
     if let Some(root) = collective.root().filter(|&root| root >= world) {
@@ -84,7 +84,7 @@ fn form(collective: Collective, schedules: &[Schedule]) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Where a step is, to say so.
+/// The place of a step, for its checks and their flaws.
 struct StepCheck<'a> {
     collective: Collective,
     schedule: &'a Schedule,
@@ -147,7 +147,7 @@ fn equally_long(collective: Collective, chunks: usize, a: Span, b: Span) -> bool
     collective.transposes() || a.chunk % chunks == b.chunk % chunks
 }
 
-/// What a span holds.
+/// The content of a span.
 #[derive(Clone)]
 struct Value {
     /// In the order of combination.
@@ -231,7 +231,7 @@ impl<'a> Symbols<'a> {
         right: &Value,
     ) -> Option<Value> {
         let twice = |symbol: &&Symbol| left.symbols.contains(*symbol);
-        // A token may hear of a rank twice.
+        // A barrier's token may hold a rank twice.
         let repeatable = matches!(self.collective, Collective::Barrier);
         if let Some(&symbol) = right.symbols.iter().find(twice).filter(|_| !repeatable) {
             self.object(Flaw::Twice { rank, step, into, symbol });
@@ -279,7 +279,7 @@ fn compare(holds: &[Symbol], expected: &[Symbol], rank: usize, chunk: usize) -> 
     })
 }
 
-/// A message: what was sent, for the lengths, and what it holds.
+/// A message: the span that was sent, for its length, and its content.
 struct Posted {
     span: Span,
     value: Option<Value>,
