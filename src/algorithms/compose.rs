@@ -1,10 +1,11 @@
 //! Schedules made of schedules: one after the other, between some of the ranks, about some of the
 //! chunks.
 //!
-//! A [`SubSchedule`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the whole, its
-//! chunk `c` is all of `chunks[c]`, and its input and output lie in a [`WholeBuffer`] of the whole. What
-//! is proved of a part stays true in a whole that runs its parts one after the other: sends do not
-//! wait, links keep their order, and so everybody's first part completes, then everybody's second.
+//! A [`SubSchedule`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the
+//! whole, its chunk `c` is all of `chunks[c]`, and its input and output lie in a [`WholeBuffer`] of
+//! the whole. What is proved of a part stays true in a whole that runs its parts one after the
+//! other: sends do not wait, links keep their order, and so everybody's first part completes, then
+//! everybody's second.
 
 use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
 

@@ -19,8 +19,8 @@
 //!
 //! # Two shots
 //!
-//! Reduce-scatter, then all-gather: rank `c` combines chunk `c` of all ranks in rank order and sends
-//! the result to all.
+//! Reduce-scatter, then all-gather: rank `c` combines chunk `c` of all ranks in rank order and
+//! sends the result to all.
 //!
 //! ```text
 //! two-shot all_reduce, n = 4

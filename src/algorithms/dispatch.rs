@@ -13,7 +13,8 @@ impl Algorithm {
     /// What `rank` of `world` does, or `None` if this algorithm does not implement `collective`.
     ///
     /// A pure function, so every rank can compute its own schedule and that of any other rank. In a
-    /// world of one the schedule is a copy from input to output, or nothing where there is no output.
+    /// world of one the schedule is a copy from input to output, or nothing where there is no
+    /// output.
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
@@ -74,7 +75,8 @@ impl Algorithm {
     /// assert_eq!(flat, Algorithm::Ring.schedule(collective, 4, 0));
     /// // Rank 0 sends to rank 1 of its host and to rank 2 of the other host, never to rank 3.
     /// let steps = Algorithm::Hierarchical.schedule_on(collective, &hosts, 0).unwrap().steps;
-    /// assert!(steps.iter().all(|step| !matches!(step, maypole::schedule::Step::Send { to: 3, .. })));
+    /// use maypole::schedule::Step;
+    /// assert!(steps.iter().all(|step| !matches!(step, Step::Send { to: 3, .. })));
     /// ```
     ///
     /// # Panics

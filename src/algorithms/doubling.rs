@@ -17,9 +17,9 @@
 //! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
 //! [extra ranks](super::power_of_two) take two steps more.
 //!
-//! **Why**: half as many steps as up and down a tree, and all ranks work in each step: small vectors
-//! in big worlds, where one shot needs too many messages. The bits are the same on every rank,
-//! because all combine in one order.
+//! **Why**: half as many steps as up and down a tree, and all ranks work in each step: small
+//! vectors in big worlds, where one shot needs too many messages. The bits are the same on every
+//! rank, because all combine in one order.
 //!
 //! # All-gather
 //!
@@ -32,8 +32,8 @@
 //! 2    out2,3 <-2     out2,3 <-3     out0,1 <-0     out0,1 <-1
 //! ```
 //!
-//! **Cost**: lg n a + (n-1)/n S b; two steps more if n is no power of two, and S b more for an extra
-//! rank.
+//! **Cost**: lg n a + (n-1)/n S b; two steps more if n is no power of two, and S b more for an
+//! extra rank.
 //!
 //! **Why**: the fewest steps with the fewest bytes, between partners that stay partners.
 //! [`bruck`](super::bruck) is as good for every n.

@@ -68,7 +68,8 @@ impl Levels {
     /// bytes count then.
     ///
     /// ```
-    /// use maypole::{algorithms::{Algorithm, hierarchical::Levels}, schedule::collective::Collective};
+    /// use maypole::algorithms::{Algorithm, hierarchical::Levels};
+    /// use maypole::schedule::collective::Collective;
     /// assert_eq!(Levels::usual(Collective::AllReduce, 2).across, Algorithm::TwoShot);
     /// assert_eq!(Levels::usual(Collective::AllReduce, 64).across, Algorithm::HalvingDoubling);
     /// ```
@@ -109,7 +110,8 @@ pub(crate) fn nodes(hosts: &[usize]) -> usize {
 /// use maypole::{schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
 /// let hosts = [0, 0, 0, 1, 1];
 /// let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
-/// let all: Vec<_> = (0..5).map(|rank| schedule(Collective::AllReduce, &hosts, rank, levels).unwrap()).collect();
+/// let of = |rank| schedule(Collective::AllReduce, &hosts, rank, levels).unwrap();
+/// let all: Vec<_> = (0..5).map(of).collect();
 /// assert!(verify(Collective::AllReduce, &all, Placement::Apart).is_ok());
 /// assert_eq!(schedule(Collective::AllToAll, &hosts, 0, levels), None);
 /// ```

@@ -1,5 +1,5 @@
-//! Binary trees whose places are numbered in order, as the double tree needs them: a left subtree is
-//! what comes before its parent, a right one what comes after it.
+//! Binary trees whose places are numbered in order, as the double tree needs them: a left subtree
+//! is what comes before its parent, a right one what comes after it.
 
 /// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the
 /// number of its lowest bit; where the place above or below is missing, the next one on the way to

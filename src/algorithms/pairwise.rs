@@ -17,8 +17,9 @@
 //! an executor in conflict order needs a + (n-1)/n S b. One that takes the list step by step needs
 //! (n-1) (a + S/n b).
 //!
-//! **Why**: every block travels once, straight to its place, and the i-th message of every rank goes
-//! to another receiver. For tiny blocks in big worlds an algorithm with fewer messages is faster.
+//! **Why**: every block travels once, straight to its place, and the i-th message of every rank
+//! goes to another receiver. For tiny blocks in big worlds an algorithm with fewer messages is
+//! faster.
 //!
 //! # Reduce-scatter
 //!
@@ -37,8 +38,9 @@
 //! **Cost**: the same messages, and (n-1)/n S bytes to add: a + (n-1)/n S (b + g) where adding
 //! does not overlap with receiving.
 //!
-//! **Why**: as few bytes as a ring, but no partial sums travel, so no message waits for another. A rank adds the ranks before it, the nearest first: with operations that do not commute,
-//! use [`direct`](super::direct).
+//! **Why**: as few bytes as a ring, but no partial sums travel, so no message waits for another. A
+//! rank adds the ranks before it, the nearest first: with operations that do not commute, use
+//! [`direct`](super::direct).
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, section 4.

@@ -1,7 +1,7 @@
 //! The same algorithm among ranks in another order, and several of them side by side.
 //!
-//! Algorithms put ranks in a row: a ring goes from each to the next number. The best order
-//! depends on the links between the ranks, which the algorithm does not know. An *order* says who stands
+//! Algorithms put ranks in a row: a ring goes from each to the next number. The best order depends
+//! on the links between the ranks, which the algorithm does not know. An *order* says who stands
 //! where: place `p` is taken by rank `order[p]`. The schedule of place `p` is that rank's, with
 //! places read as ranks, and with blocks renamed likewise where a block belongs to a rank.
 //!
@@ -75,9 +75,9 @@ fn placed(
     make(there, place(rank))
 }
 
-/// The schedule of `rank` if the vector is cut into one slice for each of `orders`, and `make` is done on
-/// each slice in that order. `None` if `make` gives none, or if there are several orders and the
-/// collective's blocks cannot be cut.
+/// The schedule of `rank` if the vector is cut into one slice for each of `orders`, and `make` is
+/// done on each slice in that order. `None` if `make` gives none, or if there are several orders
+/// and the collective's blocks cannot be cut.
 ///
 /// The lanes stand one after the other in the list; as they touch nothing in common, executors run
 /// them side by side.

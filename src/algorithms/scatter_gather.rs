@@ -48,8 +48,8 @@
 //! **Cost**: 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g for a power of two; else n-1 + ceil(lg n) steps
 //! of the same bytes.
 //!
-//! **Why**: all ranks share the additions, which otherwise fall to the root or to the inner nodes of
-//! a tree.
+//! **Why**: all ranks share the additions, which otherwise fall to the root or to the inner nodes
+//! of a tree.
 //!
 //! **Source**: M. Barnett, S. Gupta, D. Payne, L. Shuler, R. van de Geijn, J. Watts,
 //! "Interprocessor collective communication library (InterCom)", SHPCC 1994; R. Rabenseifner,

@@ -34,7 +34,8 @@ pub enum Algorithm {
     OneShot,
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
     TwoShot,
-    /// Every rank sends each block straight to its receiver: all-gather, reduce-scatter, all-to-all.
+    /// Every rank sends each block straight to its receiver: all-gather, reduce-scatter,
+    /// all-to-all.
     Direct,
     /// The root exchanges messages with every rank: broadcast, reduce, gather, scatter.
     Linear,

@@ -238,8 +238,8 @@ impl<'a> Emitter<'a> {
         posts.into_iter().map(flush).collect()
     }
 
-    /// True if no writer of our board ever needs a counter: all readers of a writer publish to it in
-    /// every call, so a publication of theirs proves that they finished the call before; and the
+    /// True if no writer of our board ever needs a counter: all readers of a writer publish to it
+    /// in every call, so a publication of theirs proves that they finished the call before; and the
     /// writer's slots last for two calls.
     fn is_self_crediting(&self, most: u64) -> bool {
         let answers = |writer: usize, reader: usize| {

@@ -201,8 +201,8 @@ pub struct Program {
     pub class: SlotClass,
     /// Data slots in use, less one.
     pub mask: u64,
-    /// When the program is repeated, no counter of consumed publications is needed: a publication of
-    /// a reader proves that it has consumed those of the call before.
+    /// When the program is repeated, no counter of consumed publications is needed: a publication
+    /// of a reader proves that it has consumed those of the call before.
     pub self_crediting: bool,
     /// An in-place call first copies its input to a staging buffer.
     pub stages_input: bool,

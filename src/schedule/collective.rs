@@ -1,9 +1,9 @@
 //! What a collective promises: which chunks each rank holds before, and must hold after.
 //!
-//! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] says which
-//! chunks a rank's input and output buffers hold. In place, a rank's input and output are parts of
-//! one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves every
-//! collective:
+//! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] says
+//! which chunks a rank's input and output buffers hold. In place, a rank's input and output are
+//! parts of one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves
+//! every collective:
 //!
 //! | collective | input | output | chunk `c` of the output ends as |
 //! |---|---|---|---|

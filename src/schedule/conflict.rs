@@ -57,8 +57,8 @@ pub(super) enum NodeKind {
 }
 
 impl NodeKind {
-    /// True if the node reads or writes the bytes of its chunks. Copies are fused away, and messages
-    /// refer to bytes that are there.
+    /// True if the node reads or writes the bytes of its chunks. Copies are fused away, and
+    /// messages refer to bytes that are there.
     fn works(self) -> bool {
         matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
     }

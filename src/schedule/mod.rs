@@ -8,10 +8,10 @@
 //! # The vocabulary
 //!
 //! Five verbs over three buffers. `Input` holds the rank's contribution and is never written.
-//! `Output` holds its result in the end. `Scratch` is private to the rank. Steps name *chunks*, never bytes:
-//! chunk `c` is the same part of the whole in every buffer of every rank (all-to-all alone moves
-//! chunk `s` here to chunk `r` there). Scratch chunk `s` is as long as chunk `s mod chunks`, so a
-//! rank may have several rows of scratch.
+//! `Output` holds its result in the end. `Scratch` is private to the rank. Steps name *chunks*,
+//! never bytes: chunk `c` is the same part of the whole in every buffer of every rank (all-to-all
+//! alone moves chunk `s` here to chunk `r` there). Scratch chunk `s` is as long as chunk `s mod
+//! chunks`, so a rank may have several rows of scratch.
 //!
 //! # The law
 //!
@@ -185,7 +185,7 @@ impl fmt::Display for Span {
 /// ```
 /// use maypole::schedule::{Schedule, Step, input, output};
 /// // Rank 1's half of a broadcast from rank 0 to rank 1.
-/// let schedule = Schedule { chunks: 1, scratch: 0, steps: vec![Step::Recv { into: output(0), from: 0 }] };
+/// let schedule = Schedule::new(1, vec![Step::Recv { into: output(0), from: 0 }]);
 /// assert_eq!(schedule.steps[0].writes(), Some(output(0)));
 /// ```
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]

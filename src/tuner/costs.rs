@@ -33,8 +33,9 @@ pub struct CostTable {
     pub wake: u64,
 }
 
-/// The parts of `alpha` and `beta`, in hundredths, that occupy the sender's core and the receiver's;
-/// during the rest of `alpha` the message is in flight. `look` is the cost of polling one more link.
+/// The parts of `alpha` and `beta`, in hundredths, that occupy the sender's core and the
+/// receiver's; during the rest of `alpha` the message is in flight. `look` is the cost of polling
+/// one more link.
 struct Shares {
     post: u64,
     take: u64,

@@ -7,9 +7,9 @@
 //! integers, and all ranks use rank 0's table, so all ranks choose alike on any hardware.
 //!
 //! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
-//! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that moves
-//! the fewest bytes. Across many hosts, neighbours in a ring are faster than all ranks sending to
-//! all others at once.
+//! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that
+//! moves the fewest bytes. Across many hosts, neighbours in a ring are faster than all ranks
+//! sending to all others at once.
 
 mod candidates;
 mod costs;
@@ -94,8 +94,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Chooses again among the candidates whose algorithm is `able`, and marks the others. Leaves the
-    /// choice as it is if no algorithm is able.
+    /// Chooses again among the candidates whose algorithm is `able`, and marks the others. Leaves
+    /// the choice as it is if no algorithm is able.
     pub fn keep_to(&mut self, able: impl Fn(Algorithm) -> bool) {
         let (fit, unfit): (Vec<_>, Vec<_>) =
             self.candidates.iter_mut().partition(|one| able(one.plan.algorithm));
@@ -135,7 +135,8 @@ fn implementers(collective: Collective) -> String {
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
 /// use maypole::tuner::{CostTable, Question, choose};
 /// let boards = Boards::new(&[0, 0]);
-/// let question = Question { collective: Collective::AllReduce, boards: &boards, bytes: 8, crowding: 1 };
+/// let collective = Collective::AllReduce;
+/// let question = Question { collective, boards: &boards, bytes: 8, crowding: 1 };
 /// let choice = choose(&question, None, &CostTable::BUILT_IN).unwrap();
 /// assert_eq!(choice.plan.algorithm, Algorithm::OneShot);
 /// ```

@@ -71,8 +71,8 @@ impl TableLocation {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`TableFileError`] if a file that was named is not there, or any file cannot be read or is damaged. A
-    /// cache that is empty is none.
+    /// [`TableFileError`] if a file that was named is not there, or any file cannot be read or is
+    /// damaged. A cache that is empty is none.
     pub fn load(&self) -> Result<CostTable, TableFileError> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),

@@ -44,8 +44,8 @@ const WIDTH: usize = 200;
 /// One column a rank, one row a round; see [the notation](self).
 ///
 /// Meant for up to sixteen ranks. A cell that is too wide for its column is continued on the next
-/// line, and steps that are alike for four or more chunks are written once. If all ranks side by side
-/// still need more than 200 columns, the picture is cut into tables one below the other.
+/// line, and steps that are alike for four or more chunks are written once. If all ranks side by
+/// side still need more than 200 columns, the picture is cut into tables one below the other.
 ///
 /// Steps that can never be taken are drawn in a last row, marked `stuck`.
 ///

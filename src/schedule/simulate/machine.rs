@@ -1,14 +1,14 @@
 //! The machine model: ranks move and combine every byte on cores of their own, or on shared cores.
 //!
-//! * Publishing a message occupies the sender's core, and taking it the receiver's. In between it is
-//!   in flight for [`LinkCost::latency`], which occupies no core.
+//! * Publishing a message occupies the sender's core, and taking it the receiver's. In between it
+//!   is in flight for [`LinkCost::latency`], which occupies no core.
 //! * A span that goes to several ranks of one board is published once.
 //! * A core that has read a publication reads it again, for another of its ranks, from its own
 //!   cache.
 //! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
 //!   ranks costs a [`MachineModel::switch`], also where the next rank can do nothing.
-//! * A board holds a limited number of messages of a rank. The next one waits until all readers have
-//!   read the oldest.
+//! * A board holds a limited number of messages of a rank. The next one waits until all readers
+//!   have read the oldest.
 //! * A rank begins a call when its own part of the call before is done, so ranks that only send run
 //!   ahead of the others.
 //! * A rank with more than three streams polls all of them while it waits for one.

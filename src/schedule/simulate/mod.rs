@@ -11,8 +11,8 @@
 //! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
 //!   time.
 //! * [`Ports::Single`]: a rank's messages leave one after another through one port, whatever their
-//!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link has
-//!   ports of its own.
+//!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link
+//!   has ports of its own.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
 //! * The step that is ready first is served first; of several, that of the earlier window, then the
 //!   earlier step.
@@ -20,8 +20,8 @@
 //! # Windows
 //!
 //! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In
-//! [`StepOrder::Conflict`] a step waits only for earlier steps of its window that use the same link in
-//! the same direction or touch the same span, one of them writing; and, on a link, for the same
+//! [`StepOrder::Conflict`] a step waits only for earlier steps of its window that use the same link
+//! in the same direction or touch the same span, one of them writing; and, on a link, for the same
 //! step of the window before. So windows overlap, which pipelines chains and trees. There is no
 //! bound on windows in flight.
 //!
@@ -126,8 +126,10 @@ pub fn simulate(
 /// use maypole::schedule::simulate::{Cost, StepOrder, Ports, simulate_in};
 /// let tree = Algorithm::Tree.schedules(Collective::AllReduce, 7).unwrap();
 /// let cost = Cost { alpha: 0.0, beta: 1.0, gamma: 0.0, ports: Ports::PerLink };
-/// let units = |order| simulate_in(order, &tree, &Layout::even(64, 1), 1, 64, cost).unwrap().seconds;
-/// assert_eq!((units(StepOrder::Conflict), units(StepOrder::List)), (67.0, 256.0));
+/// let layout = Layout::even(64, 1);
+/// let units = |order| simulate_in(order, &tree, &layout, 1, 64, cost).unwrap().seconds;
+/// assert_eq!(units(StepOrder::Conflict), 67.0);
+/// assert_eq!(units(StepOrder::List), 256.0);
 /// ```
 ///
 /// # Errors
@@ -192,7 +194,8 @@ struct Clocks<'a> {
     graph: &'a ConflictGraph,
     sizes: Sizes<'a>,
     cost: Cost,
-    /// By window and node: the number of nodes that it waits for, and the end of the latest of them.
+    /// By window and node: the number of nodes that it waits for, and the end of the latest of
+    /// them.
     waits: Vec<u32>,
     ready: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,

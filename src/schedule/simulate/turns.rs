@@ -56,8 +56,8 @@ pub(super) struct Turns<'a> {
     could: Vec<BinaryHeap<Reverse<usize>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
-    /// By call and rank: the number of its nodes that have not ended, and the nodes of the next call
-    /// that wait for them.
+    /// By call and rank: the number of its nodes that have not ended, and the nodes of the next
+    /// call that wait for them.
     left: Vec<usize>,
     held: Vec<Vec<usize>>,
     /// By window and rank: receives that have not yet read what the rank published, and messages

@@ -9,8 +9,8 @@ const SEPARATED: u64 = 3;
 /// Every lane in `columns` characters of time, below an axis.
 ///
 /// A column shows the mark of the slice that fills most of it, `|` where a long slice begins, and a
-/// dot where there is no slice. So a short slice looks longer than it is. Calls are left out, because
-/// the slices inside them are shown.
+/// dot where there is no slice. So a short slice looks longer than it is. Calls are left out,
+/// because the slices inside them are shown.
 ///
 /// # Panics
 /// If there are no columns.

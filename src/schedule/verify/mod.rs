@@ -1,13 +1,14 @@
 //! The checker: runs the schedules of all ranks on symbols instead of numbers, and proves that they
 //! do what the collective promises, or names the first flaw.
 //!
-//! A span holds an ordered list of [`Symbol`]s: the contributions that were combined into it, in the
-//! order of combination. Sending and copying hand the list on; reducing writes one list behind
+//! A span holds an ordered list of [`Symbol`]s: the contributions that were combined into it, in
+//! the order of combination. Sending and copying hand the list on; reducing writes one list behind
 //! the other. When all steps are taken, each chunk of each output must be made of exactly the
-//! contributions that [`Collective::result`] lists, each once. So a proof holds for all numbers, all
-//! element types and all lengths, and the order of combination is derived, not declared.
+//! contributions that [`Collective::result`] lists, each once. So a proof holds for all numbers,
+//! all element types and all lengths, and the order of combination is derived, not declared.
 //!
-//! The order of steps is the law of [`walk`]: schedules that are proved here complete on every executor.
+//! The order of steps is the law of [`walk`]: schedules that are proved here complete on every
+//! executor.
 
 mod flaw;
 
@@ -37,7 +38,11 @@ pub struct Proof {
 /// once, with lists as long as the world.
 ///
 /// ```
-/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::{Flaw, verify}};
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::Placement;
+/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::verify::{Flaw, verify};
+///
 /// let mut ring = Algorithm::Ring.schedules(Collective::AllReduce, 4).unwrap();
 /// assert!(verify(Collective::AllReduce, &ring, Placement::InPlace).is_ok());
 ///
