@@ -21,7 +21,7 @@ pub enum StepOrder {
 /// A step, or several sends that are one message.
 pub(super) struct GraphNode {
     pub(super) rank: usize,
-    pub(super) kind: NodeKind,
+    pub(super) kind: StepKind,
     /// The step of its rank's schedule, or the first of them.
     pub(super) step: usize,
     /// The chunks it moves, for their lengths.
@@ -40,7 +40,7 @@ pub(super) struct GraphNode {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum NodeKind {
+pub(super) enum StepKind {
     /// A message; it ends when it has arrived.
     Message {
         to: usize,
@@ -56,7 +56,7 @@ pub(super) enum NodeKind {
     },
 }
 
-impl NodeKind {
+impl StepKind {
     /// True if the node reads or writes the bytes of its chunks. Copies are fused away, and
     /// messages refer to bytes that are there.
     fn works(self) -> bool {
@@ -153,7 +153,7 @@ impl ConflictGraph {
         let mut waits: Vec<u32> = self.nodes.iter().map(|node| node.waits).collect();
         let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
         while let Some(node) = ready.pop() {
-            let latency = usize::from(matches!(self.nodes[node].kind, NodeKind::Message { .. }));
+            let latency = usize::from(matches!(self.nodes[node].kind, StepKind::Message { .. }));
             for &next in self.within.of(node) {
                 rounds[next] = rounds[next].max(rounds[node] + latency);
                 waits[next] -= 1;
@@ -267,14 +267,14 @@ impl GraphBuilder {
         before: Option<Step>,
     ) {
         let (kind, span) = match step {
-            Step::Send { from, to } => (NodeKind::Message { to }, from),
-            Step::Recv { into, from } => (NodeKind::Receive { from, reduces: false }, into),
-            Step::RecvReduce { into, from } => (NodeKind::Receive { from, reduces: true }, into),
+            Step::Send { from, to } => (StepKind::Message { to }, from),
+            Step::Recv { into, from } => (StepKind::Receive { from, reduces: false }, into),
+            Step::RecvReduce { into, from } => (StepKind::Receive { from, reduces: true }, into),
             Step::Copy { from, into } => {
-                (NodeKind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
+                (StepKind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
             }
             Step::Reduce { from, into } => {
-                (NodeKind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+                (StepKind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
             }
         };
         let chunk = span.chunk % chunks;
@@ -331,7 +331,7 @@ impl GraphBuilder {
         for span in step.reads() {
             let span = tracks.index(span);
             let writer = tracks.written[span].map(|writer| self.nodes[writer].kind);
-            let works = writer.is_some_and(NodeKind::works);
+            let works = writer.is_some_and(StepKind::works);
             self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
             self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, node)));
@@ -367,7 +367,7 @@ impl GraphBuilder {
     }
 
     fn end(mut self, matches: Matches) -> ConflictGraph {
-        let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, NodeKind::Local { .. });
+        let on_a_link = |node: &usize| !matches!(self.nodes[*node].kind, StepKind::Local { .. });
         self.across.extend((0..self.nodes.len()).filter(on_a_link).map(|node| (node, node)));
         for &(_, node) in &self.within {
             self.nodes[node].waits += 1;

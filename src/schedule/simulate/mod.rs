@@ -39,13 +39,13 @@ pub use machine::{LinkCost, MachineModel, RunTime, Simulation};
 pub use timeline::timeline;
 
 pub use crate::schedule::conflict::StepOrder;
-use crate::schedule::conflict::{ConflictGraph, GraphNode, NodeKind};
+use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule, part};
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use timeline::{Activity, TimedActivity};
+use timeline::{PortActivity, TimedActivity};
 
 /// The costs of links and of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -267,12 +267,12 @@ impl<'a> Clocks<'a> {
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
-            NodeKind::Receive { reduces: false, .. } | NodeKind::Local { reduces: false, .. } => {
+            StepKind::Receive { reduces: false, .. } | StepKind::Local { reduces: false, .. } => {
                 self.done(id, time)
             }
-            NodeKind::Message { .. }
-            | NodeKind::Receive { reduces: true, .. }
-            | NodeKind::Local { reduces: true, .. } => {
+            StepKind::Message { .. }
+            | StepKind::Receive { reduces: true, .. }
+            | StepKind::Local { reduces: true, .. } => {
                 self.events.push(Reverse((time.to_bits(), id, NodeEvent::Ready)));
             }
         }
@@ -282,13 +282,13 @@ impl<'a> Clocks<'a> {
         let rank = self.node(id).rank;
         let bytes = self.bytes(id);
         match self.node(id).kind {
-            NodeKind::Message { to } => self.leave(id, to, time),
-            NodeKind::Receive { .. } | NodeKind::Local { .. } => {
+            StepKind::Message { to } => self.leave(id, to, time),
+            StepKind::Receive { .. } | StepKind::Local { .. } => {
                 let start = time.max(self.reducing[rank]);
                 let end = start + bytes as f64 * self.cost.gamma;
                 self.reducing[rank] = end;
                 self.estimate.bytes_reduced[rank] += bytes;
-                self.note(Activity::Combines, id, (start, end));
+                self.note(PortActivity::Combines, id, (start, end));
                 self.done(id, end);
             }
         }
@@ -308,15 +308,15 @@ impl<'a> Clocks<'a> {
                 let there = start + self.cost.alpha;
                 *link = end;
                 self.finish(rank, end);
-                self.note(Activity::Sends, id, (start, end));
-                self.note(Activity::Receives, id, (there, there + takes));
+                self.note(PortActivity::Sends, id, (start, end));
+                self.note(PortActivity::Receives, id, (there, there + takes));
                 self.news.push((id, there + takes));
             }
             Ports::Single => {
                 let start = time.max(self.out[rank]);
                 self.out[rank] = start + takes;
                 self.finish(rank, start + takes);
-                self.note(Activity::Sends, id, (start, start + takes));
+                self.note(PortActivity::Sends, id, (start, start + takes));
                 self.events.push(Reverse((
                     (start + self.cost.alpha).to_bits(),
                     id,
@@ -327,13 +327,13 @@ impl<'a> Clocks<'a> {
     }
 
     fn arrive(&mut self, id: usize, time: f64) {
-        let NodeKind::Message { to } = self.node(id).kind else {
+        let StepKind::Message { to } = self.node(id).kind else {
             unreachable!("only messages arrive")
         };
         let start = time.max(self.arriving[to]);
         let end = start + self.bytes(id) as f64 * self.cost.beta;
         self.arriving[to] = end;
-        self.note(Activity::Receives, id, (start, end));
+        self.note(PortActivity::Receives, id, (start, end));
         self.news.push((id, end));
     }
 

@@ -1,7 +1,7 @@
 //! The activities of a simulation, as a trace.
 
 use super::{Clocks, ConflictGraph, Cost, Estimate, Sizes, StepOrder};
-use crate::schedule::conflict::NodeKind;
+use crate::schedule::conflict::StepKind;
 use crate::schedule::trace::{self, ArrowEnd, Fact, Slice, Trace, TraceLane, digit};
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Schedule};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// An activity of a rank, with its times in seconds.
 #[derive(Debug)]
 pub(super) struct TimedActivity {
-    pub(super) part: Activity,
+    pub(super) part: PortActivity,
     pub(super) rank: usize,
     /// The other end of the message; the rank itself if there is none.
     pub(super) peer: usize,
@@ -25,13 +25,13 @@ pub(super) struct TimedActivity {
 
 /// The part of a rank that is busy.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Activity {
+pub(super) enum PortActivity {
     Sends,
     Receives,
     Combines,
 }
 
-impl Activity {
+impl PortActivity {
     fn name(self) -> &'static str {
         match self {
             Self::Sends => "sends",
@@ -92,15 +92,15 @@ pub fn timeline(
 
 impl Clocks<'_> {
     /// Records an activity of node `id`, if a trace is asked for.
-    pub(super) fn note(&mut self, part: Activity, id: usize, (start, end): (f64, f64)) {
+    pub(super) fn note(&mut self, part: PortActivity, id: usize, (start, end): (f64, f64)) {
         let Some(moments) = &mut self.moments else { return };
         let node = &self.graph.nodes[id % self.graph.nodes.len()];
         let window = id / self.graph.nodes.len();
         let (rank, peer) = match (part, node.kind) {
-            (Activity::Receives, NodeKind::Message { to }) => (to, node.rank),
-            (_, NodeKind::Message { to }) => (node.rank, to),
-            (_, NodeKind::Receive { from, .. }) => (node.rank, from),
-            (_, NodeKind::Local { .. }) => (node.rank, node.rank),
+            (PortActivity::Receives, StepKind::Message { to }) => (to, node.rank),
+            (_, StepKind::Message { to }) => (node.rank, to),
+            (_, StepKind::Receive { from, .. }) => (node.rank, from),
+            (_, StepKind::Local { .. }) => (node.rank, node.rank),
         };
         let bytes = self.sizes.bytes(&node.chunks, window);
         moments.push(TimedActivity {
@@ -118,10 +118,11 @@ impl Clocks<'_> {
 }
 
 fn traced(mut moments: Vec<TimedActivity>) -> Trace {
-    moments.retain(|moment| moment.part != Activity::Combines || moment.end > moment.start);
+    moments.retain(|moment| moment.part != PortActivity::Combines || moment.end > moment.start);
     moments.sort_by(|a, b| a.start.total_cmp(&b.start));
     // By rank, activity and level: the end of the lane's last slice, and its activities.
-    let mut lanes: BTreeMap<(usize, Activity, usize), (u64, Vec<TimedActivity>)> = BTreeMap::new();
+    let mut lanes: BTreeMap<(usize, PortActivity, usize), (u64, Vec<TimedActivity>)> =
+        BTreeMap::new();
     for moment in moments {
         let start = nanoseconds(moment.start);
         let end = nanoseconds(moment.end);
@@ -158,9 +159,9 @@ impl TimedActivity {
     fn slice(&self, lane: usize) -> Slice {
         let Self { part, peer, step, window, bytes, .. } = *self;
         let (name, mark) = match part {
-            Activity::Sends => (format!("send to {peer}"), digit(peer)),
-            Activity::Receives => (format!("receive from {peer}"), digit(peer)),
-            Activity::Combines => ("combine".to_owned(), '+'),
+            PortActivity::Sends => (format!("send to {peer}"), digit(peer)),
+            PortActivity::Receives => (format!("receive from {peer}"), digit(peer)),
+            PortActivity::Combines => ("combine".to_owned(), '+'),
         };
         let number = |number: usize| Fact::Number(number as u64);
         let facts = vec![
@@ -175,9 +176,9 @@ impl TimedActivity {
     }
 
     fn arrow(&self, lane: usize) -> Option<ArrowEnd> {
-        let points_here = self.part == Activity::Receives;
+        let points_here = self.part == PortActivity::Receives;
         let at = nanoseconds(self.start);
-        (self.part != Activity::Combines).then_some(ArrowEnd {
+        (self.part != PortActivity::Combines).then_some(ArrowEnd {
             message: self.id as u64,
             lane,
             at,

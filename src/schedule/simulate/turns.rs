@@ -1,7 +1,7 @@
 //! Cores that take turns: the run of a [`MachineModel`], event by event.
 
 use super::machine::{MachineModel, RunTime};
-use crate::schedule::conflict::{ConflictGraph, GraphNode, NodeKind};
+use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -120,7 +120,7 @@ impl<'a> Turns<'a> {
                 // A local step on input and output alone is free: executors fuse it with the
                 // messages around it.
                 CoreEvent::Ready(id)
-                    if matches!(self.node(id).kind, NodeKind::Local { scratch: false, .. }) =>
+                    if matches!(self.node(id).kind, StepKind::Local { scratch: false, .. }) =>
                 {
                     self.done(id, now)
                 }
@@ -163,7 +163,7 @@ impl<'a> Turns<'a> {
         let node = self.node(id);
         let bytes = node.chunks.len() as u64 * self.length.bytes;
         match node.kind {
-            NodeKind::Message { to } => {
+            StepKind::Message { to } => {
                 let publication = self.publication(id);
                 if self.machine.near(node.rank, to)
                     && std::mem::replace(&mut self.published[publication], true)
@@ -180,7 +180,7 @@ impl<'a> Turns<'a> {
                         if relayed { link.post_kib * WARM.0 / WARM.1 } else { link.post_kib },
                     )
             }
-            NodeKind::Receive { from, reduces } => {
+            StepKind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
                 let rate = match reduces {
                     // One more source for a fold that is written once.
@@ -193,7 +193,7 @@ impl<'a> Turns<'a> {
                 link.take + looks + kib(bytes, if near { self.rate(id, core, rate) } else { rate })
             }
             // The bytes were just read or written, so they are in the core's cache.
-            NodeKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
+            StepKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
         }
     }
 
@@ -220,16 +220,16 @@ impl<'a> Turns<'a> {
         let at = id % nodes;
         let node = self.node(id);
         let seen = match node.kind {
-            NodeKind::Message { to } => time + self.machine.link(node.rank, to).latency,
-            NodeKind::Receive { .. } | NodeKind::Local { .. } => time,
+            StepKind::Message { to } => time + self.machine.link(node.rank, to).latency,
+            StepKind::Receive { .. } | StepKind::Local { .. } => time,
         };
         let graph = self.graph;
         for &next in graph.within.of(at) {
             let taken = graph.nodes[next].takes == at
-                && matches!(graph.nodes[next].kind, NodeKind::Receive { .. });
+                && matches!(graph.nodes[next].kind, StepKind::Receive { .. });
             self.tell(window * nodes + next, if taken { seen } else { time });
         }
-        if let NodeKind::Receive { from, .. } = node.kind
+        if let StepKind::Receive { from, .. } = node.kind
             && self.machine.near(from, node.rank)
         {
             self.one_less_unread(window, from, time);
@@ -264,7 +264,7 @@ impl<'a> Turns<'a> {
     /// A message needs a slot, which those of some windows before may yet have.
     fn offer_slot(&mut self, id: usize) {
         let GraphNode { rank, kind, .. } = *self.node(id);
-        let near = matches!(kind, NodeKind::Message { to } if self.machine.near(rank, to));
+        let near = matches!(kind, StepKind::Message { to } if self.machine.near(rank, to));
         let before = (id / self.graph.nodes.len()).checked_sub(self.room[rank]).filter(|_| near);
         match before
             .map(|window| window * self.length.world + rank)
@@ -330,7 +330,7 @@ fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Ve
     let mut unread = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
-            NodeKind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
+            StepKind::Receive { from, .. } if machine.near(from, node.rank) => unread[from] += 1,
             _ => {}
         }
     }
@@ -343,7 +343,7 @@ fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<
     let mut messages = vec![0; world];
     for node in &graph.nodes {
         match node.kind {
-            NodeKind::Message { to } if !node.again && machine.near(node.rank, to) => {
+            StepKind::Message { to } if !node.again && machine.near(node.rank, to) => {
                 messages[node.rank] += node.chunks.len()
             }
             _ => {}
@@ -355,7 +355,7 @@ fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<
 /// For each rank, how many streams it listens to beyond the few that cost nothing.
 fn looks(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<u64> {
     let streams = graph.nodes.iter().filter_map(|node| match node.kind {
-        NodeKind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
+        StepKind::Receive { from, .. } if !machine.near(from, node.rank) => Some((node.rank, from)),
         _ => None,
     });
     let mut looks = vec![0u64; world];
