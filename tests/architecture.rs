@@ -46,6 +46,17 @@ const PARTS: &[(&str, &str, &str)] = &[
         "the simulator prices steps, whatever they are for",
     ),
 ];
+/// The folders of `topology` from the ground up, and the folders that each may name.
+const TOPOLOGY: &[(&str, &str)] = &[
+    ("model", ""),
+    ("transport", ""),
+    ("read", "model"),
+    ("build", "model read"),
+    ("search", "model"),
+    ("predict", "model search"),
+    ("picture", "model search"),
+    ("detect", "model read build"),
+];
 /// Rooms that no effect may enter, and the files in them that are there for one.
 const PURE: &str = "schedule algorithms lower topology tuner";
 const NOT_PURE: &[&str] = &["src/topology/detect", "src/tuner/saved.rs"];
@@ -144,6 +155,23 @@ fn readers_of_schedules_know_only_what_they_read() {
                 let part = PARTS.iter().any(|row| row.0.ends_with(&format!("/{named}")));
                 let may = !part || named == module || may.split(' ').any(|it| it == named);
                 assert!(may, "{file} names `{named}`, but {sentence}");
+            }
+        }
+    }
+}
+
+#[test]
+fn folders_of_topology_name_only_folders_below_them() {
+    for (at, (folder, may)) in TOPOLOGY.iter().enumerate() {
+        for below in may.split_whitespace() {
+            let lower = TOPOLOGY[..at].iter().any(|row| row.0 == below);
+            assert!(lower, "{folder} may not name {below}: arrows run downwards only");
+        }
+        let part = format!("src/topology/{folder}");
+        for (file, code) in sources("src/topology").into_iter().filter(|it| is_in(&it.0, &part)) {
+            for named in code.split("crate::topology::").skip(1).map(word) {
+                let may = may.split(' ').any(|it| it == named) || named == *folder;
+                assert!(may, "{file} names `{named}`, but {folder} knows only: {may}");
             }
         }
     }

@@ -1,6 +1,9 @@
 //! The commands that measure, draw and price, as a user runs them.
 #![cfg(feature = "cli")]
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -382,7 +385,7 @@ fn costs_are_tuned_kept_and_used() {
     let file = folder.path().join("maypole/costs");
     let (code, shown, complaint) = run("tune --samples 3 --force");
     if complaint.contains("need two cores") {
-        eprintln!("SKIPPED: costs_are_tuned_kept_and_used needs two cores");
+        skip::skipped("it needs two cores");
         return;
     }
     assert_eq!(code, Some(0), "{complaint}");

@@ -3,6 +3,9 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -289,7 +292,7 @@ fn a_rank_reads_its_launch_and_its_key() {
 fn ranks_of_hydra_exchange_an_address_if_it_is_installed() {
     let mut launcher = Command::new("mpiexec.hydra");
     if launcher.arg("--version").output().is_err() {
-        eprintln!("SKIPPED: no mpiexec.hydra on this machine");
+        skip::skipped("mpiexec.hydra is not installed");
         return;
     }
     let mut launcher = Command::new("mpiexec.hydra");
@@ -306,7 +309,7 @@ fn ranks_of_hydra_exchange_an_address_if_it_is_installed() {
 fn ranks_of_open_mpi_meet_at_loopback_if_it_is_installed() {
     let mut launcher = Command::new("mpirun.openmpi");
     if launcher.arg("--version").output().is_err() {
-        eprintln!("SKIPPED: no mpirun.openmpi on this machine");
+        skip::skipped("mpirun.openmpi is not installed");
         return;
     }
     let mut launcher = Command::new("mpirun.openmpi");
@@ -400,9 +403,9 @@ fn a_signal_that_is_ignored_stays_so() {
 fn a_signal_is_passed_on_to_all_ranks() {
     for (signal, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3), ("HUP", 1)] {
         if is_ignored(number) {
-            eprintln!(
-                "SKIPPED: SIG{signal} is ignored here, as for jobs in the background of a script"
-            );
+            skip::skipped(format!(
+                "SIG{signal} is ignored here, like for background jobs of a script"
+            ));
             continue;
         }
         let script = format!(

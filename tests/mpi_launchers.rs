@@ -1,5 +1,8 @@
 //! `maypole perf` under other people's launchers: it joins with no configuration but a key.
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use std::process::{Command, Stdio};
 
 /// Runs `maypole perf` on two ranks of `launcher`, with the key in a file; `None`, loudly, where it
@@ -12,7 +15,7 @@ fn perf_under(launcher: &str, options: &[&str]) -> Option<Vec<serde_json::Value>
         .status()
         .is_err()
     {
-        eprintln!("SKIPPED: no {launcher} on this machine");
+        skip::skipped(format!("{launcher} is not installed"));
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
