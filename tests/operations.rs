@@ -144,10 +144,7 @@ fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
         assert_eq!(data, [maypole::f16::from_f32(3.0 * third)]);
         let error =
             comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "rank 0: all_reduce: the factor 0.5 is no number that i32 holds"
-        );
+        assert_eq!(error.to_string(), "rank 0: all_reduce: i32 cannot hold the factor 0.5");
     });
 }
 

@@ -83,7 +83,7 @@ fn wrong(comm: &mut Communicator) {
     let why = if rank == 0 {
         "the root brings no value"
     } else {
-        "rank 0 brings nothing that could be written down"
+        "rank 0 brings a value that it could not serialize"
     };
     assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: {why}"));
 
@@ -103,11 +103,11 @@ fn wrong(comm: &mut Communicator) {
         comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
     } else {
         let error = of_type(comm.broadcast_value::<u8>(None, 0));
-        let why = "brings what is no value of the type asked for: 6 of its 7 bytes are left over";
+        let why = "brings bytes that are not a value of the type asked for: 6 of its 7 bytes are left over";
         assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: rank 0 {why}"));
         let error = of_type(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
         assert!(
-            matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("no value of the type")),
+            matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("not a value of the type")),
             "{error}"
         );
     }

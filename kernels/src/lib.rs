@@ -4,8 +4,10 @@
 
 pub mod cpu;
 pub mod memory;
+mod mix;
 mod types;
 
 pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
 pub use memory::{Region, View, ViewMut};
+pub use mix::mix;
 pub use types::{BinaryOp, DataType, Scalar};

@@ -4,9 +4,7 @@
 //! worked out when somebody asks.
 
 use crate::comm::Communicator;
-use crate::comm::engine::{Engine, Ready};
 use crate::execute::Moved;
-use maypole_transports::HEAD;
 use std::collections::BTreeMap;
 
 /// What one rank has called, and what it sent for it, as [`Communicator::counters`] gives it.
@@ -102,44 +100,11 @@ impl Communicator {
     /// assert_eq!(sent, [6000; 4]);
     /// ```
     pub fn counters(&self) -> Counters {
-        let mut counters = self.engine.counters();
+        let mut counters = self.engine.get().counters();
         for (peer, sent) in self.engine.message_links().sent() {
             counters.messages += sent;
             counters.peers[peer].messages += sent.payload;
         }
         counters
     }
-}
-
-impl Engine {
-    /// What collectives have moved.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut counters = self.past.clone();
-        let ran = self.ready.iter().filter(|ready| ready.runs > 0);
-        ran.for_each(|ready| ready.count(self.executor.locals(), &mut counters));
-        counters
-    }
-}
-
-impl Ready {
-    /// Adds what all runs have moved, `locals` being the ranks that share our board.
-    fn count(&self, locals: &[usize], counters: &mut Counters) {
-        let (runs, traffic) = (self.runs, self.program.traffic());
-        *counters.calls.entry(self.call.collective.name()).or_default() += runs;
-        for (local, bytes) in locals.iter().zip(&traffic.to_locals) {
-            counters.peers[*local].board += runs * bytes;
-        }
-        for (link, bytes) in self.program.streams.iter().zip(&traffic.to_streams) {
-            counters.peers[link.peer as usize].stream += runs * bytes;
-        }
-        counters.board +=
-            moved(runs, traffic.publications, traffic.to_locals.iter().sum(), traffic.published);
-        let streamed = traffic.to_streams.iter().sum();
-        counters.stream += moved(runs, traffic.messages, streamed, streamed);
-    }
-}
-
-fn moved(runs: u64, messages: u64, payload: u64, bytes: u64) -> Moved {
-    let heads = messages * HEAD as u64;
-    Moved { messages: runs * messages, payload: runs * payload, written: runs * (bytes + heads) }
 }

@@ -1,9 +1,9 @@
 //! Groups of a communicator's ranks: communicators of their own.
 
 use crate::comm::Communicator;
-use crate::comm::engine::Engine;
 use crate::comm::error::Result;
 use crate::schedule::hosts::Boards;
+use serde::{Deserialize, Serialize};
 
 impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
@@ -16,22 +16,20 @@ impl Communicator {
     /// # Errors
     /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
     pub fn split(&mut self, color: Option<u64>, key: i64) -> Result<Option<Self>> {
-        self.engine.check()?;
-        let mut blob = vec![u8::from(color.is_some())];
-        blob.extend(color.unwrap_or(0).to_le_bytes());
-        blob.extend(key.to_le_bytes());
-        let deadline = self.engine.deadline();
-        let exchanged = self.engine.control.exchange(blob, deadline);
-        self.engine.splits += 1;
-        let mut refused = |why| self.engine.unconnected("split".to_owned(), why);
+        let engine = self.engine.get_mut();
+        engine.health().check()?;
+        let choice = GroupChoice { color, key };
+        let exchanged = engine.exchange(choice.to_bytes());
+        engine.count_split();
+        let mut refused = |why| engine.unconnected("split".to_owned(), why);
         let blobs = exchanged.map_err(&mut refused)?;
         let Some(color) = color else { return Ok(None) };
         let mut members = Vec::new();
         for (rank, blob) in blobs.iter().enumerate() {
-            let (theirs, key) = parse_color(blob)
-                .ok_or_else(|| refused(format!("rank {rank} did not call split")))?;
-            if theirs == Some(color) {
-                members.push((key, rank));
+            let theirs = GroupChoice::from_bytes(blob)
+                .map_err(|why| refused(format!("rank {rank} did not call split: {why}")))?;
+            if theirs.color == Some(color) {
+                members.push((theirs.key, rank));
             }
         }
         members.sort_unstable();
@@ -63,29 +61,20 @@ impl Communicator {
         Ok(self.subgroup(&members, boards))
     }
 
-    /// The group of these ranks of ours, joined by these boards. `splits` has just been counted up.
+    /// The group of the ranks `members`, joined by `boards`. `agree` or `split` has just numbered it.
     pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
-        let engine = &*self.engine;
-        let rank =
-            members.iter().position(|member| *member == engine.rank).expect("we are a member");
-        let hosts = self.hosts.subset(members);
-        let control = engine.control.subgroup(members, engine.splits);
-        let mut surroundings = self.surroundings;
-        surroundings.waiting = surroundings.waiting.with_timeout(engine.timeout);
-        let mut engine = Engine::new(rank, boards, control, surroundings);
-        (engine.wanted, engine.preferred) = (self.engine.wanted, self.engine.preferred);
-        (engine.deterministic, engine.memory) = (self.engine.deterministic, self.engine.memory);
-        engine.watch_like(&self.engine, members, self.engine.splits);
-        Self::new(engine, hosts)
+        let engine = self.engine.get().subgroup(members, boards);
+        Self::new(engine, self.hosts.subset(members))
     }
 
-    /// Makes sure that all ranks ask for the same new group.
+    /// Makes sure that all ranks ask for the same new group, which is `what`.
     pub(crate) fn agree(&mut self, operation: &'static str, what: &str) -> Result<()> {
-        self.engine.check()?;
-        let (rank, deadline) = (self.rank(), self.engine.deadline());
-        let exchanged = self.engine.control.exchange(what.as_bytes().to_vec(), deadline);
-        self.engine.splits += 1;
-        let mut refused = |why| self.engine.unconnected(operation.to_owned(), why);
+        let rank = self.rank();
+        let engine = self.engine.get_mut();
+        engine.health().check()?;
+        let exchanged = engine.exchange(what.as_bytes().to_vec());
+        engine.count_split();
+        let mut refused = |why| engine.unconnected(operation.to_owned(), why);
         let blobs = exchanged.map_err(&mut refused)?;
         match blobs.iter().position(|blob| blob != what.as_bytes()) {
             None => Ok(()),
@@ -97,9 +86,46 @@ impl Communicator {
     }
 }
 
-fn parse_color(blob: &[u8]) -> Option<(Option<u64>, i64)> {
-    let [some, rest @ ..] = blob else { return None };
-    let (color, key) = rest.split_first_chunk::<8>()?;
-    let key = i64::from_le_bytes(key.try_into().ok()?);
-    Some(((*some == 1).then(|| u64::from_le_bytes(*color)), key))
+/// Which group a rank wants to be in.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct GroupChoice {
+    color: Option<u64>,
+    key: i64,
+}
+
+impl GroupChoice {
+    fn to_bytes(self) -> Vec<u8> {
+        postcard::to_stdvec(&self).expect("two numbers can be serialized")
+    }
+
+    /// # Errors
+    /// What is wrong with `bytes`.
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((choice, [])) => Ok(choice),
+            Ok(_) => Err(format!("{} bytes are not a color and a key", bytes.len())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn choices_are_read_back(color: Option<u64>, key: i64) {
+            let choice = GroupChoice { color, key };
+            prop_assert_eq!(GroupChoice::from_bytes(&choice.to_bytes()), Ok(choice));
+        }
+
+        #[test]
+        fn other_bytes_are_an_error_or_a_choice(bytes: Vec<u8>) {
+            if let Ok(choice) = GroupChoice::from_bytes(&bytes) {
+                prop_assert_eq!(GroupChoice::from_bytes(&choice.to_bytes()), Ok(choice));
+            }
+        }
+    }
 }

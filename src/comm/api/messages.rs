@@ -147,17 +147,17 @@ impl Communicator {
     }
 
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
-        self.engine.check()?;
         let (engine, links) = self.engine.with_message_links();
-        let mut watching = engine.watching.take();
-        let recorder = watching.as_mut().and_then(|watching| watching.recorder.as_mut());
+        engine.health().check()?;
+        let mut observers = engine.take_observers();
+        let recorder = observers.as_mut().and_then(|observers| observers.recording());
         let engine = &*engine;
-        let alarm = engine.control.alarm();
+        let alarm = engine.health().control().alarm();
         let context = BatchContext {
-            connector: &*engine.control,
+            connector: engine.health().control(),
             waiting: engine.waiting(),
             alarm: &alarm,
-            boards: &engine.boards,
+            boards: engine.boards(),
             shared_memory: engine.memory_for_messages(),
         };
         let mut noted = false;
@@ -165,7 +165,7 @@ impl Communicator {
             noted = true;
             engine.note_batch(batch);
         };
-        let ended = match recorder.filter(|recorder| recorder.is_recording()) {
+        let ended = match recorder {
             None => links.run(&mut batch, &context, None, slow),
             Some(recorder) => {
                 let title = batch.title();
@@ -178,13 +178,14 @@ impl Communicator {
                 )
             }
         };
-        self.engine.watching = watching;
+        let engine = self.engine.get_mut();
+        engine.restore_observers(observers);
         if noted {
-            self.engine.note_outside();
+            engine.note_outside();
         }
         match ended {
             Ok(()) => Ok(batch.arrivals()),
-            Err(failed) => Err(self.engine.explain_batch(&batch, failed)),
+            Err(failed) => Err(engine.explain_batch(&batch, failed)),
         }
     }
 }

@@ -1,10 +1,14 @@
-//! What users call: the collectives, messages between two ranks, groups, deadlines and counters.
+//! What users call, one page a subject. All of it is methods of `Communicator`.
 
+mod collectives;
 pub(crate) mod counters;
-pub(crate) mod groups;
+mod explain;
+mod groups;
 pub(crate) mod messages;
 pub(crate) mod operation;
-pub(crate) mod scans;
-pub(crate) mod values;
-pub(crate) mod variable;
-pub(crate) mod within;
+mod scans;
+mod schedules;
+pub(crate) mod settings;
+mod trace;
+mod values;
+mod variable;

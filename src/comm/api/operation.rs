@@ -2,15 +2,14 @@
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, lend};
-use crate::comm::engine::Engine;
-use crate::comm::engine::call::{Call, Reduction};
-use crate::comm::engine::counts::Count;
+use crate::comm::engine::call::{CollectiveCall, Reduction};
+use crate::comm::engine::counts::CallCount;
+use crate::comm::engine::settings::CallSettings;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;
 use bytemuck::Pod;
-use maypole_kernels::{CustomReducer, Reducer, View, ViewMut};
+use maypole_kernels::{CustomReducer, View, ViewMut};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// A way to combine elements that the user brings.
 ///
@@ -69,10 +68,21 @@ impl<T: Element> Operation<T> {
         self.commutative
     }
 
-    fn call(&self, engine: &Engine, collective: Collective, count: usize, in_place: bool) -> Call {
-        let op = Reduction::Own { name: self.name, commutative: self.commutative };
-        let (count, deterministic) = (Count::Even(count), engine.deterministic(collective));
-        Call { collective, kind: T::DATA_TYPE, op, count, deterministic, in_place }
+    fn call(
+        &self,
+        settings: &CallSettings,
+        collective: Collective,
+        count: usize,
+        in_place: bool,
+    ) -> CollectiveCall {
+        CollectiveCall {
+            collective,
+            kind: T::DATA_TYPE,
+            op: Reduction::Custom { name: self.name, commutative: self.commutative },
+            count: CallCount::Even(count),
+            deterministic: settings.is_deterministic_for(collective),
+            in_place,
+        }
     }
 }
 
@@ -86,10 +96,10 @@ impl Communicator {
     /// # Panics
     /// If `op` does; the communicator has failed then.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
-        let call = op.call(&self.engine, Collective::AllReduce, data.len(), true);
+        let call = op.call(self.engine.get().settings(), Collective::AllReduce, data.len(), true);
         let mut loan = lend(data);
         let view = loan.view();
-        self.engine.call_own(call, &op.custom, view.as_view(), view)
+        self.engine.get_mut().call_custom(call, &op.custom, view.as_view(), view)
     }
 
     /// [`all_reduce_into`](Self::all_reduce_into) by an operation of the user's.
@@ -107,8 +117,8 @@ impl Communicator {
         op: &Operation<T>,
     ) -> Result<()> {
         self.check_len("all_reduce", "output", output.len(), input.len())?;
-        let call = op.call(&self.engine, Collective::AllReduce, input.len(), false);
-        self.engine.call_own(call, &op.custom, View::of(input), lend(output).view())
+        let call = op.call(self.engine.get().settings(), Collective::AllReduce, input.len(), false);
+        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), lend(output).view())
     }
 
     /// [`reduce`](Self::reduce) by an operation of the user's.
@@ -131,8 +141,9 @@ impl Communicator {
         let mut loan = lend(data);
         let view = loan.view();
         let output = if at_root { view } else { ViewMut::EMPTY };
-        let call = op.call(&self.engine, Collective::Reduce { root }, count, at_root);
-        self.engine.call_own(call, &op.custom, view.as_view(), output)
+        let call =
+            op.call(self.engine.get().settings(), Collective::Reduce { root }, count, at_root);
+        self.engine.get_mut().call_custom(call, &op.custom, view.as_view(), output)
     }
 
     /// [`reduce_into`](Self::reduce_into) by an operation of the user's.
@@ -153,8 +164,9 @@ impl Communicator {
         self.check_root("reduce", root)?;
         let mut loan = self.at_root("reduce", root, output, input.len())?;
         let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
-        let call = op.call(&self.engine, Collective::Reduce { root }, input.len(), false);
-        self.engine.call_own(call, &op.custom, View::of(input), output)
+        let call =
+            op.call(self.engine.get().settings(), Collective::Reduce { root }, input.len(), false);
+        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), output)
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) by an operation of the user's.
@@ -172,8 +184,9 @@ impl Communicator {
         op: &Operation<T>,
     ) -> Result<()> {
         self.check_len("reduce_scatter", "input", input.len(), output.len() * self.world())?;
-        let call = op.call(&self.engine, Collective::ReduceScatter, output.len(), false);
-        self.engine.call_own(call, &op.custom, View::of(input), lend(output).view())
+        let call =
+            op.call(self.engine.get().settings(), Collective::ReduceScatter, output.len(), false);
+        self.engine.get_mut().call_custom(call, &op.custom, View::of(input), lend(output).view())
     }
 
     /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) by an operation of the user's.
@@ -192,31 +205,7 @@ impl Communicator {
         let count = self.block_count("reduce_scatter", data.len())?;
         let mut loan = lend(data);
         let (whole, mine) = self.blocks(loan.view());
-        let call = op.call(&self.engine, Collective::ReduceScatter, count, true);
-        self.engine.call_own(call, &op.custom, whole.as_view(), mine)
-    }
-}
-
-impl Engine {
-    /// Runs one call that combines by `custom`.
-    fn call_own(
-        &mut self,
-        call: Call,
-        custom: &CustomReducer,
-        input: View<'_>,
-        output: ViewMut<'_>,
-    ) -> Result<()> {
-        self.make_current(call)?;
-        let at = self.current;
-        let before =
-            std::mem::replace(&mut self.ready[at].combine, Reducer::Custom(custom.clone()));
-        // What a panic leaves half done is not used again: the communicator has failed.
-        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
-        // The program outlives the call, the user's function need not.
-        self.ready[at].combine = before;
-        done.unwrap_or_else(|panic| {
-            self.give_up(&call.to_string(), &*panic);
-            resume_unwind(panic)
-        })
+        let call = op.call(self.engine.get().settings(), Collective::ReduceScatter, count, true);
+        self.engine.get_mut().call_custom(call, &op.custom, whole.as_view(), mine)
     }
 }

@@ -1,4 +1,4 @@
-//! Running totals over the ranks.
+//! Scans: running totals over the ranks.
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, ReduceOp, lend};
@@ -7,8 +7,7 @@ use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// The `data` of ranks 0 to this one combined, in rank order, in this rank's `data`; all of one
-    /// length.
+    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's `data`.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average, whose divisor would differ
@@ -31,7 +30,7 @@ impl Communicator {
         self.issue::<T>(Collective::Scan, op, count, true, view.as_view(), view)
     }
 
-    /// [`scan`](Self::scan) from `input` to `output`, which is as long.
+    /// [`scan`](Self::scan) from `input` (`count`) to `output` (`count`).
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or `op` is an average; else
@@ -54,8 +53,8 @@ impl Communicator {
         )
     }
 
-    /// The `data` of the ranks before this one combined, in rank order, in this rank's `data`; all
-    /// of one length. That of rank 0 stays as it is.
+    /// Combines the `data` (`count`) of the ranks before this one, in rank order, into this rank's
+    /// `data`. The `data` of rank 0 does not change.
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
@@ -75,8 +74,8 @@ impl Communicator {
         )
     }
 
-    /// [`exclusive_scan`](Self::exclusive_scan) from `input` to `output`, which is as long. Rank
-    /// 0's output is not touched and may be empty.
+    /// [`exclusive_scan`](Self::exclusive_scan) from `input` (`count`) to `output` (`count`).
+    /// Rank 0's output is not used and may be empty.
     ///
     /// # Errors
     /// As [`scan_into`](Self::scan_into).

@@ -1,26 +1,26 @@
-//! Bytes and values whose length not every rank knows beforehand.
+//! Bytes and values of a length that not all ranks know beforehand.
 //!
-//! Values travel as [postcard](https://docs.rs/postcard) writes them: compact, little-endian,
-//! without names, so all ranks must mean the same type.
+//! Values are serialized by [postcard](https://docs.rs/postcard): compact, little-endian, without
+//! names of types or fields. So all ranks must use the same type.
 
 use crate::comm::Communicator;
 use crate::comm::element::{DataType, ReduceOp};
-use crate::comm::engine::counts::Counts;
+use crate::comm::engine::counts::RankCounts;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes of what is told first: a length, and as many bytes as travel with it at no cost.
+/// Bytes of the header: a length, and the first bytes of the value, which travel with it.
 const HEADER: usize = 48;
 const LENGTH: usize = 8;
-/// The length of what its rank could not write down.
+/// Stands for the length of a value that its rank could not serialize.
 const NONE: u64 = u64::MAX;
 
 impl Communicator {
-    /// The root's `bytes` to everybody. Other ranks' `bytes` do not matter, and need not be as
-    /// many.
+    /// Copies the root's `bytes` to all ranks, which need not know their number. Other ranks' `bytes`
+    /// are not used.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -36,10 +36,10 @@ impl Communicator {
     pub fn broadcast_bytes(&mut self, bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
         self.check_root("broadcast_bytes", root)?;
         let bytes = self.broadcast_some(Some(bytes).filter(|_| self.rank() == root), root)?;
-        bytes.ok_or_else(|| self.unwritten("broadcast_bytes", root))
+        bytes.ok_or_else(|| self.unserialized("broadcast_bytes", root))
     }
 
-    /// The root's `value` to everybody. Other ranks' `value` does not matter and may be `None`.
+    /// Copies the root's `value` to all ranks. Other ranks' `value` is not used and may be `None`.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -52,8 +52,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the
-    /// root's value cannot be written down, or what came is no value of type `T`; else as every
-    /// call.
+    /// root's value cannot be serialized, or the bytes that came are not a value of type `T`; else
+    /// as every call.
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(
         &mut self,
         value: Option<T>,
@@ -62,11 +62,12 @@ impl Communicator {
         let operation = "broadcast_value";
         self.check_root(operation, root)?;
         if self.rank() != root {
-            let bytes =
-                self.broadcast_some(None, root)?.ok_or_else(|| self.unwritten(operation, root))?;
+            let bytes = self
+                .broadcast_some(None, root)?
+                .ok_or_else(|| self.unserialized(operation, root))?;
             return self.read_value(operation, root, &bytes);
         }
-        // The others are told in any case, so that nobody waits.
+        // The root tells the others in any case, so that no rank waits for it.
         let (bytes, failed) = match value.as_ref().map(|value| self.write_value(operation, value)) {
             Some(Ok(bytes)) => (Some(bytes), None),
             Some(Err(error)) => (None, Some(error)),
@@ -79,12 +80,12 @@ impl Communicator {
         value.ok_or_else(|| self.invalid(operation, "the root brings no value".to_owned()))
     }
 
-    /// Everybody's `value`, by rank, at the root; `None` at others.
+    /// Returns the values of all ranks, by rank, at the root, and `None` at other ranks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] (on every rank) if some value
-    /// cannot be written down, and (at the root) if what came is no value of type `T`; else as
-    /// every call.
+    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
+    /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`; else
+    /// as every call.
     pub fn gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
@@ -92,8 +93,8 @@ impl Communicator {
     ) -> Result<Option<Vec<T>>> {
         let operation = "gather_values";
         self.check_root(operation, root)?;
-        let (mine, lengths) = self.tell_lengths(operation, value)?;
-        let mut all = vec![0; if self.rank() == root { places(&lengths).1 } else { 0 }];
+        let (mine, lengths) = self.share_lengths(operation, value)?;
+        let mut all = vec![0; if self.rank() == root { offsets(&lengths).1 } else { 0 }];
         self.run_bytes(Collective::Gather { root }, &lengths, &mine, &mut all)?;
         if self.rank() == root {
             self.read_values(operation, &lengths, &all).map(Some)
@@ -102,7 +103,7 @@ impl Communicator {
         }
     }
 
-    /// Everybody's `value`, by rank, at everybody.
+    /// Returns the values of all ranks, by rank, on every rank.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -113,20 +114,20 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Value`] if some value cannot be written down (on every rank), or what came is no
-    /// value of type `T`; else as every call.
+    /// [`Error::Value`] on every rank if some value cannot be serialized, or if the bytes that came
+    /// are not a value of type `T`; else as every call.
     pub fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
     ) -> Result<Vec<T>> {
         let operation = "all_gather_values";
-        let (mine, lengths) = self.tell_lengths(operation, value)?;
-        let mut all = vec![0; places(&lengths).1];
+        let (mine, lengths) = self.share_lengths(operation, value)?;
+        let mut all = vec![0; offsets(&lengths).1];
         self.run_bytes(Collective::AllGather, &lengths, &mine, &mut all)?;
         self.read_values(operation, &lengths, &all)
     }
 
-    /// The root's bytes to everybody, or that it has none.
+    /// Copies the root's bytes to all ranks, or tells them that the root has none.
     fn broadcast_some(&mut self, bytes: Option<Vec<u8>>, root: usize) -> Result<Option<Vec<u8>>> {
         let mut header = [0; HEADER];
         if self.rank() == root {
@@ -151,8 +152,8 @@ impl Communicator {
         Ok(Some(bytes))
     }
 
-    /// This rank's value, written down and padded, and everybody's lengths.
-    fn tell_lengths<T: Serialize>(
+    /// This rank's value, serialized and padded, and the lengths of all ranks' values.
+    fn share_lengths<T: Serialize>(
         &mut self,
         operation: &'static str,
         value: &T,
@@ -165,7 +166,7 @@ impl Communicator {
         )?;
         let mut mine = written?;
         if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
-            return Err(self.unwritten(operation, rank));
+            return Err(self.unserialized(operation, rank));
         }
         mine.resize(padded(mine.len()), 0);
         Ok((mine, lengths.into_iter().map(|length| length as usize).collect()))
@@ -178,7 +179,7 @@ impl Communicator {
         mine: &[u8],
         all: &mut [u8],
     ) -> Result<()> {
-        let counts = Counts::Blocks(lengths.iter().map(|length| padded(*length)).collect());
+        let counts = RankCounts::Blocks(lengths.iter().map(|length| padded(*length)).collect());
         self.run_v(
             collective,
             ReduceOp::Sum,
@@ -191,8 +192,8 @@ impl Communicator {
 
     fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {
         postcard::to_stdvec(value).map_err(|error| {
-            let (rank, why) =
-                (self.rank(), format!("brings a value that cannot be written down: {error}"));
+            let rank = self.rank();
+            let why = format!("brings a value that cannot be serialized: {error}");
             Error::Value { rank, operation, peer: rank, why }
         })
     }
@@ -204,7 +205,7 @@ impl Communicator {
         bytes: &[u8],
     ) -> Result<T> {
         let wrong = |why: String| {
-            let why = format!("brings what is no value of the type asked for: {why}");
+            let why = format!("brings bytes that are not a value of the type asked for: {why}");
             Error::Value { rank: self.rank(), operation, peer, why }
         };
         match postcard::take_from_bytes(bytes) {
@@ -222,7 +223,7 @@ impl Communicator {
         lengths: &[usize],
         all: &[u8],
     ) -> Result<Vec<T>> {
-        let starts = places(lengths).0.into_iter().zip(lengths).enumerate();
+        let starts = offsets(lengths).0.into_iter().zip(lengths).enumerate();
         starts
             .map(|(peer, (start, length))| {
                 self.read_value(operation, peer, &all[start..start + length])
@@ -230,26 +231,27 @@ impl Communicator {
             .collect()
     }
 
-    fn unwritten(&self, operation: &'static str, peer: usize) -> Error {
+    fn unserialized(&self, operation: &'static str, peer: usize) -> Error {
         Error::Value {
             rank: self.rank(),
             operation,
             peer,
-            why: "brings nothing that could be written down".to_owned(),
+            why: "brings a value that it could not serialize".to_owned(),
         }
     }
 }
 
-/// How many bytes are sent for `length`: up to a quarter more, so that calls of many lengths share
-/// few programs.
+/// How many bytes are sent for a value of `length` bytes: at most a quarter and 63 bytes more. Many
+/// lengths then share few programs.
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
     length.next_multiple_of(step)
 }
 
-/// Where padded values of these lengths begin, and how long they are together.
-fn places(lengths: &[usize]) -> (Vec<usize>, usize) {
-    let (mut starts, mut end) = (Vec::with_capacity(lengths.len()), 0);
+/// The offsets of padded values of these lengths, and the sum of their padded lengths.
+fn offsets(lengths: &[usize]) -> (Vec<usize>, usize) {
+    let mut starts = Vec::with_capacity(lengths.len());
+    let mut end = 0;
     for length in lengths {
         starts.push(end);
         end += padded(*length);

@@ -1,21 +1,22 @@
 //! Collectives whose blocks differ in length from rank to rank.
 //!
-//! They are the same schedules over another layout. What every rank passes alike (all-gather,
-//! reduce-scatter) is compared by the call's fingerprint. What only some know (gather, scatter,
-//! all-to-all) is told to all ranks first, by a small all-gather, so that every algorithm serves
-//! and lengths that contradict one another are an error on every rank.
+//! They run the same schedules as the collectives of equal counts, over another layout. All ranks of
+//! an all-gather or a reduce-scatter pass the same counts, which are part of the call's fingerprint.
+//! The counts of a gather, a scatter or an all-to-all are known to some ranks only, so a small
+//! all-gather tells them to all ranks first. Then every algorithm can run, and lengths that
+//! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
 use crate::comm::element::{Element, Loan, ReduceOp, lend};
-use crate::comm::engine::call::Call;
-use crate::comm::engine::counts::Counts;
+use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::counts::RankCounts;
 use crate::comm::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// Everybody's `input`, in rank order, in everybody's `output`: rank `r` brings `counts[r]`
-    /// elements. All ranks pass the same `counts`.
+    /// Collects the `input` of all ranks, in rank order, in every rank's `output`. The input of rank
+    /// `r` has `counts[r]` elements. All ranks pass the same `counts`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is not one count for each rank, or a buffer has another length;
@@ -48,8 +49,8 @@ impl Communicator {
         )
     }
 
-    /// Everybody's `input` combined; the `counts[r]` elements of block `r` of the result in rank
-    /// `r`'s `output`. All ranks pass the same `counts`.
+    /// Combines the `input` of all ranks. Block `r` of the result, `counts[r]` elements, goes into
+    /// rank `r`'s `output`. All ranks pass the same `counts`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is not one count for each rank, or a buffer has another length;
@@ -72,8 +73,8 @@ impl Communicator {
         )
     }
 
-    /// Everybody's `input`, in rank order, in the root's `output`: rank `r` brings `counts[r]`
-    /// elements. Only the root's `counts` and `output` matter.
+    /// Collects the `input` of all ranks, in rank order, in the root's `output`. The input of rank
+    /// `r` has `counts[r]` elements. Only the root's `counts` and `output` are used.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root, the root's lengths contradict one another, or
@@ -87,7 +88,7 @@ impl Communicator {
         root: usize,
     ) -> Result<()> {
         self.check_root("gather_v", root)?;
-        let counts = self.told("gather_v", counts, input.len(), output.len(), root)?;
+        let counts = self.root_counts("gather_v", counts, input.len(), output.len(), root)?;
         let mut loan = (self.rank() == root).then(|| lend(output));
         let output = loan.as_mut().map_or(ViewMut::EMPTY, Loan::view);
         self.run_v(
@@ -100,8 +101,8 @@ impl Communicator {
         )
     }
 
-    /// Block `r` of the root's `input`, `counts[r]` elements, in rank `r`'s `output`. Only the
-    /// root's `counts` and `input` matter.
+    /// Copies block `r` of the root's `input`, `counts[r]` elements, into rank `r`'s `output`. Only
+    /// the root's `counts` and `input` are used.
     ///
     /// # Errors
     /// As [`gather_v`](Self::gather_v).
@@ -113,7 +114,7 @@ impl Communicator {
         root: usize,
     ) -> Result<()> {
         self.check_root("scatter_v", root)?;
-        let counts = self.told("scatter_v", counts, output.len(), input.len(), root)?;
+        let counts = self.root_counts("scatter_v", counts, output.len(), input.len(), root)?;
         let input = if self.rank() == root { View::of(input) } else { View::EMPTY };
         self.run_v(
             Collective::Scatter { root },
@@ -125,8 +126,8 @@ impl Communicator {
         )
     }
 
-    /// The `send_counts[r]` elements of block `r` of this rank's `input` go to rank `r`; block `s`
-    /// of `output`, `receive_counts[s]` elements, comes from rank `s`.
+    /// Sends block `r` of this rank's `input`, `send_counts[r]` elements, to rank `r`. Block `s` of
+    /// `output`, `receive_counts[s]` elements, comes from rank `s`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is not one count for each rank, a buffer has another length, or
@@ -144,14 +145,15 @@ impl Communicator {
         let world = self.world();
         let both: Vec<u64> =
             send_counts.iter().chain(receive_counts).map(|count| *count as u64).collect();
-        let all = self.tell(&both)?;
+        let all = self.gather_rows(&both)?;
         let sends: Vec<Vec<usize>> =
             all.chunks(2 * world).map(|row| to_counts(&row[..world])).collect();
         let receives: Vec<Vec<usize>> =
             all.chunks(2 * world).map(|row| to_counts(&row[world..])).collect();
         let pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
         for (from, to) in pairs {
-            let (sent, expected) = (sends[from][to], receives[to][from]);
+            let sent = sends[from][to];
+            let expected = receives[to][from];
             if sent != expected {
                 let why = format!(
                     "rank {from} sends {sent} elements to rank {to}, which expects {expected}"
@@ -165,7 +167,7 @@ impl Communicator {
         self.run_v(
             Collective::AllToAll,
             ReduceOp::Sum,
-            Counts::Pairs(sends),
+            RankCounts::Pairs(sends),
             input,
             output,
             T::DATA_TYPE,
@@ -176,18 +178,21 @@ impl Communicator {
         &mut self,
         collective: Collective,
         op: ReduceOp,
-        counts: Counts,
+        counts: RankCounts,
         input: View<'_>,
         output: ViewMut<'_>,
         kind: crate::comm::element::DataType,
     ) -> Result<()> {
-        let count = self.engine.name_counts(counts);
-        let deterministic = self.engine.deterministic(collective);
-        let call = Call { collective, kind, op: op.into(), count, deterministic, in_place: false };
-        match op {
-            ReduceOp::PreMulSum(factor) => self.engine.call_scaled(call, factor, input, output),
-            _ => self.engine.call(call, input, output),
-        }
+        let engine = self.engine.get_mut();
+        let call = CollectiveCall {
+            collective,
+            kind,
+            op: op.into(),
+            count: engine.intern(counts),
+            deterministic: engine.settings().is_deterministic_for(collective),
+            in_place: false,
+        };
+        self.run_call(call, op, input, output)
     }
 
     /// Checks one count for each rank, the length of this rank's block, and that of the whole.
@@ -210,25 +215,23 @@ impl Communicator {
             (Some(whole), Some(sum)) => {
                 self.check_len(operation, "buffer of all blocks", whole, sum)
             }
-            (_, None) => {
-                Err(self.invalid(operation, "the counts are more than there is memory".to_owned()))
-            }
+            (_, None) => Err(self.invalid(operation, "the sum of the counts overflows".to_owned())),
             _ => Ok(()),
         }
     }
 
-    /// Everybody's `row`, one after the other. The algorithm that was named is for the blocks, and
-    /// may not gather.
-    fn tell(&mut self, row: &[u64]) -> Result<Vec<u64>> {
+    /// Returns the `row` of every rank, one after the other. The tuner chooses the algorithm: the one
+    /// that the user named is for the blocks, and may not implement all-gather.
+    fn gather_rows(&mut self, row: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; row.len() * self.world()];
-        let wanted = self.engine.wanted.take();
-        let told = self.all_gather(row, &mut rows);
-        self.engine.wanted = wanted;
-        told.map(|()| rows)
+        let plan = self.engine.get_mut().settings_mut().set_plan(None);
+        let gathered = self.all_gather(row, &mut rows);
+        self.engine.get_mut().settings_mut().set_plan(plan);
+        gathered.map(|()| rows)
     }
 
-    /// The root's counts, told to all and compared with what each rank has.
-    fn told(
+    /// Tells all ranks the root's counts, and compares them with the length of each rank's block.
+    fn root_counts(
         &mut self,
         operation: &'static str,
         counts: &[usize],
@@ -244,11 +247,12 @@ impl Communicator {
         };
         // One row a rank: whether its own arguments agree, its block, and at the root all counts.
         let mut row = vec![0; world + 2];
-        (row[0], row[1]) = (u64::from(wrong.is_some()), mine as u64);
+        row[0] = u64::from(wrong.is_some());
+        row[1] = mine as u64;
         if self.rank() == root && wrong.is_none() {
             row[2..].iter_mut().zip(counts).for_each(|(told, count)| *told = *count as u64);
         }
-        let rows = self.tell(&row)?;
+        let rows = self.gather_rows(&row)?;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
@@ -263,7 +267,8 @@ impl Communicator {
         match (0..world).find(|rank| rows[*rank][1] != counts[*rank] as u64) {
             None => Ok(counts),
             Some(rank) => {
-                let (has, expected) = (rows[rank][1], counts[rank]);
+                let has = rows[rank][1];
+                let expected = counts[rank];
                 let why = format!(
                     "rank {rank} has {has} elements, and the root, rank {root}, expects {expected}"
                 );
@@ -273,8 +278,8 @@ impl Communicator {
     }
 }
 
-fn blocks(counts: &[usize]) -> Counts {
-    Counts::Blocks(counts.to_vec())
+fn blocks(counts: &[usize]) -> RankCounts {
+    RankCounts::Blocks(counts.to_vec())
 }
 
 fn to_counts(told: &[u64]) -> Vec<usize> {

@@ -3,11 +3,11 @@
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::comm::control::Control;
-use crate::comm::control::offer::{Crowds, Offer};
-use crate::comm::control::processes::Joined;
-use crate::comm::control::summary::Log;
+use crate::comm::control::join_report::{HostLoad, JoinReport};
+use crate::comm::control::processes::ProcessControl;
+use crate::comm::control::summary::LogLevel;
 use crate::comm::engine::Engine;
-use crate::comm::engine::surroundings::Surroundings;
+use crate::comm::engine::conditions::RunConditions;
 use crate::comm::error::{Error, Result};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
@@ -112,17 +112,18 @@ impl Communicator {
         let transport = named("MAYPOLE_TRANSPORT")?.unwrap_or_default();
         let algorithm = named::<Algorithm>("MAYPOLE_ALGORITHM")?;
         let mut comm = Self::join(configuration(launch)?, transport)?;
-        comm.engine.preferred = algorithm;
-        comm.engine.memory = named("MAYPOLE_MEMORY")?;
-        comm.engine.deterministic =
-            named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        let engine = comm.engine.get_mut();
+        let deterministic = named::<Switch>("MAYPOLE_DETERMINISTIC")?.is_some_and(|it| it.0);
+        engine.settings_mut().prefer(algorithm);
+        engine.settings_mut().limit_memory(named("MAYPOLE_MEMORY")?);
+        engine.settings_mut().set_deterministic(deterministic);
         if named::<u8>("MAYPOLE_EXPLAIN")? == Some(1) {
-            comm.engine.time();
+            engine.time();
         }
         if let Some(file) = named::<String>("MAYPOLE_TRACE")? {
             comm.trace(&file)?;
         }
-        if named::<Log>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
+        if named::<LogLevel>("MAYPOLE_LOG")?.is_some_and(|log| log.is_told_of_joining())
             && comm.rank() == 0
         {
             eprintln!("{}", comm.summary());
@@ -146,19 +147,21 @@ impl Communicator {
         let rank = service.rank();
         let hosts = Hosts::new(service.hosts());
         let boards = transport.boards(&hosts).map_err(Error::Join)?;
-        let control: Arc<dyn Control> = Arc::new(Joined::world(service));
+        let control: Arc<dyn Control> = Arc::new(ProcessControl::world(service));
         let costs = (rank == 0).then(CostTable::tuned);
-        let mine = Offer { share: UsableCores::of_this_thread(), costs }.to_bytes();
-        let offers = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
-        let offers: Vec<_> = offers.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
-        let crowds = Crowds::new(&hosts, &offers);
-        let (ranks, cores) = crowds.of(hosts.of(rank));
-        let surroundings = Surroundings {
+        let mine = JoinReport { cores: UsableCores::of_this_thread(), costs }.to_bytes();
+        let blobs = control.exchange(mine, Instant::now() + timeout).map_err(Error::Join)?;
+        let report = |(rank, blob): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, blob);
+        let reports = blobs.iter().enumerate().map(report);
+        let reports = reports.collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Join)?;
+        let loads = HostLoad::of_hosts(&hosts, &reports);
+        let HostLoad { ranks, cores } = loads[hosts.of(rank)];
+        let conditions = RunConditions {
             waiting: Waiting::new(ranks, cores, timeout),
-            crowding: crowds.worst(),
-            costs: offers[0].costs.unwrap_or(CostTable::BUILT_IN),
+            crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
+            costs: reports[0].costs.unwrap_or(CostTable::BUILT_IN),
         };
-        Ok(Self::new(Engine::new(rank, boards, control, surroundings), hosts))
+        Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
     }
 
     /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split)

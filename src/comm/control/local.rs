@@ -2,9 +2,9 @@
 
 use crate::comm::Communicator;
 use crate::comm::DEFAULT_TIMEOUT;
-use crate::comm::control::threads::Hub;
+use crate::comm::control::threads::SharedWorld;
 use crate::comm::engine::Engine;
-use crate::comm::engine::surroundings::Surroundings;
+use crate::comm::engine::conditions::RunConditions;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
@@ -81,16 +81,17 @@ impl Local {
 
     /// The communicators, by rank; each goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
-        let (hub, world) = (Hub::new(self.capacity), self.hosts.len());
+        let shared = SharedWorld::new(self.capacity);
+        let world = self.hosts.len();
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         let waiting = Waiting::new(world, cores, self.timeout);
-        let surroundings =
-            Surroundings { waiting, crowding: world.div_ceil(cores), costs: self.costs };
+        let conditions =
+            RunConditions { waiting, crowding: world.div_ceil(cores), costs: self.costs };
         let hosts = Hosts::new(&self.hosts);
         let boards = Boards::within(&hosts);
         let communicator = |rank| {
-            let control = hub.member(world, rank);
-            let engine = Engine::new(rank, boards.clone(), control, surroundings);
+            let control = shared.control_of(world, rank);
+            let engine = Engine::new(rank, boards.clone(), control, conditions);
             Communicator::new(engine, hosts.clone())
         };
         (0..world).map(communicator).collect()

@@ -1,15 +1,16 @@
 //! What a communicator needs besides moving bytes: to agree, to be connected, and to fail together.
 //!
-//! Ranks that are threads of one process have a [`Hub`](crate::comm::control::threads::Hub); ranks that are processes
-//! have the service of their process. Both are off the data path, so a trait object serves.
+//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
+//! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
+//! trait object serves both.
 
-pub(crate) mod ending;
+mod close;
 pub(crate) mod join;
+mod join_report;
 pub(crate) mod local;
-pub(crate) mod offer;
-pub(crate) mod processes;
-pub(crate) mod summary;
-pub(crate) mod threads;
+mod processes;
+mod summary;
+mod threads;
 
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
@@ -33,37 +34,38 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Raised when the group cannot go on.
     fn alarm(&self) -> Arc<Alarm>;
 
-    /// Everybody's blob, by rank. All members call it, in the same order.
+    /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same order.
     fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String>;
 
-    /// The board that ranks `locals` share, of which this rank is number `me`. All of them call it.
+    /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
+    /// this.
     fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, String>;
 
-    /// A stream to `peer`; both ends call it.
+    /// Returns a stream to `peer`. Both ends call this.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
-    /// The word by which calls tell where they are.
+    /// Returns the word by which calls show how far they are.
     fn pulse(&self) -> Arc<Pulse>;
 
-    /// Notes what this rank does from operation `sequence` on.
+    /// Records what this rank does from operation `sequence` on.
     fn record(&self, sequence: u64, what: String);
 
-    /// What `peer` noted last, if it can be had soon.
+    /// Returns what `peer` recorded last, if the answer comes within a second.
     fn inquire(&self, peer: usize) -> Option<String>;
 
-    /// What holds `peer` up, as far as it can be found out within a second.
+    /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
-    /// Tells everybody that the group has failed, and why; returns the first cause that is known.
+    /// Tells all ranks that the group has failed, and why. Returns the first cause that is known.
     fn fail(&self, cause: Cause) -> Cause;
 
-    /// The first cause known, if the group has failed.
+    /// Returns the first cause that is known, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// The handle of a new group of these ranks of ours, among which this one is. `number` is equal
-    /// on all of them and new in this group.
+    /// Returns this rank's handle on a new group of the ranks `members`, of which this rank is one.
+    /// `number` is equal on all of them and was not used in this group before.
     fn subgroup(&self, members: &[usize], number: u64) -> Arc<dyn Control>;
 
-    /// Says goodbye: nothing after operation `sequence` comes from this rank.
+    /// Tells all ranks that this rank takes part in no operation from `sequence` on.
     fn leave(&self, sequence: u64);
 }

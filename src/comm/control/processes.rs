@@ -1,9 +1,10 @@
-//! The control of ranks that are processes: the service of this process.
+//! The control plane of ranks that are processes: the service of this process.
 
 use crate::comm::control::{Control, Straggler};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::world::service::{Cause, Diagnosis, GroupId, Pulse, Service};
+use maypole_kernels::mix;
 use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +17,14 @@ const SETTLING: Duration = Duration::from_secs(2);
 
 /// One rank's handle on a group of joined processes.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct ProcessControl {
     service: Arc<Service>,
     group: GroupId,
     /// World ranks of the group, by rank.
     members: Vec<usize>,
 }
 
-impl Joined {
+impl ProcessControl {
     /// The group of all ranks.
     pub(crate) fn world(service: Service) -> Self {
         let members = (0..service.world()).collect();
@@ -43,21 +44,23 @@ impl Joined {
     }
 }
 
-fn say(error: impl std::fmt::Display) -> String {
+fn to_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-impl Connector for Joined {
+impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let socket =
-            self.service.dial(self.group, self.members[peer], MESSAGES, deadline).map_err(say)?;
-        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+        let socket = self
+            .service
+            .dial(self.group, self.members[peer], MESSAGES, deadline)
+            .map_err(to_text)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(to_text)?))
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
         let known = |(caller, socket)| {
             let from = self.members.iter().position(|member| *member == caller)?;
-            // What is no connection any more says so to its receiver by never coming.
+            // A connection that is broken already is dropped. Its sender then finds it closed.
             Some((from, AnyStream::Tcp(Tcp::new(socket).ok()?)))
         };
         self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
@@ -68,19 +71,19 @@ impl Connector for Joined {
     }
 }
 
-impl Control for Joined {
+impl Control for ProcessControl {
     fn alarm(&self) -> Arc<Alarm> {
         self.service.alarm()
     }
 
     fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
-        self.service.exchange(self.group, &self.members, blob, deadline).map_err(say)
+        self.service.exchange(self.group, &self.members, blob, deadline).map_err(to_text)
     }
 
     fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, String> {
         let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
         let bytes = Board::bytes(locals.len());
-        let segment = self.service.share(self.group, &world, bytes, deadline).map_err(say)?;
+        let segment = self.service.share(self.group, &world, bytes, deadline).map_err(to_text)?;
         Ok(Board::new(segment, locals.len(), me))
     }
 
@@ -88,8 +91,8 @@ impl Control for Joined {
         let socket = self
             .service
             .connect(self.group, self.members[peer], COLLECTIVES, deadline)
-            .map_err(say)?;
-        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(say)?))
+            .map_err(to_text)?;
+        Ok(AnyStream::Tcp(Tcp::new(socket).map_err(to_text)?))
     }
 
     fn pulse(&self) -> Arc<Pulse> {
@@ -144,21 +147,18 @@ impl Control for Joined {
         Arc::new(Self { service: Arc::clone(&self.service), group, members })
     }
 
-    /// The goodbye is said by whoever lets go of the service last: groups outlive the world they
-    /// were split from.
+    /// Only the last handle leaves, because groups may outlive the world that they were split from.
     fn leave(&self, sequence: u64) {
         if Arc::strong_count(&self.service) == 1
             && let Err(error) = self.service.leave(sequence)
         {
-            tracing::warn!(%error, "left without a goodbye");
+            tracing::warn!(%error, "the other ranks were not told that this rank has left");
         }
     }
 }
 
-/// What tells the groups split from `group` from those of others: two ranks that share a group came
-/// to it by the same splits, so one number for each way is enough.
+/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
+/// same splits, so a hash of the splits is equal on all of them.
 fn epoch(group: GroupId) -> u64 {
-    crate::comm::engine::call::mix(
-        crate::comm::engine::call::mix(group.parent_epoch ^ 1) ^ group.counter,
-    )
+    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }

@@ -31,7 +31,7 @@ impl Communicator {
 
 /// How much `MAYPOLE_LOG` asks for.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Log {
+pub(crate) enum LogLevel {
     Error,
     Warn,
     Info,
@@ -39,13 +39,13 @@ pub(crate) enum Log {
     Trace,
 }
 
-impl Log {
+impl LogLevel {
     pub(crate) fn is_told_of_joining(self) -> bool {
         self >= Self::Info
     }
 }
 
-impl FromStr for Log {
+impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {

@@ -1,4 +1,4 @@
-//! The control of ranks that are threads of one process: a table behind a lock.
+//! The control plane of ranks that are threads of one process: a table behind a lock.
 
 use crate::comm::control::{Control, Straggler};
 use crate::execute::AnyStream;
@@ -11,52 +11,52 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Which group: the numbers of the splits that led to it.
-type Path = Vec<u64>;
+/// A group, by the numbers of the splits that led to it.
+type GroupPath = Vec<u64>;
 
-/// What threads of one world share.
+/// What the threads of one world share.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct SharedWorld {
     /// Bytes that a stream between two threads holds.
     capacity: usize,
     alarm: Arc<Alarm>,
-    table: Mutex<Table>,
+    state: Mutex<WorldState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    exchanges: HashMap<(Path, u64), Exchange>,
-    boards: HashMap<(Path, usize), (Arc<Region>, usize)>,
-    streams: HashMap<(Path, usize, usize), Mem>,
+struct WorldState {
+    exchanges: HashMap<(GroupPath, u64), PendingExchange>,
+    boards: HashMap<(GroupPath, usize), (Arc<Region>, usize)>,
+    streams: HashMap<(GroupPath, usize, usize), Mem>,
     /// Streams for messages that their receivers have not taken, by receiver.
-    calls: HashMap<(Path, usize), Vec<(usize, Mem)>>,
-    doing: HashMap<(Path, usize), String>,
-    left: HashSet<(Path, usize)>,
+    calls: HashMap<(GroupPath, usize), Vec<(usize, Mem)>>,
+    doing: HashMap<(GroupPath, usize), String>,
+    left: HashSet<(GroupPath, usize)>,
     cause: Option<Cause>,
 }
 
 #[derive(Debug, Default)]
-struct Exchange {
+struct PendingExchange {
     blobs: HashMap<usize, Vec<u8>>,
     readers: usize,
 }
 
-impl Hub {
+impl SharedWorld {
     pub(crate) fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             capacity,
             alarm: Arc::default(),
-            table: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
         })
     }
 
-    /// The handle of rank `me` of `world`.
-    pub(crate) fn member(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
+    /// The handle of rank `me` of `world` ranks.
+    pub(crate) fn control_of(self: &Arc<Self>, world: usize, me: usize) -> Arc<dyn Control> {
         let members = (0..world).collect();
-        Arc::new(Member {
-            hub: Arc::clone(self),
+        Arc::new(ThreadControl {
+            shared: Arc::clone(self),
             path: Vec::new(),
             members,
             me,
@@ -64,51 +64,51 @@ impl Hub {
         })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // A thread that panicked while it held the lock left the table whole: every change is one
-        // insertion or removal.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WorldState> {
+        // Every change is one insertion or removal, so a thread that panicked while it held the
+        // lock left the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks again after every change until `ready` gives something.
+    /// Calls `ready` now and after every change, until it returns a value.
     fn until<T>(
         &self,
         deadline: Instant,
-        mut ready: impl FnMut(&mut Table) -> Option<T>,
+        mut ready: impl FnMut(&mut WorldState) -> Option<T>,
     ) -> Result<T, String> {
-        let mut table = self.table();
+        let mut state = self.state();
         loop {
-            if let Some(it) = ready(&mut table) {
+            if let Some(it) = ready(&mut state) {
                 return Ok(it);
             }
-            if let Some(cause) = &table.cause {
+            if let Some(cause) = &state.cause {
                 return Err(cause.text.clone());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err("not all ranks came in time".to_owned());
             }
-            table =
-                self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 #[derive(Debug)]
-struct Member {
-    hub: Arc<Hub>,
-    path: Path,
+struct ThreadControl {
+    shared: Arc<SharedWorld>,
+    path: GroupPath,
     /// World ranks of the group, by rank.
     members: Vec<usize>,
     me: usize,
     rounds: Mutex<u64>,
 }
 
-impl Connector for Member {
+impl Connector for ThreadControl {
     fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
-        let (mine, theirs) = mem::pair(self.hub.capacity);
-        self.hub
-            .table()
+        let (mine, theirs) = mem::pair(self.shared.capacity);
+        self.shared
+            .state()
             .calls
             .entry((self.path.clone(), peer))
             .or_default()
@@ -118,16 +118,16 @@ impl Connector for Member {
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
         let calls =
-            self.hub.table().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
+            self.shared.state().calls.remove(&(self.path.clone(), self.me)).unwrap_or_default();
         calls.into_iter().map(|(from, stream)| (from, AnyStream::Mem(stream))).collect()
     }
 
     fn has_left(&self, peer: usize) -> bool {
-        self.hub.table().left.contains(&(self.path.clone(), peer))
+        self.shared.state().left.contains(&(self.path.clone(), peer))
     }
 }
 
-impl Member {
+impl ThreadControl {
     /// `cause` with its culprit numbered as in this group; a rank that is no member has no number.
     fn in_group(&self, cause: Cause) -> Cause {
         let member = |world| self.members.iter().position(|member| *member == world);
@@ -135,9 +135,9 @@ impl Member {
     }
 }
 
-impl Control for Member {
+impl Control for ThreadControl {
     fn alarm(&self) -> Arc<Alarm> {
-        Arc::clone(&self.hub.alarm)
+        Arc::clone(&self.shared.alarm)
     }
 
     fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
@@ -146,13 +146,14 @@ impl Control for Member {
             *rounds += 1;
             *rounds
         };
-        let (key, size) = ((self.path.clone(), round), self.members.len());
-        self.hub.table().exchanges.entry(key.clone()).or_default().blobs.insert(self.me, blob);
-        self.hub.changed.notify_all();
-        self.hub.until(deadline, |table| {
-            let exchange = table.exchanges.get_mut(&key)?;
+        let key = (self.path.clone(), round);
+        let size = self.members.len();
+        self.shared.state().exchanges.entry(key.clone()).or_default().blobs.insert(self.me, blob);
+        self.shared.changed.notify_all();
+        self.shared.until(deadline, |state| {
+            let exchange = state.exchanges.get_mut(&key)?;
             let missing = |rank: &usize| !exchange.blobs.contains_key(rank);
-            let left = |rank: &usize| table.left.contains(&(self.path.clone(), *rank));
+            let left = |rank: &usize| state.left.contains(&(self.path.clone(), *rank));
             if let Some(rank) = (0..size).find(|rank| missing(rank) && left(rank)) {
                 return Some(Err(format!("rank {rank} has left")));
             }
@@ -160,7 +161,7 @@ impl Control for Member {
             let blobs = (0..size).map(|rank| exchange.blobs[&rank].clone()).collect();
             exchange.readers += 1;
             if exchange.readers == size {
-                table.exchanges.remove(&key);
+                state.exchanges.remove(&key);
             }
             Some(Ok(blobs))
         })?
@@ -168,24 +169,24 @@ impl Control for Member {
 
     fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, String> {
         let key = (self.path.clone(), locals[0]);
-        let mut table = self.hub.table();
+        let mut state = self.shared.state();
         let fresh = || (Arc::new(Region::new(Board::bytes(locals.len()))), 0);
-        let (region, takers) = table.boards.entry(key.clone()).or_insert_with(fresh);
+        let (region, takers) = state.boards.entry(key.clone()).or_insert_with(fresh);
         *takers += 1;
-        let (region, last) = (Arc::clone(region), *takers == locals.len());
-        if last {
-            table.boards.remove(&key);
+        let region = Arc::clone(region);
+        if *takers == locals.len() {
+            state.boards.remove(&key);
         }
-        drop(table);
+        drop(state);
         Ok(Board::new(region, locals.len(), me))
     }
 
     fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
         let key = (self.path.clone(), self.me.min(peer), self.me.max(peer));
-        let mut table = self.hub.table();
-        let stream = table.streams.remove(&key).unwrap_or_else(|| {
-            let (mine, theirs) = mem::pair(self.hub.capacity);
-            table.streams.insert(key, theirs);
+        let mut state = self.shared.state();
+        let stream = state.streams.remove(&key).unwrap_or_else(|| {
+            let (mine, theirs) = mem::pair(self.shared.capacity);
+            state.streams.insert(key, theirs);
             mine
         });
         Ok(AnyStream::Mem(stream))
@@ -197,11 +198,11 @@ impl Control for Member {
 
     fn record(&self, sequence: u64, what: String) {
         let text = format!("is in {what} (operation {sequence})");
-        self.hub.table().doing.insert((self.path.clone(), self.me), text);
+        self.shared.state().doing.insert((self.path.clone(), self.me), text);
     }
 
     fn inquire(&self, peer: usize) -> Option<String> {
-        self.hub.table().doing.get(&(self.path.clone(), peer)).cloned()
+        self.shared.state().doing.get(&(self.path.clone(), peer)).cloned()
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
@@ -212,16 +213,16 @@ impl Control for Member {
     fn fail(&self, cause: Cause) -> Cause {
         let culprit = cause.culprit.map(|culprit| self.members[culprit]);
         let cause = Cause { culprit, ..cause };
-        let mut table = self.hub.table();
-        let first = table.cause.take().map_or(cause.clone(), |known| known.min(cause));
-        table.cause = Some(first.clone());
-        self.hub.alarm.raise();
-        self.hub.changed.notify_all();
+        let mut state = self.shared.state();
+        let first = state.cause.take().map_or(cause.clone(), |known| known.min(cause));
+        state.cause = Some(first.clone());
+        self.shared.alarm.raise();
+        self.shared.changed.notify_all();
         self.in_group(first)
     }
 
     fn cause(&self) -> Option<Cause> {
-        let cause = self.hub.table().cause.clone();
+        let cause = self.shared.state().cause.clone();
         cause.map(|cause| self.in_group(cause))
     }
 
@@ -231,8 +232,8 @@ impl Control for Member {
         // Groups of one split have disjoint members, so the first one tells them apart.
         path.extend([number, world[0] as u64]);
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank is a member");
-        Arc::new(Member {
-            hub: Arc::clone(&self.hub),
+        Arc::new(ThreadControl {
+            shared: Arc::clone(&self.shared),
             path,
             members: world,
             me,
@@ -242,9 +243,9 @@ impl Control for Member {
 
     fn leave(&self, sequence: u64) {
         let text = format!("has left after operation {sequence}");
-        let mut table = self.hub.table();
-        table.doing.insert((self.path.clone(), self.me), text);
-        table.left.insert((self.path.clone(), self.me));
-        self.hub.changed.notify_all();
+        let mut state = self.shared.state();
+        state.doing.insert((self.path.clone(), self.me), text);
+        state.left.insert((self.path.clone(), self.me));
+        self.shared.changed.notify_all();
     }
 }

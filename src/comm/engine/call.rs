@@ -1,20 +1,21 @@
 //! One call, as far as it decides which program runs.
 
 use crate::comm::element::{DataType, Factor, ReduceOp};
-use crate::comm::engine::counts::{Count, Interned};
+use crate::comm::engine::counts::{CallCount, InternedCounts};
+use crate::comm::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
-use maypole_kernels::BinaryOp;
+use maypole_kernels::{BinaryOp, mix};
 use std::fmt;
 
 /// What a rank asks for. Two calls that are equal run the same program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct CollectiveCall {
     pub(crate) collective: Collective,
     pub(crate) kind: DataType,
     pub(crate) op: Reduction,
-    pub(crate) count: Count,
+    pub(crate) count: CallCount,
     /// Whether the result must be that of the plain loop over the ranks.
     pub(crate) deterministic: bool,
     /// A local fact: it changes where bytes lie, never what is sent.
@@ -27,7 +28,7 @@ pub(crate) enum Reduction {
     /// An operation of ours. Factors are left out: see [`Reduction::from`].
     Known(ReduceOp),
     /// A function of the user's. That it is the same on all ranks shows in its name alone.
-    Own { name: &'static str, commutative: bool },
+    Custom { name: &'static str, commutative: bool },
 }
 
 impl Reduction {
@@ -38,7 +39,7 @@ impl Reduction {
     fn code(self) -> u64 {
         match self {
             Self::Known(op) => op.code() + 1,
-            Self::Own { name, commutative } => {
+            Self::Custom { name, commutative } => {
                 let start = mix(START ^ u64::from(commutative));
                 name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1
             }
@@ -49,13 +50,13 @@ impl Reduction {
     pub(crate) fn binary(self) -> Option<BinaryOp> {
         match self {
             Self::Known(op) => Some(op.binary()),
-            Self::Own { .. } => None,
+            Self::Custom { .. } => None,
         }
     }
 
     /// True if the ranks must be combined in their order.
     pub(crate) fn needs_order(self) -> bool {
-        matches!(self, Self::Own { commutative: false, .. })
+        matches!(self, Self::Custom { commutative: false, .. })
     }
 
     /// True if every order and every grouping gives the same bits (of NaNs, any).
@@ -86,27 +87,47 @@ impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(op) => op.fmt(f),
-            Self::Own { name, commutative: true } => write!(f, "'{name}'"),
-            Self::Own { name, commutative: false } => write!(f, "'{name}' in rank order"),
+            Self::Custom { name, commutative: true } => write!(f, "'{name}'"),
+            Self::Custom { name, commutative: false } => write!(f, "'{name}' in rank order"),
         }
     }
 }
 
-impl Call {
+impl CollectiveCall {
+    /// The error of a call that rank `rank` cannot make.
+    pub(super) fn invalid(&self, rank: usize, why: String) -> Error {
+        Error::Invalid { rank, operation: self.collective.name(), why }
+    }
+
+    /// Refuses operations on bits for types that are not integers.
+    pub(super) fn check_operation(&self, rank: usize) -> Result<()> {
+        if self.op.binary().is_none_or(|op| op.supports(self.kind)) {
+            return Ok(());
+        }
+        let op = self.op;
+        let why = match self.kind {
+            DataType::Bool => {
+                format!("bool has no {op}: use 'and', 'or' or 'xor', or sum integers")
+            }
+            kind => format!("'{op}' works on the bits of integers, not on {}", kind.name()),
+        };
+        Err(self.invalid(rank, why))
+    }
+
     /// How the whole is cut for a schedule of `chunks`.
-    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &Interned) -> Layout {
+    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &InternedCounts) -> Layout {
         match self.count {
-            Count::Even(count) if self.collective.is_blocked() => {
+            CallCount::Even(count) if self.collective.is_blocked() => {
                 Layout::even(count * world, world)
             }
-            Count::Even(count) => Layout::even(count, chunks),
-            Count::Given(number) => given.get(number).layout(),
+            CallCount::Even(count) => Layout::even(count, chunks),
+            CallCount::Given(number) => given.get(number).layout(),
         }
     }
 
     /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does
     /// not look like a call.
-    pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &Interned) -> u64 {
+    pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &InternedCounts) -> u64 {
         let algorithm =
             plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
         self.fingerprint_by(algorithm, plan.window, world, given)
@@ -118,13 +139,13 @@ impl Call {
         way: u64,
         window: usize,
         world: usize,
-        given: &Interned,
+        given: &InternedCounts,
     ) -> u64 {
         let root = self.collective.root().map_or(0, |root| root as u64 + 1);
         let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
         let (form, count) = match self.count {
-            Count::Even(count) => (0, count as u64),
-            Count::Given(number) => (1, given.hash(number)),
+            CallCount::Even(count) => (0, count as u64),
+            CallCount::Given(number) => (1, given.hash(number)),
         };
         let name = self.collective.name().bytes().map(u64::from);
         let (mode, window) = (u64::from(self.deterministic), window as u64);
@@ -134,26 +155,18 @@ impl Call {
     }
 }
 
-/// Any start that is not small will do.
+/// Where hashes start: the offset basis of FNV-1a. Any large number would do.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word reaches every
-/// bit of the hash.
-pub(crate) const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
-
-impl fmt::Display for Call {
+impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.collective.name())?;
         if self.collective == Collective::Barrier {
             return write!(f, ")");
         }
         match self.count {
-            Count::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
-            Count::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+            CallCount::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
+            CallCount::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
         }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;

@@ -1,29 +1,29 @@
-//! How many elements each rank has: one number, or many.
+//! How many elements each rank has: one number for all ranks, or a number for each.
 
-use crate::comm::engine::call::mix;
 use crate::schedule::Layout;
+use maypole_kernels::mix;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The counts of a call, small enough to compare calls by.
+/// The counts of a call, in a form that is quick to compare.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Count {
-    /// Elements of the vector, or of everybody's block.
+pub(crate) enum CallCount {
+    /// Elements of the vector, or of every rank's block.
     Even(usize),
-    /// The counts with this number in [`Interned`].
+    /// The counts that have this number in [`InternedCounts`].
     Given(u32),
 }
 
-/// Counts that differ.
+/// RankCounts that differ.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Counts {
+pub(crate) enum RankCounts {
     /// Elements of each rank's block.
     Blocks(Vec<usize>),
-    /// Elements that each rank has for each rank.
+    /// Elements that each rank sends to each rank: one row a sender.
     Pairs(Vec<Vec<usize>>),
 }
 
-impl Counts {
+impl RankCounts {
     pub(crate) fn layout(&self) -> Layout {
         match self {
             Self::Blocks(counts) => Layout::given(counts),
@@ -31,7 +31,7 @@ impl Counts {
         }
     }
 
-    /// All of them, condensed.
+    /// A hash of all counts, equal in every process.
     fn hash(&self) -> u64 {
         let rows = match self {
             Self::Blocks(counts) => std::slice::from_ref(counts),
@@ -42,22 +42,23 @@ impl Counts {
     }
 }
 
-/// Counts that were given, each numbered once.
+/// RankCounts that were given, each numbered once.
 #[derive(Debug, Default)]
-pub(crate) struct Interned {
-    known: Vec<Arc<Counts>>,
-    numbers: HashMap<Arc<Counts>, u32>,
+pub(crate) struct InternedCounts {
+    known: Vec<Arc<RankCounts>>,
+    numbers: HashMap<Arc<RankCounts>, u32>,
 }
 
-impl Interned {
-    pub(crate) fn number(&mut self, counts: Counts) -> Count {
+impl InternedCounts {
+    pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
         if let Some(number) = self.numbers.get(&counts) {
-            return Count::Given(*number);
+            return CallCount::Given(*number);
         }
-        let (counts, number) = (Arc::new(counts), self.known.len() as u32);
+        let number = self.known.len() as u32;
+        let counts = Arc::new(counts);
         self.known.push(Arc::clone(&counts));
         self.numbers.insert(counts, number);
-        Count::Given(number)
+        CallCount::Given(number)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,7 +67,7 @@ impl Interned {
 
     /// # Panics
     /// If no such counts were numbered.
-    pub(crate) fn get(&self, number: u32) -> &Counts {
+    pub(crate) fn get(&self, number: u32) -> &RankCounts {
         &self.known[number as usize]
     }
 

@@ -1,138 +1,86 @@
-//! From a call to a program that runs: choose, lower once, connect, execute, and explain what
-//! failed.
+//! From a call to a program that runs: choose an algorithm, lower its schedules once, connect the
+//! ranks, execute.
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`PreparedCalls`] | the calls that have programs, and which one was made last |
+//! | [`CallSettings`] | what the user asked for: plan, determinism, memory |
+//! | [`TimeLimits`] | timeout and deadlines |
+//! | [`Health`] | the control plane, the first failure, operations so far |
+//! | [`RunConditions`] | costs, crowding, and how this rank waits |
+//! | [`UserSchedules`] | the user's own schedules that were proved |
+//! | [`Observers`] | timing and recording of calls |
 
 pub(crate) mod call;
-pub(crate) mod choice;
+mod choice;
+pub(crate) mod conditions;
+mod connect;
 pub(crate) mod counts;
-pub(crate) mod failure;
-pub(crate) mod memory;
-pub(crate) mod order;
-pub(crate) mod own_schedules;
-pub(crate) mod surroundings;
-pub(crate) mod watched;
+mod failure;
+mod health;
+pub(crate) mod limits;
+mod observers;
+mod order;
+mod prepared;
+pub(crate) mod settings;
+mod user_schedules;
 
-use crate::algorithms::Algorithm;
 use crate::comm::api::counters::Counters;
 use crate::comm::control::Control;
 use crate::comm::element::{Factor, ReduceOp};
-use crate::comm::engine::call::{Call, Reduction, held};
-use crate::comm::engine::choice::Means;
-use crate::comm::engine::counts::{Count, Counts, Interned};
-use crate::comm::engine::own_schedules::Own;
-use crate::comm::engine::surroundings::Surroundings;
-use crate::comm::engine::watched::Watching;
-use crate::comm::error::{Error, Result};
-use crate::execute::record::ProgramNotes;
-use crate::execute::{Buffers, ExecuteError, Executor};
-use crate::lower::{LoweringInput, Program, lower};
+use crate::comm::engine::call::{CollectiveCall, Reduction, held};
+use crate::comm::engine::choice::PlanChooser;
+use crate::comm::engine::conditions::RunConditions;
+use crate::comm::engine::counts::{CallCount, RankCounts};
+use crate::comm::engine::health::Health;
+use crate::comm::engine::limits::TimeLimits;
+use crate::comm::engine::observers::Observers;
+use crate::comm::engine::order::schedules_of;
+use crate::comm::engine::prepared::{PreparedCall, PreparedCalls};
+use crate::comm::engine::settings::CallSettings;
+use crate::comm::engine::user_schedules::UserSchedules;
+use crate::comm::error::Result;
+use crate::execute::{ExecuteError, Executor};
+use crate::lower::{LoweringInput, lower};
 use crate::schedule::collective::{Collective, HeldChunks};
-use crate::schedule::hosts::Boards;
+use crate::schedule::hosts::{Boards, Hosts};
 use crate::schedule::{Placement, Schedule};
-use crate::tuner::{MeasuredTime, PlanOverride};
-use crate::world::service::Pulse;
+use crate::tuner::{Explanation, MeasuredTime, Plan};
 use maypole_kernels::{
-    BinaryOp, BuiltInReducer, DataType, Reducer, Region, Scalar, View, ViewMut, divide, scale,
+    BinaryOp, BuiltInReducer, CustomReducer, Reducer, Region, Scalar, View, ViewMut, divide,
 };
-use maypole_transports::Board;
-use std::collections::HashMap;
+use maypole_transports::Waiting;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// No call that is ready.
-const NONE: usize = usize::MAX;
-/// Different counts for which programs are kept.
-const MOST_GIVEN: usize = 256;
-
-/// What a group of ranks runs calls with, on one of them.
+/// Runs the calls of one rank of a group.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) rank: usize,
-    pub(crate) world: usize,
-    /// Which ranks share a board.
-    pub(crate) boards: Boards,
-    pub(crate) control: Arc<dyn Control>,
-    pub(crate) timeout: Duration,
-    /// What the user asked for by name.
-    pub(crate) wanted: Option<PlanOverride>,
-    /// The algorithm to use wherever it fits.
-    pub(crate) preferred: Option<Algorithm>,
-    /// Whether reductions must be the plain loop over the ranks.
-    pub(crate) deterministic: bool,
-    /// What choices depend on, equal on all ranks.
-    pub(crate) surroundings: Surroundings,
-    /// Most bytes of shared memory for this rank.
-    pub(crate) memory: Option<usize>,
-    /// Operations so far.
-    pub(crate) sequence: u64,
-    pub(crate) executor: Executor,
+    rank: usize,
+    boards: Boards,
+    conditions: RunConditions,
+    settings: CallSettings,
+    limits: TimeLimits,
+    health: Health,
+    calls: PreparedCalls,
+    user_schedules: UserSchedules,
+    observers: Option<Box<Observers>>,
+    executor: Executor,
+    /// True once the executor has the board, or needs none.
     connected: bool,
-    pub(crate) ready: Vec<Ready>,
-    known: HashMap<(Call, Option<PlanOverride>), usize>,
-    pub(crate) given: Interned,
-    /// Schedules of the user's own.
-    pub(crate) own: Own,
-    /// The call made last, by its place among those that are ready; [`NONE`] if the next one must
-    /// be looked up.
-    pub(crate) current: usize,
-    /// The same while nobody looks at calls, else [`NONE`]: one comparison tells whether a call may
-    /// run as it stands.
-    quick: usize,
-    /// The first failure.
-    pub(crate) failed: Option<Error>,
-    /// When calls made now must end, and what they were given; the innermost is last.
-    pub(crate) limits: Vec<(Instant, Duration)>,
-    /// Whether it is with a thread that runs requests.
-    pub(crate) beside: bool,
-    /// Groups split off so far: they are numbered alike on all ranks.
-    pub(crate) splits: u64,
-    /// What calls have moved whose programs are not kept any more.
-    pub(crate) past: Counters,
-    pub(crate) pulse: Arc<Pulse>,
-    /// Who looks at calls, if anybody does.
-    pub(crate) watching: Option<Box<Watching>>,
+    /// Groups that were split off so far. Equal on all ranks, so that it numbers the groups.
+    splits: u64,
 }
 
-/// A call that has its program.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) call: Call,
-    pub(crate) wanted: Option<PlanOverride>,
-    /// What schedules of the user's it runs by; zero for those of the table.
-    pub(crate) own: u64,
-    /// What it took, while calls were timed.
-    pub(crate) measured: MeasuredTime,
-    /// How often it ran to its end.
-    pub(crate) runs: u64,
-    pub(crate) program: Program,
-    /// What the recorder wants to know.
-    pub(crate) notes: Option<Arc<ProgramNotes>>,
-    pub(crate) combine: Reducer,
-    scratch: Region,
-    /// Where an input lies while its own place is being written, or once it is multiplied.
-    aside: Region,
-    /// The result is divided by this.
-    pub(crate) divisor: Option<u64>,
-}
-
-impl Ready {
-    /// What the program works on: the caller's memory, or an input that has been put aside first.
-    #[inline(always)]
-    pub(crate) fn buffers<'a>(
-        &'a self,
-        factor: Option<Scalar>,
-        input: View<'a>,
-        output: ViewMut<'a>,
-    ) -> Buffers<'a> {
-        let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
-        if let Some(factor) = factor {
-            scale(self.aside.view(), input, factor);
-            buffers.input = self.aside.view().as_view();
-        } else if self.program.stages_input {
-            self.aside.view().copy_from(input);
-            buffers.input = self.aside.view().as_view();
-        }
-        buffers
-    }
+/// What a program is made for, besides its call and schedules.
+#[derive(Clone, Copy, Debug)]
+struct LoweringLabel {
+    /// The algorithm's name in traces.
+    algorithm: &'static str,
+    /// Most bytes of a window of the longest chunk.
+    window: usize,
+    /// What all ranks' calls are compared by.
+    fingerprint: u64,
 }
 
 impl Engine {
@@ -140,118 +88,143 @@ impl Engine {
         rank: usize,
         boards: Boards,
         control: Arc<dyn Control>,
-        surroundings: Surroundings,
+        conditions: RunConditions,
     ) -> Self {
-        let world = boards.world();
-        let waiting = surroundings.waiting;
-        let gone = Arc::clone(&control);
-        let gone = Box::new(move |peer| gone.has_left(peer));
-        let alone = Executor::new(rank, waiting, control.alarm(), gone);
-        let connected = boards.locals(rank).len() == 1;
+        let waiting = conditions.waiting;
+        let peers = Arc::clone(&control);
+        let has_left = Box::new(move |peer| peers.has_left(peer));
         Self {
             rank,
-            world,
+            limits: TimeLimits::new(waiting.timeout()),
+            executor: Executor::new(rank, waiting, control.alarm(), has_left),
+            health: Health::new(rank, control),
+            calls: PreparedCalls::new(boards.world()),
+            connected: boards.locals(rank).len() == 1,
             boards,
-            pulse: control.pulse(),
-            control,
-            timeout: waiting.timeout(),
-            wanted: None,
-            preferred: None,
-            deterministic: false,
-            surroundings,
-            memory: None,
-            sequence: 0,
-            executor: alone,
-            connected,
-            ready: Vec::new(),
-            known: HashMap::new(),
-            given: Interned::default(),
-            own: Own::default(),
-            current: NONE,
-            quick: NONE,
-            failed: None,
-            limits: Vec::new(),
-            beside: false,
+            conditions,
+            settings: CallSettings::default(),
+            user_schedules: UserSchedules::default(),
+            observers: None,
             splits: 0,
-            past: Counters::new(world),
-            watching: None,
         }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn boards(&self) -> &Boards {
+        &self.boards
+    }
+
+    pub(crate) fn conditions(&self) -> &RunConditions {
+        &self.conditions
+    }
+
+    pub(crate) fn settings(&self) -> &CallSettings {
+        &self.settings
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut CallSettings {
+        &mut self.settings
+    }
+
+    pub(crate) fn limits(&self) -> &TimeLimits {
+        &self.limits
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Changes how long calls may take, and how this rank waits accordingly.
+    pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
+        change(&mut self.limits);
+        self.executor.set_waiting(self.waiting());
+    }
+
+    /// How this rank waits now.
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.limits.waiting(self.conditions.waiting)
     }
 
     /// Runs one call.
     #[inline]
-    pub(crate) fn call(&mut self, call: Call, input: View<'_>, output: ViewMut<'_>) -> Result<()> {
+    pub(crate) fn call(
+        &mut self,
+        call: CollectiveCall,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
         self.perform(call, None, input, output)
     }
 
-    /// Runs one call whose input is first multiplied by `factor`. The product lies aside, so
-    /// nothing is in place.
+    /// Runs one call whose input is first multiplied by `factor`. The product is in a staging
+    /// buffer, so the call is not in place.
     pub(crate) fn call_scaled(
         &mut self,
-        call: Call,
+        call: CollectiveCall,
         factor: Factor,
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
         let scalar = factor.scalar(call.kind).ok_or_else(|| {
-            let why = format!(
-                "the factor {} is no number that {} holds",
-                factor.value(),
-                call.kind.name()
-            );
-            self.invalid(call, why)
+            let kind = call.kind.name();
+            call.invalid(self.rank, format!("{kind} cannot hold the factor {}", factor.value()))
         })?;
-        self.perform(Call { in_place: false, ..call }, Some(scalar), input, output)
+        self.perform(CollectiveCall { in_place: false, ..call }, Some(scalar), input, output)
     }
 
-    /// Makes `call` the current one, if it is not.
-    #[inline]
-    pub(crate) fn make_current(&mut self, call: Call) -> Result<()> {
-        if self.is_at(self.current, call) { Ok(()) } else { self.turn_to(call) }
-    }
-
-    #[inline(always)]
-    fn is_at(&self, at: usize, call: Call) -> bool {
-        self.ready.get(at).is_some_and(|ready| ready.call == call && ready.wanted == self.wanted)
-    }
-
-    pub(crate) fn set_current(&mut self, at: usize) {
-        self.current = at;
-        self.quick = if self.watching.is_some() { NONE } else { at };
-    }
-
-    /// The next call must be looked up, and says anew what it is.
-    pub(crate) fn forget_current(&mut self) {
-        self.set_current(NONE);
+    /// Runs one call that combines by the user's `operation`.
+    pub(crate) fn call_custom(
+        &mut self,
+        call: CollectiveCall,
+        operation: &CustomReducer,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        self.make_current(call)?;
+        let at = self.calls.current();
+        let reducer = &mut self.calls.at_mut(at).reducer;
+        let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
+        // After a panic the communicator has failed, so nothing that the panic left half done is
+        // used again.
+        let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
+        // The program outlives the call, but the user's function need not.
+        self.calls.at_mut(at).reducer = before;
+        done.unwrap_or_else(|panic| {
+            self.panicked(&call.to_string(), &*panic);
+            resume_unwind(panic)
+        })
     }
 
     #[inline(always)]
     fn perform(
         &mut self,
-        call: Call,
+        call: CollectiveCall,
         factor: Option<Scalar>,
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        if !self.is_at(self.quick, call) {
-            return self.perform_anew(call, factor, input, output);
+        if !self.calls.is_fast(call, self.settings.plan()) {
+            return self.perform_slow(call, factor, input, output);
         }
-        self.perform_at(self.quick, call, factor, input, output)
+        self.perform_at(self.calls.fast(), call, factor, input, output)
     }
 
     #[cold]
     #[inline(never)]
-    fn perform_anew(
+    fn perform_slow(
         &mut self,
-        call: Call,
+        call: CollectiveCall,
         factor: Option<Scalar>,
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
         self.make_current(call)?;
-        match self.watching {
-            Some(_) => self.perform_watched(call, factor, input, output),
-            None => self.perform_at(self.current, call, factor, input, output),
+        match self.observers {
+            Some(_) => self.perform_observed(call, factor, input, output),
+            None => self.perform_at(self.calls.current(), call, factor, input, output),
         }
     }
 
@@ -259,190 +232,207 @@ impl Engine {
     fn perform_at(
         &mut self,
         at: usize,
-        call: Call,
+        call: CollectiveCall,
         factor: Option<Scalar>,
         input: View<'_>,
         output: ViewMut<'_>,
     ) -> Result<()> {
-        self.pulse.enter(self.sequence);
-        let ready = &self.ready[at];
-        let buffers = ready.buffers(factor, input, output);
-        let done = self.executor.run(&ready.program, &ready.combine, &buffers);
+        self.health.enter();
+        let prepared = self.calls.at(at);
+        let buffers = prepared.buffers(factor, input, output);
+        let done = self.executor.run(&prepared.program, &prepared.reducer, &buffers);
         self.finish(at, call, output, done)
     }
 
-    /// What comes after a run.
+    /// Ends a call whose program has ended.
     #[inline(always)]
-    pub(crate) fn finish(
+    fn finish(
         &mut self,
         at: usize,
-        call: Call,
+        call: CollectiveCall,
         output: ViewMut<'_>,
         done: std::result::Result<(), Box<ExecuteError>>,
     ) -> Result<()> {
         if let Err(failure) = done {
             return Err(self.explain_program(call, *failure));
         }
-        self.pulse.exit(self.sequence);
-        self.sequence += 1;
-        let ready = &mut self.ready[at];
-        ready.runs += 1;
-        if let Some(divisor) = ready.divisor {
+        self.health.exit();
+        let prepared = self.calls.at_mut(at);
+        prepared.runs += 1;
+        if let Some(divisor) = prepared.divisor {
             divide(output, call.kind, divisor);
         }
         Ok(())
     }
 
-    /// The name that a call knows these counts by.
-    pub(crate) fn name_counts(&mut self, counts: Counts) -> Count {
-        // Counts of every call may be new ones; what was made for old ones is given up now and
-        // then.
-        if self.given.len() > MOST_GIVEN {
-            self.given = Interned::default();
-            self.forget();
+    /// Makes `call` the current one, if it is not.
+    #[inline]
+    fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
+        if self.calls.is_current(call, self.settings.plan()) {
+            return Ok(());
         }
-        self.given.number(counts)
+        self.look_up(call)
     }
 
-    /// Gives up what was made ready.
-    pub(crate) fn forget(&mut self) {
-        self.past = self.counters();
-        (self.ready, self.known) = (Vec::new(), HashMap::new());
-        self.forget_current();
-    }
-
-    pub(crate) fn invalid(&self, call: Call, why: String) -> Error {
-        Error::Invalid { rank: self.rank, operation: call.collective.name(), why }
-    }
-
-    /// Makes `call` the current one.
+    /// Makes `call` the current one. Prepares it if it is new.
     #[cold]
     #[inline(never)]
-    fn turn_to(&mut self, call: Call) -> Result<()> {
-        self.check()?;
-        let at = match self.known.get(&(call, self.wanted)) {
-            Some(known) => *known,
+    fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
+        self.health.check()?;
+        let at = match self.calls.find(call, self.settings.plan()) {
+            Some(at) => at,
             None => self.prepare(call)?,
         };
         self.set_current(at);
-        self.control.record(self.sequence, call.to_string());
+        self.health.record(call.to_string());
         Ok(())
     }
 
-    /// Refuses operations that mean nothing for the type.
-    pub(crate) fn check_operation(&self, call: Call) -> Result<()> {
-        if call.op.binary().is_none_or(|op| op.supports(call.kind)) {
-            return Ok(());
-        }
-        let why = match call.kind {
-            DataType::Bool => {
-                format!("bool has no {}: use 'and', 'or' or 'xor', or sum integers", call.op)
-            }
-            kind => format!("'{}' works on the bits of integers, not on {}", call.op, kind.name()),
-        };
-        Err(self.invalid(call, why))
+    fn set_current(&mut self, at: usize) {
+        self.calls.set_current(at, self.observers.is_some());
     }
 
-    fn prepare(&mut self, call: Call) -> Result<usize> {
-        self.check_operation(call)?;
-        let plan = self.plan(call)?;
-        let schedules = self.schedules(call.collective, plan.algorithm);
-        let fingerprint = call.fingerprint(plan, self.world, &self.given);
-        let means = Means { name: plan.algorithm.name(), window: plan.window, fingerprint };
-        let ready = self.prepare_by(call, &schedules, means)?;
-        self.known.insert((call, self.wanted), ready);
-        Ok(ready)
+    /// Makes sure that the next call is looked up.
+    pub(crate) fn forget_current(&mut self) {
+        self.calls.forget_current();
     }
 
-    /// Lowers `schedules`, which are proved, and connects what they need.
-    pub(crate) fn prepare_by(
+    fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
+        call.check_operation(self.rank)?;
+        let plan = self.chooser().plan(call)?;
+        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
+        let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
+        let algorithm = plan.algorithm.name();
+        let label = LoweringLabel { algorithm, window: plan.window, fingerprint };
+        let at = self.prepare_by(call, &schedules, label)?;
+        self.calls.insert(call, self.settings.plan(), at);
+        Ok(at)
+    }
+
+    /// Lowers `schedules`, which are proved, and connects the ranks that they name.
+    fn prepare_by(
         &mut self,
-        call: Call,
+        call: CollectiveCall,
         schedules: &[Schedule],
-        means: Means,
+        label: LoweringLabel,
     ) -> Result<usize> {
-        let layout = call.layout(self.world, schedules[0].chunks, &self.given);
-        let collective = call.collective;
+        let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
         let element = call.kind.size();
-        let boards = &self.boards;
-        let Means { window, fingerprint, .. } = means;
-        let request = LoweringInput {
-            collective,
+        let input = LoweringInput {
+            collective: call.collective,
             schedules,
             layout: &layout,
             element,
-            boards,
-            window,
-            fingerprint,
+            boards: &self.boards,
+            window: label.window,
+            fingerprint: label.fingerprint,
         };
         let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program = lower(&request, self.rank, placement).expect("what is proved completes");
+        let program = lower(&input, self.rank, placement)
+            .expect("schedules that the checker accepts complete");
         self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
-        let aside = program.stages_input || call.op.scales();
-        let input = if aside {
-            held(call.collective.input(self.rank), &layout) * call.kind.size()
-        } else {
-            0
+        let needs_staging = program.stages_input || call.op.scales();
+        let staged = match needs_staging {
+            true => held(call.collective.input(self.rank), &layout) * element,
+            false => 0,
         };
-        self.ready.push(Ready {
+        Ok(self.calls.add(PreparedCall {
             call,
-            wanted: self.wanted,
-            own: 0,
+            plan: self.settings.plan(),
+            user_schedules: 0,
             measured: MeasuredTime::default(),
             runs: 0,
-            // A function of the user's comes with each call.
-            combine: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
+            // An operation of the user's comes with each call.
+            reducer: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
                 .into(),
             scratch: Region::new(program.scratch),
-            aside: Region::new(input),
+            staging: Region::new(staged),
             divisor: self.divisor(call),
-            notes: self.notes(call, means.name, layout.count() * call.kind.size(), &program),
+            notes: self.notes(call, label.algorithm, layout.count() * element, &program),
             program,
-        });
-        Ok(self.ready.len() - 1)
+        }))
     }
 
-    pub(crate) fn schedules(&self, collective: Collective, algorithm: Algorithm) -> Vec<Schedule> {
-        let of = |rank| {
-            algorithm
-                .schedule_on(collective, self.boards.numbers(), rank)
-                .expect("the tuner knows the table")
-        };
-        (0..self.world).map(of).collect()
-    }
-
-    /// Averages divide where the result is.
-    fn divisor(&self, call: Call) -> Option<u64> {
+    /// What this rank divides its result by: an average is divided where the result is.
+    fn divisor(&self, call: CollectiveCall) -> Option<u64> {
         let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
-        let holds = call.collective.output(self.rank) != HeldChunks::Nothing;
-        (averages && holds).then_some(self.world as u64)
+        let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
+        (averages && has_result).then_some(self.boards.world() as u64)
     }
 
-    /// Makes the board at the first call, and the streams that `program` needs and that are not
-    /// there yet.
-    fn connect(&mut self, program: &Program) -> std::result::Result<(), String> {
-        let deadline = self.deadline();
-        if !self.connected {
-            self.check_memory()?;
-            let locals = self.boards.locals(self.rank);
-            let me = self.boards.index(self.rank);
-            let board: Board = self.control.board(&locals, me, deadline)?;
-            self.executor.share(board, locals, me);
-            self.connected = true;
+    fn chooser(&self) -> PlanChooser<'_> {
+        PlanChooser {
+            rank: self.rank,
+            boards: &self.boards,
+            conditions: &self.conditions,
+            settings: &self.settings,
+            counts: self.calls.counts(),
         }
-        for link in &program.streams {
-            let peer = link.peer as usize;
-            if !self.executor.streams().contains(peer) {
-                let stream = self.control.stream(peer, deadline)?;
-                self.executor.streams().insert(peer, stream);
-            }
-        }
-        Ok(())
     }
 
-    /// Leaves in order. Idempotent enough for `close` and then `Drop`.
+    /// The plan that `call` runs by.
+    pub(crate) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
+        self.chooser().plan(call)
+    }
+
+    /// Why a call of `bytes` bytes in all runs as it does, and how long such calls took.
+    pub(crate) fn explain(
+        &self,
+        collective: Collective,
+        bytes: usize,
+        hosts: &Hosts,
+    ) -> Explanation {
+        let chooser = self.chooser();
+        let is_alike = |prepared: &&PreparedCall| {
+            prepared.call.collective == collective
+                && chooser.bytes(prepared.call) == bytes
+                && prepared.plan == self.settings.plan()
+        };
+        let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured);
+        let measured = times.fold(MeasuredTime::default(), MeasuredTime::and);
+        chooser.explain(collective, bytes, hosts, measured)
+    }
+
+    /// The name of `counts`, by which calls are compared.
+    pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
+        self.calls.intern(counts, self.executor.locals())
+    }
+
+    /// What collectives have moved.
+    pub(crate) fn counters(&self) -> Counters {
+        self.calls.counters(self.executor.locals())
+    }
+
+    /// Exchanges blobs with all ranks, which all call this.
+    ///
+    /// # Errors
+    /// What prevented it, in words. The caller reports that by [`unconnected`](Self::unconnected).
+    pub(crate) fn exchange(&self, blob: Vec<u8>) -> std::result::Result<Vec<Vec<u8>>, String> {
+        self.health.control().exchange(blob, self.limits.deadline())
+    }
+
+    /// Counts one more group that is split off.
+    pub(crate) fn count_split(&mut self) {
+        self.splits += 1;
+    }
+
+    /// The engine of this rank in the group `members` of ranks, which was split off last and is
+    /// joined by `boards`. The settings are those of this engine, and so is the timeout.
+    pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
+        let rank = members.iter().position(|member| *member == self.rank);
+        let rank = rank.expect("this rank is a member of the group");
+        let control = self.health.control().subgroup(members, self.splits);
+        let mut conditions = self.conditions;
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout());
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
+        group.observe_like(self, members, self.splits);
+        group
+    }
+
+    /// Leaves the group in order, after what was sent. May be called again.
     pub(crate) fn leave(&mut self) {
         self.executor.streams().finish();
-        self.control.leave(self.sequence);
+        self.health.control().leave(self.health.sequence());
     }
 }

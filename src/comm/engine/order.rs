@@ -1,43 +1,45 @@
-//! In which order the ranks are combined: what a call demands, and which algorithms give it.
+//! In which order the contributions of the ranks are combined: what a call requires, and which
+//! algorithms meet that.
 
 use crate::algorithms::Algorithm;
-use crate::comm::Communicator;
-use crate::comm::engine::Engine;
-use crate::comm::engine::call::Call;
-use crate::schedule::Placement;
+use crate::comm::engine::call::CollectiveCall;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Boards;
 use crate::schedule::verify::{Proof, verify};
+use crate::schedule::{Placement, Schedule};
 
-/// How the contributions of the ranks must be combined.
+/// The order that a call requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Demand {
-    /// In any order, grouped in any way.
-    Nothing,
-    /// In the order of the ranks, grouped in any way.
+enum RequiredOrder {
+    /// Any order and any grouping.
+    Any,
+    /// The order of the ranks, in any grouping.
     RankOrder,
     /// `((x0 op x1) op x2) op ...`
     LeftToRight,
 }
 
-impl Demand {
-    fn of(call: Call) -> Self {
-        match call.deterministic && !call.op.is_exact(call.kind) {
-            true => Self::LeftToRight,
-            false if call.op.needs_order() => Self::RankOrder,
-            false => Self::Nothing,
+impl RequiredOrder {
+    fn of(call: CollectiveCall) -> Self {
+        if call.deterministic && !call.op.is_exact(call.kind) {
+            Self::LeftToRight
+        } else if call.op.needs_order() {
+            Self::RankOrder
+        } else {
+            Self::Any
         }
     }
 
     fn is_met_by(self, proof: Proof) -> bool {
         match self {
-            Self::Nothing => true,
+            Self::Any => true,
             Self::RankOrder => proof.keeps_rank_order,
             Self::LeftToRight => proof.keeps_rank_order && proof.left_to_right,
         }
     }
 
-    /// What `call` asks and is not given, said of who does not give it.
-    fn lack(self, call: Call) -> String {
+    /// The end of a sentence about an algorithm that does not meet what `call` requires.
+    fn objection(self, call: CollectiveCall) -> String {
         match self {
             Self::LeftToRight => {
                 "does not combine the ranks one by one from left to right, as a deterministic call needs".to_owned()
@@ -47,72 +49,59 @@ impl Demand {
     }
 }
 
-/// Why schedules of which this is proved do not combine the ranks as `call` demands, if they do
-/// not.
-pub(crate) fn lack_of_order_in(proof: Proof, call: Call) -> Option<String> {
-    let demand = Demand::of(call);
-    if !call.collective.reduces() || demand.is_met_by(proof) {
-        None
-    } else {
-        Some(demand.lack(call))
-    }
+/// Why schedules with this `proof` do not combine the ranks in the order that `call` requires;
+/// `None` if they do.
+pub(super) fn objection_to_proof(call: CollectiveCall, proof: Proof) -> Option<String> {
+    let required = RequiredOrder::of(call);
+    let met = !call.collective.reduces() || required.is_met_by(proof);
+    (!met).then(|| required.objection(call))
 }
 
-impl Communicator {
-    /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0
-    /// op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of
-    /// elements, the transport, the hosts and the version. All ranks must say the same: it is part
-    /// of what calls are compared by. At first `MAYPOLE_DETERMINISTIC`, or false. Groups split off
-    /// later inherit it.
-    ///
-    /// Without it, results are the same on every run and on all ranks too, but depend on which
-    /// algorithm the tuner chooses: see [the contract](crate::comm::element#determinism), which
-    /// also says what this costs.
-    ///
-    /// ```
-    /// use maypole::{Communicator, ReduceOp};
-    /// let sums = Communicator::run_local(4, |mut comm| {
-    ///     comm.set_deterministic(true);
-    ///     let mut x = [[1e8f32, 1.0, -1e8, 1.0][comm.rank()]; 1000];
-    ///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
-    ///     x[0]
-    /// });
-    /// assert_eq!(sums, [((1e8 + 1.0) + -1e8) + 1.0; 4]);
-    /// ```
-    pub fn set_deterministic(&mut self, deterministic: bool) {
-        self.engine.change(move |engine| engine.deterministic = deterministic);
-    }
-
-    /// True if reductions are the plain loop over the ranks.
-    pub fn is_deterministic(&self) -> bool {
-        self.engine.deterministic
-    }
+/// Why `algorithm` does not combine the ranks in the order that `call` requires; `None` if it does.
+pub(super) fn objection_to_algorithm(
+    call: CollectiveCall,
+    algorithm: Algorithm,
+    boards: &Boards,
+) -> Option<String> {
+    let required = RequiredOrder::of(call);
+    let met = is_met(required, call.collective, algorithm, boards);
+    (!met).then(|| required.objection(call))
 }
 
-impl Engine {
-    /// What a call of `collective` says of the mode; what does not combine is the same in both.
-    #[inline]
-    pub(crate) fn deterministic(&self, collective: Collective) -> bool {
-        self.deterministic && collective.reduces()
-    }
+/// True if `algorithm` combines the ranks of `collective` one by one from left to right, as
+/// deterministic sums of floats require.
+pub(super) fn is_left_to_right(
+    collective: Collective,
+    algorithm: Algorithm,
+    boards: &Boards,
+) -> bool {
+    is_met(RequiredOrder::LeftToRight, collective, algorithm, boards)
+}
 
-    /// Why `algorithm` does not combine the ranks as `call` demands, if it does not.
-    pub(crate) fn lack_of_order(&self, call: Call, algorithm: Algorithm) -> Option<String> {
-        let demand = Demand::of(call);
-        if self.meets(call.collective, algorithm, demand) { None } else { Some(demand.lack(call)) }
+/// Derived from the schedules of `algorithm`, not declared.
+fn is_met(
+    required: RequiredOrder,
+    collective: Collective,
+    algorithm: Algorithm,
+    boards: &Boards,
+) -> bool {
+    if required == RequiredOrder::Any || !collective.reduces() {
+        return true;
     }
+    let schedules = schedules_of(algorithm, collective, boards);
+    let proof = verify(collective, &schedules, Placement::Apart);
+    proof.is_ok_and(|proof| required.is_met_by(proof))
+}
 
-    /// True if `algorithm` may do sums of floats, as far as their order goes.
-    pub(crate) fn is_fit(&self, collective: Collective, algorithm: Algorithm) -> bool {
-        !self.deterministic || self.meets(collective, algorithm, Demand::LeftToRight)
-    }
-
-    /// Derived from the schedules of `algorithm`, not declared.
-    fn meets(&self, collective: Collective, algorithm: Algorithm, demand: Demand) -> bool {
-        if demand == Demand::Nothing || !collective.reduces() {
-            return true;
-        }
-        let proof = verify(collective, &self.schedules(collective, algorithm), Placement::Apart);
-        proof.is_ok_and(|proof| demand.is_met_by(proof))
-    }
+/// The schedules of all ranks.
+///
+/// # Panics
+/// If `algorithm` does not implement `collective`.
+pub(super) fn schedules_of(
+    algorithm: Algorithm,
+    collective: Collective,
+    boards: &Boards,
+) -> Vec<Schedule> {
+    let schedules = algorithm.schedules_on(collective, boards.numbers());
+    schedules.expect("the tuner chooses among the algorithms that implement the collective")
 }

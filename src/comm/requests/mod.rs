@@ -1,8 +1,8 @@
 //! Calls that run while their caller does something else: requests, scopes and the thread that runs
 //! them.
 
-pub(crate) mod home;
-pub(crate) mod progress;
+pub(crate) mod handle;
+mod progress;
 pub(crate) mod request;
 pub(crate) mod scope;
-pub(crate) mod starts;
+mod starts;

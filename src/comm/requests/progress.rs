@@ -2,8 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::control::Control;
-use crate::comm::requests::home::Kit;
-use crate::comm::requests::request::Job;
+use crate::comm::requests::handle::RankEngine;
+use crate::comm::requests::request::RequestJob;
 use crate::world::service::{Cause, CauseKind};
 use std::io;
 use std::sync::Arc;
@@ -14,87 +14,88 @@ use std::time::Duration;
 /// How long a rank that panics goes on with its requests before it fails its group.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What the thread is told.
-enum Order {
-    /// Use this from now on.
-    Take(Box<Kit>),
-    Run(Job<'static>),
+/// What the thread is told to do.
+enum ProgressCommand {
+    /// Use this engine from now on.
+    Take(Box<RankEngine>),
+    Run(RequestJob<'static>),
     /// Give the engine back.
-    Give,
+    GiveBack,
 }
 
-/// The thread and the way to it.
+/// The thread, and the channels to it and from it.
 pub(crate) struct Progress {
-    orders: Sender<Order>,
-    kits: Receiver<Box<Kit>>,
+    commands: Sender<ProgressCommand>,
+    engines: Receiver<Box<RankEngine>>,
     thread: JoinHandle<()>,
     control: Arc<dyn Control>,
     rank: usize,
 }
 
 impl Progress {
-    /// Starts the thread. `comm` is what jobs are given once it has the engine.
+    /// Starts the thread. Its jobs are given `comm`, once `comm` has the engine.
     pub(crate) fn start(comm: Communicator, control: Arc<dyn Control>) -> io::Result<Self> {
-        let (orders, told) = channel();
-        let (back, kits) = channel();
+        let (commands, received) = channel();
+        let (give_back, engines) = channel();
         let rank = comm.rank();
         let thread = Builder::new()
             .name(format!("maypole-{rank}-run"))
-            .spawn(move || serve(comm, &told, &back))?;
-        Ok(Self { orders, kits, thread, control, rank })
+            .spawn(move || serve(comm, &received, &give_back))?;
+        Ok(Self { commands, engines, thread, control, rank })
     }
 
-    pub(crate) fn lend(&self, kit: Box<Kit>) {
-        self.tell(Order::Take(kit));
+    pub(crate) fn lend(&self, engine: Box<RankEngine>) {
+        self.tell(ProgressCommand::Take(engine));
     }
 
     /// Queues `job`. The engine must have been lent.
-    pub(crate) fn run(&self, job: Job<'static>) {
-        self.tell(Order::Run(job));
+    pub(crate) fn run(&self, job: RequestJob<'static>) {
+        self.tell(ProgressCommand::Run(job));
     }
 
-    fn tell(&self, order: Order) {
-        self.orders.send(order).expect("the thread ends after its communicator alone");
+    fn tell(&self, command: ProgressCommand) {
+        self.commands.send(command).expect("the thread outlives its communicator");
     }
 
     /// Waits for all jobs so far, each of which has its deadline, and takes the engine back.
-    pub(crate) fn recall(&self) -> Box<Kit> {
-        self.tell(Order::Give);
+    pub(crate) fn recall(&self) -> Box<RankEngine> {
+        self.tell(ProgressCommand::GiveBack);
         let alarm = self.control.alarm();
         let _wait = alarm.begin_foreground_wait();
-        self.kits.recv().expect("the thread ends after its communicator alone")
+        self.engines.recv().expect("the thread outlives its communicator")
     }
 
-    /// Ends the thread, after all jobs, and gives back what was lent. A rank that is panicking has
-    /// no patience with peers that may never come: it fails the group instead, so that neither they
-    /// nor it wait for long.
-    pub(crate) fn end(self, lent: bool) -> Option<Box<Kit>> {
+    /// Ends the thread, after all jobs, and returns the engine if it was lent. A rank that is
+    /// panicking waits no longer than [`GRACE`] for peers that may never come. Then it fails the
+    /// group, so that no rank waits for long.
+    pub(crate) fn end(self, lent: bool) -> Option<Box<RankEngine>> {
         if !lent {
             self.join();
             return None;
         }
         if self.thread.thread().id() == thread::current().id() {
-            // A request owned its communicator, and is the last that did: nobody else can take the
-            // engine.
+            // A request owned its communicator and was the last to do so. This is the thread that
+            // runs requests, so no other thread can take the engine.
             return None;
         }
-        self.tell(Order::Give);
-        let kit = await_or_fail(&self.kits, &*self.control, self.rank, !thread::panicking());
-        if kit.is_some() {
+        self.tell(ProgressCommand::GiveBack);
+        let patient = !thread::panicking();
+        let engine = await_or_fail(&self.engines, &*self.control, self.rank, patient);
+        if engine.is_some() {
             self.join();
         }
-        kit
+        engine
     }
 
     fn join(self) {
-        drop(self.orders);
-        // It has nothing to do any more. What panics is caught job by job.
+        drop(self.commands);
+        // The thread has nothing to do any more. A panic is caught in each job.
         let _ = self.thread.join();
     }
 }
 
-/// Awaits what comes once all jobs are done. Without patience, fails the group after [`GRACE`], and
-/// waits as long again for what is running then to notice.
+/// Waits for the value that comes once all jobs are done. If not `patient`, this fails the group
+/// after [`GRACE`], and waits as long again for the running job to notice that.
 pub(crate) fn await_or_fail<T>(
     done: &Receiver<T>,
     control: &dyn Control,
@@ -109,7 +110,7 @@ pub(crate) fn await_or_fail<T>(
     match done.recv_timeout(GRACE) {
         Err(RecvTimeoutError::Timeout) => {
             let text = format!("rank {rank} panicked while it had requests in flight");
-            // Whatever else is known is nearer to the cause.
+            // The highest sequence number: any other cause that is known came first.
             control.fail(Cause {
                 sequence: u64::MAX,
                 kind: CauseKind::UserAbort,
@@ -123,19 +124,29 @@ pub(crate) fn await_or_fail<T>(
     }
 }
 
-fn serve(mut comm: Communicator, orders: &Receiver<Order>, back: &Sender<Box<Kit>>) {
-    for order in orders {
-        match order {
-            Order::Take(kit) => {
-                comm.engine.put(kit);
-                comm.engine.set_beside(true);
+fn serve(
+    mut comm: Communicator,
+    commands: &Receiver<ProgressCommand>,
+    give_back: &Sender<Box<RankEngine>>,
+) {
+    for command in commands {
+        match command {
+            ProgressCommand::Take(engine) => {
+                comm.engine.put(engine);
+                set_background(&mut comm, true);
             }
-            Order::Run(job) => job(&mut comm),
-            Order::Give => {
-                comm.engine.set_beside(false);
-                // Nobody takes it if a panic had no patience left.
-                let _ = back.send(comm.engine.take());
+            ProgressCommand::Run(job) => job(&mut comm),
+            ProgressCommand::GiveBack => {
+                set_background(&mut comm, false);
+                // The receiver is gone if its thread panicked and waited in vain.
+                let _ = give_back.send(comm.engine.take());
             }
         }
     }
+}
+
+/// Says whether the engine is used by a thread beside the one that its rank computes on. A wait in
+/// the background leaves the core to the computation.
+pub(crate) fn set_background(comm: &mut Communicator, background: bool) {
+    comm.engine.get_mut().change_limits(|limits| limits.set_background(background));
 }

@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 /// A call with its buffers, to be run by whoever has the engine.
-pub(crate) type Job<'a> = Box<dyn FnOnce(&mut Communicator) + Send + 'a>;
+pub(crate) type RequestJob<'a> = Box<dyn FnOnce(&mut Communicator) + Send + 'a>;
 
 /// What became of it: a panic, an error, or the buffers.
-type Outcome<B> = thread::Result<Result<B>>;
+type RequestOutcome<B> = thread::Result<Result<B>>;
 
 /// An operation under way, which owns its buffers until it is done.
 ///
@@ -22,8 +22,8 @@ type Outcome<B> = thread::Result<Result<B>>;
 /// and its buffers are dropped afterwards. A later call says whether it failed.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
-    outcome: Receiver<Outcome<B>>,
-    done: Option<Outcome<B>>,
+    outcome: Receiver<RequestOutcome<B>>,
+    done: Option<RequestOutcome<B>>,
     /// Heard by whoever runs the operation.
     alarm: Arc<Alarm>,
 }
@@ -95,14 +95,14 @@ pub(crate) fn task<'a, B: Send + 'a>(
     alarm: Arc<Alarm>,
     mut buffers: B,
     call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'a,
-) -> (Job<'a>, Request<B>) {
+) -> (RequestJob<'a>, Request<B>) {
     let (tell, outcome) = sync_channel(1);
     let job = move |comm: &mut Communicator| {
         // What a panic leaves half done is used no more: the communicator has failed, and the
         // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {
-            comm.engine.give_up("a request", &**panic);
+            comm.engine.get_mut().panicked("a request", &**panic);
         }
         // Nobody listens to what was detached.
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
@@ -147,30 +147,35 @@ impl Communicator {
         request
     }
 
-    fn queue(&mut self, job: Job<'static>) {
+    fn queue(&mut self, job: RequestJob<'static>) {
         if self.world() == 1 {
             return job(self);
         }
-        if self.engine.progress.is_none() {
-            match Progress::start(self.without_engine(), self.engine.control.clone()) {
-                Ok(progress) => self.engine.progress = Some(progress),
+        if !self.engine.has_progress() {
+            let control = self.engine.get().health().shared_control();
+            match Progress::start(self.without_engine(), control) {
+                Ok(progress) => self.engine.set_progress(progress),
                 Err(error) => {
-                    self.engine.without_thread(&error);
+                    self.engine.get_mut().without_thread(&error);
                     return job(self);
                 }
             }
         }
-        let kit = self.engine.is_here().then(|| self.engine.take());
-        let progress = self.engine.away();
-        kit.into_iter().for_each(|kit| progress.lend(kit));
-        progress.run(job);
+        if self.engine.is_here() {
+            let engine = self.engine.take();
+            self.engine.progress().lend(engine);
+        }
+        self.engine.progress().run(job);
     }
 
     /// A communicator that can be sent this one's engine, to use it in another thread.
     pub(crate) fn without_engine(&self) -> Self {
-        let hosts = self.hosts.clone();
-        let surroundings = self.surroundings;
-        // It is not the one that leaves.
-        Self { engine: self.engine.empty(), hosts, surroundings, left: true }
+        Self {
+            engine: self.engine.empty(),
+            hosts: self.hosts.clone(),
+            conditions: self.conditions,
+            // Only this communicator leaves the group.
+            left: true,
+        }
     }
 }

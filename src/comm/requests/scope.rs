@@ -2,8 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::error::Result;
-use crate::comm::requests::progress::await_or_fail;
-use crate::comm::requests::request::{Job, Request, task};
+use crate::comm::requests::progress::{await_or_fail, set_background};
+use crate::comm::requests::request::{Request, RequestJob, task};
 use maypole_transports::Alarm;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,19 +17,19 @@ use std::thread::{self, Builder};
 /// what they may come from: everything around the scope.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
-    way: Way<'scope>,
+    runner: RequestRunner<'scope>,
     alarm: Arc<Alarm>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// How requests run.
+/// Where requests run.
 #[derive(Debug)]
-enum Way<'scope> {
-    /// At once: the communicator of a world of one, or one that failed.
-    Now(Box<Communicator>),
+enum RequestRunner<'scope> {
+    /// In the caller's thread, at once: the world has one rank, or there is no thread.
+    Inline(Box<Communicator>),
     /// On the scope's thread.
-    Later(Sender<Job<'scope>>),
+    Thread(Sender<RequestJob<'scope>>),
 }
 
 impl<'scope> Scope<'scope, '_> {
@@ -40,9 +40,9 @@ impl<'scope> Scope<'scope, '_> {
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
     ) -> Request<B> {
         let (job, request) = task(Arc::clone(&self.alarm), buffers, call);
-        match &mut self.way {
-            Way::Now(comm) => job(comm),
-            Way::Later(jobs) => jobs.send(job).expect("the thread ends after its scope"),
+        match &mut self.runner {
+            RequestRunner::Inline(comm) => job(comm),
+            RequestRunner::Thread(jobs) => jobs.send(job).expect("the thread ends after its scope"),
         }
         request
     }
@@ -84,49 +84,55 @@ impl Communicator {
         let mut lent = Box::new(self.without_engine());
         lent.engine.put(self.engine.take());
         let (mut lent, result) =
-            if self.world() == 1 { now(lent, body) } else { later(lent, body) };
+            if self.world() == 1 { run_inline(lent, body) } else { run_beside(lent, body) };
         self.engine.put(lent.engine.take());
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
-/// Runs `body`, whose requests run at once.
-fn now<'scope, 'env: 'scope, R>(
+/// Runs `body`. Its requests run at once, in this thread.
+fn run_inline<'scope, 'env: 'scope, R>(
     comm: Box<Communicator>,
     body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
     let alarm = Arc::clone(&comm.engine.alarm);
-    let mut scope = Scope { way: Way::Now(comm), alarm, scope: PhantomData, env: PhantomData };
+    let mut scope =
+        Scope { runner: RequestRunner::Inline(comm), alarm, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
-    match scope.way {
-        Way::Now(comm) => (comm, result),
-        Way::Later(_) => unreachable!("made with the other one"),
+    match scope.runner {
+        RequestRunner::Inline(comm) => (comm, result),
+        RequestRunner::Thread(_) => unreachable!("the scope was made with the communicator"),
     }
 }
 
-/// Runs `body` beside a thread that runs its requests.
-fn later<'env, R>(
+/// Runs `body` while another thread runs its requests.
+fn run_beside<'env, R>(
     mut comm: Box<Communicator>,
     body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let (rank, control, alarm) =
-        (comm.rank(), comm.engine.control.clone(), Arc::clone(&comm.engine.alarm));
+    let rank = comm.rank();
+    let control = comm.engine.get().health().shared_control();
+    let alarm = Arc::clone(&comm.engine.alarm);
     thread::scope(|threads| {
-        let (jobs, told) = channel();
+        let (jobs, queue) = channel();
         let (lend, lent) = channel();
-        let (give, done) = channel();
+        let (give_back, done) = channel();
         let name = format!("maypole-{rank}-run");
         if let Err(error) =
-            Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, told, &give))
+            Builder::new().name(name).spawn_scoped(threads, move || serve(&lent, queue, &give_back))
         {
-            comm.engine.without_thread(&error);
-            return now(comm, body);
+            comm.engine.get_mut().without_thread(&error);
+            return run_inline(comm, body);
         }
         lend.send(comm).expect("the thread begins by taking it");
-        let mut scope =
-            Scope { way: Way::Later(jobs), alarm, scope: PhantomData, env: PhantomData };
+        let mut scope = Scope {
+            runner: RequestRunner::Thread(jobs),
+            alarm,
+            scope: PhantomData,
+            env: PhantomData,
+        };
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
-        // Nothing comes after this.
+        // Closes the queue, so that the thread ends after the last request.
         drop(scope);
         let comm =
             await_or_fail(&done, &*control, rank, result.is_ok()).or_else(|| done.recv().ok());
@@ -136,12 +142,12 @@ fn later<'env, R>(
 
 fn serve(
     lent: &Receiver<Box<Communicator>>,
-    jobs: Receiver<Job<'_>>,
-    give: &Sender<Box<Communicator>>,
+    jobs: Receiver<RequestJob<'_>>,
+    give_back: &Sender<Box<Communicator>>,
 ) {
     let Ok(mut comm) = lent.recv() else { return };
-    comm.engine.set_beside(true);
+    set_background(&mut comm, true);
     jobs.into_iter().for_each(|job| job(&mut comm));
-    comm.engine.set_beside(false);
-    let _ = give.send(comm);
+    set_background(&mut comm, false);
+    let _ = give_back.send(comm);
 }

@@ -1,13 +1,13 @@
-//! What ranks know of where they run, alike on all of them but for how each waits.
+//! The conditions that calls run under.
 
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 
-/// Where a group of ranks runs.
+/// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings {
-    /// How this rank waits: a matter of its machine's cores and of all ranks there, whatever group
-    /// they are in.
+pub(crate) struct RunConditions {
+    /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
+    /// that are not in this group.
     pub(crate) waiting: Waiting,
     /// How many ranks share a core where they are most crowded, rounded up.
     pub(crate) crowding: usize,

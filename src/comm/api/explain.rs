@@ -1,0 +1,71 @@
+//! Why calls run as they do: the tuner's choice, its costs, and what the ranks agreed on.
+
+use crate::algorithms::Algorithm;
+use crate::comm::Communicator;
+use crate::comm::element::DataType;
+use crate::comm::engine::call::{CollectiveCall, Reduction};
+use crate::comm::engine::counts::CallCount;
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
+use crate::tuner::{CostTable, Explanation};
+
+impl Communicator {
+    /// What messages and bytes are taken to cost: rank 0's table, the same on every rank.
+    pub fn costs(&self) -> &CostTable {
+        &self.conditions.costs
+    }
+
+    /// How many ranks share a core where they are most crowded, rounded up.
+    pub fn crowding(&self) -> usize {
+        self.conditions.crowding
+    }
+
+    /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) runs as
+    /// it does: every candidate with its predicted time, what was refused and why, and the winner.
+    ///
+    /// From the first time on, this rank's calls are timed (`MAYPOLE_EXPLAIN=1` does so from the
+    /// start), so that a later explanation can say how good the prediction was. A local matter:
+    /// ranks need not all ask.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp, schedule::collective::Collective};
+    /// let explanations = Communicator::run_local(2, |mut comm| {
+    ///     let _ = comm.explain(Collective::AllReduce, 4096);
+    ///     comm.all_reduce(&mut [1f32; 1024], ReduceOp::Sum).unwrap();
+    ///     comm.explain(Collective::AllReduce, 4096)
+    /// });
+    /// println!("{}", explanations[0]);
+    /// assert_eq!(explanations[0].measured.unwrap().runs, 1);
+    /// ```
+    ///
+    /// # Panics
+    /// If the collective's root is not one of the ranks.
+    pub fn explain(&mut self, collective: Collective, bytes: usize) -> Explanation {
+        let engine = self.engine.get_mut();
+        engine.time();
+        engine.explain(collective, bytes, &self.hosts)
+    }
+
+    /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of
+    /// `kind`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if an algorithm was named that does not implement it.
+    pub fn algorithm(
+        &self,
+        collective: Collective,
+        count: usize,
+        kind: DataType,
+    ) -> Result<Algorithm> {
+        let engine = self.engine.get();
+        let call = CollectiveCall {
+            collective,
+            kind,
+            op: Reduction::NONE,
+            count: CallCount::Even(count),
+            deterministic: engine.settings().is_deterministic_for(collective),
+            in_place: false,
+        };
+        Ok(engine.plan(call)?.algorithm)
+    }
+}

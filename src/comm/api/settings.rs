@@ -1,0 +1,114 @@
+//! What a user can ask for of the calls that follow: an algorithm, an order, a time limit.
+
+use crate::algorithms::Algorithm;
+use crate::comm::Communicator;
+use crate::comm::engine::limits::TimeLimits;
+use crate::tuner::{Plan, PlanOverride};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A communicator whose calls share a deadline: see [`Communicator::within`].
+#[derive(Debug)]
+pub struct Within<'a>(&'a mut Communicator);
+
+impl Communicator {
+    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
+    /// ranks must name the same: the plan is part of what calls are compared by.
+    pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
+        self.change_plan(algorithm.map(PlanOverride::from));
+    }
+
+    /// Names algorithm and windows of the calls that follow, as
+    /// [`set_algorithm`](Self::set_algorithm) names the algorithm alone: for those who measure.
+    pub fn set_plan(&mut self, plan: Option<Plan>) {
+        self.change_plan(plan.map(PlanOverride::from));
+    }
+
+    fn change_plan(&mut self, plan: Option<PlanOverride>) {
+        self.engine.change(move |engine| {
+            engine.settings_mut().set_plan(plan);
+        });
+    }
+
+    /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0
+    /// op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of
+    /// elements, the transport, the hosts and the version. All ranks must say the same: it is part
+    /// of what calls are compared by. At first `MAYPOLE_DETERMINISTIC`, or false. Groups split off
+    /// later inherit it.
+    ///
+    /// Without it, results are the same on every run and on all ranks too, but depend on which
+    /// algorithm the tuner chooses: see [the contract](crate::comm::element#determinism), which
+    /// also says what this costs.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let sums = Communicator::run_local(4, |mut comm| {
+    ///     comm.set_deterministic(true);
+    ///     let mut x = [[1e8f32, 1.0, -1e8, 1.0][comm.rank()]; 1000];
+    ///     comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+    ///     x[0]
+    /// });
+    /// assert_eq!(sums, [((1e8 + 1.0) + -1e8) + 1.0; 4]);
+    /// ```
+    pub fn set_deterministic(&mut self, deterministic: bool) {
+        self.engine.change(move |engine| engine.settings_mut().set_deterministic(deterministic));
+    }
+
+    /// True if reductions are the plain loop over the ranks.
+    pub fn is_deterministic(&self) -> bool {
+        self.engine.get().settings().is_deterministic()
+    }
+
+    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or
+    /// 300 s.
+    pub fn timeout(&self) -> Duration {
+        self.engine.timeout()
+    }
+
+    /// Changes [`timeout`](Self::timeout) for the calls and requests that follow. A local matter:
+    /// other ranks keep theirs.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.engine.set_timeout(timeout);
+    }
+
+    /// Gives what is called through it a deadline of its own: all of it must be done `duration`
+    /// from now, however many waits that takes, whatever [`timeout`](Self::timeout) says. A
+    /// request's time begins when its turn comes.
+    ///
+    /// Like every call that does not end in time, one that misses this deadline fails the
+    /// communicator on all ranks.
+    ///
+    /// ```
+    /// use maypole::{Communicator, Error, ReduceOp};
+    /// use std::time::Duration;
+    /// // Two ranks; only one of them calls.
+    /// let mut comms = Communicator::local(2);
+    /// let soon = Duration::from_millis(20);
+    /// let error = comms[0].within(soon).all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
+    /// assert!(matches!(error, Error::TimedOut { peer: 1, after, .. } if after == soon));
+    /// ```
+    pub fn within(&mut self, duration: Duration) -> Within<'_> {
+        self.engine.change(move |engine| engine.change_limits(|limits| limits.open(duration)));
+        Within(self)
+    }
+}
+
+impl Deref for Within<'_> {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        self.0
+    }
+}
+
+impl DerefMut for Within<'_> {
+    fn deref_mut(&mut self) -> &mut Communicator {
+        self.0
+    }
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.0.engine.change(|engine| engine.change_limits(TimeLimits::close));
+    }
+}

@@ -1,0 +1,136 @@
+//! Recording calls in a trace file.
+
+use crate::comm::Communicator;
+use crate::comm::control::join::host_name;
+use crate::comm::error::Result;
+use crate::execute::record::{Recorder, TraceFile};
+use maypole_transports::clock::monotonic_ns;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The placeholder for the rank in a file's name.
+const RANK: &str = "{rank}";
+
+impl Communicator {
+    /// Records what the calls that follow do, step by step and wait by wait, of this communicator
+    /// and of those that are [split](Self::split) from it, in `file`, which
+    /// <https://ui.perfetto.dev> and `chrome://tracing` open. Collective. `MAYPOLE_TRACE=FILE` does
+    /// the same from the beginning.
+    ///
+    /// All ranks of a host write into one file, which is made anew; with `{rank}` in its name, each
+    /// writes into its own. They do so between calls, now and then, and when they are dropped; what
+    /// was written is whole at any time. See [`record`](crate::execute::record) for what is
+    /// recorded, what it costs and where it ends. Times of different hosts are only as comparable
+    /// as it took them to come to this call at the same time.
+    ///
+    /// A file that cannot be written is no error: it is complained of on standard error, and
+    /// nothing is recorded.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let folder = tempfile::tempdir()?;
+    /// let file = folder.path().join("trace.json");
+    /// Communicator::run_local(2, |mut comm| {
+    ///     comm.trace(&file.to_string_lossy()).unwrap();
+    ///     comm.all_reduce(&mut [1.0f32; 100], ReduceOp::Sum).unwrap();
+    /// });
+    /// assert!(std::fs::read_to_string(file)?.contains("all_reduce(100 x f32, sum)"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
+    pub fn trace(&mut self, file: &str) -> Result<()> {
+        self.engine.get().health().check()?;
+        let rank = self.rank();
+        let has_own_file = file.contains(RANK);
+        let path = PathBuf::from(file.replace(RANK, &rank.to_string()));
+        let creates_file = has_own_file || self.hosts.index(rank) == 0;
+        let created = if creates_file { TraceFile::create(&path) } else { Ok(()) };
+        if let Err(error) = &created {
+            eprintln!("maypole: {}: nothing is traced: {error}", path.display());
+        }
+        let readings = self.exchange_clocks(created.is_ok())?;
+        // One rank has complained already of a file that could not be created on this host.
+        let is_missing = |other: usize| {
+            readings[other].is_none() && self.hosts.together(other, rank) && !has_own_file
+        };
+        let Some(mine) = &readings[rank] else { return Ok(()) };
+        if (0..self.world()).any(is_missing) {
+            return Ok(());
+        }
+        let reads_my_clock = |reading: &&ClockReading| reading.boot == mine.boot;
+        let first = readings.iter().flatten().find(reads_my_clock);
+        let origin = first.expect("this rank reads its own clock").nanoseconds;
+        let host = format!("host {}", host_name());
+        let file = TraceFile::new(path, origin, self.hosts.of(rank), host);
+        self.engine.get_mut().record(Recorder::new(rank, Arc::new(file)));
+        Ok(())
+    }
+
+    /// The clock readings of all ranks, `None` of ranks that cannot record. Files are created before
+    /// this and written after.
+    fn exchange_clocks(&mut self, can_record: bool) -> Result<Vec<Option<ClockReading>>> {
+        let mine = can_record.then(ClockReading::now);
+        let engine = self.engine.get_mut();
+        let exchanged = engine.exchange(to_bytes(mine.as_ref())).and_then(|blobs| {
+            let reading = |(rank, blob): (usize, &Vec<u8>)| {
+                from_bytes(blob).map_err(|why| format!("rank {rank} did not call trace: {why}"))
+            };
+            blobs.iter().enumerate().map(reading).collect()
+        });
+        exchanged.map_err(|why| engine.unconnected("trace".to_owned(), why))
+    }
+}
+
+/// What a rank's clock shows when recording begins.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct ClockReading {
+    /// Ranks with equal values read one clock, and most likely write to one file system.
+    boot: String,
+    nanoseconds: u64,
+}
+
+impl ClockReading {
+    fn now() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self { boot, nanoseconds: monotonic_ns() }
+    }
+}
+
+fn to_bytes(reading: Option<&ClockReading>) -> Vec<u8> {
+    postcard::to_stdvec(&reading).expect("a number and a string can be serialized")
+}
+
+/// # Errors
+/// What is wrong with `bytes`.
+fn from_bytes(bytes: &[u8]) -> std::result::Result<Option<ClockReading>, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((reading, [])) => Ok(reading),
+        Ok(_) => Err(format!("{} bytes are not a clock reading", bytes.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn readings_are_read_back() {
+        for reading in [None, Some(ClockReading::now())] {
+            assert_eq!(from_bytes(&to_bytes(reading.as_ref())), Ok(reading));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn other_bytes_are_an_error_or_a_reading(bytes: Vec<u8>) {
+            if let Ok(reading) = from_bytes(&bytes) {
+                prop_assert_eq!(from_bytes(&to_bytes(reading.as_ref())), Ok(reading));
+            }
+        }
+    }
+}

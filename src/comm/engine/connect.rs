@@ -1,0 +1,54 @@
+//! The board and the streams of a group, made when a program first needs them.
+
+use crate::comm::engine::Engine;
+use crate::lower::Program;
+use maypole_transports::board::Board;
+
+impl Engine {
+    /// Makes the board at the first call, and the streams of `program` that do not exist yet.
+    pub(super) fn connect(&mut self, program: &Program) -> Result<(), String> {
+        let deadline = self.limits.deadline();
+        if !self.connected {
+            self.check_memory()?;
+            let locals = self.boards.locals(self.rank);
+            let me = self.boards.index(self.rank);
+            let board = self.health.control().board(&locals, me, deadline)?;
+            self.executor.share(board, locals, me);
+            self.connected = true;
+        }
+        for link in &program.streams {
+            let peer = link.peer as usize;
+            if !self.executor.streams().contains(peer) {
+                let stream = self.health.control().stream(peer, deadline)?;
+                self.executor.streams().insert(peer, stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a board that takes more memory than the user allows.
+    fn check_memory(&self) -> Result<(), String> {
+        let Some(limit) = self.settings.memory_limit() else { return Ok(()) };
+        let ranks = self.boards.locals(self.rank).len();
+        let share = board_share(ranks);
+        if share <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
+             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            Board::bytes(ranks)
+        ))
+    }
+
+    /// Bytes of shared memory that the board leaves to messages between two ranks.
+    pub(crate) fn memory_for_messages(&self) -> usize {
+        let share = board_share(self.boards.locals(self.rank).len());
+        self.settings.memory_limit().map_or(usize::MAX, |limit| limit.saturating_sub(share))
+    }
+}
+
+/// Bytes of a board of `ranks` ranks that count as one rank's.
+fn board_share(ranks: usize) -> usize {
+    if ranks == 1 { 0 } else { Board::bytes(ranks).div_ceil(ranks) }
+}

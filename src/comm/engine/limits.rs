@@ -1,0 +1,68 @@
+//! How long calls may take.
+
+use maypole_transports::Waiting;
+use std::time::{Duration, Instant};
+
+/// The longest duration that is added to the clock, so that the sum does not overflow: 100 years.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The timeout of single waits, and the deadlines of whole sections of code.
+#[derive(Debug)]
+pub(crate) struct TimeLimits {
+    /// How long one wait for a peer may last.
+    timeout: Duration,
+    /// When each open section must end, and how long it was given. The innermost is last, and is
+    /// the one that counts.
+    deadlines: Vec<(Instant, Duration)>,
+    /// True while the engine is used by a thread beside the one that its rank computes on.
+    background: bool,
+}
+
+impl TimeLimits {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, deadlines: Vec::new(), background: false }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    pub(crate) fn set_background(&mut self, background: bool) {
+        self.background = background;
+    }
+
+    /// Opens a section that must end within `duration` from now.
+    pub(crate) fn open(&mut self, duration: Duration) {
+        let deadline = Instant::now() + duration.min(LONGEST);
+        self.deadlines.push((deadline, duration));
+    }
+
+    /// Closes the section that was opened last.
+    pub(crate) fn close(&mut self) {
+        self.deadlines.pop();
+    }
+
+    /// When an operation that begins now must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        match self.deadlines.last() {
+            Some((deadline, _)) => *deadline,
+            None => Instant::now() + self.timeout.min(LONGEST),
+        }
+    }
+
+    /// How long an operation that has timed out was given.
+    pub(crate) fn allowed(&self) -> Duration {
+        self.deadlines.last().map_or(self.timeout, |(_, allowed)| *allowed)
+    }
+
+    /// How this rank waits under these limits, if it waits as `usual` without them.
+    pub(crate) fn waiting(&self, usual: Waiting) -> Waiting {
+        let waiting = if self.background { usual.in_background() } else { usual };
+        let deadline = self.deadlines.last().map(|(deadline, _)| *deadline);
+        waiting.with_timeout(self.timeout).with_deadline(deadline)
+    }
+}

@@ -1,0 +1,124 @@
+//! Calls that are observed: timed for explanations, or recorded for traces.
+//!
+//! None of this is on the path of other calls: they make one comparison, which is false while
+//! calls are observed.
+
+use crate::comm::engine::Engine;
+use crate::comm::engine::call::CollectiveCall;
+use crate::comm::error::Result;
+use crate::execute::record::{ProgramNotes, Recorder};
+use crate::lower::Program;
+use maypole_kernels::{Scalar, View, ViewMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What observes the calls of a communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Observers {
+    /// Whether calls are timed.
+    timed: bool,
+    recorder: Option<Recorder>,
+}
+
+impl Observers {
+    /// The recorder, if it records now.
+    pub(crate) fn recording(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut().filter(|recorder| recorder.is_recording())
+    }
+
+    /// Observers of a group that was split off, as the `number`-th group. `members` are its ranks
+    /// in the group that these observers are of.
+    fn of_group(&self, members: &[usize], number: u64) -> Self {
+        let of_group = |recorder: &Recorder| {
+            let name = match recorder.name() {
+                "" => format!("group {number}"),
+                outer => format!("{outer}.{number}"),
+            };
+            // Groups of one split have disjoint members, so the first one tells them apart.
+            recorder.of_group((number << 32) ^ members[0] as u64, &name)
+        };
+        Self { timed: self.timed, recorder: self.recorder.as_ref().map(of_group) }
+    }
+}
+
+impl Engine {
+    /// Times calls from now on.
+    pub(crate) fn time(&mut self) {
+        self.observers.get_or_insert_default().timed = true;
+        self.calls.forget_current();
+    }
+
+    /// Records calls from now on.
+    pub(crate) fn record(&mut self, recorder: Recorder) {
+        self.observers.get_or_insert_default().recorder = Some(recorder);
+        // Calls that were prepared before have no notes.
+        self.calls.clear(self.executor.locals());
+    }
+
+    /// Takes the observers away, to be [restored](Self::restore_observers).
+    pub(crate) fn take_observers(&mut self) -> Option<Box<Observers>> {
+        self.observers.take()
+    }
+
+    pub(crate) fn restore_observers(&mut self, observers: Option<Box<Observers>>) {
+        self.observers = observers;
+    }
+
+    /// Observes the calls of this group, the `number`-th that was split off, as those of its
+    /// `parent` are observed. `members` are ranks of the parent.
+    pub(super) fn observe_like(&mut self, parent: &Self, members: &[usize], number: u64) {
+        let observers = parent.observers.as_deref();
+        self.observers = observers.map(|observers| Box::new(observers.of_group(members, number)));
+    }
+
+    /// Runs the current call while calls are observed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn perform_observed(
+        &mut self,
+        call: CollectiveCall,
+        factor: Option<Scalar>,
+        input: View<'_>,
+        output: ViewMut<'_>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let sequence = self.health.sequence();
+        self.health.enter();
+        let at = self.calls.current();
+        let executor = &mut self.executor;
+        let prepared = self.calls.at(at);
+        let buffers = prepared.buffers(factor, input, output);
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        let done = match (recorder, &prepared.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+                executor.run_observed(&prepared.program, &prepared.reducer, &buffers, it)
+            }),
+            _ => executor.run(&prepared.program, &prepared.reducer, &buffers),
+        };
+        self.finish(at, call, output, done)?;
+        if self.observers.as_ref().is_some_and(|observers| observers.timed) {
+            let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+            self.calls.at_mut(at).measured.note(nanoseconds);
+        }
+        Ok(())
+    }
+
+    /// What a recorder needs to know of a call; `None` if there is no recorder.
+    pub(super) fn notes(
+        &self,
+        call: CollectiveCall,
+        algorithm: &'static str,
+        bytes: usize,
+        program: &Program,
+    ) -> Option<Arc<ProgramNotes>> {
+        self.observers.as_ref()?.recorder.as_ref()?;
+        Some(Arc::new(ProgramNotes {
+            operation: call.to_string(),
+            algorithm,
+            bytes,
+            rank: self.rank,
+            locals: self.boards.locals(self.rank),
+            program: program.clone(),
+        }))
+    }
+}

@@ -1,0 +1,137 @@
+//! Schedules that the user brings: proved once, then prepared like those of the table.
+
+use crate::comm::engine::Engine;
+use crate::comm::engine::LoweringLabel;
+use crate::comm::engine::call::CollectiveCall;
+use crate::comm::engine::order::objection_to_proof;
+use crate::comm::engine::prepared::PreparedCalls;
+use crate::comm::error::Result;
+use crate::schedule::collective::Collective;
+use crate::schedule::verify::{Proof, verify};
+use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use maypole_kernels::mix;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Most bytes of a window: what a slot of a board holds.
+const WINDOW: usize = 32 << 10;
+/// How many different schedules are remembered.
+const MAX_SCHEDULES: usize = 64;
+
+/// What is known of the schedules of all ranks that were proved.
+#[derive(Clone, Copy, Debug)]
+struct ProvedSchedules {
+    /// A hash of all steps.
+    hash: u64,
+    proof: Proof,
+}
+
+/// The user's schedules that were proved, and the calls that were prepared from them.
+#[derive(Debug, Default)]
+pub(super) struct UserSchedules {
+    proved: HashMap<(Collective, Arc<[Schedule]>), ProvedSchedules>,
+    /// By call and hash of its schedules: the place of the prepared call.
+    prepared: HashMap<(CollectiveCall, u64), usize>,
+}
+
+impl UserSchedules {
+    /// Proves `schedules`, unless they were proved before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words.
+    fn prove(
+        &mut self,
+        rank: usize,
+        call: CollectiveCall,
+        schedules: &Arc<[Schedule]>,
+    ) -> Result<ProvedSchedules> {
+        let key = (call.collective, Arc::clone(schedules));
+        if let Some(known) = self.proved.get(&key) {
+            return Ok(*known);
+        }
+        // Schedules that are right between separate buffers are right in place, too: lowering makes
+        // a staging copy of an input that would be overwritten too early.
+        let proof = verify(call.collective, schedules, Placement::Apart).map_err(|flaw| {
+            call.invalid(rank, format!("the schedules do something else: {flaw}"))
+        })?;
+        if self.proved.len() >= MAX_SCHEDULES {
+            *self = Self::default();
+        }
+        let known = ProvedSchedules { hash: hash(schedules), proof };
+        self.proved.insert(key, known);
+        Ok(known)
+    }
+
+    /// The place of `call` by the schedules of this hash, if `calls` still has it.
+    fn find(&self, call: CollectiveCall, hash: u64, calls: &PreparedCalls) -> Option<usize> {
+        let at = *self.prepared.get(&(call, hash))?;
+        let prepared = calls.get(at)?;
+        (prepared.call == call && prepared.user_schedules == hash).then_some(at)
+    }
+}
+
+impl Engine {
+    /// Makes `call` by the user's schedules, one a rank, the current call. Proves and lowers them if
+    /// they are new.
+    pub(crate) fn make_current_by(
+        &mut self,
+        call: CollectiveCall,
+        schedules: Vec<Schedule>,
+    ) -> Result<()> {
+        self.health.check()?;
+        call.check_operation(self.rank)?;
+        let schedules = Arc::from(schedules);
+        let ProvedSchedules { hash, proof } =
+            self.user_schedules.prove(self.rank, call, &schedules)?;
+        if let Some(objection) = objection_to_proof(call, proof) {
+            return Err(call.invalid(self.rank, format!("the user's algorithm {objection}")));
+        }
+        let at = match self.user_schedules.find(call, hash, &self.calls) {
+            Some(at) => at,
+            None => self.prepare_by_user(call, &schedules, hash)?,
+        };
+        self.calls.at_mut(at).plan = self.settings.plan();
+        self.set_current(at);
+        self.health.record(format!("{call} by the user's schedule {:08x}", hash >> 32));
+        Ok(())
+    }
+
+    fn prepare_by_user(
+        &mut self,
+        call: CollectiveCall,
+        schedules: &[Schedule],
+        hash: u64,
+    ) -> Result<usize> {
+        let world = self.boards.world();
+        let fingerprint = call.fingerprint_by(hash, WINDOW, world, self.calls.counts());
+        let label = LoweringLabel { algorithm: "own", window: WINDOW, fingerprint };
+        let at = self.prepare_by(call, schedules, label)?;
+        self.calls.at_mut(at).user_schedules = hash;
+        self.user_schedules.prepared.insert((call, hash), at);
+        Ok(at)
+    }
+}
+
+/// A hash of all steps of all ranks, equal in every process. Never zero.
+fn hash(schedules: &[Schedule]) -> u64 {
+    let span = |span: Span| {
+        let buffer = match span.buffer {
+            Buffer::Input => 0,
+            Buffer::Output => 1,
+            Buffer::Scratch => 2,
+        };
+        mix(buffer ^ mix(span.chunk as u64))
+    };
+    let step = |step: &Step| match *step {
+        Step::Send { from, to } => [1, span(from), to as u64],
+        Step::Recv { into, from } => [2, span(into), from as u64],
+        Step::RecvReduce { into, from } => [3, span(into), from as u64],
+        Step::Copy { from, into } => [4, span(from), span(into)],
+        Step::Reduce { from, into } => [5, span(from), span(into)],
+    };
+    let words = schedules.iter().flat_map(|schedule| {
+        let sizes = [schedule.chunks as u64, schedule.scratch as u64, schedule.steps.len() as u64];
+        sizes.into_iter().chain(schedule.steps.iter().flat_map(step))
+    });
+    words.fold(schedules.len() as u64, |hash, word| mix(hash ^ word).wrapping_add(word)) | 1
+}

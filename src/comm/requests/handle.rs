@@ -1,0 +1,201 @@
+//! A communicator's handle on its engine, which is here or with the thread that runs requests.
+//!
+//! An engine runs one operation at a time. A blocking call uses the engine on its caller's thread.
+//! Requests are run by a thread of the communicator's own: the engine is sent to that thread, which
+//! sends the engine back once its queue is empty. The two threads never share the engine, so nothing
+//! is locked, and a blocking call only checks whether the engine is here. A caller that needs the
+//! engine while it is away waits for it; a blocking call after requests must wait for them anyway.
+
+use crate::comm::engine::Engine;
+use crate::comm::requests::progress::Progress;
+use crate::execute::messages::MessageLinks;
+use crate::schedule::hosts::Boards;
+use maypole_transports::Alarm;
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything that calls run with. All of it is sent to the thread that runs them.
+#[derive(Debug)]
+pub(crate) struct RankEngine {
+    collectives: Engine,
+    /// Links for messages between two ranks.
+    message_links: MessageLinks,
+}
+
+/// Leads to the engine, wherever it is.
+pub(crate) struct EngineHandle {
+    // What may be asked at any time, wherever the engine is.
+    pub(crate) rank: usize,
+    pub(crate) boards: Boards,
+    timeout: Duration,
+    /// Wakes the thread that runs requests, on behalf of threads that wait for them.
+    pub(crate) alarm: Arc<Alarm>,
+    /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
+    /// can wait for it.
+    here: OnceCell<Box<RankEngine>>,
+    /// The thread that runs requests, from the first request on.
+    progress: Option<Progress>,
+    /// The process of that thread: a forked child has our memory without the thread.
+    process: u32,
+}
+
+impl EngineHandle {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let message_links = MessageLinks::new(engine.rank(), engine.boards().world());
+        Self {
+            rank: engine.rank(),
+            boards: engine.boards().clone(),
+            timeout: engine.limits().timeout(),
+            alarm: engine.health().control().alarm(),
+            here: OnceCell::from(Box::new(RankEngine { collectives: engine, message_links })),
+            progress: None,
+            process: std::process::id(),
+        }
+    }
+
+    /// A handle of the same rank without an engine, to which the engine can be sent.
+    pub(crate) fn empty(&self) -> Self {
+        Self {
+            rank: self.rank,
+            boards: self.boards.clone(),
+            timeout: self.timeout,
+            alarm: Arc::clone(&self.alarm),
+            here: OnceCell::new(),
+            progress: None,
+            process: self.process,
+        }
+    }
+
+    /// The engine. Waits for requests in flight.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &Engine {
+        &self.here().collectives
+    }
+
+    /// The engine. Waits for requests in flight.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self) -> &mut Engine {
+        &mut self.here_mut().collectives
+    }
+
+    /// The links for messages. Waits for requests in flight.
+    pub(crate) fn message_links(&self) -> &MessageLinks {
+        &self.here().message_links
+    }
+
+    /// The engine, and the links for messages. Waits for requests in flight.
+    pub(crate) fn with_message_links(&mut self) -> (&mut Engine, &mut MessageLinks) {
+        let here = self.here_mut();
+        (&mut here.collectives, &mut here.message_links)
+    }
+
+    /// The timeout of calls and requests that are started now.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Changes the timeout of calls and requests that are started from now on.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.change(move |engine| engine.change_limits(|limits| limits.set_timeout(timeout)));
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.get().is_some()
+    }
+
+    /// Takes the engine away, once the queue is empty.
+    pub(crate) fn take(&mut self) -> Box<RankEngine> {
+        self.wait();
+        self.here.take().expect("the engine is here after waiting")
+    }
+
+    pub(crate) fn put(&mut self, engine: Box<RankEngine>) {
+        self.timeout = engine.collectives.limits().timeout();
+        self.here = OnceCell::from(engine);
+    }
+
+    /// Changes the engine in turn: after the requests in flight and before later ones. Does not
+    /// wait for any.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
+        match self.here.get_mut() {
+            Some(here) => change(&mut here.collectives),
+            None => self.progress().run(Box::new(|comm| change(comm.engine.get_mut()))),
+        }
+    }
+
+    /// True once the communicator has a thread that runs requests.
+    pub(crate) fn has_progress(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    pub(crate) fn set_progress(&mut self, progress: Progress) {
+        self.progress = Some(progress);
+    }
+
+    /// The thread that has the engine, or can have it.
+    ///
+    /// # Panics
+    /// In a forked child, which would wait for ever.
+    pub(crate) fn progress(&self) -> &Progress {
+        assert!(
+            !self.is_forked(),
+            "a communicator with requests was made before this process was forked"
+        );
+        self.progress.as_ref().expect("an engine that is not here was sent to its thread")
+    }
+
+    /// Ends the thread that runs requests, after those in flight. Returns true if the engine is here
+    /// then, and this process is the one that must leave the group.
+    pub(crate) fn end_progress(&mut self) -> bool {
+        if self.is_forked() {
+            // The thread runs in the parent, which is the rank and leaves the group.
+            std::mem::forget(self.progress.take());
+            return false;
+        }
+        if let Some(progress) = self.progress.take()
+            && let Some(engine) = progress.end(!self.is_here())
+        {
+            self.put(engine);
+        }
+        self.is_here()
+    }
+
+    #[inline(always)]
+    fn here(&self) -> &RankEngine {
+        match self.here.get() {
+            Some(here) => here,
+            None => self.wait(),
+        }
+    }
+
+    #[inline(always)]
+    fn here_mut(&mut self) -> &mut RankEngine {
+        if self.here.get_mut().is_none() {
+            self.wait();
+        }
+        self.here.get_mut().expect("the engine is here after waiting")
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> &RankEngine {
+        self.here.get_or_init(|| self.progress().recall())
+    }
+}
+
+impl fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineHandle")
+            .field("rank", &self.rank)
+            .field("world", &self.boards.world())
+            .field("here", &self.here)
+            .finish_non_exhaustive()
+    }
+}
