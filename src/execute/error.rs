@@ -1,8 +1,8 @@
-//! What ends a wait for another rank before its time, for programs and for messages alike.
+//! Why a wait for another rank fails, for programs and for messages alike.
 
 use maypole_transports::{Fault, Interrupted};
 
-/// What a rank received instead of what it waited for.
+/// The message that a rank received instead of the expected one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Unexpected {

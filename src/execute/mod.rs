@@ -4,8 +4,9 @@
 //! share a board are reached over it, all other ranks over streams; one program may use both. This
 //! module knows no collective and no algorithm.
 //!
-//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike: the same cursors for partly
-//! moved messages, the same policy of polling and sleeping, and the same [`LinkError`].
+//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike:
+//! the same cursors for partly moved messages, the same policy of polling and sleeping, and the
+//! same [`LinkError`].
 
 mod cursor;
 mod error;
@@ -78,8 +79,8 @@ pub struct Executor {
     waiting: Waiting,
     alarm: Arc<Alarm>,
     has_left: HasLeft,
-    /// The fingerprint of the last program, if it was self-crediting: its publications are consumed,
-    /// but this rank's consumption counters do not say so yet.
+    /// The fingerprint of the last program, if it was self-crediting: its publications are
+    /// consumed, but this rank's consumption counters do not say so yet.
     uncounted: Option<u64>,
 }
 
@@ -151,7 +152,8 @@ impl Executor {
         self.run_observed(program, reducer, buffers, NoObserver)
     }
 
-    /// Executes `program` as [`run`](Self::run) does, and reports its waits and folds to `observer`.
+    /// Executes `program` as [`run`](Self::run) does, and reports its waits and folds to
+    /// `observer`.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -166,8 +168,8 @@ impl Executor {
         buffers: &Buffers<'_>,
         observer: O,
     ) -> Result<(), Box<ExecuteError>> {
-        // A self-crediting program proves what its own publications imply, and nothing about those of
-        // another program.
+        // A self-crediting program proves what its own publications imply, and nothing about those
+        // of another program.
         let uncounted = program.self_crediting.then_some(program.fingerprint);
         if self.uncounted != uncounted && self.uncounted.is_some() {
             self.count_consumed();

@@ -1,8 +1,8 @@
-//! The unit in which traffic is counted.
+//! How traffic is counted.
 
 use std::ops::AddAssign;
 
-/// What went by one kind of transport.
+/// The traffic over one kind of transport.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Moved {
@@ -15,7 +15,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// What came after `other` counters of the same traffic.
+    /// The traffic since `other`, an earlier count of the same traffic.
     pub(crate) fn less(self, other: Self) -> Self {
         let Self { messages, payload, written } = other;
         Self {

@@ -1,4 +1,4 @@
-//! What an executor reports while it runs.
+//! Observers, to which an executor reports while it runs.
 
 /// Receives a call for each wait and each fold of a run.
 ///

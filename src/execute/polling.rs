@@ -1,4 +1,4 @@
-//! What a rank does between two polls of what it waits for, for programs and for messages alike.
+//! The work between two polls of a wait, for programs and for messages alike.
 
 use maypole_transports::Sleep;
 use maypole_transports::poll::Interest;
@@ -45,11 +45,11 @@ impl PollCounter {
 /// A rank sleeps only if none have. If two ends of a stream slept in turn, each sleep would
 /// transfer no more than the stream holds.
 #[derive(Debug, Default)]
-pub(super) struct Activity {
+pub(super) struct StreamActivity {
     moved: bool,
 }
 
-impl Activity {
+impl StreamActivity {
     /// Notes that bytes have moved, if they have.
     #[inline(always)]
     pub(super) fn note(&mut self, moved: bool) {

@@ -7,7 +7,7 @@
 //! which peer it waits for.
 
 use super::cursor::{Advance, ReceiveCursor, SendCursor};
-use super::polling::Activity;
+use super::polling::StreamActivity;
 use super::{AnyStream, Buffers};
 use crate::lower::Program;
 use crate::schedule::Buffer;
@@ -136,7 +136,7 @@ pub struct PeerStreams {
     streams: Vec<Option<PeerStream>>,
     /// By index of the running program's streams: the rank at the other end.
     active: Vec<usize>,
-    activity: Activity,
+    activity: StreamActivity,
 }
 
 impl PeerStreams {

@@ -45,10 +45,12 @@ const BACKWARD: RingLayout = RingLayout {
 ///
 /// let segment = Segment::create(Pipe::BYTES)?;
 /// let same = Segment::from_fd(segment.fd().try_clone_to_owned()?, Pipe::BYTES)?;
-/// let (mut here, mut there) = (Pipe::writer(segment), Pipe::reader(same));
+/// let mut here = Pipe::writer(segment);
+/// let mut there = Pipe::reader(same);
 /// assert_eq!(here.send(&[7; HEAD], View::of(b"ribbon"), 0)?, HEAD + 6);
 ///
-/// let (mut head, mut body) = ([0; HEAD], [0; 6]);
+/// let mut head = [0; HEAD];
+/// let mut body = [0; 6];
 /// assert_eq!(there.receive(&mut head, ViewMut::of(&mut body), 0)?, HEAD + 6);
 /// assert_eq!((head, &body), ([7; HEAD], b"ribbon"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -38,7 +38,9 @@ const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 ///
 /// assert_eq!(here.send(&[7; HEAD], View::of(b"ribbon"), 0)?, HEAD + 6);
 ///
-/// let (mut head, mut body, mut come) = ([0; HEAD], [0; 6], 0);
+/// let mut head = [0; HEAD];
+/// let mut body = [0; 6];
+/// let mut come = 0;
 /// while come < HEAD + 6 {
 ///     come += there.receive(&mut head, ViewMut::of(&mut body), come)?;
 /// }

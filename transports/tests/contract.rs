@@ -1,10 +1,10 @@
-//! What every stream keeps, whatever carries it: one body of tests, `contract/stream.rs`, mounted
-//! once per transport.
+//! The contract that every stream keeps, whatever carries it: one body of tests,
+//! `contract/stream.rs`, mounted once for each transport.
 //!
-//! A mount says how a pair of ends is made and how large its largest message is, so that narrow
-//! rings end in time.
+//! A mount says how to make a pair of ends and how long the largest message is, so that tests of
+//! narrow rings end in time.
 
-#![allow(clippy::duplicate_mod, reason = "that is the point")]
+#![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
 
 #[path = "contract/drive.rs"]
 mod drive;
@@ -19,11 +19,11 @@ macro_rules! mount {
         mod $name {
             const LARGEST: usize = $largest;
 
-            fn pair() -> (impl Far, impl Far) {
+            fn pair() -> (impl StreamEnd, impl StreamEnd) {
                 $pair
             }
 
-            use crate::drive::Far;
+            use crate::drive::StreamEnd;
             #[path = "contract/stream.rs"]
             mod contract;
         }
@@ -34,6 +34,11 @@ mount!(mem_of_1_byte, largest: 2 << 10, maypole_transports::mem::pair(1));
 mount!(mem_of_7_bytes, largest: 10 << 10, maypole_transports::mem::pair(7));
 mount!(mem_of_4096_bytes, largest: 1 << 20, maypole_transports::mem::pair(4096));
 mount!(#[cfg(target_os = "linux")] pipe, largest: 4 << 20, crate::drive::pipe());
-mount!(#[cfg(target_os = "linux")] pipe_backwards, largest: 1 << 20, { let (writer, reader) = crate::drive::pipe(); (reader, writer) });
+mount!(#[cfg(target_os = "linux")] pipe_backwards, largest: 1 << 20, {
+    let (writer, reader) = crate::drive::pipe();
+    (reader, writer)
+});
 mount!(#[cfg(target_os = "linux")] tcp, largest: 4 << 20, crate::drive::tcp(None));
-mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, crate::drive::tcp(Some(4096)));
+mount!(#[cfg(target_os = "linux")] tcp_of_small_buffers, largest: 1 << 20, {
+    crate::drive::tcp(Some(4096))
+});

@@ -1,12 +1,12 @@
-//! What carries the bytes of a link: a stream, and later shared memory in its place.
+//! The stream under a link, and the shared memory that may later take its place.
 
 use crate::execute::AnyStream;
 use maypole_transports::Stream;
 use maypole_transports::poll::Interest;
 use std::os::fd::BorrowedFd;
 
-/// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at a
-/// moment of its own.
+/// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at
+/// a moment of its own.
 #[derive(Debug)]
 pub(super) struct Carrier {
     stream: AnyStream,
@@ -38,7 +38,7 @@ impl Carrier {
         self.receives_through_pipe
     }
 
-    /// What this end sends on.
+    /// The stream or pipe that this end sends on.
     pub(super) fn outbound(&mut self) -> &mut AnyStream {
         match &mut self.pipe {
             Some(pipe) if self.sends_through_pipe => pipe,
@@ -46,7 +46,7 @@ impl Carrier {
         }
     }
 
-    /// What this end receives on.
+    /// The stream or pipe that this end receives on.
     pub(super) fn inbound(&mut self) -> &mut AnyStream {
         match &mut self.pipe {
             Some(pipe) if self.receives_through_pipe => pipe,

@@ -1,4 +1,4 @@
-//! What messages need of the group that they run in.
+//! The parts of a communicator that messages need.
 
 use crate::execute::AnyStream;
 use crate::schedule::hosts::Boards;
@@ -21,7 +21,7 @@ pub(crate) trait Connector {
     fn has_left(&self, peer: usize) -> bool;
 }
 
-/// What a batch of messages runs in.
+/// The parts of a communicator that a batch needs while it runs.
 pub(crate) struct BatchContext<'a> {
     pub(crate) connector: &'a dyn Connector,
     pub(crate) waiting: Waiting,

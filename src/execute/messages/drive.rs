@@ -25,8 +25,8 @@ struct BatchRun<'a, 'b, 'c> {
 }
 
 impl MessageLinks {
-    /// Runs `batch` to its end and tells `recorder` of it. Calls `slow` with the batch once the wait
-    /// has become long.
+    /// Runs `batch` to its end and tells `recorder` of it. Calls `slow` with the batch once the
+    /// wait has become long.
     ///
     /// # Errors
     /// [`BatchError`]; afterwards the links can only be left.
@@ -261,8 +261,8 @@ impl BatchRun<'_, '_, '_> {
         Some(BatchError::send(at, self.batch.sends[at].to, LinkError::PeerLeft))
     }
 
-    /// Takes the `sleep`, which ends early if a link of the batch can go on, unless bytes are on the
-    /// move.
+    /// Takes the `sleep`, which ends early if a link of the batch can go on, unless bytes are on
+    /// the move.
     fn sleep(&mut self, sleep: Sleep<'_>) {
         let MessageLinks { outgoing, incoming, activity, .. } = &mut *self.links;
         let targets = self.targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());

@@ -3,7 +3,7 @@
 use maypole_kernels::DataType;
 use maypole_transports::HEAD;
 
-/// What a message says of itself, before its bytes.
+/// The description of a message, which precedes its bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Envelope {
     pub(super) tag: u32,

@@ -5,7 +5,7 @@ use super::context::{BatchContext, Connector};
 use super::incoming::IncomingLink;
 use super::outgoing::OutgoingLink;
 use super::shared_memory::SharedMemoryOffer;
-use crate::execute::polling::Activity;
+use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
 use maypole_transports::{Pipe, mem};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) struct MessageLinks {
     pub(super) first_source: usize,
     /// Links for which this rank may provide shared memory.
     shared_links: usize,
-    pub(super) activity: Activity,
+    pub(super) activity: StreamActivity,
 }
 
 impl MessageLinks {
@@ -41,7 +41,7 @@ impl MessageLinks {
             incoming: Vec::new(),
             first_source: 0,
             shared_links: 0,
-            activity: Activity::default(),
+            activity: StreamActivity::default(),
         }
     }
 
@@ -124,7 +124,7 @@ impl MessageLinks {
 
     /// Waits until sent bytes have arrived, unless the group has `failed`, and closes all links.
     pub(crate) fn leave(&mut self, failed: bool, connector: &dyn Connector) {
-        // Closing these streams tells peers that still send to this rank that nobody will receive.
+        // Closing these streams tells peers which still send to this rank that it receives nothing.
         drop(connector.callers());
         self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.finish());
         let deadline = Instant::now() + LINGER;

@@ -2,28 +2,29 @@
 //!
 //! # What is promised
 //!
-//! A message goes from one rank to another and has a tag. The messages of a pair keep their order: a
-//! receive takes the *first* message of its pair that has its tag and that no earlier receive took.
-//! Tags may be received in any order, because a receiver keeps the messages that it has not been
-//! asked for in an *unexpected queue* of bounded size.
+//! A message goes from one rank to another and has a tag. The messages of a pair keep their order:
+//! a receive takes the *first* message of its pair that has its tag and that no earlier receive
+//! took. Tags may be received in any order, because a receiver keeps the messages that it has not
+//! been asked for in an *unexpected queue* of bounded size.
 //!
 //! # The protocol
 //!
-//! * **Eager.** A message of at most 16 KiB is sent at once, and the send is complete when its bytes
-//!   have left, whether or not the receive has been posted. A sender has 64 KiB of *credit* for each
-//!   receiver. An eager message uses as many bytes of it as it has, and 64 more; the receiver gives
-//!   the credit back when a receive takes the message. A message for which the credit does not
-//!   suffice is sent by rendezvous.
+//! * **Eager.** A message of at most 16 KiB is sent at once, and the send is complete when its
+//!   bytes have left, whether or not the receive has been posted. A sender has 64 KiB of *credit*
+//!   for each receiver. An eager message uses as many bytes of it as it has, and 64 more; the
+//!   receiver gives the credit back when a receive takes the message. A message for which the
+//!   credit does not suffice is sent by rendezvous.
 //! * **Rendezvous.** Any other message is announced by a *ready-to-send* frame, and its bytes stay
 //!   in the sender's memory. When a receive takes the announcement, the receiver answers with
-//!   *clear-to-send*, and the bytes go straight to the memory of the receive. So a send by rendezvous
-//!   waits for its receive: two ranks that both send such a message first and receive afterwards
-//!   wait until the deadline, unless each posts both in one group. An announcement uses 64 bytes of
-//!   credit, for which there are another 64 KiB that eager messages may not use. So about 1000
-//!   messages of a pair may be announced ahead of their receives.
+//!   *clear-to-send*, and the bytes go straight to the memory of the receive. So a send by
+//!   rendezvous waits for its receive: two ranks that both send such a message first and receive
+//!   afterwards wait until the deadline, unless each posts both in one group. An announcement uses
+//!   64 bytes of credit, for which there are another 64 KiB that eager messages may not use. So
+//!   about 1000 messages of a pair may be announced ahead of their receives.
 //! * **Groups.** A group is one schedule: its sends, then its receives. No two of its steps use the
-//!   same span, so in conflict order all of them may begin at once, and the driver posts all of them
-//!   before it waits for any. So a group cannot wait for itself, whatever its order and its sizes.
+//!   same span, so in conflict order all of them may begin at once, and the driver posts all of
+//!   them before it waits for any. So a group cannot wait for itself, whatever its order and its
+//!   sizes.
 //!
 //! A receiver never keeps more than 128 KiB for each sender, and the two need not negotiate.
 //!
@@ -31,13 +32,13 @@
 //!
 //! Each direction of each pair has a stream of its own, apart from the streams of collectives. So
 //! messages that a receiver leaves unread hold up no collective, and collectives pay nothing for
-//! messages. The *sender* makes the stream at its first message, without the help of its receiver; a
-//! receiver takes streams as they come. Messages ([`Frame`]s) go one way; clear-to-send and credit
-//! come back.
+//! messages. The *sender* makes the stream at its first message, without the help of its receiver;
+//! a receiver takes streams as they come. Messages ([`Frame`]s) go one way; clear-to-send and
+//! credit come back.
 //!
-//! Between processes of one host, a link begins as a connection, too. The sender offers to use shared
-//! memory and names a socket to bring it to; the receiver brings a segment when it reads the offer;
-//! then both directions switch to it ([`shared_memory`]). If that fails (the processes have
+//! Between processes of one host, a link begins as a connection, too. The sender offers to use
+//! shared memory and names a socket to bring it to; the receiver brings a segment when it reads the
+//! offer; then both directions switch to it ([`shared_memory`]). If that fails (the processes have
 //! different network namespaces, or no memory is left), the link keeps its connection.
 //!
 //! [`Frame`]: frame::Frame

@@ -41,8 +41,8 @@ struct Announcement {
     send: usize,
 }
 
-/// Sends messages in the order in which they were posted. A message by rendezvous that waits for its
-/// clear-to-send does not hold up the messages behind it.
+/// Sends messages in the order in which they were posted. A message by rendezvous that waits for
+/// its clear-to-send does not hold up the messages behind it.
 #[derive(Debug)]
 pub(super) struct OutgoingLink {
     pub(super) carrier: Carrier,

@@ -1,4 +1,4 @@
-//! What a recorder is told of a batch.
+//! The record of a batch, for traces.
 
 use super::batch::MessageBatch;
 use crate::execute::record::Recorder;

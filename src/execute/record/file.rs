@@ -12,9 +12,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
-/// A file that is a whole trace whenever no rank is writing to it. A rank adds its events before the
-/// end of the trace, while it holds a lock. So events that were written stay readable if ranks die,
-/// and one file serves all ranks of a host.
+/// A file that is a whole trace whenever no rank is writing to it. A rank adds its events before
+/// the end of the trace, while it holds a lock. So events that were written stay readable if ranks
+/// die, and one file serves all ranks of a host.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -34,8 +34,9 @@ impl TraceFile {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
 
-    /// Names the file at `path`, which must be [created](Self::create) before events are added. Times
-    /// are counted from `origin` nanoseconds on; lanes belong to a process of this number and name.
+    /// Names the file at `path`, which must be [created](Self::create) before events are added.
+    /// Times are counted from `origin` nanoseconds on; lanes belong to a process of this number and
+    /// name.
     pub fn new(path: PathBuf, origin: u64, process: usize, process_name: String) -> Self {
         Self { path, origin, process, process_name, complained: AtomicBool::new(false) }
     }

@@ -17,8 +17,8 @@
 //!
 //! # What can go wrong
 //!
-//! If the file cannot be written, the recorder says so once, on standard error, and stops. The calls
-//! go on.
+//! If the file cannot be written, the recorder says so once, on standard error, and stops. The
+//! calls go on.
 
 mod file;
 mod messages;

@@ -173,8 +173,8 @@ impl<'a> CallTrace<'a> {
         Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
     }
 
-    /// Adds the ends of arrows. Arrows to a fold end, and arrows from it begin, when the last of its
-    /// sources is there.
+    /// Adds the ends of arrows. Arrows to a fold end, and arrows from it begin, when the last of
+    /// its sources is there.
     fn arrows(&mut self, fold: &Fold, window: u32, since: u64) {
         let notes = self.notes;
         let me = notes.rank;

@@ -1,16 +1,16 @@
-//! Driving a stream as an executor would: offer, take, and yield when neither moves, until a
-//! generous deadline.
+//! Drives a stream as an executor does: sends, receives, and yields when neither moves a byte,
+//! until a generous deadline.
 
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{Fault, HEAD, Head, Stream};
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Only a broken stream comes near it.
+/// How long any step may take. Only a broken stream comes near it.
 pub(crate) const GENEROUS: Duration = Duration::from_secs(60);
 
-/// An end that a thread can take with it.
-pub(crate) trait Far: Stream + Send + 'static {}
-impl<S: Stream + Send + 'static> Far for S {}
+/// An end of a stream that can move to another thread.
+pub(crate) trait StreamEnd: Stream + Send + 'static {}
+impl<S: Stream + Send + 'static> StreamEnd for S {}
 
 /// The two ends of a loopback connection, with buffers of about `buffers` bytes.
 #[cfg(target_os = "linux")]
@@ -25,7 +25,8 @@ pub(crate) fn tcp(buffers: Option<usize>) -> (maypole_transports::Tcp, maypole_t
         }
         socket
     };
-    let (listener, near) = (socket(), socket());
+    let listener = socket();
+    let near = socket();
     listener.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
     listener.listen(1).unwrap();
     near.connect(&listener.local_addr().unwrap()).unwrap();
@@ -43,7 +44,7 @@ pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {
     (Pipe::writer(segment), Pipe::reader(same))
 }
 
-/// What a rank sends: a head and its body.
+/// A head and its body, as a rank sends them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Message {
     pub(crate) head: [u8; HEAD],
@@ -51,7 +52,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// The message at `position`, with a body that only `seed` and its place in the stream explain.
+    /// The message at `position`, with a body that depends on `seed` and `position` alone.
     pub(crate) fn new(seed: u64, position: u64, len: usize) -> Self {
         let mut dice = Dice(seed ^ position.rotate_left(32));
         let head = Head { position, fingerprint: dice.roll() }.to_bytes();
@@ -62,6 +63,12 @@ impl Message {
     /// Head and body together.
     pub(crate) fn len(&self) -> usize {
         HEAD + self.body.len()
+    }
+
+    /// True once `moved` bytes of it, which must not be more than it has, are all of it.
+    fn is_whole(&self, moved: usize) -> bool {
+        assert!(moved <= self.len(), "more bytes moved than the message has");
+        moved == self.len()
     }
 
     /// All of its bytes in order.
@@ -97,11 +104,10 @@ impl Dice {
     }
 }
 
-/// Fails the test once it has taken far too long; until then gives the core to whoever has
-/// something to do.
-pub(crate) struct Patience(Instant);
+/// Fails the test once it has taken far too long. Until then it yields the core.
+pub(crate) struct TestDeadline(Instant);
 
-impl Patience {
+impl TestDeadline {
     pub(crate) fn new() -> Self {
         Self(Instant::now() + GENEROUS)
     }
@@ -119,32 +125,39 @@ pub(crate) fn exchange(
     outgoing: &[Message],
     like: &[Message],
 ) -> Vec<Message> {
-    let patience = Patience::new();
+    let deadline = TestDeadline::new();
     let mut incoming: Vec<_> =
         like.iter().map(|message| Message::awaited(message.body.len())).collect();
-    let (mut out, mut sent, mut into, mut come) = (0, 0, 0, 0);
+    // Indices of messages, and bytes of the messages at these indices.
+    let mut out = 0;
+    let mut sent = 0;
+    let mut into = 0;
+    let mut come = 0;
     while out < outgoing.len() || into < incoming.len() {
         let mut moved = 0;
         if let Some(message) = outgoing.get(out) {
             let n = message.send(stream, sent).expect("the peer is there");
-            (out, sent) = advance(out, sent + n, message);
+            sent += n;
+            if message.is_whole(sent) {
+                out += 1;
+                sent = 0;
+            }
             moved += n;
         }
         if let Some(message) = incoming.get_mut(into) {
             let n = message.receive(stream, come).expect("the peer is there");
-            (into, come) = advance(into, come + n, message);
+            come += n;
+            if message.is_whole(come) {
+                into += 1;
+                come = 0;
+            }
             moved += n;
         }
         if moved == 0 {
-            patience.wait("messages both ways");
+            deadline.wait("messages both ways");
         }
     }
     incoming
-}
-
-fn advance(index: usize, moved: usize, message: &Message) -> (usize, usize) {
-    assert!(moved <= message.len(), "more bytes moved than the message has");
-    if moved == message.len() { (index + 1, 0) } else { (index, moved) }
 }
 
 /// Sends all of `message`, or fails.
@@ -157,15 +170,14 @@ pub(crate) fn receive_all(from: &mut impl Stream, len: usize) -> Message {
     exchange(from, &[], &[Message::awaited(len)]).remove(0)
 }
 
-/// All bytes that still come before the peer's end is seen, at most `most` of them, and then that
-/// end.
+/// Receives at most `most` bytes until the peer has ended the stream, and returns them.
 pub(crate) fn drain(from: &mut impl Stream, most: usize) -> Vec<u8> {
-    let patience = Patience::new();
-    let mut message = Message::awaited(most); // one byte more than expected finds room, and is noticed
+    let deadline = TestDeadline::new();
+    let mut message = Message::awaited(most);
     let mut come = 0;
     loop {
         match message.receive(from, come) {
-            Ok(0) => patience.wait("the end of the stream"),
+            Ok(0) => deadline.wait("the end of the stream"),
             Ok(more) => come += more,
             Err(Fault::Closed) => break,
             Err(fault) => panic!("{fault}"),

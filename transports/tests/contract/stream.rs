@@ -2,7 +2,7 @@
 //! large body.
 
 use super::{LARGEST, pair};
-use crate::drive::{Dice, GENEROUS, Message, Patience, drain, exchange, receive_all, send_all};
+use crate::drive::{Dice, GENEROUS, Message, TestDeadline, drain, exchange, receive_all, send_all};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::poll::{Interest, poll};
 use maypole_transports::{Fault, HEAD, Stream};
@@ -26,8 +26,10 @@ fn messages(seed: u64, count: u64) -> Vec<Message> {
 fn both_ways(ours: Vec<Message>, theirs: Vec<Message>) {
     let (mut here, mut there) = pair();
     thread::scope(|threads| {
-        let far = threads.spawn(|| assert!(exchange(&mut there, &theirs, &ours) == ours, "what arrived there"));
-        assert!(exchange(&mut here, &ours, &theirs) == theirs, "what arrived here");
+        let far = threads.spawn(|| {
+            assert!(exchange(&mut there, &theirs, &ours) == ours, "messages to the far end");
+        });
+        assert!(exchange(&mut here, &ours, &theirs) == theirs, "messages to the near end");
         far.join().unwrap();
     });
 }
@@ -40,7 +42,7 @@ fn many_messages_arrive_in_order_and_intact_both_ways_at_once() {
 }
 
 #[test]
-fn large_messages_cross_although_nothing_holds_them() {
+fn messages_longer_than_the_stream_holds_cross_it() {
     both_ways(vec![Message::new(1, 0, LARGEST)], vec![Message::new(2, 0, LARGEST)]);
 }
 
@@ -63,14 +65,14 @@ fn sending_to_a_peer_that_takes_nothing_returns() {
     let (mut here, mut there) = pair();
     let message = Message::new(7, 0, 64 << 20);
     let mut sent = 0;
-    let patience = Patience::new();
+    let deadline = TestDeadline::new();
     let mut refusals = 0;
     while refusals < 100 && sent < message.len() {
         match message.send(&mut here, sent).unwrap() {
             0 => refusals += 1,
             more => sent += more,
         }
-        patience.wait("a stream to fill");
+        deadline.wait("a stream to fill");
     }
     assert_eq!(refusals, 100, "a stream holds a bounded number of bytes");
     drop(here);
@@ -86,15 +88,16 @@ fn move_part(
     from: usize,
     to: usize,
 ) {
-    let patience = Patience::new();
+    let deadline = TestDeadline::new();
     let start = View::of(&message.body[..to.saturating_sub(HEAD)]);
-    let (mut sent, mut come) = (from, from);
+    let mut sent = from;
+    let mut come = from;
     while come < to {
         if sent < to {
             sent += here.send(&message.head, start, sent).unwrap().min(to - sent);
         }
         come += into.receive(there, come).unwrap();
-        patience.wait("a part of a message");
+        deadline.wait("a part of a message");
     }
     assert_eq!(come, to, "exactly what was sent");
 }
@@ -121,7 +124,9 @@ fn any_rest_of_a_message_can_be_sent_and_received_alone() {
         let mut into = Message::awaited(5);
         move_part(&mut here, &mut there, &message, &mut into, skip, message.len());
         assert_eq!(into.bytes()[skip..], message.bytes()[skip..]);
-        assert!(into.bytes()[..skip].iter().all(|byte| *byte == 0xEE), "bytes before the rest stay as they are");
+        let bytes = into.bytes();
+        let mut before = bytes[..skip].iter();
+        assert!(before.all(|byte| *byte == 0xEE), "bytes before the rest stay as they are");
     }
 }
 
@@ -132,21 +137,26 @@ fn nothing_is_read_or_written_beyond_the_message() {
     thread::scope(|threads| {
         threads.spawn(|| exchange(&mut here, &sent, &[]));
         for message in &sent {
-            let (len, mut wide) = (message.body.len(), vec![0xAA; message.body.len() + 64]);
-            let (mut head, mut come, patience) = ([0; HEAD], 0, Patience::new());
+            let len = message.body.len();
+            let mut wide = vec![0xAA; len + 64];
+            let mut head = [0; HEAD];
+            let mut come = 0;
+            let deadline = TestDeadline::new();
             while come < message.len() {
                 let body = ViewMut::of(&mut wide).slice(32, len);
                 come += there.receive(&mut head, body, come).unwrap();
-                patience.wait("a message");
+                deadline.wait("a message");
             }
-            assert_eq!((head, &wide[32..32 + len]), (message.head, &message.body[..]));
-            assert!(wide[..32].iter().chain(&wide[32 + len..]).all(|byte| *byte == 0xAA), "bytes around the body");
+            assert_eq!(head, message.head);
+            assert_eq!(wide[32..32 + len], message.body);
+            let mut around = wide[..32].iter().chain(&wide[32 + len..]);
+            assert!(around.all(|byte| *byte == 0xAA), "bytes around the body");
         }
     });
 }
 
 #[test]
-fn a_peer_that_vanishes_is_seen_after_all_it_sent() {
+fn the_end_of_a_peer_comes_after_all_that_it_sent() {
     for len in [0, 5, 3000] {
         let (mut here, mut there) = pair();
         let message = Message::new(11, 0, len);
@@ -155,7 +165,8 @@ fn a_peer_that_vanishes_is_seen_after_all_it_sent() {
         drop(here);
         assert_eq!(drain(&mut there, message.len() + 1), message.bytes()[..sent]);
         for _ in 0..3 {
-            assert!(matches!(Message::awaited(1).receive(&mut there, 0), Err(Fault::Closed)), "it stays closed");
+            let received = Message::awaited(1).receive(&mut there, 0);
+            assert!(matches!(received, Err(Fault::Closed)), "it stays closed");
         }
     }
 }
@@ -166,11 +177,11 @@ fn a_peer_that_vanishes_amid_a_transfer_ends_it_in_time() {
     let message = Message::new(12, 0, LARGEST);
     thread::scope(|threads| {
         threads.spawn(|| {
-            let patience = Patience::new();
+            let deadline = TestDeadline::new();
             let mut sent = 0;
             while sent < message.len() / 2 {
                 sent += message.send(&mut here, sent).unwrap();
-                patience.wait("half a message");
+                deadline.wait("half a message");
             }
             drop(here);
         });
@@ -183,11 +194,11 @@ fn a_peer_that_vanishes_amid_a_transfer_ends_it_in_time() {
 fn sending_to_a_vanished_peer_ends_in_closed() {
     let (mut here, there) = pair();
     drop(there);
-    let patience = Patience::new();
+    let deadline = TestDeadline::new();
     let message = Message::new(13, 0, 100);
     loop {
         match message.send(&mut here, 0) {
-            Ok(_) => patience.wait("the loss to be noticed"),
+            Ok(_) => deadline.wait("the loss to be noticed"),
             Err(Fault::Closed) => break,
             Err(fault) => panic!("{fault}"),
         }
@@ -196,9 +207,10 @@ fn sending_to_a_vanished_peer_ends_in_closed() {
 }
 
 #[test]
-fn who_finished_sends_nothing_more_and_still_receives() {
+fn an_end_that_has_finished_sends_nothing_more_and_still_receives() {
     let (mut here, mut there) = pair();
-    let (ours, theirs) = (Message::new(14, 0, LARGEST), Message::new(15, 0, LARGEST));
+    let ours = Message::new(14, 0, LARGEST);
+    let theirs = Message::new(15, 0, LARGEST);
     thread::scope(|threads| {
         threads.spawn(|| {
             send_all(&mut here, &ours);
@@ -224,10 +236,10 @@ fn finishing_twice_or_alone_does_no_harm() {
 }
 
 #[test]
-fn a_descriptor_wakes_whoever_waits_for_bytes_or_for_the_end() {
+fn a_descriptor_wakes_a_waiter_for_bytes_and_for_the_end() {
     let (mut here, mut there) = pair();
     if there.descriptor().is_none() {
-        return; // nothing that a kernel could signal
+        return; // the kernel takes no part in this stream
     }
     let message = Message::new(16, 0, 0);
     thread::scope(|threads| {
