@@ -99,8 +99,8 @@ impl DataType {
 /// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on
 /// floats: a NaN on either side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in
 /// f32 and rounded once (to nearest, ties to even) per binary step. `And`, `Or` and `Xor` are
-/// bitwise, and for integers only. On bools they are logical, `Min` is `And` and `Max` is `Or`; a sum or a
-/// product of bools is refused.
+/// bitwise, and for integers only. On bools they are logical, `Min` is `And` and `Max` is `Or`; a
+/// sum or a product of bools is refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum BinaryOp {
