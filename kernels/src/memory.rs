@@ -1,12 +1,11 @@
-//! Handles to bytes that several parties may touch at once.
+//! Handles to bytes that several parties may touch at the same time.
 //!
-//! A buffer that a user lent, a slot of a neighbour's board, a piece of a peer's registered
-//! memory: to an executor they are all *views*. A [`View`] may be read, a [`ViewMut`] may be read
-//! and written, both may be copied freely and may overlap one another, and no reference to the
-//! bytes behind them is ever made. So what the type system cannot promise about shared memory
-//! (that nobody else writes it now) is never assumed: a race gives wrong numbers, never undefined
-//! behaviour in safe code. The price is that bytes are touched only here, in the folds of this
-//! crate, and in the transports.
+//! A buffer that the user lent, a slot of a neighbour's board and a part of a peer's registered
+//! memory are all *views* to an executor. A [`View`] may be read, a [`ViewMut`] may be read and
+//! written. Both may be copied freely and may overlap one another, and no Rust reference to their
+//! bytes is ever made. So a race with another party gives wrong numbers, never undefined behaviour
+//! in safe code. The price is that bytes are touched in three places only: here, in the reductions
+//! of this crate, and in the transports.
 
 use bytemuck::{NoUninit, Pod};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,7 +13,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Bytes that may be read while `'a` lasts. Cheap to copy; neither `Send` nor `Sync`.
+/// Bytes that may be read during `'a`. Cheap to copy; neither `Send` nor `Sync`.
 ///
 /// ```
 /// use maypole_kernels::View;
@@ -30,8 +29,7 @@ pub struct View<'a> {
     lives: PhantomData<&'a Cell<u8>>,
 }
 
-/// Bytes that may be read and written while `'a` lasts. Like a slice of [`Cell`]s: copies may
-/// overlap.
+/// Bytes that may be read and written during `'a`. Like a slice of [`Cell`]s, several may overlap.
 ///
 /// ```
 /// use maypole_kernels::ViewMut;
@@ -49,7 +47,7 @@ impl<'a> View<'a> {
     pub const EMPTY: View<'static> =
         View { start: NonNull::dangling(), len: 0, lives: PhantomData };
 
-    /// The bytes of `slice`.
+    /// Returns a view of the bytes of `slice`.
     #[inline]
     pub fn of<T: NoUninit>(slice: &'a [T]) -> Self {
         Self { start: NonNull::from(slice).cast(), len: size_of_val(slice), lives: PhantomData }
@@ -58,35 +56,35 @@ impl<'a> View<'a> {
     /// Wraps raw memory.
     ///
     /// # Safety
-    /// `start..start + len` stays mapped and readable while `'a` lasts, and no Rust reference that
+    /// `start..start + len` stays mapped and readable during `'a`, and no Rust reference that
     /// forbids shared access to it is alive meanwhile.
     #[inline]
     pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len, lives: PhantomData }
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// True if there are no bytes.
+    /// Returns true if there are no bytes.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Where the bytes start. Dereferencing it is the caller's responsibility.
+    /// Returns the address of the first byte. Dereferencing it is the caller's responsibility.
     #[inline]
     pub const fn as_ptr(self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// The `len` bytes from `offset` on.
+    /// Returns a view of the `len` bytes from `offset` on.
     ///
     /// # Panics
-    /// If they do not lie within the view.
+    /// If these bytes do not lie within the view.
     #[inline]
     pub fn slice(self, offset: usize, len: usize) -> Self {
         let end = offset.checked_add(len);
@@ -99,7 +97,7 @@ impl<'a> View<'a> {
         Self { start: unsafe { self.start.add(offset) }, len, lives: PhantomData }
     }
 
-    /// Copies all bytes out.
+    /// Copies all bytes to `into`.
     ///
     /// # Panics
     /// If `into` has another length.
@@ -110,7 +108,7 @@ impl<'a> View<'a> {
         unsafe { copy(self.as_ptr(), into.as_mut_ptr(), self.len) }
     }
 
-    /// All bytes as a vector.
+    /// Copies all bytes to a vector.
     pub fn to_vec(self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         self.copy_to(&mut bytes);
@@ -122,7 +120,7 @@ impl<'a> ViewMut<'a> {
     /// No bytes.
     pub const EMPTY: ViewMut<'static> = ViewMut(View::EMPTY);
 
-    /// The bytes of `slice`.
+    /// Returns a view of the bytes of `slice`.
     #[inline]
     pub fn of<T: Pod>(slice: &'a mut [T]) -> Self {
         let len = size_of_val(slice);
@@ -139,40 +137,40 @@ impl<'a> ViewMut<'a> {
         Self(unsafe { View::from_raw(start, len) })
     }
 
-    /// The same bytes, to be read.
+    /// Returns a view of the same bytes for reading.
     #[inline]
     pub const fn as_view(self) -> View<'a> {
         self.0
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(self) -> usize {
         self.0.len
     }
 
-    /// True if there are no bytes.
+    /// Returns true if there are no bytes.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0.len == 0
     }
 
-    /// Where the bytes start. Dereferencing it is the caller's responsibility.
+    /// Returns the address of the first byte. Dereferencing it is the caller's responsibility.
     #[inline]
     pub const fn as_mut_ptr(self) -> *mut u8 {
         self.0.start.as_ptr()
     }
 
-    /// The `len` bytes from `offset` on.
+    /// Returns a view of the `len` bytes from `offset` on.
     ///
     /// # Panics
-    /// If they do not lie within the view.
+    /// If these bytes do not lie within the view.
     #[inline]
     pub fn slice(self, offset: usize, len: usize) -> Self {
         Self(self.0.slice(offset, len))
     }
 
-    /// Copies `from` here; the two may overlap or be the same.
+    /// Copies `from` here. The two may overlap or be the same memory.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -185,7 +183,7 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// Copies bytes in.
+    /// Copies `bytes` here.
     ///
     /// # Panics
     /// If `bytes` has another length.
@@ -201,7 +199,7 @@ impl<'a> ViewMut<'a> {
 /// `from` has `len` readable bytes, `to` as many writable ones.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Both ends, read before any is written.
+    /// Copies the first and the last `T` of the bytes, and reads both before it writes either.
     ///
     /// # Safety
     /// As [`copy`], and `len >= size_of::<T>()`.
@@ -210,8 +208,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let last = len - size_of::<T>();
         // SAFETY: both pieces lie within the `len` bytes.
         unsafe {
-            let (low, high) =
-                (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
+            let low = from.cast::<T>().read_unaligned();
+            let high = from.add(last).cast::<T>().read_unaligned();
             to.cast::<T>().write_unaligned(low);
             to.add(last).cast::<T>().write_unaligned(high);
         }
@@ -230,8 +228,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]: scratch space, and boards of
-/// ranks that are threads of one process.
+/// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]. Used for scratch space, and
+/// for boards of ranks that are threads of one process.
 ///
 /// ```
 /// use maypole_kernels::Region;
@@ -275,17 +273,17 @@ impl Region {
         Layout::from_size_align(len, Self::ALIGN).expect("a region's length fits in isize")
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are no bytes.
+    /// Returns true if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All bytes.
+    /// Returns a view of all bytes.
     #[inline]
     pub fn view(&self) -> ViewMut<'_> {
         // SAFETY: the allocation lives as long as the borrow; nothing ever makes a reference to
@@ -345,7 +343,8 @@ mod tests {
                 [(100, 300), (100, 101), (101, 100), (100, 108), (110, 100), (100, 100), (133, 100)]
             {
                 let before: Vec<u8> = (0..500u32).map(|at| (at * 7 % 251) as u8).collect();
-                let (mut bytes, mut expected) = (before.clone(), before);
+                let mut bytes = before.clone();
+                let mut expected = before;
                 expected.copy_within(from..from + len, to);
                 let all = ViewMut::of(&mut bytes);
                 all.slice(to, len).copy_from(all.as_view().slice(from, len));
@@ -373,7 +372,8 @@ mod tests {
     fn a_region_is_zeroed_and_aligned() {
         for len in [0, 1, 4095, 4096, 100_000] {
             let region = Region::new(len);
-            assert_eq!((region.len(), region.is_empty()), (len, len == 0));
+            assert_eq!(region.len(), len);
+            assert_eq!(region.is_empty(), len == 0);
             assert!(region.view().as_view().to_vec().iter().all(|byte| *byte == 0));
             assert!(len == 0 || region.view().as_mut_ptr().addr().is_multiple_of(Region::ALIGN));
         }
@@ -388,7 +388,8 @@ mod tests {
     #[test]
     fn what_one_view_of_a_region_writes_another_reads() {
         let region = Region::new(16);
-        let (writer, reader) = (region.view(), region.view().as_view().slice(8, 4));
+        let writer = region.view();
+        let reader = region.view().as_view().slice(8, 4);
         writer.slice(6, 4).fill_from(&[1, 2, 3, 4]);
         assert_eq!(reader.to_vec(), [3, 4, 0, 0]);
     }

@@ -1,10 +1,10 @@
-//! What elements are and how two of them combine.
+//! Types of elements, and operations on two of them.
 
 use half::{bf16, f16};
 
 /// The type of one element of a buffer.
 ///
-/// Exhaustive on purpose: every kernel must say what it does with each type.
+/// Exhaustive on purpose: every kernel must handle every type.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum DataType {
@@ -25,7 +25,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Every type, in declaration order.
+    /// All types, in the order of declaration.
     pub const ALL: [Self; 13] = [
         Self::F16,
         Self::BF16,
@@ -58,7 +58,7 @@ impl DataType {
         Self::U64,
     ];
 
-    /// Bytes of one element: 1, 2, 4 or 8.
+    /// Returns the bytes of one element: 1, 2, 4 or 8.
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -69,12 +69,12 @@ impl DataType {
         }
     }
 
-    /// True for f16, bf16, f32 and f64.
+    /// Returns true for f16, bf16, f32 and f64.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
 
-    /// The name as the command line and JSON write it: `f32`, `bf16`, `u8` ...
+    /// Returns the name that the command line and JSON use: `f32`, `bf16`, `u8` ...
     pub const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -94,13 +94,13 @@ impl DataType {
     }
 }
 
-/// How two elements become one.
+/// An operation that combines two elements to one.
 ///
 /// Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 `minimum` and `maximum` on
 /// floats: a NaN on either side gives a NaN, and -0 is less than +0. f16 and bf16 are computed in
 /// f32 and rounded once (to nearest, ties to even) per binary step. `And`, `Or` and `Xor` are
-/// bitwise, and for integers only. On bools they are logical, `Min` is `And` and `Max` is `Or`; a sum or a
-/// product of bools is refused.
+/// bitwise, and for integers only. On bools they are logical, `Min` is `And` and `Max` is `Or`; a
+/// sum or a product of bools is refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]
 pub enum BinaryOp {
@@ -114,11 +114,11 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// Every operation, in declaration order.
+    /// All operations, in the order of declaration.
     pub const ALL: [Self; 7] =
         [Self::Sum, Self::Product, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
 
-    /// True if elements of `kind` can be combined so.
+    /// Returns true if elements of `kind` have this operation.
     ///
     /// ```
     /// use maypole_kernels::{BinaryOp, DataType};
@@ -138,13 +138,13 @@ impl BinaryOp {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Scalar {
     kind: DataType,
-    /// The element's bytes come first, the rest are zero.
+    /// The element's bytes, followed by zeros.
     bytes: [u8; 8],
 }
 
 impl Scalar {
-    /// `value` as an element of `kind`: floats round once, to nearest, ties to even; integers must
-    /// hold it exactly, else there is none.
+    /// Converts `value` to an element of `kind`. Floats round once, to nearest, ties to even.
+    /// Returns `None` if an integer type cannot hold `value` exactly.
     ///
     /// ```
     /// use maypole_kernels::{DataType, Scalar};
@@ -153,14 +153,14 @@ impl Scalar {
     /// assert_eq!(Scalar::from_f64(DataType::U8, 256.0), None);
     /// ```
     pub fn from_f64(kind: DataType, value: f64) -> Option<Self> {
-        /// Zeroes behind the element.
+        /// Appends zeros to the element.
         fn padded<const N: usize>(element: [u8; N]) -> [u8; 8] {
             std::array::from_fn(|at| element.get(at).copied().unwrap_or(0))
         }
         macro_rules! integer {
             ($type:ty) => {{
-                // The cast saturates, and the way back may round up to the first number that is
-                // too large.
+                // The cast to the integer saturates, and the cast back to f64 may round up to the
+                // first number that the integer cannot hold; so compare as f64 and as i128.
                 let whole = value as $type;
                 let exact = whole as f64 == value && whole as i128 == value as i128;
                 exact.then(|| padded(whole.to_ne_bytes()))
@@ -184,12 +184,12 @@ impl Scalar {
         bytes.map(|bytes| Self { kind, bytes })
     }
 
-    /// The type.
+    /// Returns the type.
     pub const fn kind(self) -> DataType {
         self.kind
     }
 
-    /// The element, as memory holds it.
+    /// Returns the bytes of the element, as in memory.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.kind.size()]
     }

@@ -3,10 +3,10 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Binds the calling thread, and the threads it starts from now on, to one core: the `nth` of
-/// those it may run on now, counted round. Returns the core's number.
+/// Binds the calling thread, and the threads that it starts later, to one core: the `nth` of those
+/// it may run on now, modulo their number. Returns the number of the core.
 ///
-/// Whoever counts cores by the affinity mask afterwards counts one, so count first.
+/// Count the cores first: afterwards the affinity mask holds one.
 ///
 /// ```
 /// std::thread::spawn(|| {
@@ -23,8 +23,8 @@ pub fn bind(nth: usize) -> io::Result<usize> {
     Ok(core)
 }
 
-/// Runs `work` as [`bind`] would leave the calling thread, which may run where it could before
-/// afterwards: what `work` starts stays bound.
+/// Runs `work` with the calling thread bound as by [`bind`], and restores its affinity mask.
+/// Threads and processes that `work` starts stay bound.
 ///
 /// ```
 /// use maypole_transports::affinity::run_bound;
@@ -36,7 +36,7 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// ```
 ///
 /// # Errors
-/// As [`bind`]; `work` has not run then.
+/// As [`bind`], before `work` has run.
 pub fn run_bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
     let before = sched_getaffinity(None)?;
     sched_setaffinity(None, &choose(nth)?.1)?;
@@ -45,7 +45,7 @@ pub fn run_bound<R>(nth: usize, work: impl FnOnce() -> R) -> io::Result<R> {
     Ok(done)
 }
 
-/// The `nth` core that is allowed, counted round, and the mask of it alone.
+/// Returns the `nth` allowed core, modulo their number, and the mask of that core alone.
 fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
     let cores = allowed()?;
     let core = *cores
@@ -56,7 +56,7 @@ fn choose(nth: usize) -> io::Result<(usize, CpuSet)> {
     Ok((core, one))
 }
 
-/// The cores that the calling thread may run on, ascending.
+/// Returns the cores that the calling thread may run on, ascending.
 ///
 /// # Errors
 /// What the kernel says, for instance where a sandbox forbids the call.

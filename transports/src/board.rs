@@ -1,21 +1,22 @@
-//! The board: what each rank of a host has published, readable by all of them where it lies.
+//! The board: what each rank of a host has published, in memory that all of them read in place.
 //!
-//! Every rank owns one ring of lines and two rings of data slots in memory that all local ranks
-//! share. To publish is to write a payload and then its line: position, fingerprint of the call
-//! and, if it is at most 48 bytes, the payload itself. "To one" and "to all" are the same write;
-//! the *audience* says who will read it. A slot is used again once everybody in its audience is
-//! known to have consumed what it held, either because a counter in shared memory says so or
-//! because something that they published later proves it ([`Board::credit`]).
+//! Each rank owns a ring of lines and two rings of data slots in memory that all local ranks
+//! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
+//! and, if it is at most 48 bytes, the payload itself. A publication to one rank and a publication
+//! to all ranks are the same write; the *audience* names the readers. A slot is used again once
+//! every reader in its audience has consumed what the slot held. The writer learns that from a
+//! counter in shared memory, or from a later publication of the reader that proves it
+//! ([`Board::credit`]).
 //!
 //! ```text
-//! consumed[reader][writer]   how far `reader` has read the publications of `writer`
+//! consumed[reader][writer]   position up to which `reader` has consumed the publications of `writer`
 //! line[slot 0..64][rank]     sequence | fingerprint | up to 48 bytes
 //! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
 //! ```
 //!
-//! Positions count a rank's publications, whatever their size, since the board was made. The
-//! reader of a publication knows its position beforehand, because lowering sees the schedules of
-//! all local ranks.
+//! Positions count the publications of one rank, of every size, since the board was made. A reader
+//! knows the position of a publication beforehand, because lowering sees the schedules of all
+//! local ranks.
 
 mod protocol;
 
@@ -26,25 +27,27 @@ use std::sync::atomic::AtomicU64;
 use protocol::line;
 pub use protocol::{BoardProtocol, BoardWords, SharedWord};
 
-/// Most ranks that share one board: an audience is a set of bits.
+/// The most ranks that share one board: an audience is a set of 64 bits.
 pub const MAX_RANKS: usize = 64;
-/// Lines of each rank: no publication is ever more than this many ahead of its slowest reader.
+/// Lines of each rank. A rank is never more than this many publications ahead of its slowest
+/// reader.
 pub const LINES: usize = 64;
-/// Bytes of a payload that travels in its line.
+/// The most bytes of a payload that is part of its line.
 pub const TINY: usize = 48;
 /// Bytes of a small slot.
 pub const SMALL: usize = 16 << 10;
 /// Small slots of each rank.
 pub const SMALL_SLOTS: usize = 8;
-/// Bytes of a chunk slot: stays in a core's second-level cache together with its neighbours.
+/// Bytes of a chunk slot. Several fit into a core's second-level cache.
 pub const CHUNK: usize = 32 << 10;
 
-/// Two cache lines apart, against the adjacent-line prefetcher.
+/// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent one.
 const LINE_STRIDE: usize = 128;
+/// Offset of the payload in a line, behind sequence and fingerprint.
 const PAYLOAD: usize = 16;
 const PAGE: usize = 4096;
 
-/// Where a payload lies.
+/// The kind of slot that holds a payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SlotClass {
     /// In the line itself: at most [`TINY`] bytes.
@@ -56,7 +59,7 @@ pub enum SlotClass {
 }
 
 impl SlotClass {
-    /// The smallest class that holds `bytes`; `None` if there is none.
+    /// Returns the smallest class that holds `bytes`, or `None` above [`CHUNK`].
     pub const fn holding(bytes: usize) -> Option<Self> {
         if bytes <= TINY {
             Some(Self::Tiny)
@@ -69,7 +72,7 @@ impl SlotClass {
         }
     }
 
-    /// Slots of this class on a board of `ranks`: a power of two.
+    /// Returns the number of slots of this class that each of `ranks` has: a power of two.
     pub const fn slots(self, ranks: usize) -> usize {
         match self {
             Self::Tiny => LINES,
@@ -78,7 +81,7 @@ impl SlotClass {
         }
     }
 
-    /// Bytes of a slot.
+    /// Returns the bytes of a slot.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Tiny => TINY,
@@ -93,56 +96,60 @@ const fn chunk_slots(ranks: usize) -> usize {
     if slots > LINES { LINES } else { slots }
 }
 
-/// A publication of ours.
+/// A publication of this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication {
     /// Its class.
     pub class: SlotClass,
     /// Slots of the class in use, less one: a power of two less one.
     pub mask: u64,
-    /// Its place among our publications.
+    /// Its number among the publications of this rank.
     pub position: u64,
-    /// Who reads it: bit `r` for local rank `r`.
+    /// Its readers: bit `r` stands for local rank `r`.
     pub audience: u64,
-    /// What all readers must expect.
+    /// The fingerprint of the call, which all readers must expect.
     pub fingerprint: u64,
     /// Bytes of its payload.
     pub len: usize,
 }
 
-/// A publication of a peer.
+/// A publication of a peer that this rank awaits.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedPublication {
     /// Its class.
     pub class: SlotClass,
     /// Slots of the class in use, less one.
     pub mask: u64,
-    /// Whose it is, as a local rank.
+    /// The local rank that publishes it.
     pub peer: usize,
-    /// Its place among the peer's publications.
+    /// Its number among the peer's publications.
     pub position: u64,
-    /// What we expect it to carry.
+    /// The fingerprint that it must carry.
     pub fingerprint: u64,
     /// Bytes of its payload.
     pub len: usize,
 }
 
-/// A publication that is not the one expected: the ranks are in different calls.
+/// The peer published something else than was expected: the ranks are in different calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mismatch {
-    /// Whose it is, as a local rank.
+    /// The local rank that published it.
     pub peer: usize,
-    /// What it carries.
+    /// The fingerprint that it carries.
     pub theirs: u64,
 }
 
-/// Where the parts of a board lie in its memory.
+/// Offsets and sizes, in bytes, of the parts of a board. A contract between processes.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     ranks: usize,
+    /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     row: usize,
+    /// Offset of the lines.
     lines: usize,
+    /// Offset of the data slots.
     data: usize,
+    /// Bytes of the data slots of one rank.
     stride: usize,
 }
 
@@ -151,7 +158,7 @@ impl Geometry {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let lines = (ranks * row).next_multiple_of(PAGE);
         let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
-        // Not a multiple of a page: equal slots of different ranks must not share cache sets.
+        // No multiple of a page, so that equal slots of different ranks use different cache sets.
         let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
         Self { ranks, row, lines, data, stride }
     }
@@ -161,7 +168,7 @@ impl Geometry {
     }
 }
 
-/// The words of a board in real shared memory.
+/// The words of a board in shared memory.
 #[derive(Debug)]
 struct MappedWords {
     start: NonNull<u8>,
@@ -234,8 +241,8 @@ unsafe impl BoardMemory for crate::shm::Segment {
     }
 }
 
-/// One rank's view of the board of its host. Nothing here waits, allocates, locks or enters the
-/// kernel.
+/// One rank's view of the board of its host. After [`new`](Self::new), no method waits, allocates,
+/// locks or enters the kernel.
 pub struct Board {
     protocol: BoardProtocol<MappedWords>,
     _memory: Box<dyn BoardMemory>,
@@ -255,7 +262,7 @@ impl std::fmt::Debug for Board {
 }
 
 impl Board {
-    /// Bytes of shared memory that a board of `ranks` needs.
+    /// Returns the bytes of shared memory that a board of `ranks` needs.
     ///
     /// # Panics
     /// If `ranks` is zero or above [`MAX_RANKS`].
@@ -288,6 +295,7 @@ impl Board {
         board
     }
 
+    /// Writes the data slots of this rank once, so that their pages are allocated near its core.
     fn touch(&self) {
         let geometry = self.geometry();
         let zeroes = [0; PAGE];
@@ -309,7 +317,7 @@ impl Board {
         unsafe { ViewMut::from_raw(self.protocol.words.start.add(at), len) }
     }
 
-    /// How many ranks share the board.
+    /// Returns the number of ranks that share the board.
     pub fn ranks(&self) -> usize {
         self.geometry().ranks
     }
@@ -325,7 +333,7 @@ impl Board {
     ) -> ViewMut<'_> {
         assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
         let geometry = self.geometry();
-        // The protocol would take two positions for two slots where the memory has one.
+        // With a larger mask, the protocol would see two slots where the memory has one.
         debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
         let slot = (position & mask) as usize;
         let at = match class {
@@ -341,13 +349,13 @@ impl Board {
         self.memory(at, len)
     }
 
-    /// True once every reader of what the slots of `out` held has consumed it.
+    /// Returns true once the slots of `out` are free: every reader has consumed what they held.
     #[inline(always)]
     pub fn writable(&self, out: Publication) -> bool {
         self.protocol.writable(out)
     }
 
-    /// Where to write our next publication, once it is [`writable`](Self::writable).
+    /// Returns the memory for the payload of `out`, once `out` is [`writable`](Self::writable).
     ///
     /// # Panics
     /// If the payload does not fit its class.
@@ -356,16 +364,16 @@ impl Board {
         self.payload(self.protocol.me, out.class, out.position, out.mask, out.len)
     }
 
-    /// Makes it readable.
+    /// Makes `out` readable. Its payload must have been written to its [`slot`](Self::slot).
     #[inline(always)]
     pub fn commit(&self, out: Publication) {
         self.protocol.commit(out);
     }
 
-    /// True once the peer's publication is there.
+    /// Returns true once the peer's publication is there.
     ///
     /// # Errors
-    /// [`Mismatch`] if the peer published something else in its place.
+    /// [`Mismatch`] if the peer published something else at that position.
     ///
     /// # Panics
     /// If `from.peer` is not on the board.
@@ -375,8 +383,9 @@ impl Board {
         self.protocol.readable(from)
     }
 
-    /// The peer's publication, lent where it lies, once it is [`readable`](Self::readable). It
-    /// stays as it is until we [`consume`](Self::consume) it.
+    /// Lends the payload of the peer's publication in place, once it is
+    /// [`readable`](Self::readable). The payload does not change until this rank
+    /// [consumes](Self::consume) it.
     ///
     /// # Panics
     /// If `from.peer` is not on the board, or the payload does not fit its class.
@@ -386,13 +395,17 @@ impl Board {
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
-    /// The fingerprint of what `peer` published at `position` or later in its line, if it did.
+    /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
+    /// publication or a later one.
+    ///
+    /// # Panics
+    /// If `peer` is not on the board.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
         assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
         self.protocol.peek_fingerprint(peer, position)
     }
 
-    /// We have used all of the peer's publications below `position`.
+    /// Tells `peer` that this rank has consumed all of its publications below `position`.
     ///
     /// # Panics
     /// If `peer` is not on the board.
@@ -402,7 +415,8 @@ impl Board {
         self.protocol.consume(peer, position);
     }
 
-    /// The peer is known to have consumed ours below `position`.
+    /// Records that `peer` has consumed the publications of this rank below `position`, as
+    /// something that it published later proves.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         self.protocol.credit(peer, position);

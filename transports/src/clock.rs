@@ -1,15 +1,15 @@
-//! The time of this host.
+//! The monotonic clock of this host.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on the host's monotonic clock: it never goes back and does not jump when somebody
-/// sets the date.
+/// Returns the host's monotonic time in nanoseconds. It never decreases, and does not jump when
+/// the date is set.
 ///
-/// Processes of one host read the same clock, so their times can be compared and subtracted,
-/// unless a container was given a time namespace of its own with an offset. Between hosts, or
-/// across a restart, the figure means nothing.
+/// All processes of one host read the same clock, so their times can be compared, unless a
+/// container has a time namespace with an offset of its own. Times of different hosts, or of
+/// different boots, cannot be compared.
 ///
-/// Costs some 20 to 40 ns and enters no kernel where the vDSO serves it.
+/// A call takes 20 to 40 ns, and no system call where the vDSO provides the clock.
 ///
 /// ```
 /// use maypole_transports::clock::monotonic_ns;

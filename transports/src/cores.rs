@@ -1,16 +1,15 @@
-//! How many cores this process may really use.
+//! How many cores this process may use.
 //!
-//! A machine's own count says little: a launcher may have bound the process to a few cores, and a
-//! container may have given it a share of the time of all of them. Whoever decides between
-//! spinning and sleeping needs the smaller figure.
+//! The machine's own count is too high where a launcher has bound the process to a few cores, or a
+//! container gives it a share of the time of all cores. Waiting needs the smaller number, to
+//! decide between spinning and sleeping.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Component, Path, PathBuf};
 
-/// The cores that one process may use. Ranks of one host tell one another theirs: a launcher may
-/// bind each to a core of its own, and then none is in the others' way although each may use but
-/// one.
+/// The cores that one process may use. Ranks of one host exchange theirs: a launcher may bind each
+/// rank to one core, and then each has a core for itself although each may use only one.
 ///
 /// ```
 /// use maypole_transports::cores::UsableCores;
@@ -20,16 +19,16 @@ use std::path::{Component, Path, PathBuf};
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UsableCores {
-    /// What the quotas of the control groups are worth, rounded up.
+    /// Cores that the quota of the control groups allows, rounded up.
     quota: Option<u32>,
     /// Numbers of the cores in the affinity mask.
     allowed: BTreeSet<u32>,
 }
 
 impl UsableCores {
-    /// What the calling thread may use: its affinity mask, and the quotas of its control groups
-    /// (version 2 or 1, its own and all enclosing ones). Reads a few files under `/proc` and
-    /// `/sys`, so ask once. What cannot be read sets no limit.
+    /// Reads what the calling thread may use: its affinity mask, and the quotas of its control
+    /// group and of all enclosing ones (version 2 or 1). Reads a few files under `/proc` and
+    /// `/sys`, so call it once. What cannot be read sets no limit.
     pub fn of_this_thread() -> Self {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -37,7 +36,7 @@ impl UsableCores {
         Self { quota, allowed: allowed() }
     }
 
-    /// How many cores processes of one host have together; at least 1.
+    /// Returns the number of cores that processes of one host have together: at least 1.
     pub fn count<'a>(shares: impl IntoIterator<Item = &'a Self>) -> usize {
         let mut union = BTreeSet::<u32>::new();
         let mut quota = u32::MAX;
@@ -48,13 +47,14 @@ impl UsableCores {
         union.len().min(quota as usize).max(1)
     }
 
-    /// For another process to read.
+    /// Encodes the value for another process.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let words = std::iter::once(self.quota.unwrap_or(0)).chain(self.allowed.iter().copied());
+        let quota = self.quota.unwrap_or(0);
+        let words = std::iter::once(quota).chain(self.allowed.iter().copied());
         words.flat_map(u32::to_le_bytes).collect()
     }
 
-    /// The reverse of [`to_bytes`](Self::to_bytes). Any bytes are some share.
+    /// The reverse of [`to_bytes`](Self::to_bytes). Any bytes decode to some value.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
         let quota = words.next().filter(|quota| *quota > 0);
@@ -111,7 +111,8 @@ fn within(path: &str) -> &Path {
 fn quota_in(group: &Path, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
     let file = |name: &str| read(&group.join(name));
     file("cpu.max").and_then(|text| version_2(&text)).or_else(|| {
-        let (quota, period) = (file("cpu.cfs_quota_us")?, file("cpu.cfs_period_us")?);
+        let quota = file("cpu.cfs_quota_us")?;
+        let period = file("cpu.cfs_period_us")?;
         version_1(&quota, &period)
     })
 }
@@ -215,15 +216,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_survive_the_journey(quota in prop::option::of(1..u32::MAX), allowed: BTreeSet<u32>, bytes: Vec<u8>) {
-            let share = UsableCores { quota, allowed };
-            prop_assert_eq!(UsableCores::from_bytes(&share.to_bytes()), share);
+        fn bytes_decode_to_what_was_encoded(quota in prop::option::of(1..u32::MAX), allowed: BTreeSet<u32>, bytes: Vec<u8>) {
+            let cores = UsableCores { quota, allowed };
+            prop_assert_eq!(UsableCores::from_bytes(&cores.to_bytes()), cores);
             let _ = UsableCores::from_bytes(&bytes);
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(groups in ".*", quota in ".*", period in ".*") {
-            let _ = (on(&[], &groups), version_2(&quota), version_1(&quota, &period));
+            let _ = on(&[], &groups);
+            let _ = version_2(&quota);
+            let _ = version_1(&quota, &period);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Descriptors that cross `exec`: made here for a child, or found here because a launcher left
-//! them open.
+//! Descriptors that survive `exec`: made here for a child, or inherited from a launcher.
 //!
 //! An inherited descriptor is only a number in a variable. [`take_inherited`] turns that number
 //! into an owned descriptor, once; [`inheritable_segment`] makes one that children inherit. Files
@@ -19,15 +18,15 @@ use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use thiserror::Error;
 
-/// Numbers that are spoken for: taken already, or made here for children and owned by this
+/// Numbers that must not be taken: taken before, or made here for children and owned by this
 /// process.
 static CLAIMED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
-/// How long a pipe that a launcher left open may stay silent before reading it is given up.
+/// How long a read of an inherited pipe waits for bytes.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Takes ownership of a descriptor that this process inherited, and keeps it from its own
-/// children.
+/// Takes ownership of a descriptor that this process inherited. Its own children do not inherit
+/// it.
 ///
 /// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited,
 /// so it belongs to something in this process and is refused; so are the three standard streams.
@@ -107,7 +106,7 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads at an offset, or simply on where there are no offsets.
+/// Reads at an offset or, from a file without offsets, the next bytes.
 fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     match file.read_at(bytes, offset) {
         Err(error) if error.kind() == io::ErrorKind::NotSeekable => {
@@ -132,7 +131,7 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// Makes a read-only segment of memory that holds `contents` and that every child started from now
 /// on inherits, under the same number, until the descriptor is dropped.
 ///
-/// It has no name in any file system, so nothing is left behind whatever happens to the process.
+/// It has no name in a file system, so nothing is left behind however the process ends.
 ///
 /// # Errors
 ///
@@ -148,7 +147,7 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn inheritable_segment(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
-    // Deliberately without CLOEXEC: surviving exec is its purpose.
+    // Without CLOEXEC, because a child must inherit it.
     let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?);
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).insert(file.as_raw_fd());
     file.write_all(contents)?;
@@ -173,7 +172,7 @@ pub enum NotPrivate {
     /// It is a directory, a pipe or a device.
     #[error("it is not a regular file")]
     NotRegular,
-    /// It belongs to another user, who can change it.
+    /// It belongs to another user, who can change its contents.
     #[error("it belongs to user {owner}, and this process runs as user {me}")]
     NotMine {
         /// The file's owner.
@@ -189,14 +188,14 @@ pub enum NotPrivate {
     },
 }
 
-/// Opens a file that must hold a secret: regular, mine, for me alone, and not reached through a
-/// final symbolic link.
+/// Opens a file that must hold a secret: a regular file, owned by this process's user, with no
+/// permissions for others, and whose path does not end in a symbolic link.
 ///
-/// What is checked is the opened file itself, so it cannot be exchanged between check and use.
+/// The opened file itself is checked, so it cannot be exchanged between check and use.
 ///
 /// # Errors
 ///
-/// [`NotPrivate`] says which of these does not hold.
+/// [`NotPrivate`] says which condition does not hold.
 pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
     // NONBLOCK: opening a named pipe would otherwise wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -206,7 +205,8 @@ pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
         Err(error) => return Err(NotPrivate::Unreadable(error.into())),
     };
     let found = rustix::fs::fstat(&file).map_err(|error| NotPrivate::Unreadable(error.into()))?;
-    let (mode, me) = (found.st_mode & 0o7777, rustix::process::geteuid().as_raw());
+    let mode = found.st_mode & 0o7777;
+    let me = rustix::process::geteuid().as_raw();
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         Err(NotPrivate::NotRegular)
     } else if found.st_uid != me {
@@ -218,8 +218,7 @@ pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
     }
 }
 
-/// Bounds every later read and write on a socket (of whatever family), so that a silent peer
-/// becomes an error.
+/// Sets a timeout on every later read and write of a socket of any family.
 ///
 /// # Errors
 ///

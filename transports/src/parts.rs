@@ -1,9 +1,9 @@
-//! What is left of a message, seen as the two places where it lies.
+//! The part of a message that is still to be moved, as a part of its head and a part of its body.
 
 use crate::stream::HEAD;
 use maypole_kernels::{View, ViewMut};
 
-/// What of `head` and `body` is still to be sent once `skip` bytes of the two together have left.
+/// Returns what is left of `head` and `body` after `skip` bytes of the two together were sent.
 ///
 /// # Panics
 /// If nothing is left.
@@ -13,8 +13,7 @@ pub(crate) fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [
     [View::of(&head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }
 
-/// What of `head` and `body` is still to be filled once `skip` bytes of the two together have
-/// come.
+/// Returns what is left of `head` and `body` after `skip` bytes of the two together were received.
 ///
 /// # Panics
 /// If nothing is left.
@@ -41,7 +40,8 @@ mod tests {
     #[test]
     fn every_skip_leaves_what_follows_it() {
         let whole: Vec<u8> = (0..HEAD as u8 + 5).collect();
-        let (mut head, mut body) = (*whole.first_chunk().unwrap(), whole[HEAD..].to_vec());
+        let mut head = *whole.first_chunk().unwrap();
+        let mut body = whole[HEAD..].to_vec();
         for skip in 0..whole.len() {
             let left = unsent(&head, View::of(&body), skip).map(View::to_vec).concat();
             assert_eq!(left, whole[skip..]);

@@ -1,5 +1,5 @@
-//! Processes that a launcher starts: a group each, signalled together, gone when the launcher is
-//! gone.
+//! Processes that a launcher starts: each leads a group, which is signalled as a whole, and ends
+//! with the launcher.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,12 +11,12 @@ use rustix::process::{
     set_parent_process_death_signal, test_kill_process_group, waitid,
 };
 
-/// Makes `command` start its process as the leader of a group of its own, to be killed when the
-/// *thread* that spawns it ends, however that happens: so spawn from the thread that lives as long
-/// as the launcher.
+/// Makes `command` start its process as the leader of its own group. The kernel kills the process
+/// when the *thread* that spawned it ends, for whatever reason; so spawn from a thread that lives
+/// as long as the launcher.
 ///
-/// The kernel kills the process alone; what it started itself is reached by [`signal_group`],
-/// while the launcher lives.
+/// The kernel kills that process alone. [`signal_group`] reaches the processes that it has
+/// started.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The launcher may have died before the line above: then nobody would send the signal.
+            // If the launcher died before the line above, the kernel will send no signal.
             if getppid() == Some(launcher) { Ok(()) } else { Err(Errno::SRCH.into()) }
         })
     }
@@ -44,9 +44,9 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
 /// Sends a signal to the whole group that `leader` was started to lead ([`in_own_group`]). An
 /// empty group is no error.
 ///
-/// Sound even after the leader has exited, as long as it was not waited for: until then its number
-/// is not given to anyone else. Afterwards it still reaches what the leader left behind, but must
-/// not be relied on for long.
+/// The call is sound after the leader has exited, as long as it has not been waited for: until
+/// then no other process gets its number. Later it reaches what the leader left behind, but the
+/// number may soon be used again.
 ///
 /// # Errors
 ///
@@ -62,15 +62,15 @@ pub fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Whether anything is left of the group that `leader` was started to lead. A leader that exited
-/// counts until it is waited for.
+/// Returns true if no process is left of the group that `leader` was started to lead. A leader
+/// that exited counts until it is waited for.
 pub fn group_is_empty(leader: &Child) -> bool {
     pid(leader.id()).is_ok_and(|group| test_kill_process_group(group) == Err(Errno::SRCH))
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "there is no third way")]
+#[allow(clippy::exhaustive_enums, reason = "a process exits or is killed")]
 pub enum ProcessEnd {
     /// It exited with this code.
     Exited(i32),
@@ -78,11 +78,10 @@ pub enum ProcessEnd {
     Killed(i32),
 }
 
-/// Blocks until the child with this number has ended, and leaves it to be collected by
-/// `Child::wait`.
+/// Blocks until the child with this process number has ended. `Child::wait` must still collect it.
 ///
-/// So one thread can wait for a child while another still sends signals to its group, with no risk
-/// that the number is reused in between.
+/// So one thread can wait for a child while another one signals its group: the number is not
+/// reused in between.
 ///
 /// # Errors
 ///

@@ -2,32 +2,39 @@
 
 use std::io;
 
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-
 /// Fills `bytes` from the operating system's cryptographic random source.
 ///
 /// # Errors
 ///
-/// Only where the system has no such source (a kernel before 3.17, or a filter that forbids the
-/// call).
+/// If the system has no such source (a kernel before 3.17, or a filter that forbids the call).
 ///
 /// # Examples
 ///
 /// ```
-/// let (mut a, mut b) = ([0; 32], [0; 32]);
-/// maypole_transports::random::fill(&mut a)?;
-/// maypole_transports::random::fill(&mut b)?;
-/// assert_ne!(a, b);
+/// let mut key = [0; 32];
+/// maypole_transports::random::fill(&mut key)?;
+/// assert_ne!(key, [0; 32]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match getrandom(&mut *bytes, GetRandomFlags::empty()) {
-            Ok(filled) => bytes = &mut bytes[filled..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
+    Ok(getrandom::fill(bytes)?)
+}
+
+/// Returns `N` bytes from the operating system's cryptographic random source.
+///
+/// # Errors
+///
+/// As [`fill`].
+///
+/// # Examples
+///
+/// ```
+/// let session: [u8; 16] = maypole_transports::random::bytes()?;
+/// assert_ne!(session, maypole_transports::random::bytes()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    fill(&mut bytes)?;
+    Ok(bytes)
 }

@@ -1,7 +1,7 @@
-//! Who may talk to us: a handshake that proves both ends hold the job's key, and the encrypted
-//! channel that follows.
+//! Authentication and encryption of connections: a handshake proves that both ends hold the job's
+//! key, and an encrypted channel follows.
 //!
-//! Bytes go in, bytes come out; nothing here owns a socket or a clock.
+//! The state machines take bytes and give bytes. They own no socket and read no clock.
 //!
 //! # The handshake
 //!
@@ -14,17 +14,17 @@
 //!                                                  <--  accepted (encrypted, empty)
 //! ```
 //!
-//! It is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose, group, lane,
-//! both ranks), the session and the name of the job, so that no message of one connection can be
-//! replayed or reflected into another. The third message is what makes a replayed first one
-//! worthless: only who knows the ephemeral key can write it.
+//! The handshake is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose,
+//! group, lane, both ranks), the session and the name of the job, so that a message of one
+//! connection cannot be replayed or reflected into another. A replayed first message is worthless:
+//! the third message needs the ephemeral private key of the initiator.
 //!
 //! # Frames
 //!
-//! Everything after the preamble is frames: a `u16` length and so many bytes. On a channel a
-//! message is one or more encrypted frames, each of which says (encrypted) whether it is the last;
-//! so no length is ever believed before the bytes are there, and a receiver states how much it
-//! takes.
+//! After the preamble, everything is sent in frames: a length (`u16`, little-endian) and that many
+//! bytes. A message on a channel is one or more encrypted frames, and the first byte of each plain
+//! text says whether the frame is the last one. So a receiver allocates memory only for bytes that
+//! have arrived, and limits the length of a message.
 
 mod channel;
 mod handshake;
@@ -32,36 +32,52 @@ mod handshake;
 pub use channel::Channel;
 pub use handshake::{HandshakeProgress, Initiator, Responder, initiate, refuse, respond};
 
+use bytemuck::{Pod, Zeroable};
 use std::io;
 
+/// The layout of a preamble on the wire. Arrays of bytes, so that there is no padding; integers
+/// are little-endian.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Preamble {
+    magic: [u8; 8],
+    job: [u8; 8],
+    purpose: u8,
+    group: [[u8; 8]; 2],
+    lane: [u8; 4],
+    initiator: [u8; 4],
+    responder: [u8; 4],
+}
+
 /// Bytes of a preamble.
-pub const PREAMBLE: usize = 49;
-/// The most bytes that a handshake puts on the wire in one direction: far below the 4 KiB that a
-/// stranger may cost us.
+pub const PREAMBLE: usize = size_of::<Preamble>();
+/// The most bytes that a handshake sends in one direction: far below the 4 KiB that an
+/// unauthenticated connection may cost.
 pub const HANDSHAKE: usize = PREAMBLE + 2 * (2 + 64);
 
-const MAGIC: [u8; 8] = *b"maypole\x01";
-/// An authentication tag.
+/// The first bytes of every connection. The last one is the version of the protocol.
+const MAGIC: [u8; 8] = *b"maypole\x02";
+/// Bytes of an authentication tag.
 const TAG: usize = 16;
-/// A frame of the handshake that is shorter than any Noise message is a refusal: one byte that
-/// says why.
+/// Bytes of a refusal: one code. No Noise message is that short.
 const REFUSAL: usize = 1;
+/// The longest frame of a handshake.
 const HANDSHAKE_FRAME: usize = 96;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Purpose {
-    /// A rank joins; the connection then stays as its control connection.
+    /// A rank joins the job. The connection becomes its control connection.
     Join = 1,
-    /// A lane of data between two ranks of a group.
+    /// One of the data connections between two ranks of a group.
     Data = 2,
     /// A shared-memory segment is handed over.
     Segment = 3,
 }
 
-/// Everything that the handshake of one connection is bound to. It travels in the clear, and a
-/// change to it is noticed.
+/// What the handshake of one connection is bound to. It is sent in plain text, and the handshake
+/// fails if it was altered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
     /// What the connection is for.
@@ -76,15 +92,14 @@ pub struct Binding {
     pub responder: u32,
 }
 
-/// What the members of a job know and nobody else does, with the names that keep jobs and sessions
-/// apart.
+/// The key that the members of a job share, and the names of the job and the session.
 #[derive(Clone)]
 pub struct JobSecret {
     /// The job's key.
     pub key: [u8; 32],
     /// The job's name.
     pub job: String,
-    /// Random, from rank 0; zero until it is known.
+    /// Random, chosen by rank 0. Zero until this rank knows it.
     pub session: [u8; 16],
 }
 
@@ -95,95 +110,86 @@ impl std::fmt::Debug for JobSecret {
     }
 }
 
-/// Why a handshake or a channel ended. None of it is news about a peer: anybody can send bytes to
-/// a port.
+/// Why a handshake or a channel failed. A failed handshake says nothing about a peer, because
+/// anyone can send bytes to a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecureError {
-    /// The bytes are not of this protocol, or of another version of it.
+    /// The bytes are of another protocol, or of another version of this one.
     #[error("the other end does not speak this version of maypole's protocol")]
     UnknownProtocol,
     /// The other end says that it belongs to another job.
     #[error("the other end belongs to another job")]
     OtherJob,
-    /// The keys, or what the connection is bound to, differ.
+    /// The two ends have different keys, or different [`Binding`]s.
     #[error("the other end has another job key, or the connection is not what it says it is")]
     WrongKey,
-    /// The other end wants another rank, or has no use for the connection.
+    /// The other end expected another rank, or no connection at all.
     #[error("the other end refuses this connection")]
     Refused,
-    /// A message is longer than this end takes.
+    /// A message is longer than this end accepts.
     #[error("a message of more than {maximum} bytes")]
     TooLong {
-        /// What this end takes.
+        /// Bytes that this end accepts.
         maximum: usize,
     },
-    /// The bytes of an established channel were altered, or lost.
+    /// Bytes of an established channel were altered or lost.
     #[error("the encrypted channel is damaged")]
     Damaged,
-    /// The socket failed, or ended.
+    /// The socket failed, or was closed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Binding {
-    /// The preamble's bytes.
+    /// The preamble of a connection of `job`.
     fn encode(&self, job: &str) -> [u8; PREAMBLE] {
-        let mut bytes = [0; PREAMBLE];
-        let mut at = 0;
-        let mut put = |field: &[u8]| {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
+        let preamble = Preamble {
+            magic: MAGIC,
+            job: job_hash(job),
+            purpose: self.purpose as u8,
+            group: self.group.map(u64::to_le_bytes),
+            lane: self.lane.to_le_bytes(),
+            initiator: self.initiator.to_le_bytes(),
+            responder: self.responder.to_le_bytes(),
         };
-        put(&MAGIC);
-        put(&tag(job));
-        put(&[self.purpose as u8]);
-        put(&self.group[0].to_le_bytes());
-        put(&self.group[1].to_le_bytes());
-        put(&self.lane.to_le_bytes());
-        put(&self.initiator.to_le_bytes());
-        put(&self.responder.to_le_bytes());
-        bytes
+        *bytemuck::bytes_of(&preamble).first_chunk().expect("the length of a preamble is its size")
     }
 
     fn decode(bytes: &[u8; PREAMBLE], job: &str) -> Result<Self, SecureError> {
-        let mut rest = &bytes[..];
-        if take::<8>(&mut rest) != MAGIC {
+        let preamble: Preamble = bytemuck::pod_read_unaligned(bytes);
+        if preamble.magic != MAGIC {
             return Err(SecureError::UnknownProtocol);
         }
-        if take::<8>(&mut rest) != tag(job) {
+        if preamble.job != job_hash(job) {
             return Err(SecureError::OtherJob);
         }
-        let purpose = match take::<1>(&mut rest) {
-            [1] => Purpose::Join,
-            [2] => Purpose::Data,
-            [3] => Purpose::Segment,
+        let purpose = match preamble.purpose {
+            1 => Purpose::Join,
+            2 => Purpose::Data,
+            3 => Purpose::Segment,
             _ => return Err(SecureError::UnknownProtocol),
         };
-        let group = [u64::from_le_bytes(take(&mut rest)), u64::from_le_bytes(take(&mut rest))];
-        let [lane, initiator, responder] =
-            std::array::from_fn(|_| u32::from_le_bytes(take(&mut rest)));
-        Ok(Self { purpose, group, lane, initiator, responder })
+        Ok(Self {
+            purpose,
+            group: preamble.group.map(u64::from_le_bytes),
+            lane: u32::from_le_bytes(preamble.lane),
+            initiator: u32::from_le_bytes(preamble.initiator),
+            responder: u32::from_le_bytes(preamble.responder),
+        })
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    let (field, after) =
-        rest.split_first_chunk().expect("the preamble's length is the sum of its fields");
-    *rest = after;
-    *field
-}
-
-/// Tells jobs on one machine apart without naming them (FNV-1a). Not a secret, and nothing is
-/// trusted because of it.
-fn tag(job: &str) -> [u8; 8] {
+/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names. The hash is
+/// no secret, and proves nothing.
+fn job_hash(job: &str) -> [u8; 8] {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     job.bytes().fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
 }
 
 /// Appends `body` as a frame.
 fn frame(body: &[u8], out: &mut Vec<u8>) {
-    let len = u16::try_from(body.len()).expect("frames are made no longer than this");
+    let len = u16::try_from(body.len()).expect("no frame is longer than 65,535 bytes");
     out.extend(len.to_le_bytes());
     out.extend(body);
 }

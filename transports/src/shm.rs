@@ -1,9 +1,9 @@
-//! Shared memory between processes of one host: nameless, sealed, passed by descriptor.
+//! Shared memory between processes of one host: anonymous, sealed, passed by descriptor.
 //!
-//! A segment is a memfd. It has no name, so nothing is left behind and nobody can open it; it does
-//! not count against the size of `/dev/shm`; and it is sealed, so no holder of it can shrink it
-//! under another's feet (touching pages that are gone would kill the process). Whoever receives
-//! one checks all that before mapping it.
+//! A segment is a memfd. It has no name, so nothing is left behind and no stranger can open it. It
+//! does not count against the size of `/dev/shm`. It is sealed, so no process can shrink it while
+//! another one uses it (touching a page that is gone would kill that process). A receiver checks
+//! the seals and the length before it maps a segment.
 
 use maypole_kernels::ViewMut;
 use rustix::fs::{
@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// The byte that carries a descriptor.
+/// The byte that a descriptor is sent with, because a message needs at least one.
 const MARK: u8 = b'S';
 
 /// Zeroed memory that processes of one host share. Lends views, as a
@@ -107,20 +107,20 @@ impl Segment {
         Ok(segment)
     }
 
-    /// All bytes.
+    /// Returns a view of all bytes.
     pub fn view(&self) -> ViewMut<'_> {
         // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no
         // reference to its bytes is ever made.
         unsafe { ViewMut::from_raw(self.start, self.len) }
     }
 
-    /// Number of bytes; never zero.
+    /// Returns the number of bytes; never zero.
     #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The memory's descriptor.
+    /// Returns the descriptor of the memory.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
@@ -169,7 +169,7 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
             RecvFlags::CMSG_CLOEXEC,
         )
     })?;
-    // Draining also closes descriptors that nobody asked for.
+    // Draining also closes surplus descriptors.
     let mut descriptors = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
@@ -178,7 +178,7 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     match memory {
         _ if read.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(memory) if mark == [MARK] => Segment::from_fd(memory, len),
-        _ => Err(invalid("a message without a segment")),
+        _ => Err(invalid("the message carries no segment")),
     }
 }
 

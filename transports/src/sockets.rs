@@ -1,5 +1,5 @@
-//! What the standard library's sockets leave out: options, kernel-chosen Unix names, who is at the
-//! other end.
+//! What the standard library's sockets lack: options of TCP, abstract Unix names that the kernel
+//! chooses, the user at the other end, the limit of descriptors.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use socket2::{SockRef, TcpKeepalive};
@@ -9,14 +9,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-/// Silence after which the kernel begins to ask whether the other host is still there.
+/// Silence after which the kernel begins to probe whether the other host is still there.
 const IDLE: Duration = Duration::from_secs(5);
+/// Time between two probes.
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 
-/// Sends small writes at once, and gives up a connection whose other host has not answered for
-/// `patience`.
+/// Makes the kernel send small writes at once, and give up a connection whose other host has not
+/// answered for `patience`.
 ///
-/// A process that is stopped does not count as gone: its kernel goes on answering.
+/// A stopped process does not count as gone, because its kernel still answers.
 ///
 /// # Errors
 /// What the kernel reports.
@@ -30,7 +31,7 @@ pub fn set_tcp_options(socket: &TcpStream, patience: Duration) -> io::Result<()>
     socket.set_tcp_user_timeout(Some(patience.min(Duration::from_secs(1_000_000))))
 }
 
-/// Listens on an abstract Unix name of the kernel's choosing; gives that name, too.
+/// Listens on an abstract Unix name that the kernel chooses. Returns the listener and that name.
 ///
 /// # Errors
 /// If the process has no descriptor left.
@@ -53,16 +54,16 @@ pub fn listen_abstract(backlog: usize) -> io::Result<(UnixListener, Vec<u8>)> {
 /// Connects to an abstract Unix name.
 ///
 /// # Errors
-/// If nobody listens there, or not in our network namespace.
+/// If no process of this network namespace listens there.
 pub fn connect_abstract(name: &[u8]) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Connects to an abstract Unix name without ever waiting for who listens there. The connection is
-/// non-blocking.
+/// Connects to an abstract Unix name, and fails rather than wait if the listener's queue is full.
+/// The connection is non-blocking.
 ///
 /// # Errors
-/// If nobody listens there, or not in our network namespace, or too many others wait already.
+/// If no process of this network namespace listens there, or the listener's queue is full.
 pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -70,7 +71,7 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// True if the process at the other end runs as our user.
+/// Returns true if the process at the other end runs as this process's user.
 ///
 /// # Errors
 /// What the kernel reports.
@@ -78,37 +79,20 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
     Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Allows this process as many descriptors as its hard limit, and says how many those are (`None`:
-/// without end).
+/// Raises the limit of open descriptors to the hard limit. Returns that limit, or `None` if there
+/// is none.
 pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Up to the hard limit is always allowed; if it is refused all the same, what we had remains.
-    let _ =
-        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+    // Always allowed up to the hard limit. If it fails all the same, the old limit remains.
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current
 }
 
-/// Our effective user's number.
-pub fn user() -> u32 {
+/// Returns the effective user of this process.
+pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-/// `N` bytes that nobody can guess.
-///
-/// # Errors
-/// If the kernel has no random numbers (before 3.17, or forbidden).
-pub fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -129,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn a_door_with_too_many_before_it_is_not_waited_at() {
+    fn a_full_queue_is_not_waited_for() {
         let (listener, name) = listen_abstract(1).unwrap();
-        let callers: Vec<_> =
+        let connections: Vec<_> =
             (0..10).map_while(|_| connect_abstract_nonblocking(&name).ok()).collect();
-        assert!((1..10).contains(&callers.len()), "{} got in", callers.len());
+        assert!((1..10).contains(&connections.len()), "{} connected", connections.len());
         drop(listener);
         connect_abstract_nonblocking(&name).unwrap_err();
     }
@@ -142,10 +126,5 @@ mod tests {
     fn the_descriptor_limit_is_the_hard_limit_afterwards() {
         let limit = raise_descriptor_limit();
         assert_eq!(limit, rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum);
-    }
-
-    #[test]
-    fn random_bytes_differ() {
-        assert_ne!(random::<16>().unwrap(), random::<16>().unwrap());
     }
 }

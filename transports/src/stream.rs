@@ -23,20 +23,16 @@ pub struct Head {
 
 impl Head {
     /// Little-endian, position first.
+    #[inline]
     pub fn to_bytes(self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
-        bytes[..8].copy_from_slice(&self.position.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.fingerprint.to_le_bytes());
-        bytes
+        bytemuck::cast([self.position.to_le(), self.fingerprint.to_le()])
     }
 
     /// The reverse of [`Head::to_bytes`]; any 16 bytes are a head.
+    #[inline]
     pub fn from_bytes(bytes: [u8; HEAD]) -> Self {
-        let (position, fingerprint) = bytes.split_at(8);
-        Self {
-            position: u64::from_le_bytes(position.try_into().expect("8 of 16 bytes")),
-            fingerprint: u64::from_le_bytes(fingerprint.try_into().expect("8 of 16 bytes")),
-        }
+        let [position, fingerprint] = bytemuck::cast::<_, [u64; 2]>(bytes).map(u64::from_le);
+        Self { position, fingerprint }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Sleeping until one of many descriptors has something: epoll, a bell to wake the sleeper, and
-//! the ends of processes.
+//! Waiting for one of many descriptors (epoll), waking the waiting thread (eventfd), and
+//! descriptors of processes (pidfd).
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -8,20 +8,20 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Descriptors that one call of [`Watch::wait`] reports.
+/// The most descriptors that one call of [`Watch::wait`] reports.
 const AT_ONCE: usize = 64;
 
-/// A set of descriptors, each under a number of the caller's choosing.
+/// A set of descriptors to wait for, each with a number that the caller chooses.
 ///
-/// A descriptor must be [removed](Self::remove) before it is closed: a forked child may keep the
-/// file open, and then the set would go on reporting it.
+/// [Remove](Self::remove) a descriptor before it is closed: while a forked child keeps the file
+/// open, the set would go on to report it.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
 }
 
 impl Watch {
-    /// An empty set.
+    /// Makes an empty set.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -38,7 +38,7 @@ impl Watch {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(number), flags(writable))?)
     }
 
-    /// Changes whether `descriptor` is reported while it can be written.
+    /// Changes whether `descriptor` is reported while it is writable.
     ///
     /// # Errors
     /// If the descriptor is not in the set.
@@ -51,7 +51,7 @@ impl Watch {
         )?)
     }
 
-    /// Reports `descriptor` no more. One that is not in the set is left alone.
+    /// Stops reporting `descriptor`. Does nothing if it is not in the set.
     pub fn remove(&self, descriptor: impl AsFd) {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
@@ -60,9 +60,9 @@ impl Watch {
     /// numbers to `into`. A signal may end the sleep early.
     ///
     /// # Errors
-    /// None but lack of memory.
+    /// If the kernel has no memory.
     pub fn wait(&self, into: &mut Vec<u64>, timeout: Duration) -> io::Result<()> {
-        // A day is as good as for ever, and every kernel takes it.
+        // Longer timeouts are cut to a day, which every kernel accepts.
         let timeout = timeout.min(Duration::from_secs(86_400));
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
@@ -82,12 +82,12 @@ fn flags(writable: bool) -> epoll::EventFlags {
     if writable { always | epoll::EventFlags::OUT } else { always }
 }
 
-/// Wakes a sleeper from another thread.
+/// Wakes a thread that sleeps in [`Watch::wait`], from another thread. Add it to the set.
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 
 impl Waker {
-    /// A bell that has not been rung.
+    /// Makes a waker that is not readable.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -95,13 +95,13 @@ impl Waker {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Makes the bell readable until it is silenced.
+    /// Makes the waker readable until it is [cleared](Self::clear).
     pub fn wake(&self) {
-        // Fails only if it has been rung 2^64 times, and then it is readable already.
+        // Fails only after 2^64 calls, and the waker is readable then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable again.
+    /// Makes the waker unreadable again.
     pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -129,18 +129,19 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_bell_wakes_until_it_is_silenced() {
-        let (watch, bell) = (Watch::new().unwrap(), Waker::new().unwrap());
-        watch.add(&bell, 7, false).unwrap();
+    fn a_waker_is_readable_until_it_is_cleared() {
+        let watch = Watch::new().unwrap();
+        let waker = Waker::new().unwrap();
+        watch.add(&waker, 7, false).unwrap();
         let mut numbers = Vec::new();
         watch.wait(&mut numbers, Duration::ZERO).unwrap();
         assert!(numbers.is_empty());
         std::thread::scope(|threads| {
-            threads.spawn(|| bell.wake());
+            threads.spawn(|| waker.wake());
             watch.wait(&mut numbers, LONG).unwrap();
         });
         assert_eq!(numbers, [7]);
-        bell.clear();
+        waker.clear();
         watch.wait(&mut numbers, Duration::ZERO).unwrap();
         assert_eq!(numbers, [7]);
     }

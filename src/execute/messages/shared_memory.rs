@@ -9,9 +9,7 @@
 use maypole_transports::Pipe;
 use maypole_transports::deadline::DeadlineSocket;
 use maypole_transports::shm::{Segment, receive_segment, send_segment};
-use maypole_transports::sockets::{
-    connect_abstract_nonblocking, listen_abstract, random, same_user,
-};
+use maypole_transports::sockets::{connect_abstract_nonblocking, listen_abstract, same_user};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -41,7 +39,7 @@ impl SharedMemoryOffer {
     pub(super) fn new() -> io::Result<Self> {
         let (listener, name) = listen_abstract(BACKLOG)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, token: random()?, name })
+        Ok(Self { listener, token: maypole_transports::random::bytes()?, name })
     }
 
     /// The offer as the receiver reads it.

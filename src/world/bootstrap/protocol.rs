@@ -137,7 +137,7 @@ impl JoinRequest {
 /// Unix sockets belong), as the same user.
 fn host(name: Option<&str>) -> io::Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let user = maypole_transports::sockets::user();
+    let user = maypole_transports::sockets::effective_user();
     Ok(format!("{} {} user:{user} {}", boot.trim(), namespace("net"), name.unwrap_or("")))
 }
 

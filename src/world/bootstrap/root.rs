@@ -8,8 +8,9 @@ use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{
     ACCEPTOR, Acceptor, Authenticated, ControlConnection, Service, ServiceStart,
 };
+use maypole_transports::random;
 use maypole_transports::secure::{JobSecret, Purpose};
-use maypole_transports::sockets::{random, set_tcp_options};
+use maypole_transports::sockets::set_tcp_options;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ const MAX_NOTES: usize = 3;
 /// Accepts all other ranks of the world.
 pub(super) fn accept_ranks(config: &JoinConfig, deadline: Instant) -> Result<Service, JoinError> {
     let listener = listen_as_root(config)?;
-    let session = random()?;
-    let own_request = JoinRequest::new(config, listener.local_addr()?, random()?)?;
+    let session = random::bytes()?;
+    let own_request = JoinRequest::new(config, listener.local_addr()?, random::bytes()?)?;
     let watch = Watch::new()?;
     let secret = secret(config, session);
     let acceptor = Acceptor::new(listener, secret.clone(), &watch)?;

@@ -1,20 +1,20 @@
-//! Who may write and who may read which slot when: the protocol of boards, apart from payloads and
-//! from memory.
+//! The protocol of a board, apart from payloads and memory: which rank may write or read which
+//! slot, and when.
 
 use super::{ExpectedPublication, LINES, MAX_RANKS, Mismatch, Publication, SMALL_SLOTS, SlotClass};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One word that several ranks share. A trait, so that a model checker can stand in for the
-/// hardware.
+/// One atomic word that several ranks share. A trait, so that a model checker can take the place
+/// of the hardware.
 pub trait SharedWord {
-    /// Reads; what the writer did before its release is visible after.
+    /// Loads with acquire ordering.
     fn acquire(&self) -> u64;
-    /// Writes; what we did before is visible to whoever acquires this value.
+    /// Stores with release ordering.
     fn release(&self, value: u64);
-    /// Reads, ordered by nothing.
+    /// Loads with relaxed ordering.
     fn relaxed(&self) -> u64;
-    /// Writes, ordered by nothing.
+    /// Stores with relaxed ordering.
     fn store(&self, value: u64);
 }
 
@@ -41,23 +41,25 @@ impl SharedWord for AtomicU64 {
 pub trait BoardWords {
     /// A shared word.
     type Word: SharedWord;
-    /// One more than the position of what line `line` of `rank` holds.
+    /// One more than the position of the publication in line `line` of `rank`; 0 if there was
+    /// none.
     fn sequence(&self, rank: usize, line: usize) -> &Self::Word;
     /// The fingerprint in line `line` of `rank`.
     fn fingerprint(&self, rank: usize, line: usize) -> &Self::Word;
-    /// How far `reader` has consumed the publications of `writer`.
+    /// The position up to which `reader` has consumed the publications of `writer`.
     fn consumed(&self, reader: usize, writer: usize) -> &Self::Word;
 }
 
-/// What a slot of ours holds: who has to read it, and one more than its position.
+/// What a slot of this rank holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotState {
+    /// Readers that are not known to have consumed it: bit `r` stands for local rank `r`.
     audience: u64,
-    upto: u64,
+    /// One more than its position.
+    end: u64,
 }
 
-/// The publication protocol, apart from the payloads: who may write and who may read which slot
-/// when.
+/// The state that one rank keeps of the protocol.
 ///
 /// `loom` runs this very code on its own atomics (`tests/loom.rs`).
 #[derive(Debug)]
@@ -71,7 +73,7 @@ pub struct BoardProtocol<W> {
 }
 
 impl<W: BoardWords> BoardProtocol<W> {
-    /// The view of local rank `me`.
+    /// Returns the state of local rank `me` on a fresh board.
     pub fn new(words: W, me: usize) -> Self {
         Self {
             words,
@@ -83,29 +85,29 @@ impl<W: BoardWords> BoardProtocol<W> {
         }
     }
 
-    /// True if the slots of `out` are free: everybody has consumed what they held.
+    /// Returns true if the slots of `out` are free: every reader has consumed what they held.
     #[inline(always)]
     pub fn writable(&self, out: Publication) -> bool {
         self.free(&self.lines[line(out.position)])
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
-    /// Makes `out` readable; its payload must be in place.
+    /// Makes `out` readable. Its payload must be in place.
     #[inline(always)]
     pub fn commit(&self, out: Publication) {
-        let held = SlotState { audience: out.audience, upto: out.position + 1 };
+        let state = SlotState { audience: out.audience, end: out.position + 1 };
         self.words.fingerprint(self.me, line(out.position)).store(out.fingerprint);
         self.words.sequence(self.me, line(out.position)).release(out.position + 1);
-        self.lines[line(out.position)].set(held);
+        self.lines[line(out.position)].set(state);
         if let Some(slot) = self.data_slot(out) {
-            slot.set(held);
+            slot.set(state);
         }
     }
 
-    /// True once the publication is there.
+    /// Returns true once the publication is there.
     ///
     /// # Errors
-    /// [`Mismatch`] if something else lies where it should.
+    /// [`Mismatch`] if its line holds something else.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
         let sequence = self.words.sequence(from.peer, line(from.position)).acquire();
@@ -113,27 +115,29 @@ impl<W: BoardWords> BoardProtocol<W> {
             return Ok(false);
         }
         let theirs = self.words.fingerprint(from.peer, line(from.position)).relaxed();
-        // A later publication in its place means that the peer did not count us among its readers.
+        // A later publication in this line means that its audience did not contain this rank.
         if sequence != from.position + 1 || theirs != from.fingerprint {
             return Err(Mismatch { peer: from.peer, theirs });
         }
         Ok(true)
     }
 
-    /// The fingerprint of the peer's publication at `position`, if it lies there now. For waits
-    /// that have become slow: it tells what a peer does that never publishes what we await.
+    /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
+    /// publication or a later one. A wait that has become slow asks this, to see which call the
+    /// peer is in.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
         let sequence = self.words.sequence(peer, line(position)).acquire();
         (sequence > position).then(|| self.words.fingerprint(peer, line(position)).relaxed())
     }
 
-    /// Says that we have used every publication of `peer` below `position` that we read at all.
+    /// Tells `peer` that this rank has consumed all of its publications below `position`.
     #[inline(always)]
     pub fn consume(&self, peer: usize, position: u64) {
         self.words.consumed(self.me, peer).release(position);
     }
 
-    /// Learns, without a counter, that `peer` has consumed our publications below `position`.
+    /// Records, without a counter, that `peer` has consumed the publications of this rank below
+    /// `position`.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         if self.credits[peer].get() < position {
@@ -153,14 +157,14 @@ impl<W: BoardWords> BoardProtocol<W> {
 
     #[inline(always)]
     fn free(&self, slot: &Cell<SlotState>) -> bool {
-        let SlotState { mut audience, upto } = slot.get();
+        let SlotState { mut audience, end } = slot.get();
         while audience != 0 {
             let reader = audience.trailing_zeros() as usize;
-            if self.credits[reader].get() < upto {
-                // The counter may lag behind what is known already, never the other way round.
+            if self.credits[reader].get() < end {
+                // The counter may be lower than the credit: not every consumption is counted.
                 self.credit(reader, self.words.consumed(reader, self.me).acquire());
-                if self.credits[reader].get() < upto {
-                    slot.set(SlotState { audience, upto });
+                if self.credits[reader].get() < end {
+                    slot.set(SlotState { audience, end });
                     return false;
                 }
             }

@@ -3,17 +3,17 @@
 use super::{SecureError, TAG, frame};
 use snow::{HandshakeState, TransportState};
 
-/// The most plain bytes in one frame: Noise's 65,535 less the tag and the byte that says whether
-/// more follows.
+/// The most bytes of a message in one frame: Noise's 65,535, less the tag and the byte that says
+/// whether the frame is the last one.
 const PIECE: usize = 65_535 - TAG - 1;
 
 /// Both directions of an established, encrypted connection.
 #[derive(Debug)]
 pub struct Channel {
     noise: TransportState,
-    /// Bytes from the wire that are not a whole frame yet.
+    /// Received bytes that are not a whole frame yet.
     wire: Vec<u8>,
-    /// Plain bytes of a message whose last frame has not come.
+    /// Decrypted bytes of a message whose last frame has not arrived.
     partial: Vec<u8>,
 }
 
@@ -40,21 +40,21 @@ impl Channel {
         let plain = [&[u8::from(last)], piece].concat();
         let mut body = vec![0; plain.len() + TAG];
         let len =
-            self.noise.write_message(&plain, &mut body).expect("2^64 messages are never sent");
+            self.noise.write_message(&plain, &mut body).expect("a channel never sends 2^64 frames");
         frame(&body[..len], out);
     }
 
-    /// Takes bytes from the wire. Call [`open`](Self::open) until it has no more messages before
-    /// taking the next ones, and no more than a frame's worth is ever kept.
+    /// Takes received bytes. Call [`open`](Self::open) until it returns `None` before the next
+    /// call: then at most one frame and the given bytes are kept.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.wire.extend(bytes);
     }
 
-    /// The next whole message, if it has come; none longer than `maximum` is taken.
+    /// Returns the next message, or `None` if it has not arrived completely.
     ///
     /// # Errors
-    /// If the message is longer, or the bytes were not written by the other end of this channel.
-    /// The channel is useless then.
+    /// If the message is longer than `maximum` bytes, or the bytes were not written by the other
+    /// end of this channel. The channel cannot be used after an error.
     pub fn open(&mut self, maximum: usize) -> Result<Option<Vec<u8>>, SecureError> {
         while let Some(last) = self.open_frame()? {
             if self.partial.len() > maximum {
@@ -67,7 +67,8 @@ impl Channel {
         Ok(None)
     }
 
-    /// Decrypts one frame to the end of `partial`, and tells whether it is its message's last one.
+    /// Decrypts one frame to the end of `partial`. Returns true if the frame is the last one of
+    /// its message, and `None` if it has not arrived completely.
     fn open_frame(&mut self) -> Result<Option<bool>, SecureError> {
         let Some((len, rest)) = self.wire.split_first_chunk::<2>() else { return Ok(None) };
         let len = usize::from(u16::from_le_bytes(*len));

@@ -1,4 +1,4 @@
-//! Both ends of the handshake, as machines that take and give bytes, and on sockets.
+//! Both ends of the handshake: as state machines that take and give bytes, and on sockets.
 
 use super::{
     Binding, Channel, HANDSHAKE_FRAME, JobSecret, PREAMBLE, Purpose, REFUSAL, SecureError, TAG,
@@ -14,7 +14,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 pub struct Initiator(HandshakeState);
 
 impl Initiator {
-    /// Begins, and gives what to send first.
+    /// Begins a handshake. Returns the initiator and the bytes to send first.
     pub fn start(secret: &JobSecret, binding: &Binding) -> (Self, Vec<u8>) {
         let preamble = binding.encode(&secret.job);
         let mut noise = noise(secret, &preamble, binding, true);
@@ -23,10 +23,11 @@ impl Initiator {
         (Self(noise), out)
     }
 
-    /// Takes the answer (a frame's body); gives the channel, and the third message to send.
+    /// Takes the body of the answer's frame. Returns the channel and the third message, to be
+    /// sent.
     ///
     /// # Errors
-    /// If the answer is a refusal, or was not made with our key for this very connection.
+    /// If the answer is a refusal, or was not made with the same key for this connection.
     pub fn finish(mut self, answer: &[u8]) -> Result<(Channel, Vec<u8>), SecureError> {
         if answer.len() == REFUSAL {
             return Err(refusal(answer[0]));
@@ -41,8 +42,8 @@ impl Initiator {
     }
 }
 
-/// The refusal's frame: what a responder may say to who failed its handshake. It is not
-/// authenticated, so it only makes messages better.
+/// The frame of a refusal, which a responder may send to an initiator whose handshake failed. It
+/// is not authenticated, so it serves error messages only.
 pub fn refuse(why: &SecureError) -> [u8; 3] {
     let code = match why {
         SecureError::OtherJob => 1,
@@ -62,8 +63,8 @@ fn refusal(code: u8) -> SecureError {
     }
 }
 
-/// The accepting end of a handshake: feed it exactly the bytes it asks for, so that none of what
-/// follows the handshake is swallowed.
+/// The accepting end of a handshake. It takes exactly the bytes it [`wants`](Self::wants), so that
+/// no byte after the handshake is consumed.
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
@@ -74,23 +75,23 @@ pub struct Responder {
 #[derive(Debug)]
 enum Stage {
     Preamble,
-    /// The first message is awaited even from another job: closing with bytes unread could lose
-    /// the refusal.
+    /// The first message is read even if the preamble is of another job: closing a socket with
+    /// unread bytes could lose the refusal.
     First(Result<Binding, SecureError>, [u8; PREAMBLE]),
     Third(Binding, Box<Channel>),
     Over,
 }
 
-/// What a responder makes of the bytes it was fed.
+/// What the responder needs next.
 #[derive(Debug)]
 pub enum HandshakeProgress {
-    /// Nothing yet.
+    /// More bytes.
     More,
-    /// This is to be sent; then more is awaited.
+    /// These bytes must be sent; then more bytes are needed.
     Send(Vec<u8>),
-    /// The initiator holds the key. Send `accepted`, and the connection counts.
+    /// The initiator has proved that it holds the key. Send `accepted` to complete the connection.
     Done {
-        /// What the connection is for, now believed.
+        /// What the connection is for, authenticated.
         binding: Binding,
         /// The channel.
         channel: Box<Channel>,
@@ -100,13 +101,12 @@ pub enum HandshakeProgress {
 }
 
 impl Responder {
-    /// Waits for an initiator of this job.
+    /// Begins the handshake with an initiator of this job.
     pub fn new(secret: &JobSecret) -> Self {
         Self { secret: secret.clone(), buffer: Vec::new(), stage: Stage::Preamble }
     }
 
-    /// How many bytes are to be read next, and not one more: at least one, at most a hundred or
-    /// so.
+    /// The number of bytes to read next, and no more: at least 1, at most 98.
     pub fn wants(&self) -> usize {
         let whole = match &self.stage {
             Stage::Preamble => PREAMBLE,
@@ -123,7 +123,7 @@ impl Responder {
     /// Takes bytes, at most as many as [`wants`](Self::wants) says.
     ///
     /// # Errors
-    /// If they are not of a handshake of this job. The connection is to be dropped then.
+    /// If the bytes are not of a handshake of this job. The connection must then be dropped.
     ///
     /// # Panics
     /// If there are more bytes than wanted.
@@ -149,7 +149,7 @@ impl Responder {
     }
 
     fn preamble(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
-        let preamble = bytes.try_into().expect("as many as were asked for");
+        let preamble = bytes.try_into().expect("`wants` asked for the length of a preamble");
         let binding = Binding::decode(&preamble, &self.secret.job);
         if let Err(stranger @ SecureError::UnknownProtocol) = binding {
             return Err(stranger);
@@ -189,8 +189,8 @@ fn third(
     }
 }
 
-/// Performs the connecting end of a handshake on a socket whose reads and writes end by
-/// themselves. Reads not one byte more than the handshake's.
+/// Performs the connecting end of a handshake on a socket whose reads and writes have a timeout.
+/// Reads no byte after the handshake.
 ///
 /// # Errors
 /// As [`Initiator::finish`], and what the socket reports.
@@ -214,7 +214,8 @@ pub fn initiate(
     Ok(channel)
 }
 
-/// Performs the accepting end of a handshake on a socket whose reads and writes end by themselves.
+/// Performs the accepting end of a handshake on a socket whose reads and writes have a timeout.
+/// Reads no byte after the handshake.
 ///
 /// # Errors
 /// As [`Responder::feed`], and what the socket reports.
@@ -254,7 +255,8 @@ fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) ->
     [&preamble[..], &session, secret.job.as_bytes()].concat()
 }
 
-/// A joining rank cannot know the session yet.
+/// The session that the handshake is bound to: zero for a joining rank, which does not know it
+/// yet.
 fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }
@@ -271,13 +273,14 @@ fn noise(
         let builder = builder.psk(0, &secret.key)?.prologue(&prologue)?;
         if initiates { builder.build_initiator() } else { builder.build_responder() }
     };
-    build().expect("every input of the handshake is of a fixed and right size")
+    build().expect("the key has 32 bytes, and the pattern needs nothing else")
 }
 
 /// Writes the next message of a handshake as a frame.
 fn write(noise: &mut HandshakeState, out: &mut Vec<u8>) {
     let mut message = [0; HANDSHAKE_FRAME];
-    let len =
-        noise.write_message(&[], &mut message).expect("it is our turn, and the message is short");
+    let len = noise
+        .write_message(&[], &mut message)
+        .expect("the state machine writes in its turn, and the message is short");
     frame(&message[..len], out);
 }

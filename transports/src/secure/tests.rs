@@ -208,3 +208,17 @@ impl Write for Canned {
         Ok(())
     }
 }
+
+/// The layout is a contract between processes, which may be of different builds.
+#[test]
+fn a_preamble_is_its_fields_in_order_and_nothing_else() {
+    let bytes = binding(Purpose::Segment).encode("j");
+    let hash = (0xcbf2_9ce4_8422_2325u64 ^ u64::from(b'j')).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut expected = b"maypole\x02".to_vec();
+    expected.extend(hash.to_le_bytes());
+    expected.push(3);
+    expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0]);
+    assert_eq!(bytes, expected[..]);
+    assert_eq!(Binding::decode(&bytes, "j").unwrap(), binding(Purpose::Segment));
+}

@@ -1,12 +1,12 @@
-//! Folds by functions: the order of arguments, blocks, aliases, panics.
+//! Reductions by functions of the user: order of arguments, blocks, aliases, panics.
 
 use crate::{BinaryOp, BuiltInReducer, CustomReducer, DataType, Reducer, View, ViewMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Maps x -> a x + b, after one another: neither side may be exchanged.
+/// Composes two maps x -> a x + b, with a in the upper and b in the lower half: not commutative.
 fn compose(left: u64, right: u64) -> u64 {
-    let ((a, b), (c, d)) = ((left >> 32, left as u32), (right >> 32, right as u32));
-    let (a, c) = (a as u32, c as u32);
+    let [a, b] = [(left >> 32) as u32, left as u32];
+    let [c, d] = [(right >> 32) as u32, right as u32];
     u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
 }
 
@@ -45,7 +45,8 @@ fn either_way_to_combine_sums() {
     });
     for reducer in [Reducer::Custom(sum), BuiltInReducer::new(DataType::I16, BinaryOp::Sum).into()]
     {
-        let (mut into, other) = ([1i16, 2, 3], [10i16, 20, 30]);
+        let mut into = [1i16, 2, 3];
+        let other = [10i16, 20, 30];
         let view = ViewMut::of(&mut into);
         reducer.apply(view, None, &[view.as_view(), View::of(&other)]);
         assert_eq!(into, [11, 22, 33]);

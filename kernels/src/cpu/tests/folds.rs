@@ -1,46 +1,47 @@
-//! Every type, operation, instructions, number of sources and kind of aliasing.
+//! Reductions of every type, operation, instruction set, number of sources and kind of aliasing.
 
 use super::{Buffer, Random, assert_same, reference};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
 use proptest::prelude::*;
 
-/// Where a destination lies.
+/// The memory of a destination.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Destination {
+    /// Memory of its own.
     Own,
-    /// It is this source.
+    /// The memory of this source.
     Source(usize),
 }
 
-/// Folds once and compares with the reference, guards included.
+/// Reduces once, and compares the destinations and all guards with the reference.
 fn check(
     random: &mut Random,
-    fold: BuiltInReducer,
+    reducer: BuiltInReducer,
     kind: DataType,
     op: BinaryOp,
     sources: &[&[u8]],
-    places: [Option<Place>; 2],
+    places: [Option<Destination>; 2],
 ) {
     let expected = reference::fold(kind, op, sources);
     let mut buffers: Vec<_> = sources.iter().map(|content| Buffer::new(random, content)).collect();
     let mut own = [(); 2].map(|()| Buffer::new(random, &vec![0x5a; expected.len()]));
     let context = format!(
-        "{fold:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}",
+        "{reducer:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}",
         expected.len(),
         sources.len()
     );
 
     let views: Vec<ViewMut<'_>> = buffers.iter_mut().map(Buffer::view).collect();
     let [first, second] = own.each_mut().map(Buffer::view);
-    let place = |place: Place, own| match place {
-        Place::Own => own,
-        Place::Source(index) => views[index],
+    let place = |place: Destination, own| match place {
+        Destination::Own => own,
+        Destination::Source(index) => views[index],
     };
-    let into = place(places[0].unwrap_or(Place::Own), first);
+    let into = place(places[0].unwrap_or(Destination::Own), first);
     let also = places[1].map(|which| place(which, second));
     let read: Vec<View<'_>> = views.iter().map(|view| view.as_view()).collect();
-    fold.apply(into, also, &read);
+    reducer.apply(into, also, &read);
 
     assert_same(kind, &into.as_view().to_vec(), &expected, &context);
     if let Some(also) = also {
@@ -48,20 +49,22 @@ fn check(
     }
     for (index, (buffer, source)) in buffers.iter().zip(sources).enumerate() {
         buffer.assert_guards(&context);
-        let written =
-            places.iter().flatten().any(|place| matches!(place, Place::Source(at) if *at == index));
+        let written = places
+            .iter()
+            .flatten()
+            .any(|place| matches!(place, Destination::Source(at) if *at == index));
         assert!(written || buffer.content() == *source, "source {index} changed: {context}");
     }
     own.iter().for_each(|buffer| buffer.assert_guards(&context));
 }
 
-/// Own memory, or one of the sources.
-fn any_place(random: &mut Random, sources: usize) -> Place {
-    if random.below(2) == 0 { Place::Own } else { Place::Source(random.below(sources)) }
+/// Memory of its own, or that of one of the sources.
+fn any_place(random: &mut Random, sources: usize) -> Destination {
+    if random.below(2) == 0 { Destination::Own } else { Destination::Source(random.below(sources)) }
 }
 
-/// Every length up to beyond a line of the longest register, then primes and powers that take
-/// every loop.
+/// Every length up to a little more than the longest register, then primes and powers of two that
+/// take every loop.
 fn counts() -> impl Iterator<Item = usize> {
     (0..=70).chain([97, 127, 128, 257, 1021, 1024, 2053])
 }
@@ -71,7 +74,7 @@ fn check_kind(kind: DataType) {
     let pool = random.elements(kind, 4096);
     for instructions in InstructionSet::available() {
         for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-            let fold = BuiltInReducer::with(instructions, kind, op);
+            let reducer = BuiltInReducer::with(instructions, kind, op);
             for k in [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] {
                 for count in counts() {
                     let len = count * kind.size();
@@ -80,7 +83,7 @@ fn check_kind(kind: DataType) {
                         .collect();
                     let into = Some(any_place(&mut random, k));
                     let also = (random.below(2) == 0).then(|| any_place(&mut random, k));
-                    check(&mut random, fold, kind, op, &sources, [into, also]);
+                    check(&mut random, reducer, kind, op, &sources, [into, also]);
                 }
             }
         }
@@ -111,25 +114,25 @@ agrees! {
     u64_agrees_with_the_reference: U64;
 }
 
-/// Both destinations at each source, and nowhere else: every place in the list of operands.
+/// Puts the two destinations at every pair of sources.
 #[test]
 fn a_destination_may_be_any_source() {
     let mut random = Random(7);
     let pool = random.elements(DataType::F32, 4000);
     for instructions in InstructionSet::available() {
-        let fold = BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Sum);
+        let reducer = BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Sum);
         for k in 1..=9 {
             let sources: Vec<_> = (0..k).map(|index| &pool[index * 1600..][..1500]).collect();
-            for (into, also) in (0..k).flat_map(|into| (0..k).map(move |also| (into, also))) {
-                let places = [Some(Place::Source(into)), Some(Place::Source(also))];
-                check(&mut random, fold, DataType::F32, BinaryOp::Sum, &sources, places);
+            let pairs = (0..k).flat_map(|into| (0..k).map(move |also| (into, also)));
+            for (into, also) in pairs {
+                let places = [Some(Destination::Source(into)), Some(Destination::Source(also))];
+                check(&mut random, reducer, DataType::F32, BinaryOp::Sum, &sources, places);
             }
         }
     }
 }
 
-/// All 65,536 values against the awkward ones and themselves moved by one: rounding of sums,
-/// products, extremes.
+/// Combines all 65,536 values with random ones: rounding of sums and products, minima and maxima.
 #[test]
 fn every_half_rounds_as_the_reference_does() {
     for kind in [DataType::F16, DataType::BF16] {
@@ -137,10 +140,10 @@ fn every_half_rounds_as_the_reference_does() {
         let mut random = Random(11);
         for instructions in InstructionSet::available() {
             for op in BinaryOp::ALL.into_iter().filter(|op| op.supports(kind)) {
-                let fold = BuiltInReducer::with(instructions, kind, op);
+                let reducer = BuiltInReducer::with(instructions, kind, op);
                 let other = random.elements(kind, 65_536);
                 let mut result = vec![0u8; all.len()];
-                fold.apply(ViewMut::of(&mut result), None, &[View::of(&all), View::of(&other)]);
+                reducer.apply(ViewMut::of(&mut result), None, &[View::of(&all), View::of(&other)]);
                 let expected = reference::fold(kind, op, &[&all, &other]);
                 assert_same(kind, &result, &expected, &format!("{instructions:?} {kind:?} {op:?}"));
             }
@@ -194,7 +197,8 @@ fn no_source_is_refused() {
 #[test]
 #[should_panic(expected = "equal lengths")]
 fn a_short_source_is_refused() {
-    let (mut into, short) = ([0f32; 4], [0f32; 3]);
+    let mut into = [0f32; 4];
+    let short = [0f32; 3];
     let into = ViewMut::of(&mut into);
     BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
         into,
@@ -206,7 +210,8 @@ fn a_short_source_is_refused() {
 #[test]
 #[should_panic(expected = "equal lengths")]
 fn a_short_second_destination_is_refused() {
-    let (mut into, mut also) = ([0f32; 4], [0f32; 3]);
+    let mut into = [0f32; 4];
+    let mut also = [0f32; 3];
     let into = ViewMut::of(&mut into);
     BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
         into,

@@ -1,4 +1,4 @@
-//! Every instructions of instructions against a naive reference.
+//! Every instruction set against a naive reference.
 
 mod custom;
 mod folds;
@@ -10,7 +10,7 @@ mod speed;
 use crate::{DataType, View, ViewMut};
 use half::{bf16, f16};
 
-/// SplitMix64: numbers that are the same in every run.
+/// Pseudo-random numbers (SplitMix64), the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// One element's bits: anything, a number of ordinary size, or one of the awkward ones.
+    /// The bytes of one element: any bits, a number of ordinary size, or one of the [`AWKWARD`].
     fn element(&mut self, kind: DataType) -> Vec<u8> {
         let any = self.next();
         let small = (any % 2001) as f32 / 8.0 - 125.0;
@@ -61,7 +61,7 @@ impl Random {
     }
 }
 
-/// As f16, bf16, f32 and f64.
+/// Special values, as f16, bf16, f32 and f64.
 const AWKWARD: [[u64; 4]; 12] = [
     [0x0000, 0x0000, 0x0000_0000, 0x0000_0000_0000_0000], // 0
     [0x8000, 0x8000, 0x8000_0000, 0x8000_0000_0000_0000], // -0
@@ -77,7 +77,7 @@ const AWKWARD: [[u64; 4]; 12] = [
     [0x3c01, 0x3f81, 0x3f80_0001, 0x3ff0_0000_0000_0001], // just above 1
 ];
 
-/// Bytes at an odd address, with others around them that nobody may touch.
+/// Bytes at any address, between guard bytes that must not change.
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
@@ -88,7 +88,8 @@ impl Buffer {
     const GUARD: u8 = 0xa5;
 
     fn new(random: &mut Random, content: &[u8]) -> Self {
-        let (start, len) = (64 + random.below(64), content.len());
+        let start = 64 + random.below(64);
+        let len = content.len();
         let mut bytes = vec![Self::GUARD; start + len + 64];
         bytes[start..start + len].copy_from_slice(content);
         Self { bytes, start, len }
@@ -103,7 +104,8 @@ impl Buffer {
     }
 
     fn assert_guards(&self, context: &str) {
-        let (before, after) = (&self.bytes[..self.start], &self.bytes[self.start + self.len..]);
+        let before = &self.bytes[..self.start];
+        let after = &self.bytes[self.start + self.len..];
         assert!(
             before.iter().chain(after).all(|byte| *byte == Self::GUARD),
             "wrote outside: {context}"

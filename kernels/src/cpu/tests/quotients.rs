@@ -1,4 +1,4 @@
-//! Division at every instructions.
+//! Division with every instruction set.
 
 use super::{Buffer, Random, assert_same, reference};
 use crate::cpu::{instruction_set::InstructionSet, scaling::divide_with};

@@ -1,4 +1,4 @@
-//! What folds and quotients mean, as plainly as possible and sharing no code with them.
+//! Reductions and divisions written as plainly as possible. Shares no code with what it checks.
 
 use crate::{BinaryOp, DataType};
 use half::{bf16, f16};
@@ -73,7 +73,8 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
     macro_rules! integer {
         ($type:ty, $left:expr, $right:expr) => {{
             // Wide enough for every product; casting down is what wrapping means.
-            let (left, right) = (read!($type, $left) as i128, read!($type, $right) as i128);
+            let left = read!($type, $left) as i128;
+            let right = read!($type, $right) as i128;
             let result = match op {
                 BinaryOp::Sum => left + right,
                 BinaryOp::Product => left.wrapping_mul(right),
@@ -88,8 +89,8 @@ fn step(kind: DataType, op: BinaryOp, left: &[u8], right: &[u8]) -> Vec<u8> {
     }
     macro_rules! float {
         ($type:ty, $wide:ty, $left:expr, $right:expr) => {{
-            let (left, right): ($wide, $wide) =
-                (read!($type, $left).widen(), read!($type, $right).widen());
+            let left: $wide = read!($type, $left).widen();
+            let right: $wide = read!($type, $right).widen();
             let nan = left.is_nan() || right.is_nan();
             let result = match op {
                 BinaryOp::Sum => left + right,

@@ -1,4 +1,4 @@
-//! Multiplication by one number at every instructions.
+//! Multiplication by one number with every instruction set.
 
 use super::{Buffer, Random, assert_same, reference};
 use crate::cpu::{instruction_set::InstructionSet, scaling::scale_with};
@@ -18,8 +18,8 @@ fn scaled_copies_agree_with_the_reference() {
                 let factors = factor.bytes().repeat(count);
                 let expected = reference::fold(kind, BinaryOp::Product, &[&values, &factors]);
                 let context = format!("{instructions:?} {kind:?} {count} elements times {number}");
-                let (mut from, mut into) =
-                    (Buffer::new(&mut random, &values), Buffer::new(&mut random, &values));
+                let mut from = Buffer::new(&mut random, &values);
+                let mut into = Buffer::new(&mut random, &values);
                 scale_with(instructions, into.view(), from.view().as_view(), factor);
                 assert_same(kind, &into.content(), &expected, &context);
                 into.assert_guards(&context);
