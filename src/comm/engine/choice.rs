@@ -75,7 +75,7 @@ impl Communicator {
     /// `kind`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if an algorithm was named that has no answer to it.
+    /// [`Error::Unsupported`] if an algorithm was named that does not implement it.
     pub fn algorithm(
         &self,
         collective: Collective,
@@ -111,7 +111,7 @@ impl Engine {
         able.ok_or_else(|| self.invalid(call, format!("every algorithm {lack}")))
     }
 
-    /// Why `algorithm` cannot do `call`, though it has an answer to its collective.
+    /// Why `algorithm` cannot do `call`, although it implements the collective.
     fn lack(&self, call: Call, algorithm: Algorithm) -> Option<String> {
         if let Some(lack) = self.lack_of_order(call, algorithm) {
             return Some(lack);
