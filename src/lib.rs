@@ -25,7 +25,7 @@
 //!   contribution arrives exactly once;
 //! * the drawing ([`draw`](schedule::draw)) shows it;
 //! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on clocks and prices it;
-//! * the executor ([`execute`]) moves real bytes by it.
+//! * the executor (`execute`) moves real bytes by it.
 //!
 //! So what is proved, drawn and priced *is* what runs.
 //!
@@ -65,7 +65,7 @@
 //! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
 //! | [`topology`] | what lies between the ranks: links, rings and trees over them ([`topology::detect`] reads this machine) |
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
-//! | [`execute`] | walks one program over boards and streams, and records what happened when |
+//! | `execute` | walks one program over boards and streams, and records what happened when |
 //! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |
 //! | [`comm`] | [`Communicator`], the front door |
 //!
@@ -76,6 +76,7 @@
 
 pub mod algorithms;
 pub mod comm;
+#[doc(hidden)]
 pub mod execute;
 pub mod lower;
 pub mod schedule;
@@ -83,8 +84,11 @@ pub mod topology;
 pub mod tuner;
 pub mod world;
 
+#[doc(inline)]
 pub use comm::element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
+#[doc(inline)]
 pub use comm::error::{Error, Result};
+#[doc(inline)]
 pub use comm::{
     Communicator, Counters, Group, Local, Moved, Operation, Request, Scope, Sent, Transport,
     UnknownTransport, Within, wait_all,

@@ -338,6 +338,7 @@ impl JoinError {
 ///
 /// # Errors
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].
+#[doc(hidden)]
 pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
     check(&config)?;
     let deadline = Instant::now() + config.join_timeout;

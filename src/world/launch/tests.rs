@@ -179,7 +179,7 @@ fn the_table_lists_each_variable_once() {
     assert_eq!(variables_as_markdown().lines().count(), VARIABLES.len() + 2);
 }
 
-/// Whatever of maypole's own is asked for is in the table.
+/// Every variable of maypole's own that the code reads is in the table.
 #[test]
 fn nothing_is_read_that_the_table_does_not_list() {
     let listed = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);

@@ -266,8 +266,8 @@ impl Service {
     /// The progress reports of all world ranks about `group`; `None` of ranks that do not answer.
     /// Takes at most a second.
     ///
-    /// The service threads answer, whatever the calling threads do, also after the world has
-    /// failed. Ranks whose calls do not match learn so what the others called.
+    /// The service threads answer, even if the calling threads are busy, and also after the world
+    /// has failed. Ranks whose calls do not match learn so what the others called.
     pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
         if self.world() == 1 {
             return vec![Some(self.shared.progress.report(group))];
