@@ -201,7 +201,7 @@ impl Point {
             let one = work.batch(comm, *row, 2)?;
             calls.push(((options.milliseconds * 1e3 / one) as u32).clamp(1, 20_000));
         }
-        // The same row `count` times a round, and everybody in another order each round.
+        // Each round runs every row once, in another order than the round before.
         let count = self.rows.len();
         let mut times = vec![Vec::new(); self.rows.len()];
         for round in 0..options.rounds {

@@ -119,7 +119,7 @@ fn ranks_in_a_row_are_combined_in_their_order_by_parts_that_do_so() {
     assert!(proof.keeps_rank_order && !proof.left_to_right);
 }
 
-/// Between hosts, everybody sends its share and no more.
+/// Between hosts, every rank sends its share and no more.
 #[test]
 fn all_leaders_share_the_wires() {
     let hosts: Vec<usize> = (0..32).map(|rank| rank / 8).collect();

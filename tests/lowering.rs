@@ -166,7 +166,7 @@ fn reference(
     Some((outputs, reference.unwritten))
 }
 
-/// Nobody may read scratch that was not written, so what is read so gets something first.
+/// A schedule may not read scratch before it is written, so spans that are read first are written.
 fn write_scratch_first(schedules: &mut [Schedule], unwritten: &HashSet<(usize, usize)>) {
     for (rank, chunk) in unwritten {
         schedules[*rank].steps.insert(0, Step::Copy { from: input(*chunk), into: scratch(*chunk) });
@@ -347,7 +347,8 @@ fn fusing_leaves_the_fewest_folds_and_publications() {
         let expected = [
             // Everything to all; then all of it at once.
             (Algorithm::OneShot, 2, 1),
-            // A chunk to each; everybody's at once, and that to all; what all others made.
+            // A chunk to each rank; the contributions of all ranks, combined and sent to all; the
+            // results of all others.
             (Algorithm::TwoShot, 2 * n - 1, n),
             // The first send; then each receive goes into what is sent next.
             (Algorithm::Ring, 2 * n - 1, 2 * n - 2),

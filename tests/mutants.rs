@@ -253,7 +253,7 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever somebody writes, the checker answers, and what it accepts is right.
+    /// The checker never panics, whatever the schedules, and schedules that it accepts are right.
     #[test]
     fn the_checker_survives_anything(
         schedules in prop::collection::vec(any_schedule(), 0..4), nth in 0..Collective::all(0).len(), root in 0..3usize, in_place: bool,

@@ -194,7 +194,7 @@ fn a_message_must_land_where_it_fits() {
     assert_eq!(flaw.to_string(), text);
 }
 
-/// Who is added to whom, with brackets, as the steps say: derived here without the checker's help.
+/// The order of additions, with brackets, derived from the steps without the checker's help.
 struct Expressions(HashMap<(usize, Span), Rc<str>>);
 
 impl Expressions {

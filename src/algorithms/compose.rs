@@ -4,8 +4,8 @@
 //! A [`SubSchedule`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the
 //! whole, its chunk `c` is all of `chunks[c]`, and its input and output lie in a [`WholeBuffer`] of
 //! the whole. What is proved of a part stays true in a whole that runs its parts one after the
-//! other: sends do not wait, links keep their order, and so everybody's first part completes, then
-//! everybody's second.
+//! other: sends do not wait and links keep their order, so the first part completes on all ranks,
+//! then the second one.
 
 use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
 

@@ -103,7 +103,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     Some(Schedule::new(world, steps))
 }
 
-/// Each rank's block, of everybody, to it; mine, combined in rank order, in the output.
+/// Every rank gets its block from all others. Our own, combined in rank order, is the output.
 fn reduce_blocks(world: usize, rank: usize) -> impl Iterator<Item = Step> {
     let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
     sends.chain(fold_in_rank_order(world, rank, input(rank), output(rank)))

@@ -11,8 +11,8 @@
 //!
 //! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what
 //! they hold and combine it, in the order of the ranks, in *another* place: a schedule's links hold
-//! nothing, so what is being sent cannot be overwritten before the partner, who waits for us in the
-//! same way, has taken it.
+//! nothing, so what is being sent cannot be overwritten before the partner, which waits for us in
+//! the same way, has taken it.
 //!
 //! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
 //! [extra ranks](super::power_of_two) take two steps more.

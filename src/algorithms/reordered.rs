@@ -1,8 +1,8 @@
 //! The same algorithm among ranks in another order, and several of them side by side.
 //!
 //! Algorithms put ranks in a row: a ring goes from each to the next number. The best order depends
-//! on the links between the ranks, which the algorithm does not know. An *order* says who stands
-//! where: place `p` is taken by rank `order[p]`. The schedule of place `p` is that rank's, with
+//! on the links between the ranks, which the algorithm does not know. An *order* assigns a rank to
+//! each place: rank `order[p]` stands at place `p`. The schedule of place `p` is that rank's, with
 //! places read as ranks, and with blocks renamed likewise where a block belongs to a rank.
 //!
 //! *Lanes* are orders used at once, each for an equal slice of the vector, so that several rings

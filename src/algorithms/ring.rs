@@ -2,7 +2,7 @@
 //!
 //! Chunk `c` starts behind its owner, rank `c`, and goes once around; each rank adds its own part
 //! and passes it on. When it arrives at rank `c` it is complete (reduce-scatter); once more around,
-//! and everybody has it (all-gather).
+//! and all ranks have it (all-gather).
 //!
 //! ```text
 //! ring all_reduce, n = 4
@@ -113,7 +113,7 @@ impl RingPosition {
         steps
     }
 
-    /// Each rank's own chunk of the output goes to everybody.
+    /// Each rank's own chunk of the output goes to all ranks.
     fn gather_around(&self) -> Vec<Step> {
         let mut steps = vec![Step::Send { from: output(self.rank), to: self.right() }];
         for distance in 1..self.world {

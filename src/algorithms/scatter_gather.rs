@@ -41,7 +41,7 @@
 //! 4    out2,3 <-2
 //! ```
 //!
-//! Broadcast backwards: everybody combines one part ([`halving`](super::halving); if n is no power
+//! Broadcast backwards: every rank combines one part ([`halving`](super::halving); if n is no power
 //! of two [`pairwise`](super::pairwise), which needs no extra ranks), and the root gathers the
 //! parts.
 //!

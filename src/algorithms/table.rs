@@ -46,9 +46,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm for which all ranks are alike, in the order of the table; the tuner decides
-    /// ties for the later one. [`Hierarchical`](Self::Hierarchical), for which it matters who is on
-    /// whose host, comes besides.
+    /// Every algorithm that does not depend on hosts, in the order of the table; of two that cost
+    /// the same, the tuner takes the later one. [`Hierarchical`](Self::Hierarchical), which depends
+    /// on the host of each rank, is not among them.
     pub const ALL: [Self; 15] = [
         Self::Ring,
         Self::Tree,

@@ -1,7 +1,7 @@
-//! Every legal row of the table: an algorithm that has an answer, with a length of windows.
+//! Every legal row of the table: an algorithm that implements the collective, with a length of
+//! windows.
 
-use super::price::Pricer;
-use super::{CostTable, Plan, PlanOverride, Question};
+use super::{Plan, PlanOverride, Question};
 use crate::algorithms::Algorithm;
 
 /// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache;
@@ -92,25 +92,4 @@ pub(super) fn longest_chunk(question: &Question<'_>, algorithm: Algorithm) -> us
         .schedule_on(question.collective, question.boards.numbers(), rank)
         .map_or(1, |schedule| schedule.chunks);
     question.bytes.div_ceil(chunks)
-}
-
-/// Every row with its price.
-pub(super) fn priced(
-    question: &Question<'_>,
-    only: Option<Algorithm>,
-    table: &CostTable,
-) -> Vec<Candidate> {
-    let mut pricer: Option<Pricer<'_>> = None;
-    let price = |plan: Plan| {
-        // Rows of one algorithm follow one another and share its rehearsal.
-        if pricer.as_ref().is_none_or(|pricer| pricer.algorithm() != plan.algorithm) {
-            pricer = Some(Pricer::new(question, plan.algorithm, table));
-        }
-        pricer.as_ref().expect("just made").candidate(plan)
-    };
-    rows(question, only).into_iter().map(price).collect()
-}
-
-pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -> Candidate {
-    Pricer::new(question, plan.algorithm, table).candidate(plan)
 }

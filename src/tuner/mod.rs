@@ -149,11 +149,11 @@ pub fn choose(
     table: &CostTable,
 ) -> Result<Choice, UnsupportedAlgorithm> {
     let wanted = wanted.map(|wanted| answerable(question.collective, wanted)).transpose()?;
-    let mut candidates = candidates::priced(question, None, table);
+    let mut candidates = price::priced(question, None, table);
     let plan = settle(&candidates, wanted);
     let extra = plan_row(&candidates, plan).is_none();
     if extra {
-        candidates.push(candidates::price_of(question, plan, table));
+        candidates.push(price::price_of(question, plan, table));
     }
     for candidate in &mut candidates {
         candidate.verdict = CandidateVerdict::of(candidate, plan, wanted);
@@ -178,7 +178,7 @@ pub fn plan(
     let rows = rows(question, algorithm);
     match rows[..] {
         [only] => Ok(only),
-        _ => Ok(settle(&candidates::priced(question, algorithm, table), wanted)),
+        _ => Ok(settle(&price::priced(question, algorithm, table), wanted)),
     }
 }
 
@@ -190,7 +190,7 @@ pub fn plan_of(
 ) -> Option<Plan> {
     let answers = candidates::answers(question).filter(|it| able(*it));
     let rows: Vec<Candidate> =
-        answers.flat_map(|it| candidates::priced(question, Some(it), table)).collect();
+        answers.flat_map(|it| price::priced(question, Some(it), table)).collect();
     best(&rows).map(|one| one.plan)
 }
 

@@ -9,7 +9,7 @@
 //! that chains and trees cost less than one call alone would say. Only in large worlds, one call
 //! alone is what is run.
 
-use super::candidates::longest_chunk;
+use super::candidates::{longest_chunk, rows};
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::simulate::{MachineModel, Simulation};
@@ -24,6 +24,28 @@ const CALLS: usize = 3;
 /// The largest world that is run.
 const WORLD: usize = 64;
 
+/// Every row with its price.
+pub(super) fn priced(
+    question: &Question<'_>,
+    only: Option<Algorithm>,
+    table: &CostTable,
+) -> Vec<Candidate> {
+    let mut pricer: Option<Pricer<'_>> = None;
+    let price = |plan: Plan| {
+        // Rows of one algorithm follow one another and share its simulation.
+        if pricer.as_ref().is_none_or(|pricer| pricer.algorithm() != plan.algorithm) {
+            pricer = Some(Pricer::new(question, plan.algorithm, table));
+        }
+        pricer.as_ref().expect("just made").candidate(plan)
+    };
+    rows(question, only).into_iter().map(price).collect()
+}
+
+/// One plan with its price.
+pub(super) fn price_of(question: &Question<'_>, plan: Plan, table: &CostTable) -> Candidate {
+    Pricer::new(question, plan.algorithm, table).candidate(plan)
+}
+
 /// Prices the rows of one algorithm.
 pub(super) struct Pricer<'a> {
     question: &'a Question<'a>,
@@ -31,7 +53,7 @@ pub(super) struct Pricer<'a> {
     table: &'a CostTable,
     longest: usize,
     /// The world itself, or smaller ones, each half the next.
-    rehearsals: Vec<(usize, Simulation)>,
+    simulations: Vec<(usize, Simulation)>,
 }
 
 impl<'a> Pricer<'a> {
@@ -44,7 +66,7 @@ impl<'a> Pricer<'a> {
             world if world <= WORLD => vec![world],
             _ => vec![WORLD / 4, WORLD / 2, WORLD],
         };
-        let rehearse = |world: usize| {
+        let simulation_of = |world: usize| {
             let root = question.collective.root().unwrap_or(0) % world;
             let schedules = algorithm.schedules_on(
                 question.collective.with_root(root),
@@ -57,8 +79,14 @@ impl<'a> Pricer<'a> {
                     .expect("the algorithms of the table are proved to complete"),
             )
         };
-        let rehearsals = worlds.into_iter().map(rehearse).collect();
-        Self { question, algorithm, table, longest: longest_chunk(question, algorithm), rehearsals }
+        let simulations = worlds.into_iter().map(simulation_of).collect();
+        Self {
+            question,
+            algorithm,
+            table,
+            longest: longest_chunk(question, algorithm),
+            simulations,
+        }
     }
 
     pub(super) fn algorithm(&self) -> Algorithm {
@@ -71,7 +99,7 @@ impl<'a> Pricer<'a> {
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
         let prices: Vec<u64> =
-            self.rehearsals.iter().map(|it| self.long(it, windows, bytes)).collect();
+            self.simulations.iter().map(|it| self.long(it, windows, bytes)).collect();
         let picoseconds = match prices[..] {
             [small, middle, large] => grown(small, middle, large, self.question.world()),
             _ => prices[0],
@@ -85,7 +113,7 @@ impl<'a> Pricer<'a> {
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
-    fn long(&self, (world, rehearsal): &(usize, Simulation), windows: usize, bytes: usize) -> u64 {
+    fn long(&self, (world, simulation): &(usize, Simulation), windows: usize, bytes: usize) -> u64 {
         let machine = MachineModel {
             boards: &self.question.boards.numbers()[..*world],
             board: self.table.board(bytes, self.question.crowding),
@@ -94,33 +122,33 @@ impl<'a> Pricer<'a> {
             switch: self.table.switch,
             slots: SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk).slots(*world),
         };
-        let most = (EVENTS / rehearsal.events().max(1)).clamp(2, WINDOWS);
+        let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         if windows <= most {
-            return one_more(rehearsal, &machine, windows, bytes);
+            return one_more(simulation, &machine, windows, bytes);
         }
-        let run = |windows| rehearsal.run(&machine, 1, windows, bytes);
+        let run = |windows| simulation.run(&machine, 1, windows, bytes);
         let half = run(most / 2);
         let full = run(most);
         // While a pipeline fills, windows cost less than the work that they make.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
-        one_more(rehearsal, &machine, most, bytes)
+        one_more(simulation, &machine, most, bytes)
             .saturating_add(each.saturating_mul((windows - most) as u64))
     }
 }
 
 /// The time that one more call adds to a row of calls.
 fn one_more(
-    rehearsal: &Simulation,
+    simulation: &Simulation,
     machine: &MachineModel<'_>,
     windows: usize,
     bytes: usize,
 ) -> u64 {
-    let alone = rehearsal.run(machine, 1, windows, bytes);
+    let alone = simulation.run(machine, 1, windows, bytes);
     if machine.boards.len() > ROW {
         return alone.end;
     }
-    let row = rehearsal.run(machine, CALLS, windows, bytes);
+    let row = simulation.run(machine, CALLS, windows, bytes);
     let work = row.busiest.saturating_sub(alone.busiest);
     work.max(row.end.saturating_sub(alone.end)) / (CALLS - 1) as u64
 }

@@ -32,10 +32,12 @@
 //! counts whole picoseconds, so equal arguments give equal results on all hosts.
 
 mod machine;
+mod simulation;
 mod timeline;
 mod turns;
 
-pub use machine::{LinkCost, MachineModel, RunTime, Simulation};
+pub use machine::{LinkCost, MachineModel, RunTime};
+pub use simulation::Simulation;
 pub use timeline::timeline;
 
 pub use crate::schedule::conflict::StepOrder;

@@ -1,0 +1,122 @@
+//! Schedules on a machine model: made once, run for several sizes.
+
+use super::StepOrder;
+use super::machine::{MachineModel, RunTime};
+use super::turns::{RunLength, Turns};
+use crate::schedule::Schedule;
+use crate::schedule::conflict::ConflictGraph;
+use crate::schedule::walk::Stuck;
+
+/// Schedules, ready to be priced for several sizes.
+pub struct Simulation {
+    graph: ConflictGraph,
+    world: usize,
+}
+
+impl Simulation {
+    /// Finds for each step the steps that it waits for.
+    ///
+    /// # Errors
+    /// [`Stuck`] if the steps cannot all be taken.
+    pub fn new(schedules: &[Schedule]) -> Result<Self, Stuck> {
+        Ok(Self {
+            graph: ConflictGraph::new(StepOrder::Conflict, schedules)?,
+            world: schedules.len(),
+        })
+    }
+
+    /// Number of events in a window, to which the cost of pricing a window is proportional.
+    pub fn events(&self) -> usize {
+        self.graph.nodes.len()
+    }
+
+    /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of
+    /// `bytes` bytes: a rank begins a call when its own part of the call before is done.
+    ///
+    /// # Panics
+    /// If there is not one board for each rank.
+    pub fn run(
+        &self,
+        machine: &MachineModel<'_>,
+        calls: usize,
+        windows: usize,
+        bytes: usize,
+    ) -> RunTime {
+        assert_eq!(machine.boards.len(), self.world, "one board for each rank");
+        Turns::new(
+            &self.graph,
+            machine,
+            RunLength { world: self.world, calls, windows, bytes: bytes as u64 },
+        )
+        .run()
+    }
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("world", &self.world)
+            .field("events", &self.events())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::LinkCost;
+    use super::*;
+    use crate::algorithms::Algorithm;
+    use crate::schedule::collective::Collective;
+
+    const LINK: LinkCost = LinkCost {
+        post: 10,
+        latency: 100,
+        take: 5,
+        look: 0,
+        post_kib: 1024,
+        copy_kib: 2048,
+        fold_kib: 3072,
+    };
+
+    fn time(
+        algorithm: Algorithm,
+        collective: Collective,
+        boards: &[usize],
+        crowding: usize,
+        bytes: usize,
+    ) -> u64 {
+        let schedules = algorithm.schedules(collective, boards.len()).unwrap();
+        let machine =
+            MachineModel { boards, board: LINK, stream: LINK, crowding, switch: 1000, slots: 8 };
+        Simulation::new(&schedules).unwrap().run(&machine, 1, 1, bytes).end
+    }
+
+    #[test]
+    fn a_pair_exchanges_in_one_hop() {
+        assert_eq!(time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 0), 10 + 100 + 5);
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 1, 8),
+            10 + 8 + 100 + 5 + 24
+        );
+    }
+
+    #[test]
+    fn a_board_publishes_once_and_streams_send_to_each() {
+        let broadcast = Collective::Broadcast { root: 0 };
+        assert_eq!(time(Algorithm::Linear, broadcast, &[0, 0, 0], 1, 8), 10 + 8 + 100 + 5 + 16);
+        assert_eq!(
+            time(Algorithm::Linear, broadcast, &[0, 1, 2], 1, 8),
+            2 * (10 + 8) + 100 + 5 + 16
+        );
+    }
+
+    #[test]
+    fn ranks_of_one_core_take_turns() {
+        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back, once
+        // that can be seen.
+        assert_eq!(
+            time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0),
+            10 + 1000 + 10 + 100 + 1000 + 5
+        );
+    }
+}
