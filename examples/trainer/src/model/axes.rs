@@ -60,8 +60,7 @@ pub trait FeedForward<T: Real> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        p: &[T],
+        p: &[&[T]],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)>;
 
@@ -74,8 +73,7 @@ pub trait FeedForward<T: Real> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        weights: (&[T], &mut [T]),
+        weights: (&[&[T]], &mut [&mut [T]]),
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>>;

@@ -13,7 +13,7 @@
 
 use crate::model::config::Config;
 use crate::ranks::shard::Shard;
-use crate::tensor::math::Real;
+use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::random::centred;
 use std::ops::Range;
 
@@ -180,6 +180,33 @@ pub struct LayoutUnit {
     pub entries: Range<usize>,
 }
 
+/// How the slice of one unit is cut into its tensors: the only place that layers get offsets from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnitTensors {
+    /// Elements of each tensor, in the order of the flat buffer.
+    lengths: Vec<usize>,
+}
+
+impl UnitTensors {
+    /// The tensors of a unit whose weights are `unit`, in the order of the flat buffer.
+    ///
+    /// # Panics
+    /// If `unit` is shorter than its tensors.
+    pub fn split<'a, T>(&self, unit: &'a [T]) -> Vec<&'a [T]> {
+        let mut rest = unit;
+        self.lengths.iter().map(|len| take(&mut rest, *len)).collect()
+    }
+
+    /// [`split`](Self::split) for gradients, which are written.
+    ///
+    /// # Panics
+    /// If `unit` is shorter than its tensors.
+    pub fn split_mut<'a, T>(&self, unit: &'a mut [T]) -> Vec<&'a mut [T]> {
+        let mut rest = unit;
+        self.lengths.iter().map(|len| take_mut(&mut rest, *len)).collect()
+    }
+}
+
 /// The table of one rank.
 #[derive(Clone, Debug)]
 pub struct ParameterLayout {
@@ -253,6 +280,12 @@ impl ParameterLayout {
         let unit = self.units.last_mut().expect("one was just made sure of");
         unit.range.end = offset + shape[0] * shape[1];
         unit.entries.end = nth + 1;
+    }
+
+    /// How the slice of unit `unit` is cut into its tensors.
+    pub fn tensors(&self, unit: usize) -> UnitTensors {
+        let entries = &self.entries[self.units[unit].entries.clone()];
+        UnitTensors { lengths: entries.iter().map(LayoutEntry::len).collect() }
     }
 
     /// Elements of the flat buffer.
