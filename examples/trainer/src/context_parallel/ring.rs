@@ -1,4 +1,4 @@
-//! Ring attention: positions are divided, and keys and values walk around a ring of ranks.
+//! Ring attention: positions are divided, and keys and values pass around a ring of ranks.
 //!
 //! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A
 //! softmax over keys that come in blocks is kept *online*: with the greatest score so far, the sum
@@ -12,19 +12,21 @@
 //!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later       skipped
 //! ```
 //!
-//! Backward the same walk: probabilities are made again from the scores and the kept logarithm of
-//! the sum, and the gradients of a block of keys and values walk with it, get a term at every rank,
-//! and after one step more are home.
+//! Backward the blocks pass around again: probabilities are made again from the scores and the kept
+//! logarithm of the sum. The gradients of a block of keys and values travel with the block, get a
+//! term at every rank, and reach the owner of the block after one more step.
 //!
-//! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work fair
+//! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work of all ranks equal
 //! ([`crate::context_parallel::zigzag`]).
 //!
 //! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
 //! `cp` of their gradients.
 //!
 //! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n`
-//! those of the rank's tokens; no line of scores longer than a piece is ever kept: memory for
-//! attention is `1 / cp`, and the sequence is bounded by the ranks.
+//! those of the rank's tokens. A rank waits for each shift before it computes the next step:
+//! sending a block of keys while computing on another would hide the shifts, and is not done here.
+//! No row of scores longer than a piece is ever kept, so memory for attention is `1 / cp` of that
+//! of one process.
 //!
 //! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and
 //! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
@@ -99,7 +101,7 @@ impl<T: Real, R: RingRules> Attention<T> for RingAttention<R> {
     }
 }
 
-/// One layer's walk.
+/// The passes of one layer around the ring.
 struct RingPass<'a, R> {
     ring: &'a RingAttention<R>,
     heads: Heads,

@@ -16,9 +16,11 @@
 //! Which collective runs where: two all-to-alls a layer forward, of `3 n` and of `n`, and the same
 //! two backward.
 //!
-//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens: it
-//! does not grow with the ranks, as the ring's does, but the ring needs no heads and hides behind
-//! computation.
+//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens. A
+//! rank of the ring sends `2 n (cp-1)` forward, which grows with the ranks; a rank of Ulysses sends
+//! less than `4 n` however many ranks there are. The ring works with any number of heads; Ulysses
+//! needs a multiple of the ranks. Neither is hidden behind computation in this trainer: a rank
+//! waits for each all-to-all, and for each shift of the ring.
 //!
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 

@@ -68,6 +68,11 @@ impl StageLinks<f32> {
 }
 
 impl<T: Real> StageLinks<T> {
+    /// The links of a pipeline of one rank.
+    pub fn none() -> Self {
+        Self { forward: [None, None], backward: [None, None], wire: plain() }
+    }
+
     /// Joins the neighbours in the ring of `ranks`. Collective.
     ///
     /// # Errors
@@ -75,7 +80,7 @@ impl<T: Real> StageLinks<T> {
     pub fn new(ranks: &RankGroup) -> Result<Self> {
         let rank = ranks.rank();
         let world = ranks.world();
-        let mut links = Self { forward: [None, None], backward: [None, None], wire: plain() };
+        let mut links = Self::none();
         if world == 1 {
             return Ok(links);
         }

@@ -267,7 +267,7 @@ fn draw_pipeline(
     worker: &Worker<f32>,
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
-    let plan = &worker.plan;
+    let plan = &worker.session.stages.plan;
     let Setup { schedule, .. } = &worker.setup;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
