@@ -259,7 +259,7 @@ impl<R: RingRules> RingPass<'_, R> {
         1.0 / (self.heads.size as f64).sqrt()
     }
 
-    /// The part of `qkv` that walks.
+    /// The keys and values of `qkv`, which pass around the ring.
     fn keys_and_values<T: Real>(&self, qkv: &[T]) -> Vec<T> {
         let width = self.heads.width();
         qkv.chunks_exact(3 * width).flat_map(|token| &token[width..]).copied().collect()

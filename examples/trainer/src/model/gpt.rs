@@ -1,7 +1,7 @@
 //! The model: embedding, blocks, head, run unit by unit over a [`Store`], forward and backward.
 //!
 //! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
-//! units, into which vectors go and out of which vectors come. What the passes need of one another
+//! units, which takes and returns vectors. What the backward pass needs of the forward pass
 //! is a [`Activations`].
 
 use crate::model::axes::Axes;
@@ -29,7 +29,7 @@ pub struct Gpt<T> {
     tensors: Vec<UnitTensors>,
     /// Heads of this rank.
     pub heads: usize,
-    /// Who computes.
+    /// The device that computes the layers.
     pub device: Arc<dyn Device<T>>,
     /// How it meets other ranks of the same model.
     pub axes: Axes<T>,
@@ -236,7 +236,7 @@ impl<T: Real> Gpt<T> {
         block::backward(&*self.device, &mut self.axes, heads, weights, kept, dx)
     }
 
-    /// Lines of the token table, summed over those who have them, and of the position table.
+    /// Lines of the token table, summed over the ranks that have them, and of the position table.
     fn embed(&mut self, p: &[&[T]], batch: &TokenBatch) -> Result<Vec<T>> {
         let &[tokens, positions] = p else { unreachable!("the embedding has two tables") };
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];

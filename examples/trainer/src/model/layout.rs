@@ -109,8 +109,8 @@ pub struct LayoutEntry {
     pub offset: usize,
     /// Where the whole tensor begins in the flat buffer of the whole model.
     pub global: usize,
-    /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a
-    /// tensor group have the same numbers.
+    /// How it is cut and which part is here, if tensor parallelism cuts it: without this, all ranks
+    /// of a tensor group have the same numbers.
     pub cut: Option<(TensorCut, Shard)>,
     /// How it starts.
     pub start: Initialization,

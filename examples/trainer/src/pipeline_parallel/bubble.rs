@@ -3,7 +3,7 @@
 //!
 //! What it does: a stage waits before its first pass, between passes, and after its last pass until
 //! every stage is through (the *flush*). That last wait hides in whichever collective comes next,
-//! such as the sum of everybody's losses, and would pass for slow communication. So everybody's
+//! such as the sum of the losses of all ranks, and would pass for slow communication. So the
 //! passes are asked for, and a rank's time from its last pass to the flush is bubble too, but for
 //! its update and for a sum of gradients that is under way meanwhile.
 //!

@@ -1,4 +1,4 @@
-//! The ranks that an axis joins: the trainer's one seam to the library's collectives.
+//! A group of ranks that an axis joins: the only place where the trainer calls collectives.
 //!
 //! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same
 //! ranks. A group of one does nothing. Time spent in calls, or waiting for those that were started,
@@ -54,7 +54,7 @@ impl RankGroup {
         Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
 
-    /// This process and nobody else.
+    /// A group of this rank alone, without a communicator.
     pub fn single() -> Self {
         Self {
             rank: 0,
@@ -70,12 +70,12 @@ impl RankGroup {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks in the group.
     pub fn world(&self) -> usize {
         self.world
     }
 
-    /// In which order it adds.
+    /// The order in which sums are added.
     pub fn order(&self) -> SumOrder {
         self.order
     }
@@ -134,7 +134,7 @@ impl RankGroup {
         })
     }
 
-    /// Everybody's `data`, summed, in everybody's `data`.
+    /// Sums `data` over all ranks; every rank's `data` becomes the sum.
     ///
     /// # Errors
     /// As the library's.
@@ -145,8 +145,8 @@ impl RankGroup {
         self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
-    /// Everybody's `data`, summed: this rank's part of the sum (see [`shard`](Self::shard)) in its
-    /// place, the rest undefined.
+    /// Sums `data` over all ranks. This rank's [`shard`](Self::shard) of `data` becomes that part
+    /// of the sum; the rest is undefined.
     ///
     /// # Errors
     /// As the library's.
@@ -162,7 +162,8 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Everybody's part of `data`, each in its place; this rank's is there already.
+    /// Fills `data` with the parts of all ranks, each in its place. This rank's
+    /// [`shard`](Self::shard) of `data` is its part.
     ///
     /// # Errors
     /// As the library's.
@@ -175,7 +176,7 @@ impl RankGroup {
         self.call(|comm| comm.all_gather_v(&mine, data, &counts))
     }
 
-    /// Everybody's `input` (all of one length), by rank.
+    /// Returns the `input` of all ranks, which have equal lengths, in rank order.
     ///
     /// # Errors
     /// As the library's.
@@ -188,7 +189,7 @@ impl RankGroup {
         Ok(all)
     }
 
-    /// Everybody's `input`, whatever its length, by rank.
+    /// Returns the `input` of all ranks, which may differ in length, in rank order.
     ///
     /// # Errors
     /// As the library's.
@@ -204,7 +205,7 @@ impl RankGroup {
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
-    /// Everybody's numbers, summed in the order of ranks whatever the group's order is.
+    /// Returns the sum of `mine` over all ranks, added in rank order whatever the group's order is.
     ///
     /// # Errors
     /// As the library's.
@@ -212,7 +213,7 @@ impl RankGroup {
         Ok(self.gather(&[mine])?.into_iter().sum())
     }
 
-    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`PendingCollective::wait`].
+    /// Starts [`all_reduce`](Self::all_reduce); [`PendingCollective::wait`] returns the result.
     ///
     /// # Errors
     /// As the library's.
@@ -246,7 +247,7 @@ impl RankGroup {
         Ok(self.pending(PendingKind::Part(request, mine)))
     }
 
-    /// Starts [`all_gather`](Self::all_gather); the result is had from [`PendingCollective::wait`].
+    /// Starts [`all_gather`](Self::all_gather); [`PendingCollective::wait`] returns the result.
     ///
     /// # Errors
     /// As the library's.
@@ -289,7 +290,7 @@ impl RankGroup {
 
 /// A collective under way, while this rank computes.
 #[derive(Debug)]
-#[must_use = "the result is had from `wait`"]
+#[must_use = "`wait` returns the result"]
 pub struct PendingCollective<T> {
     way: PendingKind<T>,
     timeline: Timeline,

@@ -78,7 +78,7 @@ impl Timeline {
 
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: TimeSpan) {
-        // A list that somebody panicked over is still a list.
+        // A panic while the lock was held leaves the list valid.
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 

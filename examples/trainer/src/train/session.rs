@@ -1,4 +1,4 @@
-//! A run on one rank: the model, its weights, its optimizer, and the step.
+//! Training on one rank: the model, its weights, its optimizer, and the step.
 
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::batch::TokenBatch;
@@ -33,7 +33,7 @@ pub struct TrainingSession<T> {
     pub optimizer: Optimizer<T>,
     /// The size of each step.
     pub schedule: RateSchedule,
-    /// How the gradient's norm is made of everybody's.
+    /// How the norm of the whole gradient is made from the parts of all ranks.
     pub norm: GradientNorm,
     /// The most that the norm may be.
     pub clip: Option<f64>,

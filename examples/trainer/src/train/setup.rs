@@ -21,7 +21,7 @@ const MOST_TOKENS: f64 = (1u64 << 32) as f64;
 /// How queries meet the keys of other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextExchange {
-    /// Keys and values walk around a ring: [`crate::context_parallel::ring`].
+    /// Keys and values pass around a ring of ranks: [`crate::context_parallel::ring`].
     Ring,
     /// Positions are exchanged for heads: [`crate::context_parallel::ulysses`].
     Ulysses,

@@ -62,7 +62,7 @@ pub struct Worker<T> {
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
     /// dealt out.
     expert_load: Vec<u64>,
-    /// What times are counted from: all ranks were here together.
+    /// When all ranks had been made: traces of different ranks count from here.
     epoch: Instant,
 }
 
