@@ -84,7 +84,8 @@ impl TokenRoutes {
         let load = (0..slots)
             .map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize)
             .collect();
-        let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
+        let to: Vec<usize> = per_rank(&counts);
+        let from: Vec<usize> = per_rank(&coming);
         let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
         let returned = sent.clone();
         Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, returned })

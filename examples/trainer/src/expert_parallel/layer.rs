@@ -125,7 +125,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
         }));
         routing.here += routes.load.iter().sum::<usize>();
         routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
-        let (experts, load) = (self.router.experts, routed.load(self.router.experts));
+        let experts = self.router.experts;
+        let load = routed.load(self.router.experts);
         routing.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
     }
 }
@@ -153,7 +154,8 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let rows =
             routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
-        let (mut outputs, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut outputs = Vec::with_capacity(rows.len());
+        let mut kept = Vec::new();
         let mut rest = &*rows;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
             let rows = take(&mut rest, load * width).to_vec();
@@ -203,7 +205,8 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
             scaled.iter_mut().zip(dy).for_each(|(scaled, dy)| *scaled = choice.gate * *dy);
         }
         let doutputs = routes.dispatch(&self.ep, width, |nth| row(&scaled, nth, width))?;
-        let (mut rest, mut drows) = (&*doutputs, Vec::with_capacity(doutputs.len()));
+        let mut rest = &*doutputs;
+        let mut drows = Vec::with_capacity(doutputs.len());
         let each = feed_forward::TENSORS;
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
@@ -232,7 +235,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
     /// The gradient of each choice's gate: how much its expert's output was wanted.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
         let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
-            let (output, dy) = (row(outputs, nth, width), row(dy, choice.token, width));
+            let output = row(outputs, nth, width);
+            let dy = row(dy, choice.token, width);
             if !choice.kept {
                 return T::zero();
             }

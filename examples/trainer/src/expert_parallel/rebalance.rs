@@ -68,8 +68,8 @@ impl ExpertMove {
     }
 
     fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
-        let (even, balanced) =
-            (ExpertPlacement::even(load.len(), ranks), ExpertPlacement::balanced(load, ranks));
+        let even = ExpertPlacement::even(load.len(), ranks);
+        let balanced = ExpertPlacement::balanced(load, ranks);
         let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));
         if before <= WORTH * after {
             return Self { layer, from: even.kept.concat(), uneven: [before; 2] };
@@ -177,7 +177,8 @@ impl<'a> LayerMove<'a> {
 
     /// The experts that come into the places that change, from those that are there.
     fn experts<T: FloatElement>(&self, ep: &RankGroup, experts: &[T]) -> Result<Vec<T>> {
-        let (from, changing) = (&self.order.from, &self.changing);
+        let from = &self.order.from;
+        let changing = &self.changing;
         let each = experts.len() / changing.len().max(1);
         let rank = |place: usize| place * ep.world() / from.len();
         // Senders and receivers use the same order: by rank, then by the place that an expert
@@ -186,7 +187,8 @@ impl<'a> LayerMove<'a> {
             (0..from.len()).filter(|place| changing.contains(&from[*place])).collect();
         let mut arriving = changing.clone();
         arriving.sort_by_key(|place| rank(from[*place]));
-        let (mut to, mut of) = (vec![0; ep.world()], vec![0; ep.world()]);
+        let mut to = vec![0; ep.world()];
+        let mut of = vec![0; ep.world()];
         leaving.iter().for_each(|place| to[rank(*place)] += each);
         arriving.iter().for_each(|place| of[rank(from[*place])] += each);
         let expert = |place: &usize| &experts[position(changing, from[*place]) * each..][..each];

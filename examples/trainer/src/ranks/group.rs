@@ -6,7 +6,7 @@
 //! meanwhile, on a thread of its own, is noted too, as something else.
 
 use crate::ranks::shard::Shard;
-use crate::ranks::timeline::{Activity, Timeline};
+use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::{FloatElement, take};
 use maypole::{Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
@@ -111,7 +111,7 @@ impl RankGroup {
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
-        self.timeline.record(Activity::Wait, || {
+        self.timeline.record(RankActivity::Wait, || {
             call(inner.comm.as_mut().expect("a group of one calls nobody"))
         })
     }
@@ -274,7 +274,7 @@ impl RankGroup {
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one calls nobody");
         comm.start(buffers, move |comm, buffers| {
-            timeline.record(Activity::Communication, || call(comm, buffers))
+            timeline.record(RankActivity::Communication, || call(comm, buffers))
         })
     }
 
@@ -313,7 +313,7 @@ impl<T: Copy> PendingCollective<T> {
     /// As the library's.
     pub fn wait(self) -> Result<Vec<T>> {
         let way = self.way;
-        self.timeline.record(Activity::Wait, || match way {
+        self.timeline.record(RankActivity::Wait, || match way {
             PendingKind::Done(data) => Ok(data),
             PendingKind::Whole(request) => request.wait(),
             PendingKind::Part(request, mine) => {

@@ -8,7 +8,7 @@ use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
 use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::group::RankGroup;
-use crate::ranks::timeline::{Activity, Timeline};
+use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::Real;
 use crate::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
 use crate::train::clip::{GradientNorm, factor};
@@ -150,7 +150,7 @@ impl<T: Real> TrainingSession<T> {
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
             self.timeline
-                .record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));
+                .record(RankActivity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
         self.store.publish()?;
         self.step += 1;

@@ -26,7 +26,7 @@ use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::model::feed_forward::DenseFeedForward;
 use crate::model::gpt::Gpt;
-use crate::model::layout::{LayoutEntry, ModelPart, ModelShare, ParameterLayout};
+use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use crate::model::store::Store;
 use crate::pipeline_parallel::execute::own_activations;
 use crate::pipeline_parallel::links::StageLinks;
@@ -86,7 +86,7 @@ impl<T: Real> Worker<T> {
             .schedule
             .plan(setup.mesh.size(MeshAxis::Pp), setup.micros)
             .expect("a setup is checked");
-        let layout = ParameterLayout::new(config, share(config, &setup, &groups));
+        let layout = ParameterLayout::new(config, setup.share(config, groups.place));
         let units = stages(&layout, config, &setup, &groups);
         let routing = Rc::default();
         let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &routing));
@@ -189,10 +189,12 @@ impl<T: Real> Worker<T> {
 
     /// This rank's micro-batches: its rows, and of those its positions.
     fn batches(&self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
-        let (setup, slice) = (&self.setup, self.groups.rows());
+        let setup = &self.setup;
+        let slice = self.groups.rows();
         let mine = text.step(step, rows, slice.of * setup.micros);
         let mine = &mine[slice.index * setup.micros..][..setup.micros];
-        let (rank, ranks) = (self.groups.cp.rank(), self.groups.cp.world());
+        let rank = self.groups.cp.rank();
+        let ranks = self.groups.cp.world();
         let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
         let mut batches: Vec<TokenBatch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
         let ends =
@@ -213,20 +215,12 @@ impl<T: Real> Worker<T> {
 impl Worker<f32> {
     /// Begins again in 16 bits, with the weights that `seed` says: see [`TrainingSession::narrow`].
     pub fn narrow<H: HalfFloat>(&mut self, seed: u64) {
-        let (setup, groups, weights) =
-            (&self.setup, &self.groups, self.session.store.layout().initial(seed));
+        let setup = &self.setup;
+        let groups = &self.groups;
+        let weights = self.session.store.layout().initial(seed);
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
         self.session.stages.links.narrow::<H>();
     }
-}
-
-/// Which part of the model a place in the mesh has.
-fn share(config: &Config, setup: &Setup, groups: &MeshGroups) -> ModelShare {
-    let (rank, ranks) = (groups.pp.rank(), groups.pp.world());
-    let chunks = 0..setup.schedule.chunks();
-    let layers = chunks.flat_map(|chunk| setup.layers(config, chunk * ranks + rank)).collect();
-    let (tensor, expert) = (groups.tp.shard(), groups.ep.shard());
-    ModelShare { tensor, expert, layers, embed: rank == 0, head: rank + 1 == ranks }
 }
 
 /// Which units are at each of a rank's stages.
@@ -236,7 +230,9 @@ fn stages(
     setup: &Setup,
     groups: &MeshGroups,
 ) -> Vec<Range<usize>> {
-    let (rank, ranks, last) = (groups.pp.rank(), groups.pp.world(), setup.schedule.chunks() - 1);
+    let rank = groups.pp.rank();
+    let ranks = groups.pp.world();
+    let last = setup.schedule.chunks() - 1;
     let mut from = 0;
     let mut stage = |chunk: usize| {
         let layers = setup.layers(config, chunk * ranks + rank);
@@ -315,9 +311,12 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNo
     } else {
         world.clone()
     };
-    let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
+    let copies = store.copies();
+    let tp = groups.tp.world();
+    let ep = groups.ep.world();
     let brought = |entry: &LayoutEntry| {
-        let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
+        let tensor = entry.cut.is_none();
+        let expert = entry.expert.is_none();
         copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
     };
     Ok(GradientNorm::new(store.layout(), model, brought))

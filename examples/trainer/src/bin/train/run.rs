@@ -16,7 +16,7 @@ use maypole_trainer::pipeline_parallel::bubble::account;
 use maypole_trainer::pipeline_parallel::draw::svg;
 use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::timeline::{Activity, TimeSpan};
+use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::chart;
 use maypole_trainer::train::checkpoint::{latest, load, manifest, save};
@@ -242,7 +242,7 @@ fn report(
 fn span(numbers: &[f64]) -> TimeSpan {
     let time = |seconds| Duration::from_secs_f64(seconds);
     TimeSpan {
-        kind: Activity::ALL[numbers[0] as usize],
+        kind: RankActivity::ALL[numbers[0] as usize],
         start: time(numbers[1]),
         end: time(numbers[2]),
     }
