@@ -1,11 +1,11 @@
-//! A small GPT, trained over every axis of parallelism there is, one file an idea.
+//! A small GPT, trained over every axis of parallelism, one folder an axis and one file an idea.
 //!
 //! # What is here to be learnt
 //!
-//! Training on many processors is a handful of ways to cut a model, its data and its optimizer,
-//! each of which is paid for with a collective. Every axis here is one file that opens with what is
-//! cut, which collective runs where, and what it costs; and every axis is compared with the same
-//! training in a single process, number by number.
+//! Training on many processors divides a model, its data and its optimizer in a handful of ways.
+//! Each way needs collectives. The first page of every axis says what is sharded, which collective
+//! runs where, and what it costs. Every axis is compared with the same training in a single
+//! process, number by number.
 //!
 //! # In reading order
 //!

@@ -233,7 +233,7 @@ impl Watched<'_> {
                 (Vec::new(), Vec::new(), Vec::new(), text(&task.config));
             while worker.session.step < task.steps {
                 losses.push(worker.step(&text, task.rows).unwrap().report.loss);
-                here.push(worker.routing.borrow().here);
+                here.push(worker.session.routing.borrow().here);
                 if task.rebalance.is_some_and(|every| worker.session.step.is_multiple_of(every)) {
                     moves.extend(worker.rebalance().unwrap());
                 }

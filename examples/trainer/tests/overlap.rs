@@ -7,7 +7,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
 use maypole_trainer::ranks::group::RankGroup;
-use maypole_trainer::ranks::timeline::{Activity, TimeSpan, Timeline};
+use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, Timeline};
 use maypole_trainer::train::session::TrainingSession;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Patient {
     /// Sums that are over.
     fn sums(&mut self) -> usize {
         self.spans.extend(self.timeline.take());
-        self.spans.iter().filter(|span| span.kind == Activity::Communication).count()
+        self.spans.iter().filter(|span| span.kind == RankActivity::Communication).count()
     }
 }
 
@@ -61,7 +61,7 @@ impl Store<f32> for Patient {
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if unit == 0 {
             let (start, end) = (self.began, self.timeline.now());
-            self.spans.push(TimeSpan { kind: Activity::Backward, start, end });
+            self.spans.push(TimeSpan { kind: RankActivity::Backward, start, end });
         }
         self.inner.backward_done(unit)
     }
@@ -103,7 +103,7 @@ fn spans(overlap: bool, waits: bool) -> Vec<Vec<TimeSpan>> {
     recipe.each_rank((2, 1), sharding, prepare, |session, _| session.timeline.take()).1
 }
 
-fn of(spans: &[TimeSpan], kind: Activity) -> Vec<TimeSpan> {
+fn of(spans: &[TimeSpan], kind: RankActivity) -> Vec<TimeSpan> {
     spans.iter().copied().filter(|span| span.kind == kind).collect()
 }
 
@@ -111,9 +111,9 @@ fn of(spans: &[TimeSpan], kind: Activity) -> Vec<TimeSpan> {
 fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
     for spans in spans(true, true) {
         let (sums, backward, update) = (
-            of(&spans, Activity::Communication),
-            of(&spans, Activity::Backward)[0],
-            of(&spans, Activity::Update)[0],
+            of(&spans, RankActivity::Communication),
+            of(&spans, RankActivity::Backward)[0],
+            of(&spans, RankActivity::Update)[0],
         );
         let units = Recipe::default().config.layers + 2;
         assert_eq!(sums.len(), units);
@@ -131,7 +131,7 @@ fn the_sum_of_a_bucket_can_be_over_before_the_unit_before_it_is_at_work() {
 fn without_overlap_no_sum_begins_before_the_backward_pass_is_over() {
     for spans in spans(false, false) {
         let (sums, backward) =
-            (of(&spans, Activity::Communication), of(&spans, Activity::Backward)[0]);
+            (of(&spans, RankActivity::Communication), of(&spans, RankActivity::Backward)[0]);
         assert!(!sums.is_empty() && sums.iter().all(|sum| sum.start >= backward.end));
     }
 }

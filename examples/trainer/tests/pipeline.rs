@@ -98,7 +98,7 @@ fn sixteen_bits_have_the_bits_of_one_process_and_travel_as_such() {
 #[test]
 fn backwards_in_another_order_end_in_other_bits() {
     let reverse = |worker: &mut Worker<f32>| {
-        let plan = &mut worker.plan;
+        let plan = &mut worker.session.stages.plan;
         for ops in &mut plan.ops {
             let first = ops.iter().position(|op| op.pass == PassKind::Backward).unwrap();
             ops[first..].reverse();

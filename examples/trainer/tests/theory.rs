@@ -7,6 +7,8 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
+use maypole_trainer::ranks::mesh::{MeshAxis, MeshCoordinates};
+use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::setup::{ContextExchange, Setup};
 use support::{Task, mesh, router, train};
 
@@ -21,6 +23,28 @@ const MESHES: [&str; 9] = [
     "dp=2,pp=2,tp=2",
     "pp=2,ep=2,cp=2,tp=2",
 ];
+
+/// Parameters at `place` by the closed formula: the table of the layout has as many.
+fn formula(config: &Config, setup: &Setup, place: MeshCoordinates) -> usize {
+    let size = |axis| setup.mesh.size(axis);
+    let d = config.width;
+    let tp = size(MeshAxis::Tp);
+    let attention = (4 * d * d + 3 * d) / tp + d;
+    let feed_forward = (8 * d * d + 4 * d) / tp + d;
+    let experts = match config.experts {
+        0 => feed_forward,
+        experts => experts * d + experts / size(MeshAxis::Ep) * feed_forward,
+    };
+    let stage = place.at(MeshAxis::Pp);
+    let stages = size(MeshAxis::Pp);
+    let layers: usize = (0..setup.schedule.chunks())
+        .map(|chunk| setup.layers(config, chunk * stages + stage).len())
+        .sum();
+    let lines = Shard { index: place.at(MeshAxis::Tp), of: tp }.range(config.vocab).len();
+    let embed = usize::from(stage == 0) * (lines + config.context) * d;
+    let head = usize::from(stage + 1 == stages) * (lines + 2) * d;
+    layers * (4 * d + attention + experts) + embed + head
+}
 
 #[test]
 fn parameters_of_a_place_are_the_formulas() {
@@ -39,6 +63,7 @@ fn parameters_of_a_place_are_the_formulas() {
                 let place = setup.mesh.place(rank);
                 let site =
                     RankTheory { config: &task.config, setup: &setup, place, rows: 8, element: 4 };
+                assert_eq!(site.parameters(), formula(&task.config, &setup, place), "{text}");
                 assert_eq!(
                     seen.bytes.weights,
                     4 * site.parameters(),

@@ -7,7 +7,7 @@ use maypole::Communicator;
 use maypole_trainer::check::bench::processor_time;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::timeline::Activity;
+use maypole_trainer::ranks::timeline::RankActivity;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::setup::Setup;
@@ -79,8 +79,13 @@ fn turn(way: &mut Way, text: &Text, steps: usize) -> Result<String> {
         write!(times, " {}", start.elapsed().as_secs_f64())?;
     }
     let work = (processor_time() - before).as_secs_f64();
-    let waits =
-        way.worker.session.timeline.take().into_iter().filter(|span| span.kind == Activity::Wait);
+    let waits = way
+        .worker
+        .session
+        .timeline
+        .take()
+        .into_iter()
+        .filter(|span| span.kind == RankActivity::Wait);
     let waited: f64 = waits.map(|span| (span.end - span.start).as_secs_f64()).sum();
     Ok(format!("{waited} {work}{times}"))
 }

@@ -21,10 +21,11 @@
 //! What is sharded, which collective runs where: nothing here.
 
 use crate::check::memory::wire;
+use crate::data_parallel::partial::{applied_to_own_tokens, dense};
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::config::Config;
+use crate::model::layout::{LayoutEntry, ModelShare, ParameterLayout};
 use crate::ranks::mesh::{MeshAxis, MeshCoordinates};
-use crate::ranks::shard::Shard;
 use crate::ranks::traffic::Traffic;
 use crate::train::setup::{ContextExchange, Setup};
 
@@ -48,46 +49,24 @@ impl RankTheory<'_> {
         self.setup.mesh.size(axis)
     }
 
-    /// Layers here, and whether the embedding and the head are.
-    fn layers(&self) -> (usize, bool, bool) {
-        let (at, ranks) = (self.place.at(MeshAxis::Pp), self.size(MeshAxis::Pp));
-        let chunks = 0..self.setup.schedule.chunks();
-        let layers =
-            chunks.map(|chunk| self.setup.layers(self.config, chunk * ranks + at).len()).sum();
-        (layers, at == 0, at + 1 == ranks)
+    /// The part of the model that is on this rank.
+    fn share(&self) -> ModelShare {
+        self.setup.share(self.config, self.place)
     }
 
-    /// Parameters of a layer that are no experts', and those of its experts, both at this place.
-    fn layer(&self) -> [usize; 2] {
-        let (d, tp) = (self.config.width, self.size(MeshAxis::Tp));
-        let (attention, forward) = ((4 * d * d + 3 * d) / tp + d, (8 * d * d + 4 * d) / tp + d);
-        match self.config.experts {
-            0 => [4 * d + attention + forward, 0],
-            experts => {
-                [4 * d + attention + experts * d, experts / self.size(MeshAxis::Ep) * forward]
-            }
-        }
+    /// The table of the parameters on this rank.
+    fn layout(&self) -> ParameterLayout {
+        ParameterLayout::new(self.config, self.share())
     }
 
-    /// Lines of the vocabulary here.
-    fn lines(&self) -> usize {
-        Shard { index: self.place.at(MeshAxis::Tp), of: self.size(MeshAxis::Tp) }
-            .range(self.config.vocab)
-            .len()
-    }
-
-    /// Parameters here that are no experts', and those that are.
-    fn parts(&self) -> [usize; 2] {
-        let (layers, embed, head) = self.layers();
-        let (d, table, layer) = (self.config.width, self.lines() * self.config.width, self.layer());
-        let ends = usize::from(embed) * (table + self.config.context * d)
-            + usize::from(head) * (table + 2 * d);
-        [layers * layer[0] + ends, layers * layer[1]]
+    /// How many of this rank's parameters `counts` holds for.
+    fn count(&self, counts: impl Fn(&LayoutEntry) -> bool) -> usize {
+        self.layout().entries.iter().filter(|entry| counts(entry)).map(LayoutEntry::len).sum()
     }
 
     /// Parameters here.
     pub fn parameters(&self) -> usize {
-        self.parts().iter().sum()
+        self.layout().len()
     }
 
     /// Tokens of a micro-batch here.
@@ -122,20 +101,23 @@ impl RankTheory<'_> {
     }
 
     fn tp(&self, routing: &RoutingRecord) -> f64 {
-        let ((layers, embed, head), d, tokens) = (self.layers(), self.config.width, self.tokens());
+        let share = self.share();
+        let layers = share.layers.len();
+        let embed = usize::from(share.embed);
+        let head = usize::from(share.head);
+        let d = self.config.width;
+        let tokens = self.tokens();
         let all = |numbers| self.all_reduce(numbers, MeshAxis::Tp);
-        let (embed, head) = (usize::from(embed), usize::from(head));
-        let dense = self.config.experts == 0;
+        let no_experts = self.config.experts == 0;
         // Around experts tokens are only gathered, if they are divided; among experts rows are
         // summed.
-        let feed = if dense { 2 } else { usize::from(self.setup.sequence) };
+        let feed = if no_experts { 2 } else { usize::from(self.setup.sequence) };
         let regions = (layers * (2 + feed) + embed + head) as f64 * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
-        let rows = if dense { 0.0 } else { 2.0 * all(routing.here * d) };
-        let vectors =
-            layers * if dense { 6 } else { 5 } * d + embed * self.config.context * d + head * 2 * d;
-        micros + rows + if self.setup.sequence { all(vectors) } else { 0.0 }
+        let rows = if no_experts { 0.0 } else { 2.0 * all(routing.here * d) };
+        let vectors = if self.setup.sequence { self.count(applied_to_own_tokens) } else { 0 };
+        micros + rows + all(vectors)
     }
 
     fn pp(&self) -> f64 {
@@ -153,7 +135,7 @@ impl RankTheory<'_> {
     }
 
     fn cp(&self) -> f64 {
-        let (layers, ranks) = (self.layers().0, self.size(MeshAxis::Cp) as f64);
+        let (layers, ranks) = (self.share().layers.len(), self.size(MeshAxis::Cp) as f64);
         let each = (layers * self.setup.micros * self.tokens() * self.config.width
             / self.size(MeshAxis::Tp)) as f64;
         match self.setup.exchange {
@@ -165,7 +147,7 @@ impl RankTheory<'_> {
 
     fn ep(&self, routing: &RoutingRecord) -> f64 {
         let journeys = 2 * (routing.abroad[0] + routing.abroad[1]) * self.config.width;
-        journeys as f64 + self.all_reduce(self.parts()[0], MeshAxis::Ep)
+        journeys as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
     }
 
     /// How many rows are coming, twice a layer and micro-batch, by expert; and for each of four
@@ -176,6 +158,6 @@ impl RankTheory<'_> {
             return 0;
         }
         let told = 2 * experts / ranks * (ranks - 1) + 4 * 2 * ranks * (ranks - 1);
-        (self.layers().0 * self.setup.micros * told * size_of::<u64>()) as u64
+        (self.share().layers.len() * self.setup.micros * told * size_of::<u64>()) as u64
     }
 }

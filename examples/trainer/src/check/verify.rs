@@ -20,6 +20,7 @@ use crate::train::schedule::RateSchedule;
 use crate::train::session::{StepReport, TrainingSession};
 use crate::train::text::Text;
 use maypole::{Communicator, Result};
+use std::time::Instant;
 
 /// What is trained, on what, how long.
 #[derive(Clone, Debug)]
@@ -224,7 +225,8 @@ impl Recipe {
     ) -> Result<TrainingOutcome> {
         let (text, mut reports) = (self.text(), Vec::<StepReport>::new());
         while session.step < self.steps {
-            reports.push(session.step(&rows(&text, session.step))?);
+            let batches = rows(&text, session.step);
+            reports.push(session.step(&batches, Instant::now())?.report);
         }
         let losses = reports.iter().map(|report| report.loss).collect();
         let norms = reports.iter().filter_map(|report| report.norm).collect();

@@ -1,4 +1,4 @@
-//! Ring attention: positions are divided, and keys and values walk around a ring of ranks.
+//! Ring attention: positions are divided, and keys and values pass around a ring of ranks.
 //!
 //! What it does: queries stay; in `cp` steps every rank sees every block of keys and values once. A
 //! softmax over keys that come in blocks is kept *online*: with the greatest score so far, the sum
@@ -12,19 +12,21 @@
 //!   rank 2   q2 kv2     q2 kv1     q2 kv0            all later       skipped
 //! ```
 //!
-//! Backward the same walk: probabilities are made again from the scores and the kept logarithm of
-//! the sum, and the gradients of a block of keys and values walk with it, get a term at every rank,
-//! and after one step more are home.
+//! Backward the blocks pass around again: probabilities are made again from the scores and the kept
+//! logarithm of the sum. The gradients of a block of keys and values travel with the block, get a
+//! term at every rank, and reach the owner of the block after one more step.
 //!
-//! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work fair
+//! What is sharded: positions, by a [`PositionDivision`]; zig-zag makes the work of all ranks equal
 //! ([`crate::context_parallel::zigzag`]).
 //!
 //! Which collective runs where: `cp - 1` shifts of keys and values forward; as many backward, and
 //! `cp` of their gradients.
 //!
 //! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, with `n`
-//! those of the rank's tokens; no line of scores longer than a piece is ever kept: memory for
-//! attention is `1 / cp`, and the sequence is bounded by the ranks.
+//! those of the rank's tokens. A rank waits for each shift before it computes the next step:
+//! sending a block of keys while computing on another would hide the shifts, and is not done here.
+//! No row of scores longer than a piece is ever kept, so memory for attention is `1 / cp` of that
+//! of one process.
 //!
 //! Sources: Liu et al., "Ring Attention with Blockwise Transformers" (2023); Milakov and
 //! Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
@@ -99,7 +101,7 @@ impl<T: Real, R: RingRules> Attention<T> for RingAttention<R> {
     }
 }
 
-/// One layer's walk.
+/// The passes of one layer around the ring.
 struct RingPass<'a, R> {
     ring: &'a RingAttention<R>,
     heads: Heads,
@@ -122,8 +124,10 @@ struct BlockPair {
 
 impl<R: RingRules> RingPass<'_, R> {
     fn forward<T: Real>(&self, qkv: &[T]) -> Result<(Vec<T>, Vec<T>)> {
-        let (mut y, lines) = (vec![T::zero(); qkv.len() / 3], qkv.len() / 3 / self.heads.size);
-        let (mut most, mut sums) = (vec![T::min_value(); lines], vec![T::zero(); lines]);
+        let mut y = vec![T::zero(); qkv.len() / 3];
+        let lines = qkv.len() / 3 / self.heads.size;
+        let mut most = vec![T::min_value(); lines];
+        let mut sums = vec![T::zero(); lines];
         let mut kv = self.keys_and_values(qkv);
         for step in 0..self.ring.group.world() {
             if step > 0 {
@@ -154,11 +158,13 @@ impl<R: RingRules> RingPass<'_, R> {
             means[line] =
                 sum_of(&dy[output..output + size], &y[output..output + size], |dy, y| dy * y);
         });
-        let (mut dqkv, mut kv) = (vec![T::zero(); qkv.len()], self.keys_and_values(qkv));
+        let mut dqkv = vec![T::zero(); qkv.len()];
+        let mut kv = self.keys_and_values(qkv);
         let mut dkv = vec![T::zero(); kv.len()];
         for step in 0..self.ring.group.world() {
             if step > 0 {
-                (kv, dkv) = (shift(&self.ring.group, &kv)?, shift(&self.ring.group, &dkv)?);
+                kv = shift(&self.ring.group, &kv)?;
+                dkv = shift(&self.ring.group, &dkv)?;
             }
             for pair in self.block_pairs(step, qkv.len()) {
                 self.attend_backward(
@@ -187,14 +193,16 @@ impl<R: RingRules> RingPass<'_, R> {
         y: &mut [T],
         (most, sums): (&mut [T], &mut [T]),
     ) {
-        let (width, size) = (self.heads.width(), self.heads.size);
+        let width = self.heads.width();
+        let size = self.heads.size;
         let BlockPair { output, line, key, length, sight, .. } = pair;
         let mut p = self.scores(pair, qkv, kv);
         vectorized(|| {
             for (i, scores) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
                     scores.split_at_mut(if sight == Visibility::Triangle { i + 1 } else { length });
-                let (before, line) = (most[line + i], line + i);
+                let before = most[line + i];
+                let line = line + i;
                 let now = greatest(seen).max(before);
                 let kept = self.ring.rules.rescale((before - now).quick_exp());
                 sums[line] = sums[line] * kept + exponentials(seen, now);
@@ -216,9 +224,11 @@ impl<R: RingRules> RingPass<'_, R> {
         (logs, means): (&[T], &[T]),
         (dqkv, dkv): (&mut [T], &mut [T]),
     ) {
-        let (width, size) = (self.heads.width(), self.heads.size);
+        let width = self.heads.width();
+        let size = self.heads.size;
         let BlockPair { query, output, line, key, length, sight } = pair;
-        let (mut p, mut ds) = (self.scores(pair, qkv, kv), vec![T::zero(); length * length]);
+        let mut p = self.scores(pair, qkv, kv);
+        let mut ds = vec![T::zero(); length * length];
         vectorized(|| {
             for (i, p) in p.chunks_exact_mut(length).enumerate() {
                 let (seen, unseen) =
@@ -237,15 +247,18 @@ impl<R: RingRules> RingPass<'_, R> {
                 ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = *p * (*ds - means[line + i]));
             }
         });
-        let (p, ds, scale) =
-            (MatrixView::new(&p, length), MatrixView::new(&ds, length), self.scale());
+        let p = MatrixView::new(&p, length);
+        let ds = MatrixView::new(&ds, length);
+        let scale = self.scale();
         matmul(&mut dkv[key + width..], 2 * width, p.t(), dy, 1.0, true);
         matmul(&mut dqkv[query..], 3 * width, ds, part(&kv[key..], 2 * width), scale, true);
         matmul(&mut dkv[key..], 2 * width, ds.t(), part(&qkv[query..], 3 * width), scale, true);
     }
 
     fn scores<T: Real>(&self, pair: BlockPair, qkv: &[T], kv: &[T]) -> Vec<T> {
-        let (width, size, length) = (self.heads.width(), self.heads.size, pair.length);
+        let width = self.heads.width();
+        let size = self.heads.size;
+        let length = pair.length;
         let mut scores = vec![T::zero(); length * length];
         let queries = MatrixView::strided(&qkv[pair.query..], length, size, 3 * width);
         let keys = MatrixView::strided(&kv[pair.key..], length, size, 2 * width);
@@ -257,7 +270,7 @@ impl<R: RingRules> RingPass<'_, R> {
         1.0 / (self.heads.size as f64).sqrt()
     }
 
-    /// The part of `qkv` that walks.
+    /// The keys and values of `qkv`, which pass around the ring.
     fn keys_and_values<T: Real>(&self, qkv: &[T]) -> Vec<T> {
         let width = self.heads.width();
         qkv.chunks_exact(3 * width).flat_map(|token| &token[width..]).copied().collect()
@@ -266,23 +279,24 @@ impl<R: RingRules> RingPass<'_, R> {
     /// Which pieces meet at `step`, when this rank has the keys of the rank `step` before it.
     fn block_pairs(&self, step: usize, qkv: usize) -> Vec<BlockPair> {
         let Heads { rows, heads, size } = self.heads;
-        let (ranks, width, tokens) =
-            (self.ring.group.world(), self.heads.width(), self.heads.tokens(qkv));
+        let ranks = self.ring.group.world();
+        let width = self.heads.width();
+        let tokens = self.heads.tokens(qkv);
         let pieces = |rank| {
             let rank = self.ring.rules.positions_of(rank);
             self.ring.division.pieces(rank, ranks, tokens * ranks)
         };
-        let (queries, keys) = (
-            pieces(self.ring.group.rank()),
-            pieces((self.ring.group.rank() + ranks - step) % ranks),
-        );
+        let queries = pieces(self.ring.group.rank());
+        let keys = pieces((self.ring.group.rank() + ranks - step) % ranks);
         let length = tokens / queries.len();
         let mut block_pairs = Vec::new();
         for nth in 0..rows * heads {
-            let (token, head) = (nth / heads * tokens, nth % heads * size);
+            let token = nth / heads * tokens;
+            let head = nth % heads * size;
             for (i, queries) in queries.iter().enumerate() {
                 for (j, keys) in keys.iter().enumerate() {
-                    let (query, key) = (token + i * length, token + j * length);
+                    let query = token + i * length;
+                    let key = token + j * length;
                     block_pairs.push(BlockPair {
                         query: 3 * query * width + head,
                         output: query * width + head,
@@ -300,9 +314,11 @@ impl<R: RingRules> RingPass<'_, R> {
 
     /// For each query of each head: its number, and where its output begins.
     fn for_each_output(&self, qkv: usize, mut each: impl FnMut(usize, usize)) {
-        let (Heads { rows, heads, size }, tokens) = (self.heads, self.heads.tokens(qkv));
+        let Heads { rows, heads, size } = self.heads;
+        let tokens = self.heads.tokens(qkv);
         for line in 0..rows * heads * tokens {
-            let (nth, position) = (line / tokens, line % tokens);
+            let nth = line / tokens;
+            let position = line % tokens;
             each(line, (nth / heads * tokens + position) * self.heads.width() + nth % heads * size);
         }
     }

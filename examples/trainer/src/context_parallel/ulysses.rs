@@ -16,9 +16,11 @@
 //! Which collective runs where: two all-to-alls a layer forward, of `3 n` and of `n`, and the same
 //! two backward.
 //!
-//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens: it
-//! does not grow with the ranks, as the ring's does, but the ring needs no heads and hides behind
-//! computation.
+//! Cost: `4 n (cp-1)/cp` numbers a rank and layer each way, with `n` those of the rank's tokens. A
+//! rank of the ring sends `2 n (cp-1)` forward, which grows with the ranks; a rank of Ulysses sends
+//! less than `4 n` however many ranks there are. The ring works with any number of heads; Ulysses
+//! needs a multiple of the ranks. Neither is hidden behind computation in this trainer: a rank
+//! waits for each all-to-all, and for each shift of the ring.
 //!
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 
@@ -82,7 +84,8 @@ struct HeadExchange<'a> {
 impl HeadExchange<'_> {
     /// The heads of this rank during attention.
     fn within(&self) -> Heads {
-        let (heads, ranks) = (self.heads.heads, self.group.world());
+        let heads = self.heads.heads;
+        let ranks = self.group.world();
         assert!(heads.is_multiple_of(ranks), "{ranks} ranks do not divide {heads} heads");
         Heads { heads: heads / ranks, ..self.heads }
     }
@@ -94,7 +97,8 @@ impl HeadExchange<'_> {
         self.for_each_run(x.len(), vectors, |_, mine, _, length| {
             sent.extend_from_slice(&x[mine..mine + length])
         });
-        let (got, mut whole) = (all_to_all(self.group, &sent)?, vec![T::zero(); x.len()]);
+        let got = all_to_all(self.group, &sent)?;
+        let mut whole = vec![T::zero(); x.len()];
         self.for_each_run(x.len(), vectors, |nth, _, theirs, length| {
             whole[theirs..theirs + length].copy_from_slice(&got[nth * length..][..length]);
         });
@@ -107,7 +111,8 @@ impl HeadExchange<'_> {
         self.for_each_run(whole.len(), vectors, |_, _, theirs, length| {
             sent.extend_from_slice(&whole[theirs..theirs + length]);
         });
-        let (got, mut x) = (all_to_all(self.group, &sent)?, vec![T::zero(); whole.len()]);
+        let got = all_to_all(self.group, &sent)?;
+        let mut x = vec![T::zero(); whole.len()];
         self.for_each_run(whole.len(), vectors, |nth, mine, _, length| {
             x[mine..mine + length].copy_from_slice(&got[nth * length..][..length]);
         });
@@ -123,7 +128,9 @@ impl HeadExchange<'_> {
         vectors: usize,
         mut each: impl FnMut(usize, usize, usize, usize),
     ) {
-        let (ranks, within, rows) = (self.group.world(), self.within().width(), self.heads.rows);
+        let ranks = self.group.world();
+        let within = self.within().width();
+        let rows = self.heads.rows;
         let tokens = numbers / (rows * vectors * self.heads.width());
         let mut nth = 0;
         for peer in 0..ranks {

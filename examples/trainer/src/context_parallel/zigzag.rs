@@ -1,14 +1,14 @@
-//! Zig-zag: which positions of a sequence each rank of the context axis takes, so that causal
-//! attention is fair work.
+//! Zig-zag: which positions of a sequence each rank of the context axis takes, so that all
+//! ranks do equal work in causal attention.
 //!
 //! What it does: position `i` looks at the `i + 1` positions up to itself, so the last ranks of a
 //! plain division do most of the work and the others wait for them. Zig-zag cuts the sequence into
-//! twice as many chunks as ranks and gives rank `r` the chunks `r` and `2 * ranks - 1 - r`: a cheap
-//! one and a dear one.
+//! twice as many chunks as ranks and gives rank `r` the chunks `r` and `2 * ranks - 1 - r`: one
+//! with few pairs of positions and one with many.
 //!
 //! ```text
-//! 4 ranks   contiguous  0 0 1 1 2 2 3 3     pairs of the dearest rank to the mean: 1.73 (T = 64)
-//!           zig-zag     0 1 2 3 3 2 1 0                                            1.00
+//! 4 ranks   contiguous  0 0 1 1 2 2 3 3     most pairs of a rank / mean: 1.73 (T = 64)
+//!           zig-zag     0 1 2 3 3 2 1 0                                  1.00
 //! ```
 //!
 //! What is sharded: positions, and with them all activations. Which collective runs where: none;

@@ -1,4 +1,4 @@
-//! Fully sharded data parallelism, ZeRO stage 3: nobody has the model.
+//! Fully sharded data parallelism, ZeRO stage 3: no rank has the whole model.
 //!
 //! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter, and
 //!   for a moment two gathered units and one unit's gradients.
@@ -8,9 +8,9 @@
 //! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank, half as much again as plain data
 //!   parallelism.
 //!
-//! A rank that waits for each unit in turn computes nothing meanwhile. So the unit that comes
-//! *next* is asked for before work on the present one begins: two units are in memory at most (Zhao
-//! et al. 2023).
+//! A rank that waits for each unit computes nothing in the meantime. With `prefetch`, a rank starts
+//! to gather the *next* unit before it computes the present one, so at most two units are in memory
+//! (Zhao et al. 2023).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
@@ -75,7 +75,7 @@ impl<T: FloatElement> Fsdp<T> {
         Ok((unit, self.group.start_all_gather(whole)?))
     }
 
-    /// Sees to it that `unit` is here, and that the one after it is on its way.
+    /// Gathers `unit`, unless it is gathered already, and starts to gather the next unit.
     fn gather(&mut self, unit: usize) -> Result<()> {
         let asked = match self.next.take() {
             Some(next) if next.0 == unit => next,
@@ -90,7 +90,7 @@ impl<T: FloatElement> Fsdp<T> {
         Ok(())
     }
 
-    /// Counts what is here for a moment.
+    /// Updates the most bytes that were held for a moment.
     fn note(&mut self) {
         let present = self.present.as_ref().map(|it| it.0);
         let next = self.next.as_ref().map(|it| it.0);

@@ -1,4 +1,4 @@
-//! Local SGD: everybody trains alone for H steps, then weights are averaged.
+//! Local SGD: each rank trains alone for H steps, then weights are averaged over ranks.
 //!
 //! * **Sharded:** the batch, as in data parallelism; but ranks drift apart between averages.
 //! * **Collective:** one all-reduce of the *weights* every H steps (Stich 2019); of every step the
@@ -9,9 +9,9 @@
 //!   average of `w - rate * g` is `w - rate *` the average of g.
 //!
 //! A rank that trains alone takes the mean over its own rows, so gradients, which are shares of the
-//! mean over everybody's, are multiplied by n first. Their norm is that rank's own, and so is what
-//! [clipping](crate::train::clip) makes of it: with clipping even H = 1 is not data parallelism,
-//! which clips the mean.
+//! mean over the rows of all ranks, are multiplied by n first. Their norm is that rank's own, and
+//! so is what [clipping](crate::train::clip) makes of it: with clipping even H = 1 is not data
+//! parallelism, which clips the mean.
 
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, OwnedRun, Store, StoreBytes};

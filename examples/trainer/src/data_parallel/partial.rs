@@ -1,10 +1,9 @@
-//! Gradients that are terms of a sum over more ranks than the rest: summed before any data
-//! parallelism.
+//! Gradients that are summed over another axis before data parallelism sums them.
 //!
-//! What it does: wraps another [`Store`]. When a unit's gradients are whole on this rank (after the
-//! last backward pass of a step, or after each if the inner store takes them away then), those that
-//! other axes hold further terms of are summed over them, and then the inner store does what it
-//! does.
+//! What it does: wraps another [`Store`]. When this rank has added all of a unit's gradients, some
+//! of them are still terms: ranks of another axis have the other terms. This store sums those over
+//! that axis, and then passes the unit on to the inner store. It does so after the last backward
+//! pass of a step, or after every one if the inner store takes gradients away after every one.
 //!
 //! ```text
 //! which                                      over   why

@@ -1,5 +1,5 @@
-//! Data parallelism: everybody has the whole model, each trains on other rows, and gradients are
-//! summed.
+//! Replicated data parallelism: every rank has the whole model and trains on its own rows, and
+//! gradients are summed in buckets.
 //!
 //! * **Sharded:** the batch. Weights, gradients and optimizer are on every rank, 16 bytes a
 //!   parameter with AdamW in f32.

@@ -1,5 +1,4 @@
-//! Who owns what when n ranks share the work on one flat buffer: rank r has the r-th part of *every
-//! unit*.
+//! Which part of a flat buffer each of n ranks owns: rank r owns the r-th part of *every unit*.
 //!
 //! Cutting the whole buffer in n would give rank 0 the first layers. Cutting each unit lets a unit
 //! be gathered and its gradients be scattered by one collective in which all ranks take part

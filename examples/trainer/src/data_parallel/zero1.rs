@@ -1,11 +1,11 @@
-//! ZeRO stage 1: everybody has all weights and gradients, but the optimizer's state of a part only.
+//! ZeRO stage 1: every rank has all weights and gradients, and the optimizer's state of a part.
 //!
 //! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n.
 //! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, so
 //!   that each rank has the sums of its part; it updates that part; all-gather of the weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
-//!   parameter leave each rank, as in plain data parallelism. The memory is saved for nothing
-//!   (Rajbhandari et al. 2020).
+//!   parameter leave each rank, as in plain data parallelism. The memory is saved without
+//!   sending more (Rajbhandari et al. 2020).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;

@@ -1,13 +1,13 @@
-//! ZeRO stage 2: gradients are kept by those who update with them.
+//! ZeRO stage 2: each rank keeps the gradients of the parameters that it updates, and no others.
 //!
 //! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter
 //!   are left, and one unit's gradients while they are made.
 //! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done,
-//!   *with every micro-batch*: nobody has room to keep them until the last. Then all-gather of the
-//!   updated weights.
+//!   *with every micro-batch*: no rank has memory to keep them until the last. Then all-gather of
+//!   the updated weights.
 //! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches; with one,
-//!   as plain data parallelism. Accumulating in a shard that is replaced instead of added to is the
-//!   mistake that others have made here.
+//!   as plain data parallelism. A known mistake is to replace the shard with the sums of the last
+//!   micro-batch instead of adding to it.
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;

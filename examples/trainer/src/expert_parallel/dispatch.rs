@@ -1,4 +1,4 @@
-//! Expert parallel: experts live on different ranks, and tokens travel to them and back.
+//! Dispatch and combine: tokens are sent to the ranks of their experts, and results come back.
 //!
 //! What it does: a layer of experts has far more parameters than one token uses. Each rank keeps
 //! some experts; each kept choice of each of its tokens ([`crate::expert_parallel::router`]) is
@@ -17,11 +17,11 @@
 //!
 //! Which collective runs where: one all-to-all of how many rows are coming, then two of the rows
 //! forward, dispatch and combine, and the same two backward, each the other's transpose. Gradients
-//! of experts are summed over `dp` and `cp` alone, since the tokens of `ep` have been here.
+//! of experts are summed over `dp` and `cp` alone, since an expert has seen the tokens of all `ep`.
 //!
 //! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even;
-//! the busiest rank decides when it is not, which is what [`crate::expert_parallel::placement`] and
-//! [`crate::expert_parallel::rebalance`] are for.
+//! if it is not, the step lasts as long as that of the busiest rank, which
+//! [`crate::expert_parallel::placement`] and [`crate::expert_parallel::rebalance`] are for.
 //!
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
 //! (2020).
@@ -33,8 +33,8 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// Who sends which rows to whom, of one layer and micro-batch: kept from its forward pass for its
-/// backward pass.
+/// Which rows each rank sends to each other rank, of one layer and micro-batch: kept from its
+/// forward pass for its backward pass.
 #[derive(Clone, Debug)]
 pub struct TokenRoutes {
     /// The kept choices in the order in which their rows are sent: by rank, then expert, then
@@ -84,7 +84,8 @@ impl TokenRoutes {
         let load = (0..slots)
             .map(|slot| coming.iter().skip(slot).step_by(slots).sum::<u64>() as usize)
             .collect();
-        let (to, from): (Vec<usize>, Vec<usize>) = (per_rank(&counts), per_rank(&coming));
+        let to: Vec<usize> = per_rank(&counts);
+        let from: Vec<usize> = per_rank(&coming);
         let abroad = [&to, &from].map(|rows| rows.iter().sum::<usize>() - rows[ep.rank()]);
         let returned = sent.clone();
         Ok(Self { sent, to, from, arrival: arrival(&coming, slots), load, abroad, returned })

@@ -23,7 +23,7 @@ use crate::expert_parallel::dispatch::TokenRoutes;
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
 use crate::model::axes::FeedForward;
-use crate::model::feed_forward;
+use crate::model::feed_forward::{self, FeedForwardLayers};
 use crate::ranks::group::RankGroup;
 use crate::tensor::device::Device;
 use crate::tensor::math::{Real, sum_of, take, take_mut};
@@ -107,10 +107,6 @@ impl<R: ExpertRules> ExpertLayer<R> {
         TensorParallelRegion { group: self.tp.clone(), sequence: false }
     }
 
-    fn here(&self) -> usize {
-        self.router.experts / self.ep.world()
-    }
-
     fn routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
         let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
         let routes = TokenRoutes::new(&self.ep, &placement, &routed.choices)?;
@@ -129,7 +125,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
         }));
         routing.here += routes.load.iter().sum::<usize>();
         routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
-        let (experts, load) = (self.router.experts, routed.load(self.router.experts));
+        let experts = self.router.experts;
+        let load = routed.load(self.router.experts);
         routing.load[layer * experts..].iter_mut().zip(load).for_each(|(sum, load)| *sum += load);
     }
 }
@@ -143,12 +140,12 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        p: &[T],
+        p: &[&[T]],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
         let h = region.enter(h)?;
-        let (router, experts) = p.split_at(self.router.experts * width);
+        let (router, experts) = p.split_first().expect("a layer of experts has a router");
+        let width = router.len() / self.router.experts;
         let mut logits = vec![T::zero(); h.len() / width * self.router.experts];
         device.linear(&mut logits, &h, router, width);
         let routed = self.router.route(&logits);
@@ -157,18 +154,20 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         let rows =
             routes.dispatch(&self.ep, width, |nth| row(&h, routed.choices[nth].token, width))?;
 
-        let (mut outputs, mut kept) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut outputs = Vec::with_capacity(rows.len());
+        let mut kept = Vec::new();
         let mut rest = &*rows;
-        for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
-            let (y, inner) =
-                feed_forward::forward(device, width, p, take(&mut rest, load * width).to_vec());
+        for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
+            let rows = take(&mut rest, load * width).to_vec();
+            let (y, inner) = FeedForwardLayers::new(p).forward(device, rows);
             outputs.extend(y);
             kept.extend(inner);
         }
         let mut outputs = ParallelRegion::leave(&mut self.inner(), outputs)?;
         let mut rest = &mut *outputs;
-        for (p, load) in experts.chunks_exact(experts.len() / self.here()).zip(&routes.load) {
-            device.bias(take_mut(&mut rest, load * width), &p[p.len() - width..]);
+        for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
+            let bias = FeedForwardLayers::new(p).down.bias;
+            device.bias(take_mut(&mut rest, load * width), bias);
         }
         let outputs = routes.combine(&self.ep, width, &outputs, routed.choices.len())?;
 
@@ -186,8 +185,7 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        (p, g): (&[T], &mut [T]),
+        (p, g): (&[&[T]], &mut [&mut [T]]),
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>> {
@@ -195,8 +193,9 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
             unreachable!("forward keeps three")
         };
         let dy = region.leave_backward(dy.to_vec())?;
-        let (router, experts) = p.split_at(self.router.experts * width);
-        let (drouter, dexperts) = g.split_at_mut(self.router.experts * width);
+        let (router, experts) = p.split_first().expect("a layer of experts has a router");
+        let (drouter, dexperts) = g.split_first_mut().expect("as many gradients as tensors");
+        let width = router.len() / self.router.experts;
         let routed = self.router.route(logits);
         let routes = self.routes(&routed)?;
 
@@ -206,13 +205,15 @@ impl<T: Real, R: ExpertRules> FeedForward<T> for ExpertLayer<R> {
             scaled.iter_mut().zip(dy).for_each(|(scaled, dy)| *scaled = choice.gate * *dy);
         }
         let doutputs = routes.dispatch(&self.ep, width, |nth| row(&scaled, nth, width))?;
-        let (mut rest, mut drows) = (&*doutputs, Vec::with_capacity(doutputs.len()));
-        let each = experts.len() / self.here();
+        let mut rest = &*doutputs;
+        let mut drows = Vec::with_capacity(doutputs.len());
+        let each = feed_forward::TENSORS;
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
             let dy = take(&mut rest, load * width);
-            device.bias_backward(&mut g[each - width..], dy);
-            drows.extend(feed_forward::backward(device, width, (p, g), kept, dy));
+            let gradients = FeedForwardLayers::of_gradients(g);
+            device.bias_backward(gradients.down.bias, dy);
+            drows.extend(FeedForwardLayers::new(p).backward(gradients, device, kept, dy));
         }
         let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
@@ -234,7 +235,8 @@ impl<R: ExpertRules> ExpertLayer<R> {
     /// The gradient of each choice's gate: how much its expert's output was wanted.
     fn gates<T: Real>(&self, routed: &Routed<T>, outputs: &[T], dy: &[T], width: usize) -> Vec<T> {
         let wanted = |(nth, choice): (usize, &crate::expert_parallel::router::ExpertChoice<T>)| {
-            let (output, dy) = (row(outputs, nth, width), row(dy, choice.token, width));
+            let output = row(outputs, nth, width);
+            let dy = row(dy, choice.token, width);
             if !choice.kept {
                 return T::zero();
             }

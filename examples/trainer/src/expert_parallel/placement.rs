@@ -1,10 +1,11 @@
-//! Hot experts: which rank keeps which expert, so that no rank has all the busy ones.
+//! Which rank keeps which expert, so that no rank has all the busy experts.
 //!
 //! What it does: experts differ in load by the data, and the ranks of the expert axis wait for the
 //! busiest. From measured loads it deals the experts out again, the busiest first, each to the
 //! least loaded rank with a place free; every rank keeps the same number.
-//! [`crate::expert_parallel::dispatch`] follows any placement; it changes who computes, never what.
-//! [`crate::expert_parallel::rebalance`] brings the experts where it says.
+//! [`crate::expert_parallel::dispatch`] follows any placement; a placement changes which rank
+//! computes an expert, never the result. [`crate::expert_parallel::rebalance`] moves experts to a
+//! new placement.
 //!
 //! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.
 //!

@@ -1,18 +1,17 @@
-//! Experts on the move: while a model is trained, experts go to other ranks, by the load that was
-//! measured.
+//! Rebalancing: during training, experts move between ranks so that each rank has an equal share of
+//! the measured load.
 //!
-//! What it does: experts of a layer are alike in form, and which number one has is nothing to the
-//! model as long as the router's rows have the same numbers. So experts are not looked for in new
-//! places: they are numbered anew. Their weights and both averages of the optimizer change places,
-//! the rows of the router and theirs likewise, and everything else is as it was: who keeps which
-//! numbers, the layout, norms, checkpoints. The function that the model computes is the same, but
-//! for the order of sums over experts.
+//! What it does: all experts of a layer have the same shapes, so two experts can exchange their
+//! numbers if the two rows of the router are exchanged too. That is how an expert moves: its
+//! weights, both averages of the optimizer, and its row of the router go to another place. Which
+//! rank keeps which place, the layout, norms and checkpoints stay as they are. The model computes
+//! the same function as before, but for the order of sums over experts.
 //!
 //! ```text
 //!              rank 0   rank 1
 //! places        0  1     2  3
 //! load          9  8     1  2       rank 0 has 17 of 20: 1.7 times the mean
-//! come from     0  2     1  3       the experts in places 1 and 2 change places, and rows 1 and 2 of the router
+//! come from     0  2     1  3       places 1 and 2 exchange experts and rows of the router
 //! load          9  1     8  2       rank 0 has 10 of 20
 //! ```
 //!
@@ -24,9 +23,9 @@
 //! of all weights.
 //!
 //! Cost: with AdamW three numbers for each parameter of an expert that moves, now and then, for a
-//! smaller maximum in every step. So nobody moves for less than a twentieth of the busiest rank's
-//! rows ([`WORTH`]). One expert that is busier than a rank should be stays so: this deals experts
-//! out and does not divide or copy them.
+//! smaller maximum in every step. So experts move only if the busiest rank gets at least a
+//! twentieth fewer rows ([`WORTH`]). An expert that alone is busier than a mean rank stays so:
+//! experts are not divided or copied.
 
 use crate::expert_parallel::placement::ExpertPlacement;
 use crate::model::layout::{ModelPart, ParameterLayout};
@@ -38,7 +37,8 @@ use crate::tensor::math::{FloatElement, Real, take};
 use maypole::Result;
 use std::ops::Range;
 
-/// How much busier the busiest rank has to be than it could be before experts move.
+/// Experts move if the load of the busiest rank is more than this multiple of what it would be
+/// after.
 pub const WORTH: f64 = 1.05;
 
 /// Where the experts of a layer go.
@@ -68,8 +68,8 @@ impl ExpertMove {
     }
 
     fn of(layer: usize, load: &[u64], ranks: usize) -> Self {
-        let (even, balanced) =
-            (ExpertPlacement::even(load.len(), ranks), ExpertPlacement::balanced(load, ranks));
+        let even = ExpertPlacement::even(load.len(), ranks);
+        let balanced = ExpertPlacement::balanced(load, ranks);
         let [before, after] = [&even, &balanced].map(|placement| placement.imbalance(load));
         if before <= WORTH * after {
             return Self { layer, from: even.kept.concat(), uneven: [before; 2] };
@@ -177,16 +177,18 @@ impl<'a> LayerMove<'a> {
 
     /// The experts that come into the places that change, from those that are there.
     fn experts<T: FloatElement>(&self, ep: &RankGroup, experts: &[T]) -> Result<Vec<T>> {
-        let (from, changing) = (&self.order.from, &self.changing);
+        let from = &self.order.from;
+        let changing = &self.changing;
         let each = experts.len() / changing.len().max(1);
         let rank = |place: usize| place * ep.world() / from.len();
-        // Who sends and who receives have the same order: by rank, then by the place that an expert
+        // Senders and receivers use the same order: by rank, then by the place that an expert
         // comes into.
         let leaving: Vec<usize> =
             (0..from.len()).filter(|place| changing.contains(&from[*place])).collect();
         let mut arriving = changing.clone();
         arriving.sort_by_key(|place| rank(from[*place]));
-        let (mut to, mut of) = (vec![0; ep.world()], vec![0; ep.world()]);
+        let mut to = vec![0; ep.world()];
+        let mut of = vec![0; ep.world()];
         leaving.iter().for_each(|place| to[rank(*place)] += each);
         arriving.iter().for_each(|place| of[rank(from[*place])] += each);
         let expert = |place: &usize| &experts[position(changing, from[*place]) * each..][..each];
@@ -222,8 +224,8 @@ impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
         self.0.iter().map(|(start, run)| *start..start + run.len()).collect()
     }
 
-    /// What lies in `ranges` and is here. The parts of a layer that ranks own lie in the order of
-    /// ranks, so all of theirs together are the whole.
+    /// The numbers in `ranges` that this rank owns. The parts of a layer that ranks own lie in the
+    /// order of ranks, so all of theirs together are the whole.
     fn read(&self, ranges: &[Range<usize>]) -> Vec<T> {
         let mut numbers = Vec::new();
         for range in ranges {
@@ -236,7 +238,7 @@ impl<'a, T: FloatElement> OwnedNumbers<'a, T> {
         numbers
     }
 
-    /// Of the `numbers` that belong in `ranges` those that are here.
+    /// Stores those of `numbers`, which belong in `ranges`, that this rank owns.
     fn write(&mut self, ranges: &[Range<usize>], mut numbers: &[T]) {
         for range in ranges {
             let numbers = take(&mut numbers, range.len());

@@ -138,7 +138,8 @@ impl Router {
 
     /// First choices take places before second ones, early tokens before late ones.
     fn drop_surplus<T>(&self, group: &mut [ExpertChoice<T>]) {
-        let (limit, mut taken) = (self.limit(), vec![0; self.experts]);
+        let limit = self.limit();
+        let mut taken = vec![0; self.experts];
         for rank in 0..self.top {
             for choice in group.iter_mut().skip(rank).step_by(self.top) {
                 choice.kept = taken[choice.expert] < limit;
@@ -250,7 +251,8 @@ mod tests {
     #[test]
     fn capacity_and_loss_are_of_one_group() {
         let router = Router { capacity: Some(0.75), ..ROUTER };
-        let (logits, together) = (logits(24), router.route(&logits(24)));
+        let together = router.route(&logits(24));
+        let logits = logits(24);
         let mut loss = 0.0;
         for (group, logits) in logits.chunks(8 * 4).enumerate() {
             let alone = router.route(logits);
@@ -269,7 +271,8 @@ mod tests {
     #[test]
     fn tokens_after_the_last_group_keep_their_choices() {
         let router = Router { capacity: Some(0.5), ..ROUTER };
-        let (whole, more) = (router.route(&logits(16)), router.route(&logits(19)));
+        let whole = router.route(&logits(16));
+        let more = router.route(&logits(19));
         assert!(
             more.choices[..32] == whole.choices[..]
                 && more.loss == whole.loss
@@ -283,10 +286,14 @@ mod tests {
     #[test]
     fn logits_that_are_no_numbers_are_routed_too() {
         let router = Router { capacity: Some(0.75), group: 4, ..ROUTER };
-        let (numbers, mut struck) = (logits(16), logits(16));
-        (struck[1], struck[6], struck[11]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        let numbers = logits(16);
+        let mut struck = logits(16);
+        struck[1] = f32::NAN;
+        struck[6] = f32::INFINITY;
+        struck[11] = f32::NEG_INFINITY;
         struck[12..16].fill(f32::NEG_INFINITY);
-        let (whole, routed) = (router.route(&numbers), router.route(&struck));
+        let whole = router.route(&numbers);
+        let routed = router.route(&struck);
         assert!(routed.choices.chunks(2).all(|pair| pair[0].expert != pair[1].expert));
         assert!(routed.choices[0].gate.is_nan() && routed.choices[2].gate.is_nan());
         assert_eq!(routed.choices[8..], whole.choices[8..], "other groups do not notice");
@@ -299,7 +306,8 @@ mod tests {
             .flat_map(|i| (0..4).map(move |e| if (i + e) % 4 < 2 { 1.0 } else { 0.0 }))
             .collect();
         let skew: Vec<f32> = (0..8).flat_map(|_| [1.0, 1.0, 0.0, 0.0]).collect();
-        let (even, skew) = (ROUTER.route(&even).loss, ROUTER.route(&skew).loss);
+        let even = ROUTER.route(&even).loss;
+        let skew = ROUTER.route(&skew).loss;
         assert!((even - 0.1).abs() < 1e-7, "balance * experts * experts / experts^2: {even}");
         assert!(skew > 1.3 * even);
     }
@@ -317,14 +325,16 @@ mod tests {
             (gates + routed.loss / 2.0, chosen)
         };
         let gradient = router.backward(&router.route(&logits), &pulls, 0.5);
-        let (mut compared, step) = (0, 1e-5);
+        let mut compared = 0;
+        let step = 1e-5;
         for at in 0..logits.len() {
             let moved = |by: f64| {
                 let mut logits = logits.clone();
                 logits[at] += by;
                 value(&logits)
             };
-            let ((up, chosen), (down, same)) = (moved(step), moved(-step));
+            let (up, chosen) = moved(step);
+            let (down, same) = moved(-step);
             if chosen == same {
                 compared += 1;
                 let difference = (up - down) / (2.0 * step);

@@ -1,5 +1,4 @@
-//! Where the ranks of one model meet: the places in the model where an axis of parallelism puts a
-//! collective.
+//! The interfaces at which an axis of parallelism enters the model, where its collectives run.
 //!
 //! A single process has [`Axes::single_rank`], in which nothing happens. Tensor and sequence
 //! parallelism bring other [`ParallelRegion`] and another [`Vocabulary`], context parallelism
@@ -14,7 +13,7 @@ use crate::tensor_parallel::region::{ParallelRegion, SingleRank};
 use crate::tensor_parallel::vocab::Vocabulary;
 use maypole::Result;
 
-/// How tokens look at one another.
+/// Attention: how each token uses the keys and values of earlier tokens.
 pub trait Attention<T: Real> {
     /// From q, k and v of this rank's tokens and heads to their attended vectors, and what the
     /// backward pass needs.
@@ -49,7 +48,7 @@ pub trait Attention<T: Real> {
     }
 }
 
-/// What happens to each token's vector alone.
+/// The feed-forward part of a block: a function of each token's vector alone.
 pub trait FeedForward<T: Real> {
     /// From the normalised vectors `h` (`width` numbers each) to what is added to the residual
     /// stream, and what the backward pass needs. `p` are the parameters of this part.
@@ -60,8 +59,7 @@ pub trait FeedForward<T: Real> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        p: &[T],
+        p: &[&[T]],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)>;
 
@@ -74,14 +72,13 @@ pub trait FeedForward<T: Real> {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        weights: (&[T], &mut [T]),
+        weights: (&[&[T]], &mut [&mut [T]]),
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>>;
 }
 
-/// What a model runs by on one rank.
+/// The implementation of each interface on one rank.
 #[allow(missing_docs, reason = "each field is named after its trait")]
 pub struct Axes<T> {
     pub region: Box<dyn ParallelRegion<T>>,

@@ -14,8 +14,10 @@
 use crate::model::axes::Axes;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::Device;
-use crate::tensor::math::{Real, take, take_mut};
+use crate::tensor::math::Real;
 use crate::tensor::norm::NormInputs;
+use crate::tensor_parallel::column::ColumnParallelLinear;
+use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
 /// What the backward pass of a block needs of its forward pass.
@@ -46,33 +48,52 @@ impl<T> BlockActivations<T> {
     }
 }
 
-/// The parameters of a block, or their gradients, by name. `inner` numbers of q, of k and of v are
-/// here.
-struct BlockTensors<S> {
+/// The tensors of a block, or their gradients, and those of its feed-forward part.
+struct BlockTensors<S, F> {
     norm1: [S; 2],
-    qkv: [S; 2],
-    projection: [S; 2],
+    qkv: ColumnParallelLinear<S>,
+    projection: RowParallelLinear<S>,
     norm2: [S; 2],
-    feed_forward: S,
+    feed_forward: F,
 }
 
-/// How many numbers each has, in the order of the flat buffer; the feed-forward part is the rest.
-fn lengths(width: usize, inner: usize) -> [usize; 8] {
-    [width, width, 3 * inner * width, 3 * inner, inner * width, width, width, width]
+impl<'a, 'b, T> BlockTensors<&'a [T], &'b [&'a [T]]> {
+    /// The `tensors` of a block of which this rank has `heads`, in the order of the flat buffer.
+    fn new(tensors: &'b [&'a [T]], heads: Heads) -> Self {
+        let &[w1, b1, qkv, qkv_bias, projection, bias, w2, b2, ref feed_forward @ ..] = tensors
+        else {
+            unreachable!("a block has eight tensors and those of its feed-forward part")
+        };
+        let width = w1.len();
+        Self {
+            norm1: [w1, b1],
+            qkv: ColumnParallelLinear { weight: qkv, bias: Some(qkv_bias), inputs: width },
+            projection: RowParallelLinear { weight: projection, bias, inputs: heads.width() },
+            norm2: [w2, b2],
+            feed_forward,
+        }
+    }
 }
 
-fn tensors<T>(mut p: &[T], width: usize, inner: usize) -> BlockTensors<&[T]> {
-    let [a, b, c, d, e, f, g, h] = lengths(width, inner).map(|len| take(&mut p, len));
-    BlockTensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
+impl<'a, 'b, T> BlockTensors<&'b mut [T], &'b mut [&'a mut [T]]> {
+    /// [`new`](BlockTensors::new) for gradients, which are written.
+    fn of_gradients(tensors: &'b mut [&'a mut [T]], heads: Heads) -> Self {
+        let [w1, b1, qkv, qkv_bias, projection, bias, w2, b2, feed_forward @ ..] = tensors else {
+            unreachable!("a block has eight tensors and those of its feed-forward part")
+        };
+        let width = w1.len();
+        Self {
+            norm1: [w1, b1],
+            qkv: ColumnParallelLinear { weight: qkv, bias: Some(qkv_bias), inputs: width },
+            projection: RowParallelLinear { weight: projection, bias, inputs: heads.width() },
+            norm2: [w2, b2],
+            feed_forward,
+        }
+    }
 }
 
-fn tensors_mut<T>(mut p: &mut [T], width: usize, inner: usize) -> BlockTensors<&mut [T]> {
-    let [a, b, c, d, e, f, g, h] = lengths(width, inner).map(|len| take_mut(&mut p, len));
-    BlockTensors { norm1: [a, b], qkv: [c, d], projection: [e, f], norm2: [g, h], feed_forward: p }
-}
-
-/// The block's result from its input `x`, rows of `width` numbers, and what the backward pass
-/// needs.
+/// The block's result from its input `x`, rows of as many numbers as the width, and what the
+/// backward pass needs. `p` are the tensors of the block.
 ///
 /// # Errors
 /// As the collectives of `axes`.
@@ -80,26 +101,19 @@ pub fn forward<T: Real>(
     device: &dyn Device<T>,
     axes: &mut Axes<T>,
     heads: Heads,
-    width: usize,
-    p: &[T],
+    p: &[&[T]],
     x: Vec<T>,
 ) -> Result<(Vec<T>, BlockActivations<T>)> {
-    let w = tensors(p, width, heads.width());
+    let w = BlockTensors::new(p, heads);
     let (h1, stats1) = normalise(device, &x, w.norm1);
-    let h1 = axes.region.enter(h1)?;
-    let mut qkv = vec![T::zero(); h1.len() / width * 3 * heads.width()];
-    device.linear(&mut qkv, &h1, w.qkv[0], width);
-    device.bias(&mut qkv, w.qkv[1]);
+    let (h1, qkv) = w.qkv.forward(device, &mut *axes.region, h1)?;
     let (y, attention) = axes.attention.forward(device, heads, &qkv)?;
-    let mut x2 = vec![T::zero(); h1.len()];
-    device.linear(&mut x2, &y, w.projection[0], heads.width());
-    let mut x2 = axes.region.leave(x2)?;
-    device.bias(&mut x2, w.projection[1]);
+    let mut x2 = w.projection.forward(device, &mut *axes.region, &y)?;
     device.add(&mut x2, &x);
 
     let (h2, stats2) = normalise(device, &x2, w.norm2);
     let (mut out, feed_forward) =
-        axes.feed_forward.forward(device, &mut *axes.region, width, w.feed_forward, h2)?;
+        axes.feed_forward.forward(device, &mut *axes.region, w.feed_forward, h2)?;
     device.add(&mut out, &x2);
     Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
 }
@@ -116,8 +130,8 @@ pub(crate) fn normalise<T: Real>(
     (h, stats)
 }
 
-/// The gradient of the block's input from that of its result, `dx`; gradients of the parameters are
-/// added to `g`.
+/// The gradient of the block's input from that of its result, `dx`. `p` are the tensors of the
+/// block, and their gradients are added to `g`.
 ///
 /// # Errors
 /// As the collectives of `axes`.
@@ -125,50 +139,25 @@ pub fn backward<T: Real>(
     device: &dyn Device<T>,
     axes: &mut Axes<T>,
     heads: Heads,
-    (p, g): (&[T], &mut [T]),
+    (p, g): (&[&[T]], &mut [&mut [T]]),
     kept: &BlockActivations<T>,
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
-    let width = kept.x.len() * 2 / kept.stats1.len();
-    let w = tensors(p, width, heads.width());
-    let d = tensors_mut(g, width, heads.width());
-    let feed = (w.feed_forward, d.feed_forward);
-    let dh2 = axes.feed_forward.backward(
-        device,
-        &mut *axes.region,
-        width,
-        feed,
-        &kept.feed_forward,
-        &dx,
-    )?;
+    let w = BlockTensors::new(p, heads);
+    let d = BlockTensors::of_gradients(g, heads);
+    let feed_forward = (w.feed_forward, d.feed_forward);
+    let region = &mut *axes.region;
+    let dh2 = axes.feed_forward.backward(device, region, feed_forward, &kept.feed_forward, &dx)?;
+    let before = NormInputs { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] };
     let [dw, db] = d.norm2;
-    device.norm_backward(
-        &mut dx,
-        dw,
-        db,
-        &dh2,
-        NormInputs { x: &kept.x2, stats: &kept.stats2, w: w.norm2[0] },
-    );
+    device.norm_backward(&mut dx, dw, db, &dh2, before);
 
-    let [dw, db] = d.projection;
-    device.bias_backward(db, &dx);
-    let dx2 = axes.region.leave_backward(dx.clone())?;
-    let mut dy = vec![T::zero(); kept.y.len()];
-    device.linear_backward(&mut dy, dw, &dx2, &kept.y, w.projection[0], heads.width());
+    let dy = w.projection.backward(d.projection, device, region, &kept.y, &dx)?;
     let dqkv =
         axes.attention.backward(device, heads, &kept.qkv, (&kept.y, &kept.attention), &dy)?;
-    let [dw, db] = d.qkv;
-    device.bias_backward(db, &dqkv);
-    let mut dh1 = dx2;
-    device.linear_backward(&mut dh1, dw, &dqkv, &kept.h1, w.qkv[0], width);
-    let dh1 = axes.region.enter_backward(dh1)?;
+    let dh1 = w.qkv.backward(d.qkv, device, region, &kept.h1, &dqkv)?;
+    let before = NormInputs { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] };
     let [dw, db] = d.norm1;
-    device.norm_backward(
-        &mut dx,
-        dw,
-        db,
-        &dh1,
-        NormInputs { x: &kept.x, stats: &kept.stats1, w: w.norm1[0] },
-    );
+    device.norm_backward(&mut dx, dw, db, &dh1, before);
     Ok(dx)
 }

@@ -1,14 +1,19 @@
 //! The feed-forward part of a block: up to four times the width, a nonlinearity, and down again.
 //!
-//! `y = gelu(h up^T + up_bias) down^T + down_bias`. Between the region each rank may have some of
-//! the hidden numbers only: the nonlinearity works on each alone, and the second matrix gives a
-//! summand of `y`, which the gate sums. So the last bias comes after the gate, once.
+//! `y = gelu(h up^T + up_bias) down^T + down_bias`. The first matrix is column parallel and the
+//! second row parallel, so a rank of a tensor group has some of the hidden numbers: GELU works on
+//! each alone, and the second matrix gives a term of `y`, which is summed over ranks.
 
 use crate::model::axes::FeedForward;
 use crate::tensor::device::Device;
-use crate::tensor::math::{Real, take, take_mut};
+use crate::tensor::math::Real;
+use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::region::ParallelRegion;
+use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
+
+/// Tensors of one feed-forward part.
+pub const TENSORS: usize = 4;
 
 /// One feed-forward part that every token goes through.
 #[derive(Clone, Copy, Debug)]
@@ -19,85 +24,99 @@ impl<T: Real> FeedForward<T> for DenseFeedForward {
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        p: &[T],
+        p: &[&[T]],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let h = region.enter(h)?;
-        let (y, kept) = forward(device, width, p, h);
-        let mut y = region.leave(y)?;
-        device.bias(&mut y, &p[p.len() - width..]);
-        Ok((y, kept))
+        let layers = FeedForwardLayers::new(p);
+        let (h, before) = layers.up.forward(device, region, h)?;
+        let after = gelu(device, &before);
+        let y = layers.down.forward(device, region, &after)?;
+        Ok((y, vec![h, before, after]))
     }
 
     fn backward(
         &mut self,
         device: &dyn Device<T>,
         region: &mut dyn ParallelRegion<T>,
-        width: usize,
-        (p, g): (&[T], &mut [T]),
+        (p, g): (&[&[T]], &mut [&mut [T]]),
         kept: &[Vec<T>],
         dy: &[T],
     ) -> Result<Vec<T>> {
-        let last = g.len() - width;
-        device.bias_backward(&mut g[last..], dy);
-        let dy = region.leave_backward(dy.to_vec())?;
-        let dh = backward(device, width, (p, g), kept, &dy);
-        region.enter_backward(dh)
+        let [h, before, after] = kept else { unreachable!("forward keeps three") };
+        let layers = FeedForwardLayers::new(p);
+        let gradients = FeedForwardLayers::of_gradients(g);
+        let mut dhidden = layers.down.backward(gradients.down, device, region, after, dy)?;
+        device.gelu_backward(&mut dhidden, before);
+        layers.up.backward(gradients.up, device, region, h, &dhidden)
     }
 }
 
-/// Hidden numbers, if a feed-forward part has this many parameters.
-fn hidden(parameters: usize, width: usize) -> usize {
-    (parameters - width) / (2 * width + 1)
+/// The two linear layers of a feed-forward part, or their gradients.
+#[derive(Debug)]
+pub struct FeedForwardLayers<S> {
+    /// From the width to the hidden numbers.
+    pub up: ColumnParallelLinear<S>,
+    /// From the hidden numbers to the width.
+    pub down: RowParallelLinear<S>,
 }
 
-/// The two matrices without the last bias, and what [`backward`] needs: the input, and the hidden
-/// numbers before and after the nonlinearity.
-pub fn forward<T: Real>(
-    device: &dyn Device<T>,
-    width: usize,
-    p: &[T],
-    h: Vec<T>,
-) -> (Vec<T>, Vec<Vec<T>>) {
-    let hidden = hidden(p.len(), width);
-    let tokens = h.len() / width;
-    let mut rest = p;
-    let up = take(&mut rest, hidden * width);
-    let up_bias = take(&mut rest, hidden);
-    let down = take(&mut rest, hidden * width);
-    let mut before = vec![T::zero(); tokens * hidden];
-    device.linear(&mut before, &h, up, width);
-    device.bias(&mut before, up_bias);
-    let mut after = vec![T::zero(); tokens * hidden];
-    let mut y = vec![T::zero(); tokens * width];
-    device.gelu(&mut after, &before);
-    device.linear(&mut y, &after, down, hidden);
-    (y, vec![h, before, after])
+impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
+    /// The layers of these [`TENSORS`] tensors, in the order of the flat buffer.
+    ///
+    /// # Panics
+    /// If there is another number of tensors.
+    pub fn new(p: &[&'a [T]]) -> Self {
+        let &[up, up_bias, down, down_bias] = p else { panic!("a feed-forward part has four") };
+        Self {
+            up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: down_bias.len() },
+            down: RowParallelLinear { weight: down, bias: down_bias, inputs: up_bias.len() },
+        }
+    }
+
+    /// Both layers within a region that was entered: this rank's terms of the output, without the
+    /// last bias, and what [`backward`](Self::backward) needs: the input, and the hidden numbers
+    /// before and after the nonlinearity.
+    pub fn forward(&self, device: &dyn Device<T>, h: Vec<T>) -> (Vec<T>, Vec<Vec<T>>) {
+        let before = self.up.multiply(device, &h);
+        let after = gelu(device, &before);
+        let y = self.down.multiply(device, &after);
+        (y, vec![h, before, after])
+    }
+
+    /// This rank's terms of the gradient of the input; gradients of the tensors, but for the last
+    /// bias, are added to `gradients`.
+    pub fn backward(
+        &self,
+        gradients: FeedForwardLayers<&mut [T]>,
+        device: &dyn Device<T>,
+        kept: &[Vec<T>],
+        dy: &[T],
+    ) -> Vec<T> {
+        let [h, before, after] = kept else { unreachable!("forward keeps three") };
+        let mut dhidden = self.down.multiply_backward(gradients.down.weight, device, after, dy);
+        device.gelu_backward(&mut dhidden, before);
+        self.up.multiply_backward(gradients.up, device, h, &dhidden)
+    }
 }
 
-/// The gradient of the input; those of the parameters, but for the last bias, are added to `g`.
-pub fn backward<T: Real>(
-    device: &dyn Device<T>,
-    width: usize,
-    (p, g): (&[T], &mut [T]),
-    kept: &[Vec<T>],
-    dy: &[T],
-) -> Vec<T> {
-    let [h, before, after] = kept else { unreachable!("forward keeps three") };
-    let hidden = hidden(p.len(), width);
-    let mut p = p;
-    let mut g = g;
-    let up = take(&mut p, hidden * width);
-    let _ = take(&mut p, hidden);
-    let down = take(&mut p, hidden * width);
-    let dup = take_mut(&mut g, hidden * width);
-    let dup_bias = take_mut(&mut g, hidden);
-    let mut dhidden = vec![T::zero(); after.len()];
-    device.linear_backward(&mut dhidden, take_mut(&mut g, hidden * width), dy, after, down, hidden);
-    device.gelu_backward(&mut dhidden, before);
-    device.bias_backward(dup_bias, &dhidden);
-    let mut dh = vec![T::zero(); h.len()];
-    device.linear_backward(&mut dh, dup, &dhidden, h, up, width);
-    dh
+impl<'a, T: Real> FeedForwardLayers<&'a mut [T]> {
+    /// The gradients of these [`TENSORS`] tensors.
+    ///
+    /// # Panics
+    /// If there is another number of tensors.
+    pub fn of_gradients(g: &'a mut [&mut [T]]) -> Self {
+        let [up, up_bias, down, down_bias] = g else { panic!("a feed-forward part has four") };
+        let width = down_bias.len();
+        let hidden = up_bias.len();
+        Self {
+            up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: width },
+            down: RowParallelLinear { weight: down, bias: down_bias, inputs: hidden },
+        }
+    }
+}
+
+fn gelu<T: Real>(device: &dyn Device<T>, before: &[T]) -> Vec<T> {
+    let mut after = vec![T::zero(); before.len()];
+    device.gelu(&mut after, before);
+    after
 }

@@ -1,19 +1,20 @@
 //! The model: embedding, blocks, head, run unit by unit over a [`Store`], forward and backward.
 //!
 //! A rank may have some units only, and run some of those only: a stage of a pipeline is a range of
-//! units, into which vectors go and out of which vectors come. What the passes need of one another
+//! units, which takes and returns vectors. What the backward pass needs of the forward pass
 //! is a [`Activations`].
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
 use crate::model::block::{self, normalise};
 use crate::model::config::Config;
-use crate::model::layout::{ModelPart, ParameterLayout};
+use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
 use crate::model::store::Store;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
-use crate::tensor::math::{Real, take, take_mut};
+use crate::tensor::math::Real;
 use crate::tensor::norm::NormInputs;
+use crate::tensor_parallel::column::ColumnParallelLinear;
 use maypole::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,9 +25,11 @@ pub struct Gpt<T> {
     pub config: Config,
     /// What each unit of this rank is.
     pub parts: Vec<ModelPart>,
+    /// How the slice of each unit is cut into tensors.
+    tensors: Vec<UnitTensors>,
     /// Heads of this rank.
     pub heads: usize,
-    /// Who computes.
+    /// The device that computes the layers.
     pub device: Arc<dyn Device<T>>,
     /// How it meets other ranks of the same model.
     pub axes: Axes<T>,
@@ -81,6 +84,7 @@ impl<T: Real> Gpt<T> {
         Self {
             config: layout.config.clone(),
             parts,
+            tensors: (0..layout.units.len()).map(|unit| layout.tensors(unit)).collect(),
             heads,
             device: Arc::new(CpuDevice),
             axes,
@@ -126,14 +130,14 @@ impl<T: Real> Gpt<T> {
     ) -> Result<(Vec<T>, Activations<T>)> {
         let mut activations = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
         for unit in units {
-            let p = store.weights(unit)?;
+            let p = self.tensors[unit].split(store.weights(unit)?);
             let kept = match self.parts[unit] {
                 ModelPart::Embed => {
-                    x = self.embed(p, batch)?;
+                    x = self.embed(&p, batch)?;
                     UnitActivations::Embed
                 }
                 ModelPart::Block(_) => {
-                    let (y, kept) = self.block(p, batch, x)?;
+                    let (y, kept) = self.block(&p, batch, x)?;
                     x = y;
                     if self.recompute {
                         UnitActivations::Input(kept.into_input())
@@ -142,7 +146,7 @@ impl<T: Real> Gpt<T> {
                     }
                 }
                 ModelPart::Head => {
-                    let mut head = self.logits(p, std::mem::take(&mut x))?;
+                    let mut head = self.logits(&p, std::mem::take(&mut x))?;
                     let targets = &batch.targets;
                     let weight = batch.weight;
                     activations.loss = self.axes.vocabulary.cross_entropy(
@@ -176,14 +180,20 @@ impl<T: Real> Gpt<T> {
     ) -> Result<Vec<T>> {
         for (unit, kept) in units.zip(activations.kept).rev() {
             let (p, g) = store.weights_and_gradients(unit)?;
+            let p = self.tensors[unit].split(p);
+            let mut g = self.tensors[unit].split_mut(g);
             dx = match kept {
-                UnitActivations::Embed => self.embed_backward(g, batch, std::mem::take(&mut dx))?,
-                UnitActivations::Block(kept) => self.block_backward((p, g), batch, &kept, dx)?,
-                UnitActivations::Input(x) => {
-                    let (_, kept) = self.block(p, batch, x)?;
-                    self.block_backward((p, g), batch, &kept, dx)?
+                UnitActivations::Embed => {
+                    self.embed_backward(&mut g, batch, std::mem::take(&mut dx))?
                 }
-                UnitActivations::Head(head) => self.logits_backward((p, g), &head)?,
+                UnitActivations::Block(kept) => {
+                    self.block_backward((&p, &mut g), batch, &kept, dx)?
+                }
+                UnitActivations::Input(x) => {
+                    let (_, kept) = self.block(&p, batch, x)?;
+                    self.block_backward((&p, &mut g), batch, &kept, dx)?
+                }
+                UnitActivations::Head(head) => self.logits_backward((&p, &mut g), &head)?,
             };
             store.backward_done(unit)?;
         }
@@ -197,8 +207,8 @@ impl<T: Real> Gpt<T> {
     pub fn predict(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch) -> Result<Vec<T>> {
         let last = self.units() - 1;
         let (x, _) = self.forward(0..last, store, batch, Vec::new())?;
-        let p = store.weights(last)?;
-        Ok(self.logits(p, x)?.logits)
+        let p = self.tensors[last].split(store.weights(last)?);
+        Ok(self.logits(&p, x)?.logits)
     }
 
     fn of_heads(&self, batch: &TokenBatch) -> Heads {
@@ -207,17 +217,17 @@ impl<T: Real> Gpt<T> {
 
     fn block(
         &mut self,
-        p: &[T],
+        p: &[&[T]],
         batch: &TokenBatch,
         x: Vec<T>,
     ) -> Result<(Vec<T>, block::BlockActivations<T>)> {
         let heads = self.of_heads(batch);
-        block::forward(&*self.device, &mut self.axes, heads, self.config.width, p, x)
+        block::forward(&*self.device, &mut self.axes, heads, p, x)
     }
 
     fn block_backward(
         &mut self,
-        weights: (&[T], &mut [T]),
+        weights: (&[&[T]], &mut [&mut [T]]),
         batch: &TokenBatch,
         kept: &block::BlockActivations<T>,
         dx: Vec<T>,
@@ -226,9 +236,9 @@ impl<T: Real> Gpt<T> {
         block::backward(&*self.device, &mut self.axes, heads, weights, kept, dx)
     }
 
-    /// Lines of the token table, summed over those who have them, and of the position table.
-    fn embed(&mut self, p: &[T], batch: &TokenBatch) -> Result<Vec<T>> {
-        let (tokens, positions) = p.split_at(p.len() - self.config.context * self.config.width);
+    /// Lines of the token table, summed over the ranks that have them, and of the position table.
+    fn embed(&mut self, p: &[&[T]], batch: &TokenBatch) -> Result<Vec<T>> {
+        let &[tokens, positions] = p else { unreachable!("the embedding has two tables") };
         let mut x = vec![T::zero(); batch.tokens.len() * self.config.width];
         self.device.embed(&mut x, tokens, self.axes.vocabulary.first(), &batch.tokens);
         let mut x = self.axes.region.leave(x)?;
@@ -237,8 +247,13 @@ impl<T: Real> Gpt<T> {
         Ok(x)
     }
 
-    fn embed_backward(&mut self, g: &mut [T], batch: &TokenBatch, dx: Vec<T>) -> Result<Vec<T>> {
-        let (tokens, positions) = g.split_at_mut(g.len() - self.config.context * self.config.width);
+    fn embed_backward(
+        &mut self,
+        g: &mut [&mut [T]],
+        batch: &TokenBatch,
+        dx: Vec<T>,
+    ) -> Result<Vec<T>> {
+        let [tokens, positions] = g else { unreachable!("the embedding has two tables") };
         let mine = self.axes.region.tokens(batch.tokens.len());
         self.device.embed_backward(positions, 0, &batch.positions[mine], &dx);
         let dx = self.axes.region.leave_backward(dx)?;
@@ -246,36 +261,31 @@ impl<T: Real> Gpt<T> {
         Ok(Vec::new())
     }
 
-    fn logits(&mut self, mut p: &[T], x: Vec<T>) -> Result<HeadActivations<T>> {
-        let width = self.config.width;
-        let (h, stats) = normalise(&*self.device, &x, [take(&mut p, width), take(&mut p, width)]);
-        let h = self.axes.region.enter(h)?;
-        let mut logits = vec![T::zero(); h.len() / width * (p.len() / width)];
-        self.device.linear(&mut logits, &h, p, width);
+    /// The last norm, and the matrix that gives logits: column parallel, so a rank has the logits
+    /// of its lines of the vocabulary.
+    fn logits(&mut self, p: &[&[T]], x: Vec<T>) -> Result<HeadActivations<T>> {
+        let &[w, b, weight] = p else { unreachable!("the head has a norm and a matrix") };
+        let (h, stats) = normalise(&*self.device, &x, [w, b]);
+        let linear = ColumnParallelLinear { weight, bias: None, inputs: w.len() };
+        let (h, logits) = linear.forward(&*self.device, &mut *self.axes.region, h)?;
         Ok(HeadActivations { x, stats, h, logits })
     }
 
     fn logits_backward(
         &mut self,
-        (mut p, mut g): (&[T], &mut [T]),
+        (p, g): (&[&[T]], &mut [&mut [T]]),
         head: &HeadActivations<T>,
     ) -> Result<Vec<T>> {
-        let width = self.config.width;
-        let w = take(&mut p, width);
-        let _ = take(&mut p, width);
-        let dw = take_mut(&mut g, width);
-        let db = take_mut(&mut g, width);
-        let mut dh = vec![T::zero(); head.h.len()];
-        self.device.linear_backward(&mut dh, g, &head.logits, &head.h, p, width);
-        let dh = self.axes.region.enter_backward(dh)?;
+        let &[w, _, weight] = p else { unreachable!("the head has a norm and a matrix") };
+        let [dw, db, dweight] = g else { unreachable!("the head has a norm and a matrix") };
+        let inputs = w.len();
+        let linear = ColumnParallelLinear { weight, bias: None, inputs };
+        let gradients = ColumnParallelLinear { weight: &mut **dweight, bias: None, inputs };
+        let region = &mut *self.axes.region;
+        let dh = linear.backward(gradients, &*self.device, region, &head.h, &head.logits)?;
         let mut dx = vec![T::zero(); head.x.len()];
-        self.device.norm_backward(
-            &mut dx,
-            dw,
-            db,
-            &dh,
-            NormInputs { x: &head.x, stats: &head.stats, w },
-        );
+        let before = NormInputs { x: &head.x, stats: &head.stats, w };
+        self.device.norm_backward(&mut dx, dw, db, &dh, before);
         Ok(dx)
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::model::config::Config;
 use crate::ranks::shard::Shard;
-use crate::tensor::math::Real;
+use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::random::centred;
 use std::ops::Range;
 
@@ -109,8 +109,8 @@ pub struct LayoutEntry {
     pub offset: usize,
     /// Where the whole tensor begins in the flat buffer of the whole model.
     pub global: usize,
-    /// How it is cut and which part is here, if it is cut by anyone: without this, all ranks of a
-    /// tensor group have the same numbers.
+    /// How it is cut and which part is here, if tensor parallelism cuts it: without this, all ranks
+    /// of a tensor group have the same numbers.
     pub cut: Option<(TensorCut, Shard)>,
     /// How it starts.
     pub start: Initialization,
@@ -178,6 +178,33 @@ pub struct LayoutUnit {
     pub range: Range<usize>,
     /// Its entries in [`ParameterLayout::entries`].
     pub entries: Range<usize>,
+}
+
+/// How the slice of one unit is cut into its tensors: the only place that layers get offsets from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnitTensors {
+    /// Elements of each tensor, in the order of the flat buffer.
+    lengths: Vec<usize>,
+}
+
+impl UnitTensors {
+    /// The tensors of a unit whose weights are `unit`, in the order of the flat buffer.
+    ///
+    /// # Panics
+    /// If `unit` is shorter than its tensors.
+    pub fn split<'a, T>(&self, unit: &'a [T]) -> Vec<&'a [T]> {
+        let mut rest = unit;
+        self.lengths.iter().map(|len| take(&mut rest, *len)).collect()
+    }
+
+    /// [`split`](Self::split) for gradients, which are written.
+    ///
+    /// # Panics
+    /// If `unit` is shorter than its tensors.
+    pub fn split_mut<'a, T>(&self, unit: &'a mut [T]) -> Vec<&'a mut [T]> {
+        let mut rest = unit;
+        self.lengths.iter().map(|len| take_mut(&mut rest, *len)).collect()
+    }
 }
 
 /// The table of one rank.
@@ -253,6 +280,12 @@ impl ParameterLayout {
         let unit = self.units.last_mut().expect("one was just made sure of");
         unit.range.end = offset + shape[0] * shape[1];
         unit.entries.end = nth + 1;
+    }
+
+    /// How the slice of unit `unit` is cut into its tensors.
+    pub fn tensors(&self, unit: usize) -> UnitTensors {
+        let entries = &self.entries[self.units[unit].entries.clone()];
+        UnitTensors { lengths: entries.iter().map(LayoutEntry::len).collect() }
     }
 
     /// Elements of the flat buffer.

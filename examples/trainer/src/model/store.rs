@@ -18,7 +18,7 @@ pub struct OwnedRun<'a, T> {
     pub offset: usize,
     /// What is to be updated.
     pub weights: &'a mut [T],
-    /// The sum of everybody's gradients.
+    /// The sum of the gradients of all ranks.
     pub gradients: &'a mut [T],
 }
 
@@ -49,8 +49,8 @@ pub trait Store<T: FloatElement> {
         1
     }
 
-    /// True if ranks have weights of their own, of which they make one model now and then: each is
-    /// clipped by itself.
+    /// True if the weights of ranks differ between averages, as in local SGD. Each rank then clips
+    /// by the norm of its own gradient.
     fn diverges(&self) -> bool {
         false
     }
@@ -112,13 +112,13 @@ pub trait Store<T: FloatElement> {
     /// What this rank updates. Ranks of a data-parallel group own the same, or each a part.
     fn owned(&mut self) -> Vec<OwnedRun<'_, T>>;
 
-    /// What this rank owns has changed: the others get to know it.
+    /// Sends what this rank owns, which has changed, to the ranks that hold copies of it.
     ///
     /// # Errors
     /// As the collectives in it.
     fn share(&mut self) -> Result<()>;
 
-    /// The update is done: weights are made known to whoever needs them, gradients are zero again.
+    /// The update is done: ranks that need the new weights get them, and gradients become zero.
     ///
     /// # Errors
     /// As the collectives in it.
@@ -141,7 +141,7 @@ pub trait Store<T: FloatElement> {
     }
 }
 
-/// Everything here, nothing sent.
+/// All weights and gradients of this rank's layout in two flat buffers; nothing is sent.
 #[derive(Debug)]
 pub struct FlatStore<T> {
     layout: ParameterLayout,

@@ -3,7 +3,7 @@
 //!
 //! What it does: a stage waits before its first pass, between passes, and after its last pass until
 //! every stage is through (the *flush*). That last wait hides in whichever collective comes next,
-//! such as the sum of everybody's losses, and would pass for slow communication. So everybody's
+//! such as the sum of the losses of all ranks, and would pass for slow communication. So the
 //! passes are asked for, and a rank's time from its last pass to the flush is bubble too, but for
 //! its update and for a sum of gradients that is under way meanwhile.
 //!
@@ -18,12 +18,12 @@
 
 use crate::pipeline_parallel::plan::PassKind;
 use crate::pipeline_parallel::trace::{self, PipelineTrace};
-use crate::ranks::timeline::{Activity, TimeSpan};
+use crate::ranks::timeline::{RankActivity, TimeSpan};
 use std::time::Duration;
 
 /// The spans of a step: those that were `noted`, this rank's `own` passes, which are counted from
 /// `start` of the timeline, and its bubble. `pipeline` is the trace of all stages, by any clock
-/// whose seconds are as long. What is bubble is no [`Activity::Wait`] any more.
+/// whose seconds are as long. What is bubble is no [`RankActivity::Wait`] any more.
 pub fn account(
     noted: Vec<TimeSpan>,
     own: &PipelineTrace,
@@ -36,14 +36,17 @@ pub fn account(
         _ => Vec::new(),
     };
     let (waits, others): (Vec<TimeSpan>, Vec<TimeSpan>) =
-        noted.into_iter().partition(|span| span.kind == Activity::Wait);
+        noted.into_iter().partition(|span| span.kind == RankActivity::Wait);
     let waits = bubble.iter().fold(waits, without);
     [others, waits, passes, bubble].concat()
 }
 
 fn span(pass: &trace::PassSpan, start: Duration) -> TimeSpan {
-    let kind =
-        if pass.op.pass == PassKind::Forward { Activity::Forward } else { Activity::Backward };
+    let kind = if pass.op.pass == PassKind::Forward {
+        RankActivity::Forward
+    } else {
+        RankActivity::Backward
+    };
     let [from, to] = [pass.start, pass.end].map(Duration::from_secs_f64);
     TimeSpan { kind, start: start + from, end: start + to }
 }
@@ -66,12 +69,13 @@ fn waited(
     let starts = passes.iter().map(|pass| pass.start).chain([flush]);
     let ends = [start].into_iter().chain(passes.iter().map(|pass| pass.end));
     let holes =
-        ends.zip(starts).map(|(start, end)| TimeSpan { kind: Activity::Bubble, start, end });
+        ends.zip(starts).map(|(start, end)| TimeSpan { kind: RankActivity::Bubble, start, end });
     let holes: Vec<TimeSpan> = holes.filter(|hole| hole.start < hole.end).collect();
     // Sums that run beside passes are hidden: only after the last may they be what is waited for.
     let last = passes.last().map_or(start, |pass| pass.end);
-    let busy =
-        noted.iter().filter(|span| matches!(span.kind, Activity::Update | Activity::Communication));
+    let busy = noted
+        .iter()
+        .filter(|span| matches!(span.kind, RankActivity::Update | RankActivity::Communication));
     let late = busy
         .filter(|span| span.end > last)
         .map(|span| TimeSpan { start: span.start.max(last), ..*span });
@@ -95,7 +99,7 @@ mod tests {
     use crate::pipeline_parallel::trace::{equal_stages, simulate};
     use crate::ranks::timeline::shares;
 
-    fn noted(kind: Activity, start: f64, end: f64) -> TimeSpan {
+    fn noted(kind: RankActivity, start: f64, end: f64) -> TimeSpan {
         let [start, end] = [start, end].map(Duration::from_secs_f64);
         TimeSpan { kind, start, end }
     }
@@ -136,8 +140,9 @@ mod tests {
                 let end = own.spans.last().unwrap().end;
                 // Everybody meets in a sum, which ends half a second after the flush; then comes
                 // the update.
-                let meeting = noted(Activity::Wait, 100.0 + end, 100.5 + all.length());
-                let update = noted(Activity::Update, 100.5 + all.length(), 101.0 + all.length());
+                let meeting = noted(RankActivity::Wait, 100.0 + end, 100.5 + all.length());
+                let update =
+                    noted(RankActivity::Update, 100.5 + all.length(), 101.0 + all.length());
                 let [forward, backward, update, wait, bubble, _] =
                     seconds(&account(vec![meeting, update], &own, &all, start));
                 assert_eq!([forward, backward, update], [micros as f64, 2.0 * micros as f64, 0.5]);
@@ -156,8 +161,9 @@ mod tests {
     fn a_sum_of_gradients_under_way_is_no_bubble_and_neither_is_an_update() {
         // Rank 1 is through at 7, rank 0 at 9.
         let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.0]);
-        let sum = [noted(Activity::Communication, 6.5, 7.5), noted(Activity::Wait, 7.0, 7.5)];
-        let rest = [noted(Activity::Update, 7.5, 8.0), noted(Activity::Wait, 8.0, 9.25)];
+        let sum =
+            [noted(RankActivity::Communication, 6.5, 7.5), noted(RankActivity::Wait, 7.0, 7.5)];
+        let rest = [noted(RankActivity::Update, 7.5, 8.0), noted(RankActivity::Wait, 8.0, 9.25)];
         let spans = account([sum, rest].concat(), &own, &all, Duration::ZERO);
         assert_eq!(seconds(&spans), [2.0, 4.0, 0.5, 0.75, 1.0 + 1.0, 1.0]);
     }
@@ -165,11 +171,11 @@ mod tests {
     #[test]
     fn clocks_may_differ_and_one_rank_has_no_bubble() {
         let (all, [_, own]) = traces(PipelineSchedule::GPipe, 2, [0.0, 0.5]);
-        let bubble =
-            seconds(&account(Vec::new(), &own, &all, Duration::ZERO))[Activity::Bubble as usize];
+        let bubble = seconds(&account(Vec::new(), &own, &all, Duration::ZERO))
+            [RankActivity::Bubble as usize];
         assert_eq!(bubble, 0.5 + 2.0, "it began later, and so waited less");
         let alone = PipelineTrace { ranks: 1, ..own.clone() };
-        let wait = noted(Activity::Wait, 7.0, 9.0);
+        let wait = noted(RankActivity::Wait, 7.0, 9.0);
         let spans = account(vec![wait], &alone, &alone, Duration::ZERO);
         assert_eq!(seconds(&spans), [2.0, 4.0, 0.0, 2.0, 0.0, 0.0]);
     }

@@ -1,4 +1,4 @@
-//! Pictures of a pipeline: a line a rank, time to the right, and the holes are the bubble.
+//! Pictures of a pipeline: one line a rank, time to the right. Gaps are the bubble.
 //!
 //! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. It times
 //! nothing and runs nothing, so the picture is of what was given. What is sharded, which collective

@@ -1,4 +1,4 @@
-//! Pipeline parallel: ranks have different layers, and activations walk from rank to rank.
+//! Executes a pipeline plan: activations go from stage to stage, and gradients go back.
 //!
 //! What it does: executes a [`PipelinePlan`]. A stage's forward takes what the stage before sent
 //! and sends on what it made; its backward takes the gradient of that from the stage after, and
@@ -56,8 +56,8 @@ pub trait Stages<T> {
     fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>>;
 }
 
-/// Runs the part of `plan` of rank `rank`, whose links are `peers`; a message has `length` numbers.
-/// Gives what ran when, in seconds from `start`.
+/// Runs the part of `plan` of rank `rank`, whose neighbours are at the ends of `links`; a message
+/// has `length` numbers. Gives what ran when, in seconds from `start`.
 ///
 /// # Errors
 /// As the links, and as the stages.

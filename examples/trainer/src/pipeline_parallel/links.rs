@@ -2,12 +2,13 @@
 //!
 //! What it does: joins each rank with the next and the previous one. Activations go to the next,
 //! gradients to the previous. Every link has a communicator of two ranks of its own, and during a
-//! step a thread on either side: a rank gives a message away and goes on computing, and takes one
-//! when it needs it. So a rank waits for work that is not done, never for a receiver that is busy.
+//! step a thread on either side. A rank hands a message to its sending thread and goes on
+//! computing, and takes a message from its receiving thread when it needs one. So a rank waits for
+//! work that is not done, and never for a receiver that is busy.
 //!
 //! What is sharded: nothing. Which collective runs where: none; one send and one receive a message.
-//! Cost: the message, of half the bytes in mixed precision: what layers give are 16-bit numbers
-//! then, so nothing is lost.
+//! Cost: the message. In mixed precision it has half the bytes: layers then give 16-bit numbers, so
+//! sending 16 bits loses nothing.
 
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
@@ -68,6 +69,11 @@ impl StageLinks<f32> {
 }
 
 impl<T: Real> StageLinks<T> {
+    /// The links of a pipeline of one rank.
+    pub fn none() -> Self {
+        Self { forward: [None, None], backward: [None, None], wire: plain() }
+    }
+
     /// Joins the neighbours in the ring of `ranks`. Collective.
     ///
     /// # Errors
@@ -75,7 +81,7 @@ impl<T: Real> StageLinks<T> {
     pub fn new(ranks: &RankGroup) -> Result<Self> {
         let rank = ranks.rank();
         let world = ranks.world();
-        let mut links = Self { forward: [None, None], backward: [None, None], wire: plain() };
+        let mut links = Self::none();
         if world == 1 {
             return Ok(links);
         }
@@ -163,7 +169,7 @@ fn receive_all<K, T: Real>(
     for key in keys {
         let mut data = vec![T::zero(); length];
         receive(link, &mut data)?;
-        // Nobody listens any more if the step has failed.
+        // The receiver of this channel is gone if the step has failed.
         let _ = put.send((key, data));
     }
     Ok(())

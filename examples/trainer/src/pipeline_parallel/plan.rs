@@ -1,4 +1,4 @@
-//! Pipeline schedules as data: who works on which micro-batch when, before anything runs.
+//! Pipeline schedules as data: the list of passes of each rank, made before anything runs.
 //!
 //! What it does: layers are divided into stages, stage `s` on rank `s % ranks`; a batch into
 //! micro-batches, so that ranks work at the same time. A plan is each rank's list of operations;
@@ -210,7 +210,7 @@ impl PipelinePlan {
         Some((before % self.ranks, StagePass { pass, micro: op.micro, chunk: before / self.ranks }))
     }
 
-    /// Who needs what `op` of `rank` makes, if it is another stage's.
+    /// The pass that needs the output of `op` of `rank`, and its rank; `None` if no pass does.
     pub fn after(&self, rank: usize, op: StagePass) -> Option<(usize, StagePass)> {
         let stage = self.stage(rank, op);
         let after = match op.pass {

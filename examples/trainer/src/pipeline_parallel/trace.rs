@@ -1,10 +1,9 @@
-//! What a pipeline did when: simulated or measured, in one form.
+//! When each pass of a pipeline ran: simulated and measured traces in one form.
 //!
 //! What it does: [`simulate`] runs a [`PipelinePlan`] on paper, with any cost of each operation;
 //! the executor measures the same form ([`PipelineTrace`]). From it come the idle share and the
-//! activations held, and [`crate::pipeline_parallel::draw`] makes its pictures. With the measured
-//! cost of each operation a simulation says what the idle share should be of stages that are not
-//! equal.
+//! activations held, and [`crate::pipeline_parallel::draw`] makes its pictures. A simulation with
+//! the measured cost of each pass says what the idle share should be where stages are not equal.
 //!
 //! What is sharded, which collective runs where, what it costs: nothing.
 

@@ -1,8 +1,8 @@
-//! Exchanges between ranks that are no sums: the forms of all-to-all that axes need, over a
-//! [`RankGroup`].
+//! Exchanges between the ranks of a [`RankGroup`]: all-to-all with equal and with unequal blocks,
+//! and a shift around a ring.
 //!
-//! What it does: calls the library; in a group of one everybody's data is one's own. What is
-//! sharded: nothing. Cost: the data itself.
+//! Each function calls the library once. In a group of one it returns a copy of its input. Cost:
+//! the data itself.
 
 use crate::ranks::group::RankGroup;
 use maypole::{Element, Result};

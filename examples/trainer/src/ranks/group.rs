@@ -1,4 +1,4 @@
-//! The ranks that an axis joins: the trainer's one seam to the library's collectives.
+//! A group of ranks that an axis joins: the only place where the trainer calls collectives.
 //!
 //! A [`RankGroup`] is a handle that is cloned, because several parts of a model meet the same
 //! ranks. A group of one does nothing. Time spent in calls, or waiting for those that were started,
@@ -6,7 +6,7 @@
 //! meanwhile, on a thread of its own, is noted too, as something else.
 
 use crate::ranks::shard::Shard;
-use crate::ranks::timeline::{Activity, Timeline};
+use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::{FloatElement, take};
 use maypole::{Communicator, Element, ReduceOp, Request, Result};
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ impl RankGroup {
         Self { rank, world, order, timeline, inner: Rc::new(RefCell::new(inner)) }
     }
 
-    /// This process and nobody else.
+    /// A group of this rank alone, without a communicator.
     pub fn single() -> Self {
         Self {
             rank: 0,
@@ -70,12 +70,12 @@ impl RankGroup {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks in the group.
     pub fn world(&self) -> usize {
         self.world
     }
 
-    /// In which order it adds.
+    /// The order in which sums are added.
     pub fn order(&self) -> SumOrder {
         self.order
     }
@@ -111,7 +111,7 @@ impl RankGroup {
     pub fn call<R>(&self, call: impl FnOnce(&mut Communicator) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.borrow_mut();
         inner.calls += 1;
-        self.timeline.record(Activity::Wait, || {
+        self.timeline.record(RankActivity::Wait, || {
             call(inner.comm.as_mut().expect("a group of one calls nobody"))
         })
     }
@@ -134,7 +134,7 @@ impl RankGroup {
         })
     }
 
-    /// Everybody's `data`, summed, in everybody's `data`.
+    /// Sums `data` over all ranks; every rank's `data` becomes the sum.
     ///
     /// # Errors
     /// As the library's.
@@ -145,8 +145,8 @@ impl RankGroup {
         self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
-    /// Everybody's `data`, summed: this rank's part of the sum (see [`shard`](Self::shard)) in its
-    /// place, the rest undefined.
+    /// Sums `data` over all ranks. This rank's [`shard`](Self::shard) of `data` becomes that part
+    /// of the sum; the rest is undefined.
     ///
     /// # Errors
     /// As the library's.
@@ -162,7 +162,8 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Everybody's part of `data`, each in its place; this rank's is there already.
+    /// Fills `data` with the parts of all ranks, each in its place. This rank's
+    /// [`shard`](Self::shard) of `data` is its part.
     ///
     /// # Errors
     /// As the library's.
@@ -175,7 +176,7 @@ impl RankGroup {
         self.call(|comm| comm.all_gather_v(&mine, data, &counts))
     }
 
-    /// Everybody's `input` (all of one length), by rank.
+    /// Returns the `input` of all ranks, which have equal lengths, in rank order.
     ///
     /// # Errors
     /// As the library's.
@@ -188,7 +189,7 @@ impl RankGroup {
         Ok(all)
     }
 
-    /// Everybody's `input`, whatever its length, by rank.
+    /// Returns the `input` of all ranks, which may differ in length, in rank order.
     ///
     /// # Errors
     /// As the library's.
@@ -204,7 +205,7 @@ impl RankGroup {
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
-    /// Everybody's numbers, summed in the order of ranks whatever the group's order is.
+    /// Returns the sum of `mine` over all ranks, added in rank order whatever the group's order is.
     ///
     /// # Errors
     /// As the library's.
@@ -212,7 +213,7 @@ impl RankGroup {
         Ok(self.gather(&[mine])?.into_iter().sum())
     }
 
-    /// Starts [`all_reduce`](Self::all_reduce); the result is had from [`PendingCollective::wait`].
+    /// Starts [`all_reduce`](Self::all_reduce); [`PendingCollective::wait`] returns the result.
     ///
     /// # Errors
     /// As the library's.
@@ -246,7 +247,7 @@ impl RankGroup {
         Ok(self.pending(PendingKind::Part(request, mine)))
     }
 
-    /// Starts [`all_gather`](Self::all_gather); the result is had from [`PendingCollective::wait`].
+    /// Starts [`all_gather`](Self::all_gather); [`PendingCollective::wait`] returns the result.
     ///
     /// # Errors
     /// As the library's.
@@ -273,7 +274,7 @@ impl RankGroup {
         inner.calls += 1;
         let comm = inner.comm.as_mut().expect("a group of one calls nobody");
         comm.start(buffers, move |comm, buffers| {
-            timeline.record(Activity::Communication, || call(comm, buffers))
+            timeline.record(RankActivity::Communication, || call(comm, buffers))
         })
     }
 
@@ -289,7 +290,7 @@ impl RankGroup {
 
 /// A collective under way, while this rank computes.
 #[derive(Debug)]
-#[must_use = "the result is had from `wait`"]
+#[must_use = "`wait` returns the result"]
 pub struct PendingCollective<T> {
     way: PendingKind<T>,
     timeline: Timeline,
@@ -312,7 +313,7 @@ impl<T: Copy> PendingCollective<T> {
     /// As the library's.
     pub fn wait(self) -> Result<Vec<T>> {
         let way = self.way;
-        self.timeline.record(Activity::Wait, || match way {
+        self.timeline.record(RankActivity::Wait, || match way {
             PendingKind::Done(data) => Ok(data),
             PendingKind::Whole(request) => request.wait(),
             PendingKind::Part(request, mine) => {

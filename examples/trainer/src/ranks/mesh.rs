@@ -1,4 +1,4 @@
-//! The mesh: which rank does what, and which ranks talk to each other.
+//! The mesh: the coordinates of each rank on five axes, and the group of ranks along each axis.
 //!
 //! What it does: gives every rank five coordinates and cuts the world into groups along any of
 //! them. What is sharded: nothing here; each axis below names what it divides.
@@ -138,7 +138,7 @@ impl Mesh {
         MeshCoordinates { at }
     }
 
-    /// Who is at `place`.
+    /// The rank at coordinates `place`.
     pub fn rank(&self, place: MeshCoordinates) -> usize {
         place.at.iter().zip(self.sizes).fold(0, |rank, (at, size)| rank * size + at)
     }
@@ -218,9 +218,9 @@ impl MeshCoordinates {
 pub struct MeshGroups {
     /// The whole mesh.
     pub mesh: Mesh,
-    /// Where this rank is.
+    /// The coordinates of this rank.
     pub place: MeshCoordinates,
-    /// Everybody.
+    /// All ranks of the mesh.
     pub world: RankGroup,
     /// The stages of this rank's pipeline.
     pub pp: RankGroup,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a rank was at.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Activity {
+pub enum RankActivity {
     /// The forward pass.
     Forward,
     /// The backward pass.
@@ -25,7 +25,7 @@ pub enum Activity {
     Communication,
 }
 
-impl Activity {
+impl RankActivity {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Forward,
@@ -47,7 +47,7 @@ impl Activity {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeSpan {
     /// What was done.
-    pub kind: Activity,
+    pub kind: RankActivity,
     /// Since the timeline began.
     pub start: Duration,
     /// Since the timeline began.
@@ -69,7 +69,7 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Does `work` and notes how long it took.
-    pub fn record<R>(&self, kind: Activity, work: impl FnOnce() -> R) -> R {
+    pub fn record<R>(&self, kind: RankActivity, work: impl FnOnce() -> R) -> R {
         let start = self.began.elapsed();
         let result = work();
         self.note(TimeSpan { kind, start, end: self.began.elapsed() });
@@ -78,7 +78,7 @@ impl Timeline {
 
     /// Notes a span that was timed elsewhere.
     pub fn note(&self, span: TimeSpan) {
-        // A list that somebody panicked over is still a list.
+        // A panic while the lock was held leaves the list valid.
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
@@ -96,12 +96,12 @@ impl Timeline {
 /// Time by kind, where spans of one rank may lie within one another: a wait within a forward pass
 /// is a wait.
 pub fn shares(spans: &[TimeSpan]) -> [Duration; 6] {
-    let total = |kind: Activity| -> Duration {
+    let total = |kind: RankActivity| -> Duration {
         spans.iter().filter(|span| span.kind == kind).map(|span| span.end - span.start).sum()
     };
-    let mut shares = Activity::ALL.map(total);
-    for wait in spans.iter().filter(|span| span.kind == Activity::Wait) {
-        let passes = |kind| !matches!(kind, Activity::Wait | Activity::Communication);
+    let mut shares = RankActivity::ALL.map(total);
+    for wait in spans.iter().filter(|span| span.kind == RankActivity::Wait) {
+        let passes = |kind| !matches!(kind, RankActivity::Wait | RankActivity::Communication);
         let around = |span: &&TimeSpan| {
             passes(span.kind) && span.start <= wait.start && wait.end <= span.end
         };
@@ -125,11 +125,11 @@ mod tests {
             end: Duration::from_secs(end),
         };
         let spans = [
-            span(Activity::Communication, 1, 7),
-            span(Activity::Wait, 2, 3),
-            span(Activity::Forward, 0, 5),
-            span(Activity::Wait, 6, 7),
-            span(Activity::Update, 7, 9),
+            span(RankActivity::Communication, 1, 7),
+            span(RankActivity::Wait, 2, 3),
+            span(RankActivity::Forward, 0, 5),
+            span(RankActivity::Wait, 6, 7),
+            span(RankActivity::Update, 7, 9),
         ];
         assert_eq!(shares(&spans).map(|share| share.as_secs()), [4, 0, 2, 2, 0, 6]);
     }

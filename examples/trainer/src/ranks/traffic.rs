@@ -11,9 +11,9 @@ pub struct Traffic {
     pub cp: u64,
     /// Owners of other parts of the same layers.
     pub tp: u64,
-    /// Those that have the same parameters.
+    /// Ranks that have the same parameters.
     pub copies: u64,
-    /// Everybody: the loss.
+    /// All ranks of the mesh: the loss.
     pub world: u64,
 }
 

@@ -1,9 +1,10 @@
 //! What a device must be able to do so that a model can live on it: one method a layer, each way.
 //!
-//! The blocks of the model call a [`Device`] and never a layer's file, so that another device is
-//! one more `impl`. Memory is slices: a device with memory of its own brings memory that both sides
-//! reach. What ranks compute together, part by part, is in the files of the axes, and no device's:
-//! they say where a layer of one process would have its result.
+//! The blocks of the model call a [`Device`] and never a layer's file, so another device is one
+//! more `impl`. Memory is slices: a device with its own memory has to map it so that both sides
+//! reach it. A layer that several ranks compute together, as attention in a ring, is in the folder
+//! of its axis; it calls [`Device::keep`] on its result, where a layer of one process would have
+//! its own.
 
 use crate::tensor::attention::{self, Heads};
 use crate::tensor::math::{self, Real};

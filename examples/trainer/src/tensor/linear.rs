@@ -6,7 +6,7 @@
 //! terms of it.
 //!
 //! Splitting `w` by outputs (column parallel) or by inputs (row parallel) needs nothing here: half
-//! a matrix is a smaller matrix, and who sums what is in the file of tensor parallelism.
+//! a matrix is a smaller matrix, and the sums over ranks are in `tensor_parallel`.
 
 use crate::tensor::math::{Real, add, vectorized};
 use crate::tensor::matmul::{MatrixView, matmul};

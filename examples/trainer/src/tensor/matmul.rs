@@ -7,7 +7,7 @@
 
 use crate::tensor::math::Real;
 
-/// A matrix in somebody's memory: element (i, j) is `data[i * row + j * column]`.
+/// A matrix in borrowed memory: element (i, j) is `data[i * row + j * column]`.
 #[derive(Clone, Copy, Debug)]
 pub struct MatrixView<'a, T> {
     data: &'a [T],

@@ -4,7 +4,7 @@
 //! `y = (x - mean) * rstd * w + b`. The mean and `rstd = 1 / sqrt(variance + 1e-5)` of each row are
 //! kept for the backward pass: two numbers a token. Both w and b are as long as a token's vector,
 //! so they are replicated on every axis that splits matrices, and their gradients are sums over
-//! tokens: whoever splits tokens has to sum them.
+//! tokens: an axis that divides tokens has to sum them over its ranks.
 
 use crate::tensor::math::{Real, sum_of, vectorized};
 

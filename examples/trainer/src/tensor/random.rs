@@ -2,7 +2,7 @@
 //!
 //! A generator with a state gives what the calls before it left. Then rank 1 of a mesh, which draws
 //! only its own slice of the weights, draws other numbers than a single process would, and the two
-//! train different models: nothing can be compared. Numbers by position are the same whoever asks.
+//! train different models: nothing can be compared. A number by position is the same on every rank.
 
 /// The `index`-th of the numbers that belong to `seed`: all 64 bits are equally good.
 ///

@@ -1,9 +1,9 @@
 //! Tensor parallelism: every matrix of a layer is divided, and each rank multiplies by its part.
 //!
 //! # What is sharded
-//! The matrices of a block, by outputs or by inputs ([`region`]); whole heads of attention; the
-//! rows of the vocabulary's two tables ([`vocab`]); optionally the tokens between the divided
-//! layers ([`sequence`]).
+//! The matrices of a block: the first of each pair by outputs ([`column`]), the second by inputs
+//! ([`row`]), so that one sum joins them. Whole heads of attention. The rows of the vocabulary's two
+//! tables ([`vocab`]). Optionally the tokens between the divided layers ([`sequence`]).
 //!
 //! # Which collective runs where
 //! Forward one all-reduce at the end of each divided region, backward one at its start: four a
@@ -16,7 +16,16 @@
 //! # Source
 //! Shoeybi et al., "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
 //! Large Transformer Models" (2022).
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`region`] | where a divided part of the model begins and ends, and the sums there |
+//! | [`column`], [`row`] | the two ways to divide a linear layer, with pictures and shapes |
+//! | [`sequence`] | tokens divided between regions |
+//! | [`vocab`] | the embedding, the head and the loss over a divided vocabulary |
 
+pub mod column;
 pub mod region;
+pub mod row;
 pub mod sequence;
 pub mod vocab;

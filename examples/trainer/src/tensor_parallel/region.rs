@@ -1,10 +1,11 @@
-//! Tensor parallel: every layer's matrices are divided, and each rank multiplies by its part.
+//! A region: the part of the model between a column-parallel layer and a row-parallel one.
 //!
-//! What it does: pairs of matrices are cut so that one sum joins them. The first is cut by outputs
-//! (columns of its product: *column parallel*), so each rank has some of the hidden numbers; what
-//! follows works on each of them alone (GELU, or attention on whole heads); the second is cut by
-//! inputs (*row parallel*), so each rank has a term of every output, and the sum over ranks is the
-//! output.
+//! What it does: two matrices are cut so that one sum joins them. The first is cut by outputs
+//! ([`crate::tensor_parallel::column`]), so each rank has some of the hidden numbers. The function
+//! between them works on each hidden number alone (GELU, or attention on whole heads). The second
+//! matrix is cut by inputs ([`crate::tensor_parallel::row`]), so each rank has a term of every
+//! output, and the sum over ranks is the output. A [`ParallelRegion`] has the collectives at both
+//! ends, forward and backward.
 //!
 //! ```text
 //!               x ----+------------------+          forward    backward
@@ -35,10 +36,11 @@ use crate::tensor_parallel::sequence;
 use maypole::Result;
 use std::ops::Range;
 
-/// Ways into and out of a pair of matrices of which each rank has a part. Each takes the tokens'
-/// vectors that this rank has, one after the other, and returns those that it needs next.
+/// The two ends of a region in which each rank has a part of every layer. Each method takes the
+/// vectors of the tokens that this rank has, one after another, and returns those that the next
+/// layer needs.
 pub trait ParallelRegion<T: Real> {
-    /// Before the first matrix: everybody needs the input.
+    /// Begins a region: returns the input of the first matrix, which every rank needs whole.
     ///
     /// # Errors
     /// As the collective in it.
@@ -46,7 +48,7 @@ pub trait ParallelRegion<T: Real> {
         Ok(x)
     }
 
-    /// After the second matrix: everybody has a summand of the result.
+    /// Ends a region: sums the terms of all ranks, which the second matrix gave.
     ///
     /// # Errors
     /// As the collective in it.
@@ -54,8 +56,7 @@ pub trait ParallelRegion<T: Real> {
         Ok(x)
     }
 
-    /// The backward pass of [`enter`](Self::enter): everybody has a summand of the input's
-    /// gradient.
+    /// The backward pass of [`enter`](Self::enter): sums the terms of the input's gradient.
     ///
     /// # Errors
     /// As the collective in it.
@@ -63,7 +64,8 @@ pub trait ParallelRegion<T: Real> {
         Ok(dx)
     }
 
-    /// The backward pass of [`leave`](Self::leave): everybody needs the result's gradient.
+    /// The backward pass of [`leave`](Self::leave): returns the gradient of the result, which every
+    /// rank needs whole.
     ///
     /// # Errors
     /// As the collective in it.
@@ -84,7 +86,7 @@ pub struct SingleRank;
 
 impl<T: Real> ParallelRegion<T> for SingleRank {}
 
-/// The gates of regions in which layers are divided over a group.
+/// A region of layers that are divided over a group of ranks.
 #[derive(Clone, Debug)]
 pub struct TensorParallelRegion {
     /// The ranks that have the other parts.

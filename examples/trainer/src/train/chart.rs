@@ -1,6 +1,6 @@
 //! Pictures of a run, as SVG: the loss by step, and where the time of each rank went.
 
-use crate::ranks::timeline::{Activity, TimeSpan};
+use crate::ranks::timeline::{RankActivity, TimeSpan};
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -81,7 +81,7 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
         let y = top + row * rank as f64;
         let _ = writeln!(out, "<text x=\"8\" y=\"{:.1}\">rank {rank}</text>", y + 16.0);
         let mut spans: Vec<&TimeSpan> = spans.iter().collect();
-        let beside = |span: &TimeSpan| span.kind == Activity::Communication;
+        let beside = |span: &TimeSpan| span.kind == RankActivity::Communication;
         spans.sort_by_key(|span| (beside(span), std::cmp::Reverse(span.end - span.start)));
         for span in spans {
             let x = LEFT + (span.start - start).as_secs_f64() * scale;
@@ -97,7 +97,7 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     }
     let y = height - 10.0;
     let mut x = LEFT;
-    for kind in Activity::ALL {
+    for kind in RankActivity::ALL {
         let _ = writeln!(
             out,
             "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{}\"/>",
@@ -116,7 +116,7 @@ pub fn timeline(ranks: &[Vec<TimeSpan>], title: &str) -> String {
     out + "</svg>\n"
 }
 
-fn colour(kind: Activity) -> &'static str {
+fn colour(kind: RankActivity) -> &'static str {
     ["#3b6fb6", "#3f8f5b", "#8a6bb0", "#c8553d", "#d9d9d9", "#e0a526"][kind as usize]
 }
 
@@ -142,19 +142,19 @@ mod tests {
             end: Duration::from_millis(end),
         };
         let spans = vec![
-            span(Activity::Communication, 0, 6),
-            span(Activity::Wait, 1, 2),
-            span(Activity::Forward, 0, 5),
+            span(RankActivity::Communication, 0, 6),
+            span(RankActivity::Wait, 1, 2),
+            span(RankActivity::Forward, 0, 5),
         ];
         let drawn = timeline(&[spans, vec![]], "");
-        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + Activity::ALL.len());
+        assert_eq!(drawn.matches("<rect").count(), 1 + 3 + RankActivity::ALL.len());
         let place = |kind| drawn.find(&format!("fill=\"{}\"", colour(kind))).unwrap();
         assert!(
-            place(Activity::Forward) < place(Activity::Wait),
+            place(RankActivity::Forward) < place(RankActivity::Wait),
             "a wait is drawn over the pass that it is in"
         );
         assert!(
-            place(Activity::Wait) < place(Activity::Communication),
+            place(RankActivity::Wait) < place(RankActivity::Communication),
             "what runs beside all of it is drawn last"
         );
     }

@@ -1,7 +1,7 @@
 //! Checkpoints: each rank writes what it updates, and any mesh can go on from it.
 //!
-//! * **Sharded:** the writing. Nobody gathers the model; copies of a data-parallel group write a
-//!   part each.
+//! * **Sharded:** the writing. No rank gathers the model; the copies of a data-parallel group write
+//!   a part each.
 //! * **Collective:** one number a rank, three times: all were able to begin, all have written, the
 //!   name is there.
 //! * **Cost:** 12 bytes a parameter with AdamW (weights and two averages), divided by all ranks.
@@ -10,12 +10,12 @@
 //! rank, which says in its header which runs of the whole model its numbers are (see
 //! [`reshard`](crate::train::reshard)). It appears in one moment: files are written and flushed in
 //! `step-00000100.partial`, and the folder gets its name when all ranks are done. A run that is
-//! killed while it writes leaves a folder that nobody reads.
+//! killed while it writes leaves a folder that is never read.
 //!
 //! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
 //! rates are functions of the step, so there is no state besides, but for the scale of losses in
 //! `f16`. Local SGD is the exception: its ranks have an optimizer each, and a checkpoint has one.
-//! And experts [move](crate::expert_parallel::rebalance) by loads that are counted from the last
+//! Experts [move](crate::expert_parallel::rebalance) by loads that are counted from the last
 //! move on: a checkpoint of a step at which they did not move has lost the count, so that they may
 //! move otherwise, which changes losses by rounding alone.
 

@@ -3,7 +3,7 @@
 //! If the norm exceeds a limit, all gradients are multiplied by limit / norm, on every rank alike.
 //! So the norm has to be that of the *whole* gradient: a rank that has a part sums the squares of
 //! its part, and the sums are added over all ranks. A number that several ranks have must be
-//! counted once, which is where sharded trainers go wrong: norms and biases are on every rank of a
+//! counted once, which sharded trainers often get wrong: norms and biases are on every rank of a
 //! tensor group, and everything is on every rank of a data-parallel group.
 //!
 //! * **Collective:** an all-gather of one number a rank, added in rank order, so that all ranks

@@ -4,19 +4,19 @@
 //! |---|---|
 //! | [`setup`] | how a model is spread over a mesh, and whether that is possible |
 //! | [`worker`], [`session`] | one rank of a mesh; its model, weights and optimizer |
-//! | [`accumulation`] | micro-batches one after another |
+//! | [`passes`] | the training loop: all micro-batches of a step through the stages of a rank |
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
 //! | [`checkpoint`], [`reshard`] | to disk and back; from any mesh to any other |
 //! | [`chart`] | pictures of a run |
 
-pub mod accumulation;
 pub mod bpe;
 pub mod chart;
 pub mod checkpoint;
 pub mod clip;
 pub mod optim;
+pub mod passes;
 pub mod reshard;
 pub mod sample;
 pub mod schedule;

@@ -1,7 +1,7 @@
 //! Optimizers: what a step does to each parameter, given its gradient.
 //!
-//! Both work on each number alone. So whoever owns a part of the parameters needs the state of that
-//! part only: all that ZeRO shards follows from this.
+//! Both work on each number alone. So a rank that updates a part of the parameters needs the
+//! optimizer's state of that part only, which is why ZeRO can shard it.
 
 use crate::model::store::OwnedRun;
 use crate::tensor::math::{Real, vectorized};

@@ -1,5 +1,5 @@
-//! From the parts of one mesh to the parts of any other: runs of the whole model's flat buffer, and
-//! who has them.
+//! Resharding: from the parts of one mesh to the parts of any other, as runs of the whole model's
+//! flat buffer.
 //!
 //! A rank of a tensor group has some rows of a matrix, a stage of a pipeline some layers, a rank of
 //! FSDP the third quarter of a block. All of these are *runs*: so many elements from this element

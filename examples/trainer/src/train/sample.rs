@@ -1,9 +1,9 @@
 //! Text from a trained model: the next token drawn by its probability, again and again.
 //!
-//! A rank may have any part of the model, so the whole is put together first: each rank writes what
-//! it has where it belongs and everybody takes the greater of what two ranks brought. What is not
-//! here is minus infinity, and copies are equal to the bit, so the greatest is the weight itself:
-//! sums would count copies.
+//! A rank may have any part of the model, so the whole is put together first. Each rank writes its
+//! weights where they belong in a buffer that is minus infinity elsewhere, and an all-reduce takes
+//! the greatest of each number over ranks. Copies are equal to the bit, so the greatest is the
+//! weight itself; a sum would count copies.
 //!
 //! * **Collective:** one all-reduce (maximum) of all weights.
 

@@ -1,22 +1,27 @@
-//! A run on one rank: the model, its weights, its optimizer, and the step.
+//! Training on one rank: the model, its weights, its optimizer, and the step.
 
+use crate::expert_parallel::layer::RoutingRecord;
 use crate::model::batch::TokenBatch;
 use crate::model::gpt::Gpt;
 use crate::model::layout::ParameterLayout;
 use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
+use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::group::RankGroup;
-use crate::ranks::timeline::{Activity, Timeline};
+use crate::ranks::timeline::{RankActivity, Timeline};
 use crate::tensor::math::Real;
 use crate::tensor::precision::{HalfFloat, HalfPrecisionDevice, LossScale};
-use crate::train::accumulation::micro_batches;
 use crate::train::clip::{GradientNorm, factor};
 use crate::train::optim::{Optimizer, Rule};
+use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
 use crate::train::text::DataFingerprint;
 use maypole::Result;
 use serde::Serialize;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a rank trains with.
 pub struct TrainingSession<T> {
@@ -28,14 +33,20 @@ pub struct TrainingSession<T> {
     pub optimizer: Optimizer<T>,
     /// The size of each step.
     pub schedule: RateSchedule,
-    /// How the gradient's norm is made of everybody's.
+    /// How the norm of the whole gradient is made from the parts of all ranks.
     pub norm: GradientNorm,
     /// The most that the norm may be.
     pub clip: Option<f64>,
     /// What losses are multiplied by before the backward pass, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
+    /// The stages of the model that are on this rank: one, unless it is in a pipeline.
+    pub stages: LocalStages<T>,
+    /// What the routers of this rank saw in the last step, if the model has experts.
+    pub routing: Rc<RefCell<RoutingRecord>>,
     /// The ranks whose losses add up to that of the batch.
     pub losses: RankGroup,
+    /// False if another rank of `losses` has the loss of the same tokens and brings it.
+    pub brings_loss: bool,
     /// What it trains on, if a checkpoint is to say so.
     pub source: Option<DataFingerprint>,
     /// Where the time goes.
@@ -53,6 +64,20 @@ pub struct StepReport {
     pub norm: Option<f64>,
     /// The rate of the step.
     pub rate: f64,
+}
+
+/// A step, and when its passes ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
+    pub report: StepReport,
+    /// What this rank's pipeline did when, in seconds from `start`.
+    pub trace: PipelineTrace,
+    /// When the step began.
+    pub start: Instant,
+    /// Most bytes of activations that waited for their backward pass at once, those of the head
+    /// not counted.
+    pub activations: usize,
 }
 
 impl<T: Real> TrainingSession<T> {
@@ -75,6 +100,7 @@ impl<T: Real> TrainingSession<T> {
         let timeline = data.timeline().clone();
         let optimizer = Optimizer::new(rule);
         let losses = data.clone();
+        let stages = LocalStages::single(gpt.units());
         Self {
             gpt,
             store,
@@ -83,25 +109,29 @@ impl<T: Real> TrainingSession<T> {
             norm,
             clip: None,
             scale: None,
+            stages,
+            routing: Rc::default(),
             losses,
+            brings_loss: true,
             source: None,
             timeline,
             step: 0,
         }
     }
 
-    /// One step over this rank's rows of the global batch, in as many micro-batches as are given.
+    /// One step over this rank's rows of the global batch, in as many micro-batches as are given:
+    /// the training loop of every mesh. The step began at `start`, from which times are counted.
     ///
     /// # Errors
-    /// As the collectives in it.
-    pub fn step(&mut self, batches: &[TokenBatch]) -> Result<StepReport> {
-        let loss = match self.scale {
-            None => micro_batches(&mut self.gpt, &mut *self.store, batches)?,
-            Some(scale) => {
-                micro_batches(&mut self.gpt, &mut *self.store, &scaled(batches, scale.factor))?
-            }
-        };
-        self.update(loss)
+    /// As the links between stages and all collectives in it.
+    pub fn step(&mut self, batches: &[TokenBatch], start: Instant) -> Result<StepOutcome> {
+        let scale = self.scale.map_or(1.0, |scale| scale.factor);
+        let batches = scaled(batches, scale);
+        let store = &mut *self.store;
+        let passes = self.stages.run(&mut self.gpt, store, &self.routing, &batches, start)?;
+        let loss = passes.loss + self.routing.borrow().loss;
+        let report = self.update(if self.brings_loss { loss } else { 0.0 })?;
+        Ok(StepOutcome { report, trace: passes.trace, start, activations: passes.activations })
     }
 
     /// The second half of a step, when all backward passes are done: sums, clips, updates. `loss`
@@ -120,7 +150,7 @@ impl<T: Real> TrainingSession<T> {
         if good {
             let factor = norm.map_or(1.0, |norm| factor(norm, self.clip)) / scale;
             self.timeline
-                .record(Activity::Update, || self.optimizer.step(&mut owned, rate, factor));
+                .record(RankActivity::Update, || self.optimizer.step(&mut owned, rate, factor));
         }
         self.store.publish()?;
         self.step += 1;

@@ -10,9 +10,10 @@ use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
 use crate::model::config::{Config, divisor};
+use crate::model::layout::ModelShare;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
-use crate::ranks::mesh::{Mesh, MeshAxis};
+use crate::ranks::mesh::{Mesh, MeshAxis, MeshCoordinates};
 use crate::ranks::shard::Shard;
 
 /// The most tokens of a step.
@@ -21,7 +22,7 @@ const MOST_TOKENS: f64 = (1u64 << 32) as f64;
 /// How queries meet the keys of other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextExchange {
-    /// Keys and values walk around a ring: [`crate::context_parallel::ring`].
+    /// Keys and values pass around a ring of ranks: [`crate::context_parallel::ring`].
     Ring,
     /// Positions are exchanged for heads: [`crate::context_parallel::ulysses`].
     Ulysses,
@@ -74,6 +75,20 @@ impl Setup {
     /// This mesh, and for the rest what is usual.
     pub fn of(mesh: Mesh) -> Self {
         Self { mesh, ..Self::default() }
+    }
+
+    /// Which part of the model the rank at `place` has.
+    pub fn share(&self, config: &Config, place: MeshCoordinates) -> ModelShare {
+        let shard = |axis| Shard { index: place.at(axis), of: self.mesh.size(axis) };
+        let pipeline = shard(MeshAxis::Pp);
+        let stages = (0..self.schedule.chunks()).map(|chunk| chunk * pipeline.of + pipeline.index);
+        ModelShare {
+            tensor: shard(MeshAxis::Tp),
+            expert: shard(MeshAxis::Ep),
+            layers: stages.flat_map(|stage| self.layers(config, stage)).collect(),
+            embed: pipeline.index == 0,
+            head: pipeline.index + 1 == pipeline.of,
+        }
     }
 
     /// Which layers are at stage `stage` of the pipeline.

@@ -1,11 +1,11 @@
-//! What is trained on: text as numbers, and which part of it is in which row of which batch.
+//! The text to train on: tokens, and which of them are in which row of which batch.
 //!
 //! Row `j` of a run is a function of the seed and of `j`, never of the rank that asks or of how
 //! many there are. So a batch of 8 rows is the same 8 rows on one rank, as 2 x 4 on two, and as 8
 //! micro-batches; and a run that resumes at step `k` needs no more than `k`.
 //!
-//! What a model is judged by it must not have seen: [`Text::divided`] keeps the end of a text from
-//! training.
+//! Validation needs text that the model has not seen: [`Text::divided`] keeps the end of a text out
+//! of training.
 
 use crate::model::batch::TokenBatch;
 use crate::tensor::random::{fingerprint, random};

@@ -1,8 +1,8 @@
-//! What a model has learnt: its loss on text that it has not seen.
+//! Validation: the loss of a model on text that it has not seen.
 //!
-//! The loss of training steps falls too when a model learns its text by heart. So the end of the
-//! text is kept from training ([`Text::divided`]), and the model is judged by that. All meshes are
-//! judged alike: one rank has the whole model
+//! The training loss also falls when a model memorizes its text. So the end of the text is kept out
+//! of training ([`Text::divided`]), and the validation loss is that of the end. All meshes are
+//! compared alike: one rank has the whole model
 //! ([`whole_weights`](crate::train::sample::whole_weights)) and the same rows, so two losses differ
 //! only if the weights do.
 

@@ -1,13 +1,14 @@
 //! All axes at once: one rank of any mesh, assembled from the files of the axes.
 //!
-//! What it does: gives the model ([`Gpt`]) the region, the attention, the feed-forward part and the
-//! vocabulary of this rank's place in the mesh, its layers to a pipeline, and its gradients to the
-//! sums that are due. Nothing of an axis is decided here: this file only joins.
+//! What it does: from the coordinates of a rank it makes the parts of its model ([`Gpt`]): the
+//! region, the attention, the feed-forward part and the vocabulary. It makes the stages of its
+//! pipeline, and the store that sums its gradients. Each axis decides in its own folder what it
+//! does; this file puts the axes together.
 //!
 //! ```text
-//! rows of a batch ---- dp, ep ----> micro-batches ---- pp: plan ----> stage ---- tp, cp, ep within a block
-//!                                                                       |
-//!                      optimizer <---- dp, cp: inner store <---- ep, tp: partial sums
+//! rows of a batch -- dp, ep --> micro-batches -- pp: plan --> stage -- tp, cp, ep in a block
+//!                                                               |
+//!                  optimizer <-- dp, cp: inner store <-- ep, tp: partial sums
 //! ```
 //!
 //! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and
@@ -24,27 +25,24 @@ use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::batch::TokenBatch;
 use crate::model::config::Config;
 use crate::model::feed_forward::DenseFeedForward;
-use crate::model::gpt::{Activations, Gpt};
-use crate::model::layout::{LayoutEntry, ModelPart, ModelShare, ParameterLayout};
+use crate::model::gpt::Gpt;
+use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
 use crate::model::store::Store;
-use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute, own_activations};
+use crate::pipeline_parallel::execute::own_activations;
 use crate::pipeline_parallel::links::StageLinks;
-use crate::pipeline_parallel::plan::PipelinePlan;
 use crate::pipeline_parallel::trace::{PassSpan, PipelineTrace};
 use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::{MeshAxis, MeshGroups};
 use crate::ranks::traffic::Traffic;
 use crate::tensor::math::{FloatElement, Real};
 use crate::tensor::precision::HalfFloat;
-use crate::tensor_parallel::region::ParallelRegion;
-use crate::tensor_parallel::region::SingleRank;
-use crate::tensor_parallel::region::TensorParallelRegion;
-use crate::tensor_parallel::vocab::VocabParallel;
-use crate::tensor_parallel::vocab::Vocabulary;
+use crate::tensor_parallel::region::{ParallelRegion, SingleRank, TensorParallelRegion};
+use crate::tensor_parallel::vocab::{VocabParallel, Vocabulary};
 use crate::train::clip::GradientNorm;
 use crate::train::optim::Rule;
+use crate::train::passes::LocalStages;
 use crate::train::schedule::RateSchedule;
-use crate::train::session::{StepReport, TrainingSession};
+use crate::train::session::{StepOutcome, TrainingSession};
 use crate::train::setup::{ContextExchange, Setup};
 use crate::train::text::Text;
 use maypole::{Communicator, Result};
@@ -61,32 +59,11 @@ pub struct Worker<T> {
     pub groups: MeshGroups,
     /// The model, its weights and its optimizer.
     pub session: TrainingSession<T>,
-    /// What its routers saw in the last step.
-    pub routing: Rc<RefCell<RoutingRecord>>,
-    /// What its pipeline does: the plan of the setup, or any other of the same stages.
-    pub plan: PipelinePlan,
     /// Tokens sent to each expert of each layer, from this rank's tokens, since experts were last
     /// dealt out.
     expert_load: Vec<u64>,
-    links: StageLinks<T>,
-    /// The units of each of its stages.
-    stages: Vec<Range<usize>>,
-    /// What times are counted from: all ranks were here together.
+    /// When all ranks had been made: traces of different ranks count from here.
     epoch: Instant,
-}
-
-/// What came of a step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepOutcome {
-    /// Loss, norm and rate, the same on every rank; the auxiliary loss is in the loss.
-    pub report: StepReport,
-    /// What this rank's pipeline did when, in seconds since the step began here.
-    pub trace: PipelineTrace,
-    /// When it began, in seconds since all ranks were made.
-    pub began: f64,
-    /// Most bytes of activations that waited for their backward at once, those of the head not
-    /// counted.
-    pub activations: usize,
 }
 
 impl<T: Real> Worker<T> {
@@ -109,28 +86,24 @@ impl<T: Real> Worker<T> {
             .schedule
             .plan(setup.mesh.size(MeshAxis::Pp), setup.micros)
             .expect("a setup is checked");
-        let layout = ParameterLayout::new(config, share(config, &setup, &groups));
-        let stages = stages(&layout, config, &setup, &groups);
+        let layout = ParameterLayout::new(config, setup.share(config, groups.place));
+        let units = stages(&layout, config, &setup, &groups);
         let routing = Rc::default();
         let gpt = Gpt::new(&layout, axes(config, &setup, &groups, &routing));
         let weights = layout.initial(seed);
         let store = store(layout, weights, &setup, &groups);
         let mut session = TrainingSession::new(gpt, store, rule, schedule, &groups.world);
         session.norm = norm(&*session.store, &groups)?;
+        session.routing = routing;
+        let rank = groups.pp.rank();
         let links = StageLinks::new(&groups.pp)?;
+        let take = Assembly(setup.fault).activations(own_activations);
+        session.stages = LocalStages { plan, rank, links, units, take };
+        // The ranks of tp have the same losses: one of them counts.
+        session.brings_loss = groups.tp.rank() == 0;
         let expert_load = vec![0; config.layers * config.experts];
         groups.world.sum(0.0)?;
-        Ok(Self {
-            setup,
-            groups,
-            session,
-            routing,
-            plan,
-            expert_load,
-            links,
-            stages,
-            epoch: Instant::now(),
-        })
+        Ok(Self { setup, groups, session, expert_load, epoch: Instant::now() })
     }
 
     /// One step over the next batch of `rows` rows.
@@ -138,45 +111,16 @@ impl<T: Real> Worker<T> {
     /// # Errors
     /// As every collective.
     pub fn step(&mut self, text: &Text, rows: usize) -> Result<StepOutcome> {
-        let (start, began) = (Instant::now(), self.epoch.elapsed().as_secs_f64());
-        let mut batches = self.batches(text, self.session.step, rows);
+        let start = Instant::now();
+        let batches = self.batches(text, self.session.step, rows);
         let scale = self.session.scale.map_or(1.0, |scale| scale.factor);
-        batches.iter_mut().for_each(|batch| batch.weight *= scale);
         let share = scale / self.routing_groups(rows) as f64;
-        *self.routing.borrow_mut() = RoutingRecord {
-            share,
-            load: vec![0; self.expert_load.len()],
-            ..RoutingRecord::default()
-        };
-        let TrainingSession { gpt, store, .. } = &mut self.session;
-        let tokens = gpt.axes.region.tokens(batches[0].tokens.len()).len();
-        let (rank, length) = (self.groups.pp.rank(), tokens * gpt.config.width);
-        let held_activations = self.stages.iter().map(|_| Vec::new()).collect();
-        let (stages, store) = (&self.stages, &mut **store);
-        let done = vec![0; stages.len()];
-        let routing = &*self.routing;
-        let mut run = StageRunner {
-            gpt,
-            store,
-            routing,
-            stages,
-            batches: &batches,
-            held_activations,
-            take: Assembly(self.setup.fault).activations(own_activations),
-            done,
-            loss: 0.0,
-            held: 0,
-            most: 0,
-        };
-        let trace = execute(&self.plan, rank, &mut self.links, &mut run, length, start)?;
-        let (loss, activations) = (run.loss + self.routing.borrow().loss, run.most);
-        self.expert_load
-            .iter_mut()
-            .zip(&self.routing.borrow().load)
-            .for_each(|(sum, load)| *sum += load);
-        // The ranks of tp have the same losses: one of them counts.
-        let report = self.session.update(if self.groups.tp.rank() == 0 { loss } else { 0.0 })?;
-        Ok(StepOutcome { report, trace, began, activations })
+        let load = vec![0; self.expert_load.len()];
+        self.session.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
+        let outcome = self.session.step(&batches, start)?;
+        let routing = self.session.routing.borrow();
+        self.expert_load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
+        Ok(outcome)
     }
 
     /// Tokens that all ranks sent to each expert, layer after layer of the whole model, since the
@@ -221,7 +165,7 @@ impl<T: Real> Worker<T> {
     pub fn sent(&self) -> Traffic {
         let MeshGroups { ep, cp, tp, copies, world, .. } = &self.groups;
         let [ep, cp, tp, copies, world] = [ep, cp, tp, copies, world].map(RankGroup::payload);
-        Traffic { pp: self.links.payload(), ep, cp, tp, copies, world }
+        Traffic { pp: self.session.stages.links.payload(), ep, cp, tp, copies, world }
     }
 
     /// What all ranks of this rank's pipeline did in a step. They all call it.
@@ -229,7 +173,8 @@ impl<T: Real> Worker<T> {
     /// # Errors
     /// As the collective.
     pub fn gather_trace(&self, outcome: &StepOutcome) -> Result<PipelineTrace> {
-        let (trace, began) = (&outcome.trace, outcome.began);
+        let trace = &outcome.trace;
+        let began = outcome.start.duration_since(self.epoch).as_secs_f64();
         let since = |span: &PassSpan| PassSpan {
             start: span.start + began,
             end: span.end + began,
@@ -244,10 +189,12 @@ impl<T: Real> Worker<T> {
 
     /// This rank's micro-batches: its rows, and of those its positions.
     fn batches(&self, text: &Text, step: u64, rows: usize) -> Vec<TokenBatch> {
-        let (setup, slice) = (&self.setup, self.groups.rows());
+        let setup = &self.setup;
+        let slice = self.groups.rows();
         let mine = text.step(step, rows, slice.of * setup.micros);
         let mine = &mine[slice.index * setup.micros..][..setup.micros];
-        let (rank, ranks) = (self.groups.cp.rank(), self.groups.cp.world());
+        let rank = self.groups.cp.rank();
+        let ranks = self.groups.cp.world();
         let columns = setup.division.positions(rank, ranks, self.session.gpt.config.context);
         let mut batches: Vec<TokenBatch> = mine.iter().map(|batch| batch.cut(&columns)).collect();
         let ends =
@@ -268,20 +215,12 @@ impl<T: Real> Worker<T> {
 impl Worker<f32> {
     /// Begins again in 16 bits, with the weights that `seed` says: see [`TrainingSession::narrow`].
     pub fn narrow<H: HalfFloat>(&mut self, seed: u64) {
-        let (setup, groups, weights) =
-            (&self.setup, &self.groups, self.session.store.layout().initial(seed));
+        let setup = &self.setup;
+        let groups = &self.groups;
+        let weights = self.session.store.layout().initial(seed);
         self.session.narrow::<H>(&weights, |layout, weights| store(layout, weights, setup, groups));
-        self.links.narrow::<H>();
+        self.session.stages.links.narrow::<H>();
     }
-}
-
-/// Which part of the model a place in the mesh has.
-fn share(config: &Config, setup: &Setup, groups: &MeshGroups) -> ModelShare {
-    let (rank, ranks) = (groups.pp.rank(), groups.pp.world());
-    let chunks = 0..setup.schedule.chunks();
-    let layers = chunks.flat_map(|chunk| setup.layers(config, chunk * ranks + rank)).collect();
-    let (tensor, expert) = (groups.tp.shard(), groups.ep.shard());
-    ModelShare { tensor, expert, layers, embed: rank == 0, head: rank + 1 == ranks }
 }
 
 /// Which units are at each of a rank's stages.
@@ -291,7 +230,9 @@ fn stages(
     setup: &Setup,
     groups: &MeshGroups,
 ) -> Vec<Range<usize>> {
-    let (rank, ranks, last) = (groups.pp.rank(), groups.pp.world(), setup.schedule.chunks() - 1);
+    let rank = groups.pp.rank();
+    let ranks = groups.pp.world();
+    let last = setup.schedule.chunks() - 1;
     let mut from = 0;
     let mut stage = |chunk: usize| {
         let layers = setup.layers(config, chunk * ranks + rank);
@@ -370,61 +311,13 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups) -> Result<GradientNo
     } else {
         world.clone()
     };
-    let (copies, tp, ep) = (store.copies(), groups.tp.world(), groups.ep.world());
+    let copies = store.copies();
+    let tp = groups.tp.world();
+    let ep = groups.ep.world();
     let brought = |entry: &LayoutEntry| {
-        let (tensor, expert) = (entry.cut.is_none(), entry.expert.is_none());
+        let tensor = entry.cut.is_none();
+        let expert = entry.expert.is_none();
         copies * if tensor { tp } else { 1 } * if expert { ep } else { 1 }
     };
     Ok(GradientNorm::new(store.layout(), model, brought))
-}
-
-/// A rank's stages while a step runs.
-struct StageRunner<'a, T> {
-    gpt: &'a mut Gpt<T>,
-    store: &'a mut dyn Store<T>,
-    routing: &'a RefCell<RoutingRecord>,
-    stages: &'a [Range<usize>],
-    batches: &'a [TokenBatch],
-    /// By stage: what waits for its backward, with its micro-batch.
-    held_activations: Vec<Vec<(usize, Activations<T>)>>,
-    take: TakeActivations,
-    /// By stage: backwards done.
-    done: Vec<usize>,
-    loss: f64,
-    held: usize,
-    most: usize,
-}
-
-impl<T: Real> Stages<T> for StageRunner<'_, T> {
-    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
-        let units = self.stages[chunk].clone();
-        let layer =
-            |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
-        self.routing.borrow_mut().coming =
-            self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
-        let (output, activations) =
-            self.gpt.forward(units, self.store, &self.batches[micro], input)?;
-        self.loss += activations.loss;
-        self.held += activations.bytes();
-        self.most = self.most.max(self.held);
-        self.held_activations[chunk].push((micro, activations));
-        Ok(output)
-    }
-
-    fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
-        let held_activations = &mut self.held_activations[chunk];
-        let waiting: Vec<usize> = held_activations.iter().map(|(of, _)| *of).collect();
-        let own = (self.take)(&waiting, micro);
-        let (_, activations) = held_activations.remove(own.expect("forward comes before backward"));
-        self.held -= activations.bytes();
-        self.done[chunk] += 1;
-        self.store.backward_begins(self.done[chunk] == self.batches.len());
-        self.gpt.backward(
-            self.stages[chunk].clone(),
-            self.store,
-            &self.batches[micro],
-            activations,
-            gradient,
-        )
-    }
 }

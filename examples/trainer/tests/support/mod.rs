@@ -16,9 +16,10 @@ use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::tensor::random::random;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::RateSchedule;
+use maypole_trainer::train::session::StepOutcome;
 use maypole_trainer::train::setup::Setup;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::worker::{StepOutcome, Worker};
+use maypole_trainer::train::worker::Worker;
 use std::collections::HashMap;
 
 /// Of the weights.
@@ -250,7 +251,8 @@ fn rank<T: Real>(
     let store = &mut worker.session.store;
     let (weights, bytes, state) =
         (store.all_weights()?, store.bytes(), worker.session.optimizer.bytes());
-    let (outcome, routing) = (last.expect("there was a step"), worker.routing.borrow().clone());
+    let (outcome, routing) =
+        (last.expect("there was a step"), worker.session.routing.borrow().clone());
     let seen = Seen { outcome, bytes, state, routing, sent, moves, prints };
     Ok((losses, store.layout().clone(), weights, seen))
 }

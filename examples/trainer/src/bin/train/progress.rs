@@ -1,7 +1,7 @@
 //! What is seen of a run while it runs: a bar on a terminal, lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use maypole_trainer::ranks::timeline::{Activity, TimeSpan, shares};
+use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan, shares};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -77,11 +77,11 @@ pub(crate) fn split(spans: &[TimeSpan], wall: Duration, shared: bool) -> String 
     let [.., wait, bubble, _] = shares(spans);
     let share = |part: Duration| 100.0 * part.as_secs_f64() / wall.as_secs_f64().max(1e-9);
     let compute = 100.0 - share(wait) - share(bubble);
-    let exposed = Activity::Wait.name();
+    let exposed = RankActivity::Wait.name();
     let idle = share(bubble);
     let idle = match shared && idle > 0.0 {
         true => format!("waiting for other stages {idle:.0} % (ranks share cores: time-shared)"),
-        false => format!("{} {idle:.0} %", Activity::Bubble.name()),
+        false => format!("{} {idle:.0} %", RankActivity::Bubble.name()),
     };
     format!("compute {compute:.0} %  {exposed} {:.0} %  {idle}", share(wait))
 }

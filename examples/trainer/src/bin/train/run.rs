@@ -16,7 +16,7 @@ use maypole_trainer::pipeline_parallel::bubble::account;
 use maypole_trainer::pipeline_parallel::draw::svg;
 use maypole_trainer::pipeline_parallel::trace::{PipelineTrace, simulate};
 use maypole_trainer::ranks::mesh::Mesh;
-use maypole_trainer::ranks::timeline::{Activity, TimeSpan};
+use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::chart;
 use maypole_trainer::train::checkpoint::{latest, load, manifest, save};
@@ -242,7 +242,7 @@ fn report(
 fn span(numbers: &[f64]) -> TimeSpan {
     let time = |seconds| Duration::from_secs_f64(seconds);
     TimeSpan {
-        kind: Activity::ALL[numbers[0] as usize],
+        kind: RankActivity::ALL[numbers[0] as usize],
         start: time(numbers[1]),
         end: time(numbers[2]),
     }
@@ -267,7 +267,7 @@ fn draw_pipeline(
     worker: &Worker<f32>,
     measured: Option<&PipelineTrace>,
 ) -> anyhow::Result<()> {
-    let plan = &worker.plan;
+    let plan = &worker.session.stages.plan;
     let Setup { schedule, .. } = &worker.setup;
     let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
     let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;

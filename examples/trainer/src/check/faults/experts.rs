@@ -31,8 +31,8 @@ impl ExpertRules for NoGateGradient {
     }
 }
 
-/// Moves experts as [`move_experts`] does, and leaves the rows of their routers, and the optimizer's
-/// averages of these, where they were.
+/// Moves experts as [`move_experts`] does, and leaves the rows of their routers, and the
+/// optimizer's averages of these, where they were.
 ///
 /// # Errors
 /// As the collectives in it.

@@ -232,7 +232,7 @@ impl MeshCheck {
                 }
             }
             let (memory, routing) =
-                (RankMemory::of(&worker.session), worker.routing.borrow().clone());
+                (RankMemory::of(&worker.session), worker.session.routing.borrow().clone());
             // Weights are compared in the places that experts have in one process.
             worker.rearrange(&moves.iter().map(ExpertMove::back).collect::<Vec<_>>())?;
             let store = &mut worker.session.store;

@@ -1,0 +1,165 @@
+//! The passes of one step: all micro-batches forward and backward through the stages of this rank.
+//!
+//! Every step of every mesh is this loop. A rank that has the whole model is a pipeline of one
+//! stage, whose plan is "forward, backward" for one micro-batch after another; that is *gradient
+//! accumulation*: a batch whose activations do not fit into memory is trained on in pieces, and the
+//! update comes at the end.
+//!
+//! # What is sharded
+//! The rows of a rank, over time. With several stages also the layers
+//! ([`crate::pipeline_parallel`]).
+//!
+//! # Which collective runs where
+//! None of its own. The [`Store`] is told which backward pass is the last of the step
+//! ([`Store::backward_begins`]), so that replicated gradients are summed over ranks once a step,
+//! whatever the number of micro-batches (PyTorch calls the other passes `no_sync`).
+//!
+//! # Cost
+//! Nothing but time: activations of the micro-batches that wait for their backward pass, instead of
+//! those of the whole batch. Every token's loss was weighted by one over the tokens of the whole
+//! batch, so gradients of micro-batches are added and never divided.
+
+use crate::expert_parallel::layer::RoutingRecord;
+use crate::model::batch::TokenBatch;
+use crate::model::gpt::{Activations, Gpt};
+use crate::model::layout::ModelPart;
+use crate::model::store::Store;
+use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute, own_activations};
+use crate::pipeline_parallel::links::StageLinks;
+use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
+use crate::pipeline_parallel::trace::PipelineTrace;
+use crate::tensor::math::Real;
+use maypole::Result;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::time::Instant;
+
+/// The stages of this rank and the plan by which it runs them.
+#[derive(Debug)]
+pub struct LocalStages<T> {
+    /// What each rank of the pipeline runs, in order.
+    pub plan: PipelinePlan,
+    /// This rank's number in the pipeline.
+    pub rank: usize,
+    /// The ranks before and after this one.
+    pub links: StageLinks<T>,
+    /// The units of each stage of this rank.
+    pub units: Vec<Range<usize>>,
+    /// Which activations a backward pass takes: [`own_activations`].
+    pub take: TakeActivations,
+}
+
+/// What the passes of a step gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passes {
+    /// The weighted loss of this rank's micro-batches; zero if the head is elsewhere.
+    pub loss: f64,
+    /// Which pass ran when, in seconds from the start of the step.
+    pub trace: PipelineTrace,
+    /// Most bytes of activations that waited for their backward pass at once, those of the head
+    /// not counted.
+    pub activations: usize,
+}
+
+impl<T: Real> LocalStages<T> {
+    /// A pipeline of one rank that has all `units` of the model.
+    pub fn single(units: usize) -> Self {
+        let units = vec![0..units];
+        let plan = single_stage(1);
+        Self { plan, rank: 0, links: StageLinks::none(), units, take: own_activations }
+    }
+
+    /// Runs `batches`, the micro-batches of one step, forward and backward; gradients are added to
+    /// those in `store`. Times count from `start`.
+    ///
+    /// # Errors
+    /// As the links between stages and the collectives of the model and of the store.
+    ///
+    /// # Panics
+    /// If the plan of several stages is for another number of micro-batches.
+    pub fn run(
+        &mut self,
+        gpt: &mut Gpt<T>,
+        store: &mut dyn Store<T>,
+        routing: &RefCell<RoutingRecord>,
+        batches: &[TokenBatch],
+        start: Instant,
+    ) -> Result<Passes> {
+        if self.plan.stages() == 1 && self.plan.micros != batches.len() {
+            self.plan = single_stage(batches.len());
+        }
+        assert_eq!(self.plan.micros, batches.len(), "the plan says how many micro-batches run");
+        let tokens = gpt.axes.region.tokens(batches[0].tokens.len()).len();
+        let length = tokens * gpt.config.width;
+        let mut runner = StageRunner {
+            gpt,
+            store,
+            routing,
+            units: &self.units,
+            batches,
+            waiting: self.units.iter().map(|_| Vec::new()).collect(),
+            take: self.take,
+            done: vec![0; self.units.len()],
+            loss: 0.0,
+            held: 0,
+            most: 0,
+        };
+        let trace = execute(&self.plan, self.rank, &mut self.links, &mut runner, length, start)?;
+        Ok(Passes { loss: runner.loss, trace, activations: runner.most })
+    }
+}
+
+/// The plan of one stage: each micro-batch forward and then backward.
+fn single_stage(micros: usize) -> PipelinePlan {
+    let schedule = PipelineSchedule::OneForwardOneBackward;
+    schedule.plan(1, micros).expect("one stage runs any number of micro-batches")
+}
+
+/// The stages of a rank while a step runs.
+struct StageRunner<'a, T> {
+    gpt: &'a mut Gpt<T>,
+    store: &'a mut dyn Store<T>,
+    routing: &'a RefCell<RoutingRecord>,
+    units: &'a [Range<usize>],
+    batches: &'a [TokenBatch],
+    /// By stage: the activations that wait for their backward pass, with their micro-batch.
+    waiting: Vec<Vec<(usize, Activations<T>)>>,
+    take: TakeActivations,
+    /// By stage: backward passes done.
+    done: Vec<usize>,
+    loss: f64,
+    /// Bytes of activations that wait.
+    held: usize,
+    /// The most that `held` was.
+    most: usize,
+}
+
+impl<T: Real> Stages<T> for StageRunner<'_, T> {
+    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
+        let units = self.units[chunk].clone();
+        let layer =
+            |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
+        self.routing.borrow_mut().coming =
+            self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
+        let (output, activations) =
+            self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        self.loss += activations.loss;
+        self.held += activations.bytes();
+        self.most = self.most.max(self.held);
+        self.waiting[chunk].push((micro, activations));
+        Ok(output)
+    }
+
+    fn backward(&mut self, micro: usize, chunk: usize, gradient: Vec<T>) -> Result<Vec<T>> {
+        let waiting = &mut self.waiting[chunk];
+        let micros: Vec<usize> = waiting.iter().map(|(of, _)| *of).collect();
+        let own = (self.take)(&micros, micro).expect("forward comes before backward");
+        let (_, activations) = waiting.remove(own);
+        self.held -= activations.bytes();
+        self.done[chunk] += 1;
+        self.store.backward_begins(self.done[chunk] == self.batches.len());
+        let units = self.units[chunk].clone();
+        let batch = &self.batches[micro];
+        self.gpt.backward(units, self.store, batch, activations, gradient)
+    }
+}
