@@ -9,77 +9,64 @@
 //! rounds and judged by the even ones, so that luck which picks it does not judge it too. The
 //! choice is good if it takes at most 1.25 times as long as the best with 2 ranks, 1.5 times with
 //! more.
-//!
-//! Options: `--ranks`, `--transports`, `--sizes`, `--collectives` (lists with commas), `--rounds`
-//! (at least 7), `--milliseconds` (of a row in a round).
 
+use clap::Parser;
 use maypole::schedule::collective::Collective;
 use maypole::tuner::{CostTable, Plan, Question, plan, rows};
 use maypole::{Communicator, Error, ReduceOp, Transport};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// What is asked for.
-#[derive(Clone, Debug)]
-struct Options {
+#[path = "../src/bin/maypole/statistics.rs"]
+mod statistics;
+
+/// Compare the tuner's choices with every algorithm, in alternating rounds.
+#[derive(Clone, Debug, Parser)]
+struct ChoiceArgs {
+    /// Numbers of ranks, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "2,4,8")]
     ranks: Vec<usize>,
+
+    /// Transports, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
     transports: Vec<Transport>,
+
+    /// Bytes of the whole, separated by commas.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "8,64,512,4096,32768,262144,2097152,16777216"
+    )]
     sizes: Vec<usize>,
+
+    /// Collectives, separated by commas [default: all].
+    #[arg(long, value_delimiter = ',')]
     collectives: Vec<Collective>,
+
+    /// Rounds; an even and an odd one make a pair.
+    #[arg(long, default_value_t = FEWEST_ROUNDS, value_parser = rounds)]
     rounds: usize,
+
+    /// Milliseconds of an algorithm in a round.
+    #[arg(long, default_value_t = 2.0)]
     milliseconds: f64,
+
+    /// Passed by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 const FEWEST_ROUNDS: usize = 7;
 
-impl Options {
-    fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            ranks: vec![2, 4, 8],
-            transports: vec![Transport::Shm, Transport::Tcp],
-            sizes: (0..8).map(|step| 8 << (3 * step)).collect(),
-            collectives: Collective::all(0).to_vec(),
-            rounds: FEWEST_ROUNDS,
-            milliseconds: 2.0,
-        };
-        // Cargo's own, and the program's name.
-        let mut arguments = arguments.skip(1).filter(|argument| argument != "--bench");
-        while let Some(name) = arguments.next() {
-            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-            options
-                .set(&name, &value)
-                .ok_or_else(|| format!("{name} {value} is not understood"))?;
-        }
-        options.rounds = options.rounds.max(FEWEST_ROUNDS);
-        Ok(options)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        match name {
-            "--ranks" => self.ranks = list(value, |it| it.parse().ok())?,
-            "--transports" => self.transports = list(value, |it| it.parse().ok())?,
-            "--sizes" => self.sizes = list(value, |it| it.parse().ok())?,
-            "--collectives" => self.collectives = list(value, |it| it.parse().ok())?,
-            "--rounds" => self.rounds = value.parse().ok()?,
-            "--milliseconds" => self.milliseconds = value.parse().ok()?,
-            _ => return None,
-        }
-        Some(())
-    }
-}
-
-fn list<T>(text: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
-    text.split(',').map(parse).collect()
+fn rounds(text: &str) -> Result<usize, std::num::ParseIntError> {
+    Ok(text.parse::<usize>()?.max(FEWEST_ROUNDS))
 }
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args()) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("choice: {error}");
-            return ExitCode::from(2);
-        }
-    };
+    let mut options = ChoiceArgs::parse();
+    if options.collectives.is_empty() {
+        options.collectives = Collective::all(0).to_vec();
+    }
     if std::env::var_os("MAYPOLE_RANK").is_some() {
         return of(rank(&options).map_err(|error| error.to_string()));
     }
@@ -114,7 +101,7 @@ fn launch(ranks: usize) -> Result<(), String> {
 }
 
 /// One rank's way through all points.
-fn rank(options: &Options) -> Result<(), Error> {
+fn rank(options: &ChoiceArgs) -> Result<(), Error> {
     let mut world = Communicator::from_env()?;
     let shows = world.rank() == 0;
     let ranks = world.world();
@@ -193,7 +180,7 @@ impl Point {
         Self { collective, bytes, rows, choice }
     }
 
-    fn measure(&self, comm: &mut Communicator, options: &Options) -> Result<Judged, Error> {
+    fn measure(&self, comm: &mut Communicator, options: &ChoiceArgs) -> Result<Judged, Error> {
         let mut work = Work::new(self.collective, self.bytes, comm.world());
         let mut calls = Vec::new();
         for row in &self.rows {
@@ -217,7 +204,8 @@ impl Point {
 
     fn judge(&self, times: &[Vec<f64>]) -> Judged {
         let of = |at: usize, odd: usize| {
-            median(times[at].iter().skip(odd).step_by(2).copied().collect())
+            statistics::median(times[at].iter().skip(odd).step_by(2).copied().collect())
+                .expect("there are rounds")
         };
         let best = (0..times.len())
             .min_by(|a, b| of(*a, 0).total_cmp(&of(*b, 0)))
@@ -230,7 +218,8 @@ impl Point {
             best: self.rows[best],
             choice_us: of(self.choice, 1),
             best_us: of(best, 1),
-            ratio: median(pairs.map(|(choice, best)| choice / best).collect()),
+            ratio: statistics::median(pairs.map(|(choice, best)| choice / best).collect())
+                .expect("there are rounds"),
         }
     }
 }
@@ -247,11 +236,6 @@ impl std::fmt::Display for Judged {
             "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}"
         )
     }
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// A collective with its buffers.

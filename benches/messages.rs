@@ -13,6 +13,9 @@ use maypole::{Communicator, Result};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+#[path = "../src/bin/maypole/statistics.rs"]
+mod statistics;
+
 const SIZES: [usize; 7] = [8, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
 const ROUNDS: usize = 15;
 /// Bytes of a train, at least eight messages.
@@ -57,17 +60,17 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         let turned = turn(comm, &mut from)?;
         // The first round makes the link.
         if round > 0 {
-            times.push(sent / messages as u32);
+            times.push(sent.as_secs_f64() / messages as f64);
             ratios.push(copied.as_secs_f64() / sent.as_secs_f64());
-            turns.push(turned);
+            turns.push(turned.as_secs_f64());
         }
     }
     if comm.rank() == 0 {
-        let time = median(times).as_secs_f64();
-        let turn = median(turns).as_secs_f64();
-        ratios.sort_by(f64::total_cmp);
+        let median = |values| statistics::median(values).expect("there are rounds");
+        let time = median(times);
+        let turn = median(turns);
         let rate = bytes as f64 / time / 1e9;
-        let ratio = ratios[ratios.len() / 2];
+        let ratio = median(ratios);
         println!(
             "{bytes:>9}  {:>10.2}  {rate:>7.2}  {ratio:>7.2}  {:>10.2}",
             1e6 * time,
@@ -104,9 +107,4 @@ fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
         }
     }
     Ok(start.elapsed() / turns)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }

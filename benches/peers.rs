@@ -22,14 +22,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+#[path = "../src/bin/maypole/statistics.rs"]
+mod statistics;
+
 /// Compare `maypole perf` with other libraries, round by round.
 #[derive(Parser)]
-struct Args {
+struct PeersArgs {
     /// The folder with peers.sh [default: $PEERS]; without it nothing is compared.
     #[arg(long, value_name = "FOLDER")]
     peers: Option<PathBuf>,
 
-    /// Peers, as peers.sh calls them.
+    /// Peers, as peers.sh names them, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "ompi5,impi,mpich5")]
     names: Vec<String>,
 
@@ -37,17 +40,19 @@ struct Args {
     #[arg(long, default_value = "shm")]
     transport: String,
 
+    /// The number of ranks.
     #[arg(short = 'n', long, default_value_t = 2)]
     ranks: usize,
 
+    /// How often every library runs.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
-    /// As `maypole perf` calls them.
+    /// Collectives, as `maypole perf` names them, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "all-reduce")]
     collectives: Vec<String>,
 
-    /// In bytes.
+    /// Bytes of the whole, separated by commas.
     #[arg(
         long,
         value_delimiter = ',',
@@ -63,24 +68,24 @@ struct Args {
     #[arg(long, default_value = "auto")]
     algorithm: String,
 
-    /// Another maypole than the one that was built with this.
+    /// The maypole to measure [default: the one built with this bench].
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_maypole"))]
     maypole: PathBuf,
 
-    /// What cargo passes.
+    /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// A collective, as `maypole perf` calls it in JSON, and bytes of the whole.
-type Point = (String, u64);
+/// A collective, as `maypole perf --json` names it, and bytes of the whole.
+type PeerPoint = (String, u64);
 /// Microseconds at each point, in one round.
-type Times = BTreeMap<Point, f64>;
+type Times = BTreeMap<PeerPoint, f64>;
 
 const OURS: &str = "maypole";
 
 fn main() -> Result<ExitCode> {
-    let args = Args::parse();
+    let args = PeersArgs::parse();
     let folder = args.peers.clone().or_else(|| std::env::var_os("PEERS").map(PathBuf::from));
     let Some(peers) = folder.filter(|folder| folder.join("peers.sh").is_file()) else {
         eprintln!(
@@ -109,7 +114,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
+impl PeersArgs {
     fn ours(&self) -> Result<Times> {
         let sizes: Vec<_> = self.sizes.iter().map(ToString::to_string).collect();
         let mut command = Command::new(&self.maypole);
@@ -132,7 +137,7 @@ impl Args {
         ]);
         let mut times = Times::new();
         for object in lines(&mut command)? {
-            // Out of place is what the peers are measured by; a broadcast has but one place.
+            // The peers are measured out of place; a broadcast is in place only.
             if object["in_place"] == true && object["collective"] != "broadcast" {
                 continue;
             }
@@ -162,9 +167,9 @@ impl Args {
         let mut times = Times::new();
         for object in lines(&mut command)? {
             if let Some(error) = object.get("error") {
-                bail!("it ended with {error}");
+                bail!("the peer failed: {error}");
             }
-            // Its names are told apart by substring: "gather" also runs "allgather".
+            // A peer selects collectives by substring: "gather" also runs "allgather".
             if let Some(ours) = self.collectives.iter().find(|ours| object["coll"] == theirs(ours))
             {
                 let collective = Value::from(ours.replace('-', "_"));
@@ -193,7 +198,7 @@ impl Args {
         print!("# {:>14} {:>10} {OURS:>10}", "collective", "bytes");
         self.names.iter().for_each(|name| print!(" {name:>10}"));
         println!(" | {:>9} (least to most)", "best/ours");
-        let points: BTreeSet<&Point> =
+        let points: BTreeSet<&PeerPoint> =
             rounds.iter().flat_map(|round| round.get(OURS)).flat_map(Times::keys).collect();
         for point in points {
             print!("  {:>14} {:>10}", point.0, point.1);
@@ -203,14 +208,15 @@ impl Args {
             for library in std::iter::once(OURS).chain(self.names.iter().map(String::as_str)) {
                 print!(
                     " {:>10}",
-                    median(of(library)).map_or_else(|| "-".to_owned(), |us| format!("{us:.3}"))
+                    statistics::median(of(library))
+                        .map_or_else(|| "-".to_owned(), |us| format!("{us:.3}"))
                 );
             }
             println!(" | {}", self.ratio(point, rounds));
         }
     }
 
-    fn ratio(&self, point: &Point, rounds: &[BTreeMap<&str, Times>]) -> String {
+    fn ratio(&self, point: &PeerPoint, rounds: &[BTreeMap<&str, Times>]) -> String {
         let in_round = |round: &BTreeMap<&str, Times>| {
             let ours = round.get(OURS)?.get(point)?;
             let peers = self.names.iter().filter_map(|name| round.get(name.as_str())?.get(point));
@@ -219,7 +225,7 @@ impl Args {
         let ratios: Vec<f64> = rounds.iter().filter_map(in_round).collect();
         let least = ratios.iter().copied().min_by(f64::total_cmp);
         let most = ratios.iter().copied().max_by(f64::total_cmp);
-        match (median(ratios), least, most) {
+        match (statistics::median(ratios), least, most) {
             (Some(median), Some(least), Some(most)) => {
                 format!("{median:>9.2} ({least:.2} to {most:.2})")
             }
@@ -228,7 +234,7 @@ impl Args {
     }
 }
 
-/// What the peers' programs call a collective.
+/// The name of a collective in the peers' programs.
 fn theirs(collective: &str) -> String {
     match collective.replace('-', "_").as_str() {
         "reduce_scatter" => "reduce_scatter".to_owned(),
@@ -265,14 +271,4 @@ fn lines(command: &mut Command) -> Result<Vec<Value>> {
         bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(objects)
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
 }

@@ -276,6 +276,19 @@ fn under_a_launcher_it_joins() {
 }
 
 #[test]
+fn hosts_that_are_set_apart_are_counted() {
+    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --budget 2 --sizes 8";
+    let output = maypole("run -n 2 --no-tag-output -- sh -c")
+        .args([script, env!("CARGO_BIN_EXE_maypole")])
+        .output()
+        .unwrap();
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    assert!(table.contains("2 ranks on 2 hosts\n"), "{table}");
+    assert!(table.contains("these hosts share clock and cores"), "{table}");
+}
+
+#[test]
 fn processes_notice_a_call_left_out_in_a_hundred() {
     let output = run("perf all-reduce -n 2 --budget 20 --sizes 8,64K --sabotage 100 --json -");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));

@@ -14,13 +14,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::median;
-
     #[test]
     fn the_median_lies_in_the_middle() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0]), Some(3.0));
-        assert_eq!(median(vec![9.0, 1.0, 3.0]), Some(3.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), Some(3.0));
+        assert_eq!(super::median(vec![]), None);
+        assert_eq!(super::median(vec![3.0]), Some(3.0));
+        assert_eq!(super::median(vec![9.0, 1.0, 3.0]), Some(3.0));
+        assert_eq!(super::median(vec![4.0, 1.0, 2.0, 9.0]), Some(3.0));
     }
 }

@@ -1,8 +1,10 @@
-//! `maypole tune`: measures what messages and bytes cost here, and keeps it for the tuner.
+//! `maypole tune`: measures the costs of messages and bytes on this host and saves them for the
+//! tuner.
 //!
-//! Two ranks throw vectors to and fro: half a round trip of `m` bytes takes `alpha + m beta`. Then
-//! both combine their vectors at once, in one message each way, which takes `gamma` a byte more.
-//! Lines through a few sizes of each give the three.
+//! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m * beta`.
+//! Then both ranks combine their vectors at the same time, with one message each way, which takes
+//! `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the lines
+//! give alpha, beta and gamma.
 
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
@@ -16,42 +18,42 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Measure what messages and bytes cost on this host, show the fit, and keep it for every job to
-/// choose by.
+/// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.
 ///
-/// Takes a few seconds; let the host be quiet meanwhile. Rank 0's table serves all ranks of a job.
-/// What it costs to share a core is not measured.
+/// Takes a few seconds, during which the host should be idle. In a job, all ranks use the saved
+/// costs of rank 0. The cost of sharing a core is not measured.
 #[derive(clap::Args)]
 pub(crate) struct TuneArgs {
-    /// Where to keep the table [default: as MAYPOLE_TUNE says, or the user's cache directory].
+    /// Save the table to FILE [default: the file in MAYPOLE_TUNE, or one in the user's cache
+    /// directory].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Show the fit and keep nothing.
+    /// Show the fit and save nothing.
     #[arg(long)]
     dry_run: bool,
 
-    /// Keep the table even if the lines are far from what was measured.
+    /// Save the table even if the lines differ much from the measured times.
     #[arg(long)]
     force: bool,
 
-    /// Samples for each size; the least counts.
+    /// The number of samples for each size; the least counts.
     #[arg(long, value_name = "N", default_value = "40", value_parser = clap::value_parser!(u32).range(1..=1000))]
     samples: u32,
 }
 
-/// How long a sample lasts: shorter than a turn of the kernel's, so that some are not interrupted
-/// on busy hosts.
+/// The length of a sample: shorter than a time slice of the kernel, so that some samples are not
+/// interrupted on a busy host.
 const SAMPLE: Duration = Duration::from_micros(200);
-/// From the request to end to the kill, for ranks that hang.
+/// Time from SIGTERM to SIGKILL, for ranks that hang.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often to measure at most.
+/// The most attempts to measure.
 const ATTEMPTS: u32 = 4;
-/// How far lines may be off, as a part of what was measured.
+/// The largest error of a line, relative to the measured time, with which a table is saved.
 const TOLERANCE: f64 = 0.6;
 
-/// Sizes of the slots of a board, and of messages by TCP.
+/// Bytes of messages in the three kinds of board slots, and over TCP.
 const TINY: [usize; 3] = [8, 24, 48];
 const SMALL: [usize; 5] = [256, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const CHUNK: [usize; 4] = [20 << 10, 24 << 10, 28 << 10, 32 << 10];
@@ -62,29 +64,33 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     if launched.launcher == Launcher::Alone {
         ensure!(
             UsableCores::count([&UsableCores::of_this_thread()]) >= 2,
-            "two ranks need two cores, and this process may use one only"
+            "two ranks need two cores, and this process may use only one"
         );
         return start(2);
     }
-    ensure!(launched.world == 2, "two ranks measure, not {}", launched.world);
+    ensure!(
+        launched.world == 2,
+        "maypole tune runs with 2 ranks, but the launcher has started {}",
+        launched.world
+    );
     let mut world = Communicator::from_env()?;
     let (table, error) = settled(&mut world, args.samples)?;
     if launched.rank == 0 && !args.dry_run {
         let percent = (error * 100.0).round();
         ensure!(
             error <= TOLERANCE || args.force,
-            "the lines are off by up to {percent} %, so nothing is kept; try when the host is quiet, or use --force"
+            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the host is idle, or use --force"
         );
         let place = args.output.map_or_else(TableLocation::from_env, TableLocation::File);
-        let path = place.store(&table).context("cannot keep the table")?;
-        println!("kept in {}", path.display());
+        let path = place.store(&table).context("cannot save the table")?;
+        println!("saved in {}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts ranks: this program again, with the same arguments.
 pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find my own program")?;
+    let program = std::env::current_exe().context("cannot find the file of this program")?;
     let again = |_rank| {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));
@@ -99,13 +105,13 @@ pub(crate) fn start(ranks: usize) -> Result<ExitCode> {
     Ok(run::launch(again, ranks, &options)?.code().into())
 }
 
-/// Measures again while the host is not quiet enough.
+/// Measures until the lines fit well enough, at most [`ATTEMPTS`] times.
 fn settled(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
     let mut attempts = 0;
     loop {
         let (table, error) = measure(world, samples)?;
         attempts += 1;
-        // Rank 0's counts, so that both go on or stop.
+        // Rank 0's error decides, so that both ranks stop together.
         let mut errors = [error];
         world.broadcast(&mut errors, 0)?;
         if errors[0] <= TOLERANCE || attempts == ATTEMPTS {
@@ -120,21 +126,21 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<(CostTable, f64)> {
     let mut board = RankPair { comm: world.over(Transport::Shm)?, samples };
     let tiny = report.fit("tiny", &board.series(&TINY)?);
     let small = report.fit("small", &board.series(&SMALL)?);
-    // So near to one another, these sizes say nothing of what a message costs.
+    // These sizes lie close together; a small one is added so that the line determines alpha.
     let chunk = report.fit("chunk", &board.series(&[&[SMALL[0]][..], &CHUNK].concat())?);
     let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
     let tcp = report.fit("tcp", &stream.series(&TCP)?);
     Ok((CostTable { tiny, small, chunk, tcp, ..CostTable::BUILT_IN }, report.error))
 }
 
-/// What one size took, in picoseconds: one way, and combined both ways.
+/// The times of one size in picoseconds: one way, and combined both ways.
 struct TunePoint {
     bytes: usize,
     ping: f64,
     fold: f64,
 }
 
-/// Two ranks and what joins them.
+/// Two ranks over one transport.
 struct RankPair {
     comm: Communicator,
     samples: u32,
@@ -156,7 +162,7 @@ impl RankPair {
         Ok(TunePoint { bytes, ping: ping / 2.0, fold })
     }
 
-    /// The least picoseconds of a call in one window.
+    /// The least picoseconds of a call with one window.
     fn time(
         &mut self,
         algorithm: Algorithm,
@@ -180,17 +186,19 @@ impl RankPair {
     }
 }
 
-/// What rank 0 shows.
+/// Fits the costs and, on rank 0, prints the fit.
 struct FitReport {
     shows: bool,
-    /// How far lines are off at most, as a part of what was measured.
+    /// The largest error of a line so far, relative to the measured time.
     error: f64,
 }
 
 impl FitReport {
     fn head(&self) {
         if self.shows {
-            println!("# one way, and combined both ways: measured and fitted, in us");
+            println!(
+                "# microseconds of a message one way, and of a reduction both ways, measured and fitted"
+            );
             println!(
                 "#{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}",
                 "link", "bytes", "one way", "fitted", "combined", "fitted"
@@ -198,7 +206,7 @@ impl FitReport {
         }
     }
 
-    /// The costs that fit best, shown beside what was measured.
+    /// Fits the costs to the measured times, and prints both.
     fn fit(&mut self, name: &str, points: &[TunePoint]) -> Costs {
         let of = |time: fn(&TunePoint) -> f64| {
             fit_line(&points.iter().map(|it| (it.bytes as f64, time(it))).collect::<Vec<_>>())
@@ -228,7 +236,7 @@ impl FitReport {
 
 fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
     let kib = |slope: f64| (slope * 1024.0).round() as u64;
-    // To and fro are two calls that take turns, and turning costs something that is no message's.
+    // A ping-pong is two calls in turn, and changing the direction costs time that no message takes.
     let alpha = ping.start.min(fold.start).round() as u64;
     Costs { alpha, beta: kib(ping.slope), gamma: kib((fold.slope - ping.slope).max(0.0)) }
 }

@@ -1,12 +1,12 @@
-//! Whether the libraries of GPUs and InfiniBand are where a program would find them. Nothing is
-//! loaded: a broken driver must not break its doctor.
+//! Checks whether the libraries of GPUs and InfiniBand are where a program would find them. Loads
+//! none of them, because a broken driver could crash this command.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// Where loaders look, besides `LD_LIBRARY_PATH`.
+/// The folders that a loader searches after `LD_LIBRARY_PATH`.
 const FOLDERS: [&str; 10] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -20,7 +20,7 @@ const FOLDERS: [&str; 10] = [
     "/usr/local/cuda/compat",
 ];
 
-/// A library, and what in the machine would need it.
+/// A library, and the device file that shows that the machine needs it.
 struct Library {
     what: &'static str,
     file: &'static str,
@@ -49,10 +49,10 @@ const LIBRARIES: [Library; 3] = [
     },
 ];
 
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn check() -> Vec<Finding> {
     let exists = |path: &Path| path.exists();
     let path = env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    LIBRARIES.iter().map(|library| judge(library, &path, exists)).collect()
+    LIBRARIES.iter().map(|library| assess(library, &path, exists)).collect()
 }
 
 fn find(file: &str, path: &str, exists: impl Fn(&Path) -> bool) -> Option<PathBuf> {
@@ -61,16 +61,19 @@ fn find(file: &str, path: &str, exists: impl Fn(&Path) -> bool) -> Option<PathBu
 }
 
 /// A missing library matters only where there is a device for it.
-fn judge(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Finding {
+fn assess(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Finding {
     let Library { what, file, device, fix } = library;
     let found = find(file, path, &exists);
     match (found, exists(Path::new(device))) {
         (Some(found), true) => Finding::ok(what, found.display().to_string()),
-        (Some(found), false) => {
-            Finding::ok(what, format!("{}, but no {device}: no device here", found.display()))
+        (Some(found), false) => Finding::ok(
+            what,
+            format!("{}, but no {device}: this machine has no such device", found.display()),
+        ),
+        (None, false) => {
+            Finding::ok(what, format!("not needed: neither {device} nor {file} is there"))
         }
-        (None, false) => Finding::ok(what, format!("not used: neither {file} nor {device}")),
-        (None, true) => Finding::warning(what, format!("{device} is there, but no {file}"), *fix),
+        (None, true) => Finding::warning(what, format!("{device} is there, but not {file}"), *fix),
     }
 }
 
@@ -85,12 +88,12 @@ mod tests {
             move |path: &Path| files.iter().any(|file| Path::new(file) == path)
         };
         let cuda = &LIBRARIES[0];
-        assert_eq!(judge(cuda, "", on(&[])).severity, Severity::Ok);
-        assert_eq!(judge(cuda, "", on(&["/dev/nvidiactl"])).severity, Severity::Warning);
+        assert_eq!(assess(cuda, "", on(&[])).severity, Severity::Ok);
+        assert_eq!(assess(cuda, "", on(&["/dev/nvidiactl"])).severity, Severity::Warning);
         let both = on(&["/dev/nvidiactl", "/opt/driver/libcuda.so.1"]);
-        assert_eq!(judge(cuda, "", both).severity, Severity::Warning);
+        assert_eq!(assess(cuda, "", both).severity, Severity::Warning);
         assert_eq!(
-            judge(cuda, ":/opt/driver", both),
+            assess(cuda, ":/opt/driver", both),
             Finding::ok("CUDA", "/opt/driver/libcuda.so.1")
         );
     }

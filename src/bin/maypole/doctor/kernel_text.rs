@@ -1,9 +1,9 @@
-//! What the texts of the kernel mean.
+//! Parses the kernel's text files.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The soft limit in a line of `/proc/self/limits`, like `Max locked memory  8388608  8388608
-/// bytes`; `None` within is no limit.
+/// bytes`; `Some(None)` means no limit.
 pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let words = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match words.split_whitespace().next()? {
@@ -21,7 +21,7 @@ pub(super) fn huge_pages(meminfo: &str) -> Option<(u64, u64)> {
     Some((field("HugePages_Total:")?, field("Hugepagesize:")? << 10))
 }
 
-/// What is chosen in a text like `always [madvise] never`.
+/// The choice in brackets, in a text like `always [madvise] never`.
 pub(super) fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(chosen, _)| chosen)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_new_kind_are_found() {
+    fn ipv6_addresses_are_found() {
         let text = "fe80000000000000021122fffe334455 02 40 20 80     eth0\n\
                     00000000000000000000000000000001 01 80 10 80       lo\nx\n";
         let found = ipv6_addresses(text);

@@ -1,4 +1,4 @@
-//! What this host gives to ranks: cores, memory, descriptors.
+//! Checks the cores, the memory and the descriptors that this host gives to ranks.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use maypole_transports::shm::Segment;
 
 use super::{Finding, kernel_text};
 
-/// Less locked memory than this is what systems give by default, and too little to register
-/// buffers.
+/// Bytes of locked memory below which buffers cannot be registered; the default of many systems is
+/// less.
 const LITTLE_LOCKED: u64 = 64 << 20;
-/// Descriptors of a process that talks to few, and of each peer.
+/// Descriptors that a rank needs for itself, and for each other rank.
 const DESCRIPTORS: u64 = 64;
 const PER_RANK: u64 = 4;
 
-pub(super) fn look(ranks: usize) -> Vec<Finding> {
+pub(super) fn check(ranks: usize) -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let limits = read("/proc/self/limits");
     vec![
@@ -28,11 +28,11 @@ pub(super) fn look(ranks: usize) -> Vec<Finding> {
 }
 
 fn cores(cores: usize, ranks: usize) -> Finding {
-    let text = format!("{cores} by affinity and quota, for {ranks} ranks");
+    let text = format!("{cores} usable (affinity and cgroup quota), for {ranks} ranks");
     if ranks <= cores {
         return Finding::ok("cores", text);
     }
-    let fix = "run fewer ranks, or give the job more cores; until then ranks take turns";
+    let fix = "run fewer ranks, or give the job more cores; ranks that share a core take turns";
     Finding::warning("cores", text, fix)
 }
 
@@ -41,13 +41,17 @@ fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
     match limit {
         Some(None) => Finding::ok("descriptors", "no limit"),
         Some(Some(limit)) if limit >= needed => {
-            Finding::ok("descriptors", format!("{limit} may be open"))
+            Finding::ok("descriptors", format!("at most {limit} open files"))
         }
         Some(Some(limit)) => {
-            let text = format!("{limit} may be open, and {ranks} ranks need about {needed}");
+            let text = format!("at most {limit} open files, but {ranks} ranks need about {needed}");
             Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
         }
-        None => Finding::warning("descriptors", "the limit is not to be read", "mount /proc"),
+        None => Finding::warning(
+            "descriptors",
+            "cannot read the limit in /proc/self/limits",
+            "mount /proc",
+        ),
     }
 }
 
@@ -65,30 +69,34 @@ fn locked(limit: Option<Option<u64>>) -> Finding {
                 fix,
             )
         }
-        None => Finding::warning("locked memory", "the limit is not to be read", "mount /proc"),
+        None => Finding::warning(
+            "locked memory",
+            "cannot read the limit in /proc/self/limits",
+            "mount /proc",
+        ),
     }
 }
 
-/// The segments that ranks share have no name, so the size of /dev/shm is no matter.
+/// Ranks share anonymous segments, so the size of /dev/shm does not matter.
 fn shared_memory() -> Finding {
     match Segment::create(1 << 20) {
         Ok(_) => Finding::ok("shared memory", "memfd works"),
         Err(error) => {
             let fix = "allow memfd_create and sealing in the container's profile, or use MAYPOLE_TRANSPORT=tcp";
-            Finding::problem("shared memory", format!("no memfd: {error}"), fix)
+            Finding::problem("shared memory", format!("memfd_create failed: {error}"), fix)
         }
     }
 }
 
 fn ptrace(scope: &str) -> Finding {
     match scope.trim() {
-        "" => Finding::ok("ptrace", "unrestricted: no Yama here"),
+        "" => Finding::ok("ptrace", "unrestricted: the kernel has no Yama"),
         "0" => Finding::ok("ptrace", "unrestricted"),
         scope => {
-            let fix = "sysctl kernel.yama.ptrace_scope=0; without it, bytes are copied once more";
+            let fix = "sysctl kernel.yama.ptrace_scope=0; otherwise large messages are copied one more time";
             Finding::warning(
                 "ptrace",
-                format!("Yama forbids to read other processes (scope {scope})"),
+                format!("Yama forbids reading the memory of other processes (scope {scope})"),
                 fix,
             )
         }
@@ -118,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_judged() {
+    fn limits_are_assessed() {
         assert_eq!(descriptors(Some(Some(1024)), 8).severity, Severity::Ok);
         let few = descriptors(Some(Some(64)), 8);
         assert_eq!((few.severity, few.fix.as_deref()), (Severity::Problem, Some("ulimit -n 96")));
@@ -129,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn yama_and_pages_are_judged() {
+    fn yama_and_pages_are_assessed() {
         assert_eq!(ptrace("1\n").severity, Severity::Warning);
         assert_eq!(ptrace("0\n").severity, Severity::Ok);
         assert_eq!(huge_pages("", "always madvise [never]").severity, Severity::Warning);

@@ -1,8 +1,8 @@
-//! `maypole doctor`: looks at everything that a job needs from this machine, and says how to mend
-//! what is not there.
+//! `maypole doctor`: checks everything that a job needs from this machine, and says how to mend what
+//! is missing.
 //!
-//! Each look gives [`Finding`]s. What a text of the kernel means is read by pure functions; only
-//! the looking touches the machine.
+//! Each check makes [`Finding`]s. Pure functions parse and judge the kernel's texts; only the
+//! functions called `check` read the machine.
 
 mod accelerators;
 mod kernel_text;
@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 /// Check what this machine offers to a job, and say how to mend what is missing.
 ///
 /// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail).
-/// The exit code is 1 if there is any problem, else 0. The environment counts: run it as your ranks
-/// run.
+/// The exit code is 1 if there is any problem, else 0. Environment variables and limits are checked
+/// too, so run this command in the same way as your ranks.
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// How many ranks are to run on this host [default: what the environment says, else 1].
+    /// How many ranks will run on this host [default: the number that a launcher has set, else 1].
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: Option<std::num::NonZeroUsize>,
 
-    /// Print one JSON object.
+    /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Severity {
     Ok,
@@ -47,15 +47,15 @@ impl Severity {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Eq, PartialEq)]
 struct Finding {
     severity: Severity,
-    /// What was looked at, in a word or two.
+    /// The subject of the check, in one or two words.
     what: &'static str,
-    /// What was found.
+    /// The state that was found.
     text: String,
-    /// What to do about it.
+    /// What the user can do about it.
     fix: Option<String>,
 }
 
@@ -88,9 +88,9 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let local = described.as_ref().ok().and_then(|described| described.launch.local_world);
     let ranks = args.ranks.map_or_else(|| local.unwrap_or(1), std::num::NonZeroUsize::get);
     let mut findings = vec![Finding::ok("version", env!("CARGO_PKG_VERSION"))];
-    findings.extend(network::look(&described));
-    findings.extend(machine::look(ranks));
-    findings.extend(accelerators::look());
+    findings.extend(network::check(&described));
+    findings.extend(machine::check(ranks));
+    findings.extend(accelerators::check());
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();

@@ -1,4 +1,4 @@
-//! Where this process can be reached, and whether it would be let in.
+//! Checks the network interfaces, the launcher's variables, the ports and the job key.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,19 +9,20 @@ use maypole_transports::descriptor::open_private;
 
 use super::{Finding, kernel_text};
 
-pub(super) fn look(described: &Result<LaunchDescription, LaunchError>) -> Vec<Finding> {
+pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<Finding> {
     let mut findings = vec![interfaces()];
     match described {
         Ok(described) => {
             let launch = &described.launch;
-            let place = launch.address.as_deref().unwrap_or("told by the process manager");
-            let text = format!("rank {} of {}, rank 0 at {place}", launch.rank, launch.world);
+            let address =
+                launch.address.as_deref().unwrap_or("an address from the process manager");
+            let text = format!("rank {} of {}, rank 0 at {address}", launch.rank, launch.world);
             findings.push(Finding::ok("environment", text));
             findings.push(ports(&launch.ports, launch.rank, is_free));
             findings.push(key(&described.key, launch.local_world.unwrap_or(1) < launch.world));
         }
         Err(error) => {
-            let fix = "mend the variable, or unset it: then this is a world of one";
+            let fix = "correct the variable, or unset it to run as a world of one rank";
             findings.push(Finding::problem("environment", error.to_string(), fix));
         }
     }
@@ -40,10 +41,10 @@ fn interfaces() -> Finding {
             .into_iter()
             .map(|(name, it)| (name, it.into())),
     );
-    judge_interfaces(&all)
+    assess_interfaces(&all)
 }
 
-fn judge_interfaces(all: &[(String, IpAddr)]) -> Finding {
+fn assess_interfaces(all: &[(String, IpAddr)]) -> Finding {
     let list = all
         .iter()
         .map(|(name, address)| format!("{name} {address}"))
@@ -55,12 +56,12 @@ fn judge_interfaces(all: &[(String, IpAddr)]) -> Finding {
     let text = if list.is_empty() {
         "none found".to_owned()
     } else {
-        format!("no other host reaches {list}")
+        format!("no address that other hosts reach: {list}")
     };
     Finding::warning(
         "interfaces",
         text,
-        "for ranks on several hosts, give this one a network interface",
+        "for a job on several hosts, configure a network interface",
     )
 }
 
@@ -68,7 +69,7 @@ fn is_free(port: u16) -> Result<(), ErrorKind> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop).map_err(|error| error.kind())
 }
 
-/// Only rank 0 listens there; for others the same ports on another host count.
+/// Only rank 0 listens on these ports, so for other ranks a taken port is only a warning.
 fn ports(
     candidates: &[u16],
     rank: usize,
@@ -88,7 +89,7 @@ fn ports(
         return Finding::ok("ports", format!("{range}: free but for {list}"));
     }
     let text = format!("{range}: all taken");
-    let fix = "name a free one to all ranks in MAYPOLE_PORT";
+    let fix = "set MAYPOLE_PORT to a free port for all ranks";
     if rank == 0 {
         Finding::problem("ports", text, fix)
     } else {
@@ -96,19 +97,19 @@ fn ports(
     }
 }
 
-/// Says where the key is, and never what it is.
+/// Says where the key is; never prints the key.
 fn key(source: &KeySource, several_hosts: bool) -> Finding {
     match source {
         KeySource::None if several_hosts => {
-            let fix = "make one with `maypole key new FILE` and name it to all ranks in MAYPOLE_JOB_KEY_FILE";
-            Finding::problem("key", "none, so only processes of this host are let in", fix)
+            let fix = "make one with `maypole key new FILE` and set MAYPOLE_JOB_KEY_FILE=FILE for all ranks";
+            Finding::problem("key", "none, so only processes of this host can join", fix)
         }
-        KeySource::None => Finding::ok("key", "none: only processes of this host are let in"),
+        KeySource::None => Finding::ok("key", "none: only processes of this host can join"),
         KeySource::Descriptor(number) => {
-            Finding::ok("key", format!("behind inherited descriptor {number}"))
+            Finding::ok("key", format!("in the inherited descriptor {number}"))
         }
         KeySource::Value(_) => {
-            let fix = "keep it in a file and name that in MAYPOLE_JOB_KEY_FILE";
+            let fix = "write it to a private file and set MAYPOLE_JOB_KEY_FILE to its path";
             Finding::warning(
                 "key",
                 "in MAYPOLE_JOB_KEY, which other processes of this user can read",
@@ -116,13 +117,18 @@ fn key(source: &KeySource, several_hosts: bool) -> Finding {
             )
         }
         KeySource::File(path) => match open_private(path) {
-            Ok(_) => Finding::ok("key", format!("in {}, for this user alone", path.display())),
+            Ok(_) => {
+                Finding::ok("key", format!("in {}, readable by this user only", path.display()))
+            }
             Err(error) => {
-                let fix = format!("make a regular file of yours: chmod 600 {}", path.display());
+                let fix = format!(
+                    "make it a regular file that you own, and run: chmod 600 {}",
+                    path.display()
+                );
                 Finding::problem("key", format!("{}: {error}", path.display()), fix)
             }
         },
-        _ => Finding::ok("key", "given in another way"),
+        _ => Finding::ok("key", "present"),
     }
 }
 
@@ -151,10 +157,10 @@ mod tests {
     #[test]
     fn loopback_alone_is_a_warning() {
         let lo = ("lo".to_owned(), IpAddr::from(Ipv4Addr::LOCALHOST));
-        assert_eq!(judge_interfaces(std::slice::from_ref(&lo)).severity, Severity::Warning);
+        assert_eq!(assess_interfaces(std::slice::from_ref(&lo)).severity, Severity::Warning);
         let eth = ("eth0".to_owned(), IpAddr::from([10, 0, 0, 1]));
         assert_eq!(
-            judge_interfaces(&[lo, eth]),
+            assess_interfaces(&[lo, eth]),
             Finding::ok("interfaces", "lo 127.0.0.1, eth0 10.0.0.1")
         );
     }

@@ -1,4 +1,4 @@
-//! Buffers that begin on a page, as those of the peers do.
+//! Buffers that begin on a page of memory, as in other benchmarks.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,14 +6,14 @@ use bytemuck::{Pod, Zeroable};
 #[repr(C, align(4096))]
 struct AlignedPage([u8; 4096]);
 
-/// Bytes, aligned for elements of every type.
+/// Bytes that begin on a page, so they are aligned for elements of every type.
 pub(crate) struct AlignedBuffer {
     buffer: Vec<AlignedPage>,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// `len` zeros.
+    /// A buffer of `len` zero bytes.
     pub(crate) fn new(len: usize) -> Self {
         Self { buffer: vec![AlignedPage::zeroed(); len.div_ceil(size_of::<AlignedPage>())], len }
     }

@@ -1,4 +1,4 @@
-//! What joins the ranks: the one place where communicators come from.
+//! Makes the communicators: one for each transport to measure.
 
 use crate::perf::args::TransportSelection;
 use crate::perf::settings::PerfSettings;
@@ -6,16 +6,16 @@ use anyhow::Result;
 use maypole::{Communicator, Error, Local, Transport};
 use std::fmt;
 
-/// What ranks are joined by, as it turned out.
+/// The transport of a communicator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PerfTransport {
     Shm,
     Tcp,
-    /// Boards within hosts, streams between them.
+    /// Shared memory within hosts, TCP between them.
     Mixed,
-    /// Between threads: a board in memory.
+    /// A board in memory, between threads.
     Board,
-    /// Between threads: streams in memory.
+    /// Streams in memory, between threads.
     Mem,
 }
 
@@ -31,15 +31,16 @@ impl fmt::Display for PerfTransport {
     }
 }
 
-/// A rank's place in the world.
+/// The communicators of one rank.
 pub(crate) struct RankCommunicators {
-    /// The same ranks, over one transport after the other.
+    /// A communicator of all ranks for each transport.
     pub(crate) comms: Vec<(PerfTransport, Communicator)>,
-    /// What they were made of. Dropping it would tell the others that this rank leaves.
+    /// The communicator that the others were made from. Dropping it would tell the other ranks that
+    /// this rank leaves.
     pub(crate) _world: Option<Communicator>,
 }
 
-/// This process's, which a launcher has started. Collective.
+/// Joins this process, which a launcher has started, to the other ranks. Collective.
 pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
     let mut world = Communicator::from_env()?;
     if let Some(timeout) = settings.timeout {
@@ -54,12 +55,12 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
     Ok(RankCommunicators { comms, _world: Some(world) })
 }
 
-/// Shared memory and TCP on one host; on several, TCP, and both together where that is something
-/// else.
+/// On one host, shared memory and TCP. On several hosts, the mix of both if it differs from TCP
+/// alone, and TCP.
 fn all(world: &mut Communicator) -> Result<Vec<(PerfTransport, Communicator)>> {
     let first = match world.over(Transport::Shm) {
         Ok(comm) => (PerfTransport::Shm, comm),
-        // All ranks see this alike, before any of them has sent anything.
+        // All ranks get this error, before any of them has sent data.
         Err(Error::Join(_)) => automatic(world)?,
         Err(error) => return Err(error.into()),
     };
@@ -79,7 +80,7 @@ fn automatic(world: &mut Communicator) -> Result<(PerfTransport, Communicator)> 
     Ok((joint, comm))
 }
 
-/// Those of all ranks, by rank, which are threads of this process.
+/// The communicators of all ranks, which are threads of this process, in the order of the ranks.
 pub(crate) fn threads(settings: &PerfSettings) -> Vec<RankCommunicators> {
     let mut all: Vec<RankCommunicators> = (0..settings.world)
         .map(|_| RankCommunicators { comms: Vec::new(), _world: None })

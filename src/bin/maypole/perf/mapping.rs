@@ -1,86 +1,95 @@
-//! Where the ranks sit: on which host, on which core, and whether there is one for each.
+//! The mapping of ranks to hosts, machines and cores.
 
 use crate::perf::check::values::hash;
 use anyhow::{Context, Result};
 use maypole::Communicator;
+use maypole::schedule::hosts::Hosts;
 use maypole_transports::affinity;
 use maypole_transports::cores::UsableCores;
 
-/// The same on all ranks.
+/// Where the ranks run. Equal on all ranks.
 #[derive(Debug)]
 pub(crate) struct RankMapping {
-    /// The host of each rank: those with one number read one clock.
-    pub(crate) hosts: Vec<usize>,
-    /// The cores that the ranks of each host have together.
+    /// The host of each rank, as the communicator numbers them.
+    pub(crate) hosts: Hosts,
+    /// The machine of each rank: the ranks of a machine read one clock. Where MAYPOLE_HOST tells
+    /// ranks of one machine apart, a machine has several hosts.
+    pub(crate) machines: Vec<usize>,
+    /// For each machine, the number of cores that its ranks may use together.
     pub(crate) cores: Vec<usize>,
-    /// Of each rank.
+    /// The process of each rank.
     pub(crate) pids: Vec<u64>,
-    /// What each rank is bound to.
+    /// The core that each rank is bound to.
     pub(crate) bound: Vec<Option<u64>>,
 }
 
-/// Stands for no core.
-const NOWHERE: u64 = u64::MAX;
+/// Stands for "not bound" where a core's number is exchanged.
+const NOT_BOUND: u64 = u64::MAX;
 
 impl RankMapping {
-    /// Binds this rank to a core, unless `bind` says otherwise, and learns where the others are.
+    /// Binds this rank to a core if `bind` is true, and exchanges the mapping of all ranks.
     /// Collective.
-    pub(crate) fn take(comm: &mut Communicator, bind: bool) -> Result<Self> {
-        let hosts = numbered(&gather(comm, [mark()])?);
-        let cores = cores(&hosts, &shares(comm)?);
-        let mine = hosts[comm.rank()];
-        let neighbours = |ranks: &[usize]| ranks.iter().filter(|host| **host == mine).count();
-        let core = match bind {
-            true => affinity::bind(neighbours(&hosts[..comm.rank()]))
-                .context("cannot bind to a core; try --bind false")? as u64,
-            false => NOWHERE,
+    pub(crate) fn exchange(comm: &mut Communicator, bind: bool) -> Result<Self> {
+        let hosts = comm.hosts().clone();
+        let machines = numbered(&gather(comm, [machine_id()])?);
+        let cores = cores(&machines, &usable_cores(comm)?);
+        let mine = machines[comm.rank()];
+        let lower_ranks = machines[..comm.rank()].iter();
+        let index_on_machine = lower_ranks.filter(|machine| **machine == mine).count();
+        let core = if bind {
+            affinity::bind(index_on_machine)
+                .context("cannot bind this rank to a core; use --bind false")? as u64
+        } else {
+            NOT_BOUND
         };
         let mapping = gather(comm, [u64::from(std::process::id()), core])?;
-        let (pids, bound) =
-            mapping.into_iter().map(|[pid, core]| (pid, (core != NOWHERE).then_some(core))).unzip();
-        Ok(Self { hosts, cores, pids, bound })
+        let (pids, bound) = mapping
+            .into_iter()
+            .map(|[pid, core]| (pid, (core != NOT_BOUND).then_some(core)))
+            .unzip();
+        Ok(Self { hosts, machines, cores, pids, bound })
     }
 
-    pub(crate) fn is_one_host(&self) -> bool {
+    /// True if all ranks read one clock.
+    pub(crate) fn is_one_machine(&self) -> bool {
         self.cores.len() == 1
     }
 
-    /// True if no rank need wait for another to leave its core.
-    pub(crate) fn are_enough(&self) -> bool {
-        let ranks = |host| self.hosts.iter().filter(|other| **other == host).count();
-        self.cores.iter().enumerate().all(|(host, cores)| ranks(host) <= *cores)
+    /// True if every machine has a core for each of its ranks.
+    pub(crate) fn has_core_for_each(&self) -> bool {
+        let ranks_on = |machine| self.machines.iter().filter(|other| **other == machine).count();
+        self.cores.iter().enumerate().all(|(machine, cores)| ranks_on(machine) <= *cores)
     }
 }
 
-/// A number for this start of this host: its processes have it in common, and nobody else.
-fn mark() -> u64 {
+/// A number that all processes of this machine have in common until it restarts.
+fn machine_id() -> u64 {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     boot.bytes().fold(0, |mark, byte| hash(mark ^ u64::from(byte)))
 }
 
-/// Equal marks get equal numbers, from 0, in the order of the ranks.
-fn numbered(marks: &[[u64; 1]]) -> Vec<usize> {
+/// Numbers the machines from 0 in the order of their lowest ranks.
+fn numbered(ids: &[[u64; 1]]) -> Vec<usize> {
     let mut known = Vec::new();
-    let number = |mark: &[u64; 1]| {
-        known.iter().position(|other| other == mark).unwrap_or_else(|| {
-            known.push(*mark);
+    let number = |id: &[u64; 1]| {
+        known.iter().position(|other| other == id).unwrap_or_else(|| {
+            known.push(*id);
             known.len() - 1
         })
     };
-    marks.iter().map(number).collect()
+    ids.iter().map(number).collect()
 }
 
-fn cores(hosts: &[usize], shares: &[UsableCores]) -> Vec<usize> {
-    let of = |host| {
-        UsableCores::count(
-            hosts.iter().zip(shares).filter(|(other, _)| **other == host).map(|(_, share)| share),
-        )
+fn cores(machines: &[usize], shares: &[UsableCores]) -> Vec<usize> {
+    let of = |machine| {
+        let ranks = machines.iter().zip(shares).filter(|(other, _)| **other == machine);
+        UsableCores::count(ranks.map(|(_, share)| share))
     };
-    (0..=hosts.iter().max().copied().unwrap_or(0)).map(of).collect()
+    (0..=machines.iter().max().copied().unwrap_or(0)).map(of).collect()
 }
 
-/// What cores each rank may use. Their lists differ in length.
-fn shares(comm: &mut Communicator) -> Result<Vec<UsableCores>> {
+/// The cores that each rank may use. Their encodings differ in length, so they are padded.
+fn usable_cores(comm: &mut Communicator) -> Result<Vec<UsableCores>> {
     let mut mine = UsableCores::of_this_thread().to_bytes();
     let lengths = gather(comm, [mine.len() as u64])?;
     let longest = lengths.iter().map(|[length]| *length as usize).max().unwrap_or(0);
@@ -103,28 +112,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_numbered_by_their_first_rank() {
+    fn machines_are_numbered_by_their_first_rank() {
         assert_eq!(numbered(&[[7], [3], [7], [9], [3]]), [0, 1, 0, 2, 1]);
     }
 
     #[test]
-    fn seats_are_enough_if_every_host_has_enough() {
-        let mapping = |hosts: &[usize], cores: &[usize]| RankMapping {
-            hosts: hosts.to_vec(),
+    fn every_machine_needs_enough_cores() {
+        let mapping = |machines: &[usize], cores: &[usize]| RankMapping {
+            hosts: Hosts::new(machines),
+            machines: machines.to_vec(),
             cores: cores.to_vec(),
             pids: Vec::new(),
             bound: Vec::new(),
         };
-        assert!(mapping(&[0, 0, 1], &[2, 1]).are_enough());
-        assert!(!mapping(&[0, 1, 1], &[2, 1]).are_enough());
+        assert!(mapping(&[0, 0, 1], &[2, 1]).has_core_for_each());
+        assert!(!mapping(&[0, 1, 1], &[2, 1]).has_core_for_each());
+    }
+
+    #[test]
+    fn hosts_that_are_set_apart_are_still_one_machine() {
+        std::thread::scope(|scope| {
+            for mut comm in maypole::Local::new(2).hosts(&[0, 1]).build() {
+                scope.spawn(move || {
+                    let mapping = RankMapping::exchange(&mut comm, false).unwrap();
+                    assert_eq!(mapping.hosts.count(), 2);
+                    assert!(mapping.is_one_machine());
+                });
+            }
+        });
     }
 
     #[test]
     fn ranks_find_one_another() {
         let all =
-            Communicator::run_local(3, |mut comm| RankMapping::take(&mut comm, false).unwrap());
+            Communicator::run_local(3, |mut comm| RankMapping::exchange(&mut comm, false).unwrap());
         for mapping in all {
-            assert_eq!((mapping.hosts, mapping.bound), (vec![0; 3], vec![None; 3]));
+            assert_eq!(mapping.hosts.numbers(), [0; 3]);
+            assert_eq!(mapping.machines, [0; 3]);
+            assert_eq!(mapping.bound, [None; 3]);
             assert_eq!(mapping.pids, [u64::from(std::process::id()); 3]);
             assert_eq!(mapping.cores.len(), 1);
         }

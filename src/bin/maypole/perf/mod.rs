@@ -1,4 +1,4 @@
-//! `maypole perf`: how fast are collectives here, and are they right?
+//! `maypole perf`: measures collectives and checks their results.
 //!
 //! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
 //! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`run`] leads one
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Calls a function that is generic over the element type with the type that a value names.
+/// Calls a function that is generic over the element type, with the type that `$kind` names.
 macro_rules! for_each_type {
     ($kind:expr, $($function:tt)+) => {{
         use maypole::{bf16, f16};
@@ -50,11 +50,11 @@ macro_rules! for_each_type {
 }
 use for_each_type;
 
-/// A wrong result, or a rank that failed.
+/// The exit code after a wrong result or a failed rank.
 const FAILED: u8 = 1;
-/// What a shell says of a program that ended by Ctrl-C.
+/// The exit code of shells for a program that was ended by Ctrl-C.
 const INTERRUPTED: u8 = 128 + SIGINT as u8;
-/// From Ctrl-C to the kill, for ranks that are in the middle of a long call.
+/// Time from Ctrl-C to the kill, for ranks that are in a long call.
 const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
@@ -63,7 +63,7 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     let settings =
         args.settings(if alone || args.threads { args.ranks() } else { launched.world })?;
     if alone || args.threads {
-        // Before anything is started: rank 0 opens it later.
+        // Checked before ranks are started; rank 0 opens the files later.
         output::can_write(&settings)?;
     }
     if args.threads {
@@ -72,8 +72,8 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     if alone {
         return start(settings.world);
     }
-    // From here on this is one rank of several: what goes wrong is no longer the command line's
-    // fault.
+    // From here on this process is one rank of several, and an error is no error of the command
+    // line: the exit code is 1.
     let stop = stop_on_interrupt()?;
     let measured =
         communicators::join(&settings).and_then(|joined| run::run(joined, &settings, &stop));
@@ -97,7 +97,7 @@ fn start(world: usize) -> Result<ExitCode> {
     Ok(crate::run::launch(again, world, &options)?.code().into())
 }
 
-/// Ranks that are threads; what rank 0 came to.
+/// Runs all ranks as threads. Returns the outcome of rank 0.
 fn threads(settings: &PerfSettings) -> Result<Result<PerfOutcome>> {
     let stop = stop_on_interrupt()?;
     let joined = communicators::threads(settings);
@@ -112,23 +112,23 @@ fn threads(settings: &PerfSettings) -> Result<Result<PerfOutcome>> {
     Ok(verdicts.map(|verdicts| verdicts[0]))
 }
 
-/// Set by the first Ctrl-C. The second one kills.
+/// A flag that the first Ctrl-C sets; the second Ctrl-C kills.
 fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let killed = Arc::clone(&stop);
     signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED.into(), killed)
         .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(&stop)))
-        .context("cannot watch for Ctrl-C")?;
+        .context("cannot install the handler of Ctrl-C")?;
     Ok(stop)
 }
 
-/// The exit code, after saying what went wrong.
+/// Prints what went wrong, and returns the exit code.
 fn code(measured: Result<PerfOutcome>) -> ExitCode {
     match measured {
         Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
         Ok(PerfOutcome { wrong: 0, .. }) => INTERRUPTED.into(),
         Ok(PerfOutcome { wrong, .. }) => {
-            eprintln!("maypole: {wrong} elements were wrong");
+            eprintln!("maypole: {wrong} elements were wrong; the table shows where (#wrong)");
             FAILED.into()
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! One rank, from its communicators to the last line.
+//! Leads one rank through the whole measurement.
 
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement};
 use crate::perf::check::oracle::Oracle;
@@ -18,43 +18,46 @@ use anyhow::{Context, Result};
 use maypole::Communicator;
 use std::sync::atomic::AtomicBool;
 
-/// How it ended, as rank 0 knows it; on the others always well.
+/// How the measurement ended, as rank 0 knows it; the default on all other ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PerfOutcome {
     pub(crate) wrong: u64,
     pub(crate) interrupted: bool,
 }
 
-/// Measures everything; all ranks call it, and all leave it after the same point. `stop` asks for
-/// the end.
+/// Measures all points over all transports. Collective: every rank calls it, and all ranks return
+/// after the same point. Setting `stop` on any rank ends the measurement after the current sample.
 pub(crate) fn run(
-    mut joined: RankCommunicators,
+    mut communicators: RankCommunicators,
     settings: &PerfSettings,
     stop: &AtomicBool,
 ) -> Result<PerfOutcome> {
     let points = settings.benchmark.points();
-    let transports = joined.comms.len();
-    let (_, first) = joined.comms.first_mut().context("no transport joins these ranks")?;
+    let transports = communicators.comms.len();
+    let (_, first) = communicators
+        .comms
+        .first_mut()
+        .context("no transport joins these ranks; see `maypole topo`")?;
     let report = match first.rank() {
         0 => Some(PerfOutput::new(points.len() * transports, settings)?),
         _ => None,
     };
-    let mapping = RankMapping::take(first, settings.bind)?;
+    let mapping = RankMapping::exchange(first, settings.bind)?;
     let costs = *first.costs();
-    let mut session = PerfRun { settings, mapping, stop, report };
-    session.say(|session| machine::describe(&session.mapping) + "\n" + &table::head())?;
-    if let Some(report) = &mut session.report {
-        report.describe(|| machine::facts(&session.mapping, &costs));
+    let mut perf_run = PerfRun { settings, mapping, stop, report };
+    perf_run.say(|run| machine::describe(&run.mapping) + "\n" + &table::head())?;
+    if let Some(report) = &mut perf_run.report {
+        report.describe(|| machine::facts(&perf_run.mapping, &costs));
     }
     let mut stopped = false;
-    for (transport, mut comm) in joined.comms {
+    for (transport, mut comm) in communicators.comms {
         if settings.deterministic {
             comm.set_deterministic(true);
         }
-        stopped = stopped || session.measure(transport, comm, &points)?;
+        stopped = stopped || perf_run.measure(transport, comm, &points)?;
     }
-    let Some(report) = session.report else { return Ok(PerfOutcome::default()) };
-    report.end(session.mapping.is_one_host(), stopped)?;
+    let Some(report) = perf_run.report else { return Ok(PerfOutcome::default()) };
+    report.end(perf_run.mapping.is_one_machine(), stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped })
 }
 
@@ -62,7 +65,7 @@ struct PerfRun<'a> {
     settings: &'a PerfSettings,
     mapping: RankMapping,
     stop: &'a AtomicBool,
-    /// Rank 0's.
+    /// On rank 0 only.
     report: Option<PerfOutput>,
 }
 
@@ -71,24 +74,24 @@ impl PerfRun<'_> {
         self.report.as_ref().map_or(Ok(()), |report| report.say(&text(self)))
     }
 
-    /// All points over one transport; true if the user stopped them.
+    /// Measures all points over one transport. Returns true if the user stopped the measurement.
     fn measure(
         &mut self,
         transport: PerfTransport,
         comm: Communicator,
         points: &[BenchmarkPoint],
     ) -> Result<bool> {
-        let effort = SamplingOptions {
+        let options = SamplingOptions {
             iters: self.settings.iters,
             warmup: self.settings.warmup,
             budget: self.settings.budget,
             check: self.settings.check,
             leave_out: self.settings.sabotage,
         };
-        let mut meter = Sampler::new(comm, effort, &self.mapping, self.stop);
-        if self.settings.report.is_some() && self.mapping.is_one_host() {
+        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
+        if self.settings.report.is_some() && self.mapping.is_one_machine() {
             let limit =
-                MachineLimit::measure(&mut meter.comm, transport, &self.settings.benchmark)?;
+                MachineLimit::measure(&mut sampler.comm, transport, &self.settings.benchmark)?;
             if let (Some(report), Some(limit)) = (&mut self.report, limit) {
                 report.limit(limit);
             }
@@ -105,32 +108,32 @@ impl PerfRun<'_> {
                 oracle = Some(fresh());
             }
             let (_, oracle) = oracle.as_ref().expect("just made");
-            let row = self.point(&mut meter, transport, *point, oracle)?;
+            let row = self.point(&mut sampler, transport, *point, oracle)?;
             if let Some(report) = &mut self.report {
                 report.add(&row)?;
             }
-            if meter.stopped {
+            if sampler.stopped {
                 break;
             }
         }
-        let stopped = meter.stopped;
-        meter.comm.close()?;
+        let stopped = sampler.stopped;
+        sampler.comm.close()?;
         Ok(stopped)
     }
 
     fn point(
         &self,
-        meter: &mut Sampler<'_>,
+        sampler: &mut Sampler<'_>,
         transport: PerfTransport,
         point: BenchmarkPoint,
         oracle: &Oracle,
     ) -> Result<PerfRow> {
         let parameters = self.settings.benchmark.parameters;
-        let rank = meter.comm.rank();
-        meter.comm.set_algorithm(point.algorithm);
-        let algorithm = meter.comm.algorithm(point.collective, point.count, parameters.kind);
-        meter.comm.set_algorithm(None);
-        let deterministic = meter.comm.is_deterministic();
+        let rank = sampler.comm.rank();
+        sampler.comm.set_algorithm(point.algorithm);
+        let algorithm = sampler.comm.algorithm(point.collective, point.count, parameters.kind);
+        sampler.comm.set_algorithm(None);
+        let deterministic = sampler.comm.is_deterministic();
         let algorithm = algorithm?;
         let prediction = None;
         let out_of_place = None;
@@ -147,8 +150,12 @@ impl PerfRun<'_> {
         };
         if let Some(report) = &self.report {
             if report.has_report() {
-                row.prediction =
-                    TunerPrediction::of(&meter.comm, point.collective, row.bytes(), row.algorithm);
+                row.prediction = TunerPrediction::of(
+                    &sampler.comm,
+                    point.collective,
+                    row.bytes(),
+                    row.algorithm,
+                );
             }
             let size = sizes::name(row.bytes());
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
@@ -156,7 +163,7 @@ impl PerfRun<'_> {
         for place in point.placements() {
             let mut work = Workload::new(parameters, point, *place, rank, oracle);
             let measured: Option<Measurement> =
-                if meter.stopped { None } else { meter.measure(&mut work)? };
+                if sampler.stopped { None } else { sampler.measure(&mut work)? };
             match place {
                 BufferPlacement::OutOfPlace => row.out_of_place = measured,
                 BufferPlacement::InPlace => row.in_place = measured,

@@ -1,4 +1,4 @@
-//! What there is to say about a machine, wherever it comes from.
+//! The facts about a machine that are printed, whatever its source.
 
 use super::transports;
 use maypole::topology::detect::DetectedMachine;
@@ -16,10 +16,10 @@ use maypole::topology::{Description, NodeKind, PathClass, Topology};
 pub(super) struct MachineFacts {
     pub(super) title: String,
     pub(super) topology: Topology,
-    /// What is damaged, hidden or taken for granted.
+    /// Notes: damaged or hidden parts of the source, and assumptions.
     pub(super) notes: Vec<String>,
-    /// Of GPUs alone, as the samples of other tools have it.
-    pub(super) said: ReportedLinks,
+    /// The links between GPUs, in the words of the source.
+    pub(super) reported: ReportedLinks,
     /// The names of the ranks, and then of the network cards.
     pub(super) labels: Vec<String>,
     pub(super) ranks: usize,
@@ -32,7 +32,7 @@ pub(super) struct MachineFacts {
     pub(super) offers: Vec<TransportOffer>,
 }
 
-/// How many GPUs and cards, how near. What a source does not speak of is `None`.
+/// GPUs, network cards and the links between them. `None` where the source does not say.
 pub(super) struct ReportedLinks {
     pub(super) gpus: usize,
     pub(super) nics: Option<usize>,
@@ -41,22 +41,22 @@ pub(super) struct ReportedLinks {
     pub(super) nearest: Option<Vec<(String, Vec<usize>)>>,
 }
 
-/// The ring whose worst link is best, and the word for that link.
+/// The ring whose slowest link is fastest, and the word for that link.
 pub(super) struct BestRing {
     pub(super) order: Vec<usize>,
     pub(super) bottleneck: Option<String>,
 }
 
 impl MachineFacts {
-    /// A machine by what a tool said about it.
+    /// A machine from the output of a tool.
     pub(super) fn described(description: &Description, title: String) -> Self {
         let (generation, processor) = description.assumed();
         let mut facts = Self::of(description.topology(), title);
         facts.notes.splice(0..0, description.notes().iter().cloned());
         facts.notes.push(format!(
-            "bandwidths are taken to be those of {generation:?} GPUs and {processor:?} CPUs"
+            "bandwidths are assumed to be those of {generation:?} GPUs and {processor:?} CPUs"
         ));
-        facts.say(&description.summary());
+        facts.take_words(&description.summary());
         if let Description::Matrix(matrix) = description {
             let word = |cell: &Option<PrintedClass>| {
                 cell.map_or("?".to_owned(), |printed| printed.to_string())
@@ -71,7 +71,7 @@ impl MachineFacts {
         let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
         let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         let gpus = if names.is_empty() {
-            "no GPU of NVIDIA's driver".to_owned()
+            "no GPU that NVIDIA's driver reports".to_owned()
         } else {
             names.join(", ")
         };
@@ -79,17 +79,17 @@ impl MachineFacts {
         let described = Description::System(machine.system.clone());
         let mut facts = Self::of(machine.topology(), title);
         facts.notes.extend(machine.notes.clone());
-        facts.say(&described.summary());
+        facts.take_words(&described.summary());
         transports::refuse_peers(&mut facts.offers, machine);
         facts
     }
 
-    /// A cluster of known parts.
+    /// A cluster by name.
     pub(super) fn made_up(topology: Topology, name: &str) -> Self {
         Self::of(topology, name.to_owned())
     }
 
-    /// All that follows from the graph.
+    /// Derives all facts from the topology.
     fn of(topology: Topology, title: String) -> Self {
         let ranks = topology.devices();
         let cards = topology.nodes_of(NodeKind::Nic);
@@ -118,12 +118,12 @@ impl MachineFacts {
         let hosts = RoutingTable::new(&topology).hosts();
         let trees = found.first().map_or(Vec::new(), |lane| trees(lane, &hosts).to_vec());
         let labels = all.iter().map(|node| topology.label(*node)).collect();
-        let said = ReportedLinks::graph(&topology, &table);
+        let reported = ReportedLinks::graph(&topology, &table);
         let offers = transports::offers(&topology, &hosts);
         Self {
             title,
             notes,
-            said,
+            reported,
             labels,
             ranks: ranks.len(),
             cells,
@@ -135,10 +135,10 @@ impl MachineFacts {
         }
     }
 
-    /// Takes the words for pairs of GPUs from a description: it may have older ones.
-    fn say(&mut self, answers: &DeviceSummary) {
-        self.said = ReportedLinks::read(answers);
-        for (a, row) in self.said.links.iter().enumerate() {
+    /// Takes over the words of a description for pairs of GPUs; they may be older than ours.
+    fn take_words(&mut self, answers: &DeviceSummary) {
+        self.reported = ReportedLinks::read(answers);
+        for (a, row) in self.reported.links.iter().enumerate() {
             for (b, word) in row.iter().enumerate() {
                 self.cells[a][b].clone_from(word);
                 self.classes[a][b] = answers.links[a][b].class();

@@ -1,4 +1,4 @@
-//! A machine as one JSON object.
+//! Prints a machine as one JSON object.
 
 use super::facts::MachineFacts;
 use super::{predictions, transports};
@@ -7,13 +7,13 @@ use anyhow::Result;
 use maypole::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use serde_json::{Value, json};
 
-/// Pairs of more ranks are left out: nobody reads millions.
+/// With more ranks, pairs are left out: their number grows with the square.
 const MOST_RANKS: usize = 256;
 
 pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
-    let said = &facts.said;
+    let reported = &facts.reported;
     let nearest = |(class, nics): &(String, Vec<usize>)| json!({ "class": class, "nics": nics });
-    let nearest = said.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
+    let nearest = reported.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
     let ring = facts.ring();
     let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
     let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
@@ -21,10 +21,10 @@ pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
         predictions::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
     Ok(json!({
         "title": facts.title,
-        "gpus": said.gpus,
-        "nics": said.nics,
-        "links": said.links,
-        "nvlinks": said.nvlinks,
+        "gpus": reported.gpus,
+        "nics": reported.nics,
+        "links": reported.links,
+        "nvlinks": reported.nvlinks,
         "nearest_nics": nearest,
         "ranks": &facts.labels[..facts.ranks],
         "nic_names": &facts.labels[facts.ranks..],

@@ -1,4 +1,4 @@
-//! `maypole topo`: a machine, how near its devices are to each other, and what follows for
+//! `maypole topo`: shows a machine, the distances between its devices, and what follows for
 //! collectives.
 
 mod facts;
@@ -19,33 +19,34 @@ use std::process::ExitCode;
 
 use crate::sizes;
 
-/// Show a machine as `nvidia-smi topo -m` would, the rings and trees over it, which transport each
-/// pair of ranks would use and why, and how fast collectives should be.
+/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it,
+/// the transport of each pair of ranks and the reason, and predicted bandwidths of collectives.
 ///
-/// Without --file and --cluster it is this machine: its files in /sys, and NVIDIA's driver if there
-/// is one. A machine without GPUs has a rank on each core. Bandwidths are those of the devices'
-/// generation, as far as it is known.
+/// Without --file and --cluster, this machine is shown, from its files in /sys and from NVIDIA's
+/// driver if there is one. A machine without GPUs has a rank on each core. Bandwidths of links are
+/// typical of the devices' generation where it is known.
 #[derive(clap::Args)]
 pub(crate) struct TopoArgs {
-    /// What a tool said about another machine (`-`: standard input): `nvidia-smi topo -m`,
-    /// `rocm-smi --showtopo`, `amd-smi topology`, or a topology file of NCCL or RCCL.
+    /// Show the machine that FILE describes (`-`: standard input): the output of
+    /// `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`, or a topology file of NCCL
+    /// or RCCL.
     #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
     file: Option<PathBuf>,
 
-    /// A made-up cluster: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2, or
-    /// several, 4xdgx-h100.
+    /// Show a cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (8
+    /// ranks on each of 2 NUMA nodes), or several hosts as 4xdgx-h100.
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 
-    /// For which size to predict.
+    /// The size in bytes for which bandwidths are predicted.
     #[arg(short, long, value_name = "SIZE", default_value = "4G", value_parser = sizes::parse)]
     bytes: usize,
 
-    /// Write a picture to FILE instead (`-`: standard output).
+    /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// One JSON object.
+    /// Print one JSON object instead of text.
     #[arg(long, conflicts_with = "svg")]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! How fast collectives should be on a machine, and how fast they were seen to be on such a one.
+//! Predicted bandwidths of collectives on a machine, beside published measurements of such machines.
 
 use super::facts::MachineFacts;
 use anyhow::Result;
@@ -7,17 +7,17 @@ use maypole::topology::predict::lane_algorithm::LaneAlgorithm;
 use maypole::topology::predict::published::{PublishedBandwidth, figure};
 use maypole::topology::predict::{CostModel, bus_factor};
 
-/// More ranks are not asked about: that takes minutes.
+/// With more ranks, nothing is predicted, because it would take minutes.
 const MOST_RANKS: usize = 128;
 
-/// What one collective comes to in its best shape.
+/// The prediction for one collective by its fastest algorithm.
 pub(super) struct PredictedCollective {
     pub(super) collective: Collective,
     pub(super) shape: LaneAlgorithm,
     pub(super) seconds: f64,
     /// GB/s, by the convention of nccl-tests.
     pub(super) bus: f64,
-    /// The link that keeps it from being faster.
+    /// The link that limits the bandwidth.
     pub(super) bottleneck: Option<String>,
     pub(super) published: Option<PublishedBandwidth>,
 }

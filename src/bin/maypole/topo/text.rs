@@ -1,18 +1,18 @@
-//! A machine as text.
+//! Prints a machine as text.
 
 use super::facts::MachineFacts;
 use super::{predictions, transports};
 use crate::{names, sizes};
 use anyhow::Result;
 
-/// Wider matrices are left out; `--json` has them.
+/// Matrices with more columns are not printed; `--json` has them.
 const MOST_COLUMNS: usize = 40;
 
-/// What is said about the words of the matrix, in the order of nearness.
+/// The meaning of each word in the matrix, from near to far.
 const LEGEND: [(&str, &str); 14] = [
     ("X", "itself"),
     ("NV", "NV#: this many bonded NVLinks, straight or through a switch"),
-    ("XGMI", "XGMI#: AMD's links between GPUs"),
+    ("XGMI", "XGMI#: this many of AMD's links between GPUs"),
     ("PSB", "a PCIe switch on the board of both"),
     ("PIX", "at most one PCIe bridge"),
     ("PXB", "several PCIe bridges, no host bridge"),
@@ -20,10 +20,10 @@ const LEGEND: [(&str, &str); 14] = [
     ("NODE", "host bridges, or memory, of one NUMA node"),
     ("SYS", "the link between NUMA nodes"),
     ("SOC", "the link between sockets: an old word for SYS"),
-    ("PCIE", "PCIe, nobody says how much of it"),
+    ("PCIE", "PCIe; the description does not say over which bridges"),
     ("NET", "the network"),
-    ("?", "not said"),
-    ("-", "no way at all"),
+    ("?", "not described"),
+    ("-", "not connected"),
 ];
 
 pub(super) fn text(facts: &MachineFacts, bytes: usize) -> Result<String> {
@@ -42,7 +42,7 @@ fn matrix(facts: &MachineFacts) -> String {
     if facts.labels.len() > MOST_COLUMNS {
         let cards = facts.labels.len() - facts.ranks;
         return format!(
-            "{} ranks and {cards} network cards: too wide to print, --json has it\n",
+            "{} ranks and {cards} network cards: the matrix is too wide to print; use --json\n",
             facts.ranks
         );
     }

@@ -1,10 +1,10 @@
-//! Which transport each pair of ranks would use, and why no better one.
+//! The transport that each pair of ranks would use, and why it is not a faster one.
 
 use maypole::topology::detect::{DetectedMachine, PeerAccess};
 use maypole::topology::transport::{Cuda, InfiniBand, TransportChoice, TransportOffer, choose};
 use maypole::topology::{NodeKind, Topology};
 
-/// What each rank offers, as this build can use it.
+/// The transports that each rank offers in this build.
 pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer> {
     let devices = topology.devices();
     let offer = |(rank, host): (usize, &usize)| {
@@ -34,7 +34,7 @@ pub(super) fn choices(offers: &[TransportOffer]) -> Vec<(usize, usize, Transport
     pairs.filter_map(choice).collect()
 }
 
-/// Pairs with the same choice, together.
+/// Groups the pairs with equal choices.
 pub(super) fn alike(
     choices: Vec<(usize, usize, TransportChoice)>,
 ) -> Vec<(TransportChoice, Vec<(usize, usize)>)> {

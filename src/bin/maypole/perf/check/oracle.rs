@@ -1,9 +1,9 @@
-//! What every rank brings, and what it must hold afterwards.
+//! The inputs of every rank, and the outputs that every rank must hold after a call.
 //!
 //! Inputs change with every batch. They are cut from one pool of random numbers, at an offset that
-//! follows from the rank and the batch, so that new inputs cost a copy and expectations are
-//! computed for one period of the pool only. The pool's length is a prime: no power of two, no
-//! chunk and no block that is mistaken for another hides behind it.
+//! depends on the rank and the batch. So new inputs cost one copy, and expected outputs are computed
+//! for one period of the pool only. The length of the pool is prime, so that a chunk or block at a
+//! wrong place, which is off by a round number of elements, differs from the right one.
 
 use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
@@ -11,13 +11,13 @@ use crate::perf::check::values::{Arithmetic, hash};
 use maypole::schedule::collective::Collective;
 use std::ops::Range;
 
-/// Elements of the pool.
+/// The number of elements in the pool.
 const PERIOD: usize = 4093;
-/// What outputs hold before a call. As whole numbers, f32 and f64 it is out of the reach of what is
-/// computed.
+/// The byte that fills outputs before a call. As f32, f64 or a wide integer it is no expected
+/// value.
 pub(crate) const POISON: u8 = 0xDB;
 
-/// The answers for one collective's kind of numbers.
+/// Computes the inputs and the expected outputs of one collective.
 pub(crate) struct Oracle {
     parameters: CallParameters,
     arithmetic: Arithmetic,
@@ -25,7 +25,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// An oracle for `collective` at any size.
+    /// An oracle for `collective`, for every size.
     pub(crate) fn new(parameters: CallParameters, collective: Collective) -> Self {
         let arithmetic = Arithmetic::of(parameters.kind);
         let op = collective.reduces().then_some(parameters.op);
@@ -34,7 +34,7 @@ impl Oracle {
         Self { parameters, arithmetic, pool }
     }
 
-    /// Writes what `rank` brings for elements `range` of its whole.
+    /// Writes the elements `range` of the input of `rank`.
     pub(crate) fn write(&self, into: &mut [u8], rank: usize, batch: u64, range: Range<usize>) {
         let pieces = pieces(
             &self.pool,
@@ -50,7 +50,7 @@ impl Oracle {
         }
     }
 
-    /// How many elements of `output` are not as they should be on `rank`.
+    /// The number of elements of `output` on `rank` that differ from the expected ones.
     pub(crate) fn wrong(
         &self,
         point: &BenchmarkPoint,
@@ -80,7 +80,7 @@ impl Oracle {
         }
     }
 
-    /// Wrong elements of `output`, which should be those of `rank`'s whole from `start` on.
+    /// Wrong elements of `output`, which must equal the input of `rank` from element `start` on.
     fn moved(&self, output: &[u8], rank: usize, batch: u64, start: usize) -> u64 {
         let size = self.parameters.kind.size();
         differences(
@@ -90,8 +90,8 @@ impl Oracle {
         )
     }
 
-    /// Wrong elements of `output`, of which each block comes from elsewhere: `source` says from
-    /// whom, and from where in its whole. Only where there is an output at all.
+    /// Wrong elements of `output`, whose blocks come from different ranks: `source` gives the rank
+    /// and the first element of each block.
     fn blocks(
         &self,
         output: &[u8],
@@ -107,7 +107,7 @@ impl Oracle {
         blocks.map(wrong).sum()
     }
 
-    /// Wrong elements of `output`, which should be the elements `range` of `ranks`, combined.
+    /// Wrong elements of `output`, which must be the elements `range` of `ranks`, combined.
     fn combined(&self, output: &[u8], batch: u64, range: Range<usize>, ranks: Range<usize>) -> u64 {
         let size = self.parameters.kind.size();
         let bytes = range.len().min(PERIOD) * size;
@@ -127,12 +127,12 @@ impl Oracle {
     }
 }
 
-/// Where in the pool `rank`'s whole begins.
+/// The element of the pool at which the input of `rank` begins.
 fn offset(rank: usize, batch: u64) -> usize {
     (hash(batch ^ hash(rank as u64)) % PERIOD as u64) as usize
 }
 
-/// `len` bytes of `period`, repeated, from element `start` on, in pieces that lie in one piece.
+/// `len` bytes of `period`, repeated, from element `start` on, as contiguous pieces.
 fn pieces(
     period: &AlignedBuffer,
     size: usize,
@@ -144,12 +144,14 @@ fn pieces(
     let mut left = len;
     std::iter::from_fn(move || {
         let piece = &period[at..period.len().min(at + left)];
-        (left, at) = (left - piece.len(), 0);
+        left -= piece.len();
+        at = 0;
         (!piece.is_empty()).then_some(piece)
     })
 }
 
-/// Elements of `output` that are not those of the pieces, which are as long together.
+/// The number of elements of `output` that differ from the pieces. Together, the pieces are as long
+/// as `output`.
 fn differences<'a>(output: &[u8], pieces: impl Iterator<Item = &'a [u8]>, size: usize) -> u64 {
     let mut wrong = 0;
     let mut rest = output;
@@ -221,7 +223,11 @@ mod tests {
         let gathered: Vec<i32> =
             (0..WORLD).flat_map(|from| ints(&oracle, from, 1, from * 5..from * 5 + 5)).collect();
         assert_eq!(oracle.wrong(&point, 0, 1, &bytes(&gathered)), 0);
-        assert_eq!(oracle.wrong(&point, 1, 1, &[]), 0, "who holds nothing cannot be wrong");
+        assert_eq!(
+            oracle.wrong(&point, 1, 1, &[]),
+            0,
+            "a rank without an output has no wrong element"
+        );
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! Numbers whose reductions are exact in every order, so that there is one right answer to the bit,
-//! and that answer computed the slow and obvious way. Nothing here is shared with the kernels that
-//! are tested.
+//! Draws values whose reductions are exact in every order, so that there is one right result to the
+//! bit, and computes that result in the simplest way. No code is shared with the kernels under test.
 
 use crate::perf::buffer::AlignedBuffer;
 use maypole::{DataType, Element, ReduceOp};
 use maypole::{bf16, f16};
 
-/// What numbers are drawn from.
+/// The set that values are drawn from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ValueRange {
-    /// All bit patterns: where elements are only moved, and where integers wrap.
+    /// All bit patterns: for elements that are only moved, and for integers, which wrap.
     Any,
-    /// Whole numbers from minus this to this.
+    /// Whole numbers from minus this number to this number.
     Within(i64),
-    /// 1 and -1, and 2 where no product of as many as there are ranks overflows.
+    /// 1 and -1. Also 2, where no product over all ranks overflows.
     Signs { twos: bool },
 }
 
@@ -26,25 +25,25 @@ pub(crate) const fn hash(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// What elements can be, for the check.
+/// An element type, with the arithmetic of the check.
 pub(crate) trait TestElement: Element + bytemuck::Pod {
-    /// Whole numbers up to this, and all below, are exact; `None` for integers, whose sums and
-    /// products wrap.
+    /// All whole numbers up to this one are exact; `None` for integers, whose sums and products
+    /// wrap.
     const EXACT: Option<i64>;
-    /// The largest whole number that all elements of this type can be.
+    /// The largest whole number up to which every whole number is an element of this type.
     const LARGEST: i64;
     fn drawn(word: u64, draw: ValueRange) -> Self;
     fn combined(self, other: Self, op: ReduceOp) -> Self;
     fn divided(self, by: usize) -> Self;
 }
 
-/// How the numbers of `op` are drawn for `world` ranks; `op` is `None` where elements are only
-/// moved.
+/// The set that values for `op` on `world` ranks are drawn from; `op` is `None` where elements are
+/// only moved.
 pub(crate) fn draw<T: TestElement>(op: Option<ReduceOp>, world: usize) -> ValueRange {
     let among = |limit: i64| (limit / world as i64).max(1);
     match (op, T::EXACT) {
         (None, _) => ValueRange::Any,
-        // The sum of what is averaged must not wrap, or the average would not be one.
+        // An average is the sum divided once, so the sum must not wrap.
         (Some(ReduceOp::Avg), None) => ValueRange::Within(among(T::LARGEST).min(1000)),
         (Some(_), None) => ValueRange::Any,
         (Some(ReduceOp::Sum | ReduceOp::Avg), Some(exact)) => {
@@ -138,12 +137,12 @@ floats! {
     f64, 53, u64, f64, std::convert::identity, std::convert::identity;
 }
 
-/// What the check does with elements of one type.
+/// The arithmetic of the check, for one element type.
 #[derive(Clone, Copy)]
 pub(crate) struct Arithmetic {
-    /// So many numbers for the reduction, from this seed.
+    /// Draws values: their number, the seed, the reduction, and the number of ranks.
     pub(crate) numbers: fn(usize, u64, Option<ReduceOp>, usize) -> AlignedBuffer,
-    /// The second is combined into the first, element by element.
+    /// Combines the second buffer into the first, element by element.
     pub(crate) combine: fn(&mut AlignedBuffer, &AlignedBuffer, ReduceOp),
     pub(crate) divide: fn(&mut AlignedBuffer, usize),
 }

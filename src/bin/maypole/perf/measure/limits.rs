@@ -1,10 +1,9 @@
-//! What the machine could do at best, measured in the same run by the same ranks: the line that
-//! results are held against.
+//! Measures the machine's limit: the least time to move bytes between all ranks, in the same run and
+//! by the same ranks. A report compares results with it.
 //!
-//! All ranks move bytes at once, as they do in a collective, but nothing is combined and nobody
-//! waits for anything but bytes. Over shared memory each copies what its neighbour has just
-//! written; over TCP each sends to the next rank and receives from the one before, through sockets
-//! of its own. The best of several tries counts.
+//! All ranks move bytes at once, as in a collective, but nothing is combined. Over shared memory
+//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the next
+//! rank and receives from the one before, through plain sockets. The best of several trials counts.
 
 use crate::perf::benchmark::{Benchmark, bus_factor};
 use crate::perf::communicators::PerfTransport;
@@ -19,34 +18,34 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// A try over sockets lasts at least so long: many exchanges.
+/// The least microseconds of a trial over sockets, which has many exchanges.
 const LONG_US: f64 = 300.0;
 const MOST_CALLS: f64 = 10_000.0;
-/// There are at least so many tries, and more while they have not lasted so long.
+/// The fewest and the most trials, and the microseconds after which the trials may end.
 const FEWEST: u32 = 5;
 const BUDGET_US: f64 = 60e3;
 const MOST_TRIES: u32 = 100;
-/// The smallest size, and from one to the next.
+/// The smallest size in bytes, and the factor from one size to the next.
 const SMALLEST: usize = 8;
 const FACTOR: usize = 4;
-/// Bytes of a system call.
+/// The most bytes of one system call.
 const PIECE: usize = 256 << 10;
-/// Looks at both sockets before another rank may have the core: with a core of its own, and with a
-/// part of one.
+/// How often both sockets are tried in vain before the rank yields its core: for a rank with a core
+/// of its own, and for one that shares a core.
 const LOOKS: [u32; 2] = [5000, 1];
-/// Without a byte for so long, the other end is gone.
+/// After this time without a byte, the exchange fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it takes at best to move so many bytes to every rank.
+/// The least time to move a number of bytes to every rank.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineLimit {
     pub(crate) transport: PerfTransport,
-    /// Bytes that each rank gets, ascending, and microseconds.
+    /// Bytes that each rank receives, ascending, and microseconds.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl MachineLimit {
-    /// What moves bytes so fast.
+    /// How the bytes were moved.
     pub(crate) fn name(&self) -> &'static str {
         match self.transport {
             PerfTransport::Tcp => "raw TCP",
@@ -54,8 +53,8 @@ impl MachineLimit {
         }
     }
 
-    /// Microseconds for a collective of `bytes` in all, each of whose links carries `factor` times
-    /// as many.
+    /// Microseconds for a collective whose whole has `bytes` bytes and whose links each carry
+    /// `factor` times as many. `None` outside the measured sizes.
     pub(crate) fn us(&self, bytes: usize, factor: f64) -> Option<f64> {
         let moved = bytes as f64 * factor;
         if moved <= 0.0 {
@@ -66,12 +65,13 @@ impl MachineLimit {
         let Some((x0, y0)) = above.checked_sub(1).map(|below| self.points[below]) else {
             return Some(y1);
         };
-        // Times grow as powers of sizes do.
+        // Interpolates between two sizes on logarithmic axes.
         let part = (moved / x0).ln() / (x1 / x0).ln();
         Some(y0 * (y1 / y0).powf(part))
     }
 
-    /// Measures it; `None` where nothing so simple would say anything. Collective.
+    /// Measures the limit. Returns `None` for one rank, for collectives without data and for mixed
+    /// transports, where a simple exchange is no limit. Collective.
     pub(crate) fn measure(
         comm: &mut Communicator,
         transport: PerfTransport,
@@ -98,7 +98,7 @@ impl MachineLimit {
         let mut into = vec![0; longest];
         let us = |size| best(comm, means.as_mut(), &from[..size], &mut into[..size]);
         let times: Vec<f64> = sizes.iter().copied().map(us).collect::<Result<_>>()?;
-        // Ranks that share a core copy one after the other, though each took no longer by itself.
+        // Ranks that share a core copy one after the other.
         let turns = if transport == PerfTransport::Tcp { 1 } else { comm.crowding() } as f64;
         Ok(Some(Self {
             transport,
@@ -111,19 +111,19 @@ impl MachineLimit {
     }
 }
 
-/// How bytes are moved.
+/// A way to move bytes.
 trait ByteMover {
-    /// What comes before, off the clock.
+    /// Prepares an exchange, untimed.
     fn prepare(&mut self, from: &[u8]);
 
-    /// From this rank to the next, and from the one before to this one.
+    /// Moves `from` to the next rank, and bytes of the rank before to `into`.
     fn exchange(&mut self, from: &[u8], into: &mut [u8]) -> Result<()>;
 
-    /// Whether one exchange can follow another without preparation.
+    /// True if exchanges can follow each other without preparation.
     fn repeats(&self) -> bool;
 }
 
-/// The best try, in microseconds an exchange.
+/// Microseconds of an exchange in the best trial.
 fn best(
     comm: &mut Communicator,
     means: &mut dyn ByteMover,
@@ -138,15 +138,15 @@ fn best(
             means.exchange(std::hint::black_box(from), into)?;
         }
         let took = monotonic_ns() - start;
-        let looking = cost_of_looking();
+        let clock = clock_cost();
         let mut all = vec![0; comm.world()];
-        comm.all_gather(&[took.saturating_sub(looking)], &mut all)?;
-        // Never nothing: a clock may not have ticked.
+        comm.all_gather(&[took.saturating_sub(clock)], &mut all)?;
+        // At least 1 ns: the clock may not have ticked.
         Ok(all.into_iter().fold(1, u64::max) as f64 / 1e3 / calls as f64)
     };
     let mut calls = 1;
     let mut least = attempt(means, 1)?.min(attempt(means, 1)?);
-    // All ranks see the same times and so make the same decisions.
+    // All ranks know the same times, so they make the same decisions.
     while means.repeats() && least * (calls as f64) < LONG_US && (calls as f64) < MOST_CALLS {
         calls = (LONG_US / least).max(2.0 * calls as f64).min(MOST_CALLS) as u64;
         least = attempt(means, calls)?;
@@ -155,13 +155,15 @@ fn best(
     let mut spent = 0.0;
     while tries < FEWEST || (spent < BUDGET_US && tries < MOST_TRIES) {
         let us = attempt(means, calls)?;
-        (least, tries, spent) = (least.min(us), tries + 1, spent + us * calls as f64);
+        least = least.min(us);
+        tries += 1;
+        spent += us * calls as f64;
     }
     Ok(least)
 }
 
-/// Nanoseconds that two looks at the clock are apart if nothing lies between them.
-fn cost_of_looking() -> u64 {
+/// Nanoseconds between two readings of the clock in a row.
+fn clock_cost() -> u64 {
     let out_of_place = |_| {
         let start = monotonic_ns();
         monotonic_ns() - start
@@ -169,7 +171,7 @@ fn cost_of_looking() -> u64 {
     (0..5).map(out_of_place).min().unwrap_or(0)
 }
 
-/// Memory of this rank's that others read, and that of the rank before.
+/// This rank's shared memory, which the next rank reads, and that of the rank before.
 struct SharedMemoryMover {
     mine: Segment,
     before: Segment,
@@ -178,7 +180,8 @@ struct SharedMemoryMover {
 impl SharedMemoryMover {
     /// Collective; all ranks are processes, or threads, of this host and this user.
     fn new(comm: &mut Communicator, len: usize) -> Result<Self> {
-        let mine = Segment::create(len).context("cannot make shared memory")?;
+        let mine =
+            Segment::create(len).context("cannot make shared memory for the machine's limit")?;
         let place = [u64::from(std::process::id()), mine.fd().as_raw_fd() as u64];
         let mut places = vec![0; place.len() * comm.world()];
         comm.all_gather(&place, &mut places)?;
@@ -192,7 +195,7 @@ impl SharedMemoryMover {
             .with_context(|| format!("cannot open {path}"))?;
         let before =
             Segment::from_fd(file.into(), len).context("cannot map another rank's memory")?;
-        // Nobody lets go of what another one is about to open.
+        // A rank may close its descriptor only after its neighbour has opened it.
         comm.barrier()?;
         Ok(Self { mine, before })
     }
@@ -209,7 +212,7 @@ impl ByteMover for SharedMemoryMover {
     }
 
     fn repeats(&self) -> bool {
-        // A second copy would find the bytes in its own cache.
+        // A second copy would read the bytes from its own cache.
         false
     }
 }
@@ -230,7 +233,7 @@ impl SocketMover {
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let mut ports = vec![0; world];
         comm.all_gather(&[listener.local_addr()?.port()], &mut ports)?;
-        // What connects waits in the listener's queue until it is accepted.
+        // The connection waits in the next rank's queue until it is accepted there.
         let next = TcpStream::connect((Ipv4Addr::LOCALHOST, ports[(rank + 1) % world]))?;
         let (before, _) = listener.accept()?;
         for socket in [&next, &before] {
@@ -260,15 +263,19 @@ impl ByteMover for SocketMover {
             let end = into.len().min(received + PIECE);
             let room = &mut into[received..end];
             let came = moved(if room.is_empty() { Ok(0) } else { self.before.read(room) })?;
-            (sent, received) = (sent + left, received + came);
+            sent += left;
+            received += came;
             idle = if left + came == 0 { idle + 1 } else { 0 };
             if idle >= self.looks {
                 std::thread::yield_now();
             }
-            // The clock is worth a look only when nothing has moved for long.
+            // The clock is read only after many attempts in vain.
             if idle.is_multiple_of(1 << 16) && idle > 0 {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
-                ensure!(waited < PATIENCE, "another rank's socket is silent");
+                ensure!(
+                    waited < PATIENCE,
+                    "no byte from another rank for {PATIENCE:?} while the machine's limit was measured"
+                );
             } else if idle == 0 {
                 since = None;
             }
@@ -277,7 +284,7 @@ impl ByteMover for SocketMover {
     }
 }
 
-/// Bytes that moved: none if they would have had to wait.
+/// The number of bytes that moved; 0 if the socket was not ready.
 fn moved(result: std::io::Result<usize>) -> Result<usize> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -302,7 +309,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn between_sizes_times_are_powers() {
+    fn times_between_sizes_are_interpolated() {
         let limit = example();
         assert!((limit.us(10, 1.0).unwrap() - 10f64.sqrt()).abs() < 1e-9);
         assert!((limit.us(2000, 0.5).unwrap() - 100.0).abs() < 1e-9);

@@ -1,18 +1,20 @@
-//! How samples are taken.
+//! Takes the samples.
 //!
-//! A sample is one batch of back-to-back calls between two looks at the clock: from the earliest
-//! start to the latest end of all ranks, divided by the calls. There are so many calls in a batch
-//! that it lasts about 400 us. Before a batch, ranks meet at a barrier, and after it they exchange
-//! their times; neither is on the clock.
+//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
+//! end of all ranks, and is divided by the number of calls. A batch has as many calls as last about
+//! 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their times;
+//! neither is timed.
 //!
-//! # What the check would notice
+//! # What the check notices
 //!
-//! Every batch has new inputs and a poisoned output for the one call that is checked, at a place in
-//! the batch that changes; so a result that is missing, stale, late or another's is wrong. Say that
-//! a library leaves out one call in a hundred. Calls that last 400 us or longer are alone in their
-//! batch, so each is checked, and every one left out is noticed. Of shorter ones only some are
-//! checked while the clock runs; so after planning come [`REHEARSED`] calls in a row, off the
-//! clock, each with new inputs and each checked: one of any hundred consecutive ones is among them.
+//! One call of each batch is checked. Every batch has new inputs, a poisoned output for the checked
+//! call, and another position of that call in the batch. So a result that is missing, stale, late
+//! or that of another rank is counted as wrong.
+//!
+//! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone in
+//! their batch, so all are checked. Of shorter calls only some are checked while the clock runs.
+//! Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
+//! samples, each with new inputs and each checked, without timing.
 
 pub(crate) mod limits;
 pub(crate) mod summary;
@@ -26,86 +28,88 @@ use maypole::{Communicator, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A batch lasts about so long.
+/// Microseconds that a batch lasts, about.
 const BATCH_US: f64 = 400.0;
 const MOST_CALLS: f64 = 20_000.0;
-/// A point has at least so many samples, and at most.
+/// The fewest and the most samples of a point.
 const FEWEST: usize = 5;
 const MOST: usize = 400;
-/// A point that would take more than this many budgets has to do with fewer samples.
+/// A point that takes longer than this many budgets gets only [`FEWEST_IF_SLOW`] samples.
 const PATIENCE: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
-/// Calls in a row that are checked one by one: more than a hundred.
-const REHEARSED: usize = 128;
+/// How many calls in a row are checked one by one before the samples.
+const CHECKED_IN_A_ROW: usize = 128;
 
-/// How much is measured.
+/// How many samples are taken of each point, and whether they are checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SamplingOptions {
     pub(crate) iters: Option<usize>,
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
     pub(crate) check: bool,
-    /// Every so-many-th call is left out, to see that the check notices.
+    /// Leave out every call with a number divisible by this, to test the check.
     pub(crate) leave_out: Option<usize>,
 }
 
-/// What was measured.
+/// The samples of one point in one placement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
     /// Microseconds a call.
     pub(crate) time: Summary,
-    /// Wrong elements on all ranks; `None` if nobody looked.
+    /// Wrong elements on all ranks; `None` without a check.
     pub(crate) wrong: Option<u64>,
-    /// Calls on the clock.
+    /// Number of timed calls.
     pub(crate) calls: u64,
 }
 
 /// Takes samples with one communicator.
 pub(crate) struct Sampler<'a> {
     pub(crate) comm: Communicator,
-    effort: SamplingOptions,
-    /// Set when the user wants to stop.
+    options: SamplingOptions,
+    /// Set when this process gets Ctrl-C.
     stop: &'a AtomicBool,
     /// All ranks read one clock.
     one_clock: bool,
-    /// A second barrier aligns starts, where each rank has a core to come out of it on.
-    twice: bool,
+    /// Whether a second barrier aligns the starts. It helps only where each rank has its own core.
+    two_barriers: bool,
     calls: u64,
     batches: u64,
-    /// Somebody's user wants to stop; equal on all ranks.
+    /// The user of some rank wants to stop. Equal on all ranks.
     pub(crate) stopped: bool,
 }
 
-/// What all ranks know of a batch.
+/// The result of a batch, equal on all ranks.
 struct BatchResult {
+    /// Microseconds a call.
     us: f64,
+    /// Wrong elements on all ranks.
     wrong: u64,
-    /// The end by rank 0's clock, in nanoseconds.
+    /// The end of the batch by rank 0's clock, in nanoseconds.
     now: u64,
 }
 
 impl<'a> Sampler<'a> {
     pub(crate) fn new(
         comm: Communicator,
-        effort: SamplingOptions,
+        options: SamplingOptions,
         mapping: &RankMapping,
         stop: &'a AtomicBool,
     ) -> Self {
-        let one_clock = mapping.is_one_host();
-        let twice = mapping.are_enough();
-        Self { comm, effort, stop, one_clock, twice, calls: 0, batches: 0, stopped: false }
+        let one_clock = mapping.is_one_machine();
+        let two_barriers = mapping.has_core_for_each();
+        Self { comm, options, stop, one_clock, two_barriers, calls: 0, batches: 0, stopped: false }
     }
 
-    /// Samples of one piece of work, or `None` if the user stopped it before the first one.
+    /// Measures one workload. Returns `None` if the user stops before the first sample.
     pub(crate) fn measure(&mut self, work: &mut Workload<'_>) -> Result<Option<Measurement>> {
-        let mut wrong = self.rehearse(work, self.effort.warmup)?;
+        let mut wrong = self.check_one_by_one(work, self.options.warmup)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;
-        if calls > 1 && self.effort.check {
-            wrong += self.rehearse(work, REHEARSED)?;
+        if calls > 1 && self.options.check {
+            wrong += self.check_one_by_one(work, CHECKED_IN_A_ROW)?;
         }
         let mut samples = Vec::new();
-        let mut left = self.effort.iters.map(|iters| iters as u64);
+        let mut left = self.options.iters.map(|iters| iters as u64);
         let mut begun = None;
         let mut elapsed = Duration::ZERO;
         while !self.stopped && !self.enough(samples.len(), elapsed, left) {
@@ -114,18 +118,18 @@ impl<'a> Sampler<'a> {
             samples.push((joint.us, calls));
             wrong += joint.wrong;
             left = left.map(|left| left - calls);
-            // The first batch is not counted: where it began is known on one clock only.
+            // Time is counted from the end of the first batch, by rank 0's clock.
             elapsed =
                 Duration::from_nanos(joint.now.saturating_sub(*begun.get_or_insert(joint.now)));
         }
         let times: Vec<f64> = samples.iter().map(|(us, _)| *us).collect();
         let calls = samples.iter().map(|(_, calls)| calls).sum();
-        let wrong = self.effort.check.then_some(wrong);
+        let wrong = self.options.check.then_some(wrong);
         Ok(Summary::of(&times).map(|time| Measurement { time, wrong, calls }))
     }
 
     fn enough(&self, samples: usize, elapsed: Duration, left: Option<u64>) -> bool {
-        let budget = self.effort.budget;
+        let budget = self.options.budget;
         match left {
             Some(left) => left == 0,
             None if samples >= MOST => true,
@@ -134,15 +138,15 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// How many calls make a batch, and what was wrong while that was found out. Of a few tries the
-    /// fastest counts, so that one that was preempted does not spoil the plan.
+    /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the way.
+    /// The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
         let first = self.batch(work, 1)?;
         let mut us = first.us;
         let mut wrong = first.wrong;
-        let mut tries = |meter: &mut Self, times, calls| {
+        let mut tries = |sampler: &mut Self, times, calls| {
             for _ in 0..times {
-                let joint = meter.batch(work, calls)?;
+                let joint = sampler.batch(work, calls)?;
                 us = us.min(joint.us);
                 wrong += joint.wrong;
             }
@@ -156,8 +160,8 @@ impl<'a> Sampler<'a> {
         Ok((calls as u64, wrong))
     }
 
-    /// So many calls off the clock, each of them with new inputs and checked.
-    fn rehearse(&mut self, work: &mut Workload<'_>, calls: usize) -> Result<u64> {
+    /// Makes `calls` untimed calls, each with new inputs and checked. Returns the wrong elements.
+    fn check_one_by_one(&mut self, work: &mut Workload<'_>, calls: usize) -> Result<u64> {
         let mut wrong = 0;
         for _ in 0..calls {
             let batch = self.next(1);
@@ -168,12 +172,12 @@ impl<'a> Sampler<'a> {
         Ok(self.share((0, 0), 1, wrong)?.wrong)
     }
 
-    /// One sample.
+    /// Takes one sample.
     fn batch(&mut self, work: &mut Workload<'_>, calls: u64) -> Result<BatchResult> {
         let batch = self.next(calls);
         work.fill(&batch);
         self.comm.barrier()?;
-        if self.twice {
+        if self.two_barriers {
             self.comm.barrier()?;
         }
         let times = self.run(work, &batch)?;
@@ -186,12 +190,12 @@ impl<'a> Sampler<'a> {
         let before = self.calls;
         self.batches += 1;
         self.calls += calls;
-        let leave_out = self.effort.leave_out.map(|every| every as u64);
+        let leave_out = self.options.leave_out.map(|every| every as u64);
         CallBatch { number, calls, checked: hash(number) % calls, before, leave_out }
     }
 
-    /// The algorithm that is measured is set for the calls alone: it may have no answer to a
-    /// barrier.
+    /// Sets the measured algorithm for these calls only, because it may not implement the barriers
+    /// between them.
     fn run(&mut self, work: &mut Workload<'_>, batch: &CallBatch) -> Result<(u64, u64)> {
         self.comm.set_algorithm(work.point.algorithm);
         let times = work.run(&mut self.comm, batch);
@@ -200,11 +204,11 @@ impl<'a> Sampler<'a> {
     }
 
     fn wrong(&self, work: &Workload<'_>, batch: &CallBatch) -> u64 {
-        if self.effort.check { work.wrong(batch) } else { 0 }
+        if self.options.check { work.wrong(batch) } else { 0 }
     }
 
-    /// Tells the others this rank's times and wrong elements, and whether its user wants to stop,
-    /// so that all ranks know the same and decide the same.
+    /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all ranks
+    /// decide alike.
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];
@@ -217,14 +221,13 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// From the first start to the last end.
+/// Nanoseconds from the first start to the last end.
 fn span(ranks: &[[u64; 4]]) -> u64 {
     let start = ranks.iter().map(|rank| rank[0]).min().unwrap_or(0);
     ranks.iter().map(|rank| rank[1]).max().unwrap_or(0) - start
 }
 
-/// The longest of the ranks' own durations: clocks of different hosts have nothing to do with one
-/// another.
+/// The longest duration of a rank in nanoseconds, for ranks whose clocks cannot be compared.
 fn longest(ranks: &[[u64; 4]]) -> u64 {
     ranks.iter().map(|rank| rank[1] - rank[0]).max().unwrap_or(0)
 }

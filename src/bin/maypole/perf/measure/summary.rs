@@ -1,6 +1,6 @@
-//! What a set of samples comes to.
+//! A summary of samples.
 
-/// A distribution in six figures, in the unit of its samples.
+/// The distribution of samples in five figures, in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) min: f64,
@@ -11,8 +11,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Percentiles are samples that were taken, never something between two: the one that `q` of
-    /// all lie below.
+    /// Summarises the samples; `None` without samples. A percentile is one of the samples, not a
+    /// value between two.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_everything() {
+    fn one_sample_is_every_figure() {
         let expected = Summary { min: 3.0, p50: 3.0, p90: 3.0, p99: 3.0, mean: 3.0 };
         assert_eq!(Summary::of(&[3.0]), Some(expected));
         assert_eq!(Summary::of(&[]), None);

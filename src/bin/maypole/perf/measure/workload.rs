@@ -1,4 +1,4 @@
-//! One collective at one size in one place: its buffers, and a batch of calls.
+//! The buffers and the calls of one point in one placement.
 
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
@@ -9,7 +9,7 @@ use maypole::{Communicator, Element, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::ops::Range;
 
-/// What is called, where, and with what.
+/// A collective with its buffers.
 pub(crate) struct Workload<'a> {
     pub(crate) point: BenchmarkPoint,
     oracle: &'a Oracle,
@@ -18,16 +18,17 @@ pub(crate) struct Workload<'a> {
     size: usize,
     op: ReduceOp,
     run: BatchFunction,
-    /// Elements of the whole that this rank brings, gets, and that a buffer holds.
-    brings: Range<usize>,
-    gets: Range<usize>,
-    holds: Range<usize>,
+    /// The elements of the whole that this rank's input holds, that its output holds, and that a
+    /// buffer holds.
+    input_range: Range<usize>,
+    output_range: Range<usize>,
+    buffer_range: Range<usize>,
     buffers: WorkloadBuffers,
 }
 
-/// All calls of a batch but one share a buffer, as the peers' do. The one that is checked has its
-/// own: in place the others go on with what they computed before, and out of place their results
-/// would hide that it did nothing.
+/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks. The
+/// checked call has the buffer `once`: in place, the other calls compute on earlier results; out of
+/// place, their results would hide a checked call that did nothing.
 struct WorkloadBuffers {
     input: AlignedBuffer,
     often: AlignedBuffer,
@@ -37,23 +38,23 @@ struct WorkloadBuffers {
 /// A batch of back-to-back calls.
 #[derive(Clone, Copy)]
 pub(crate) struct CallBatch {
-    /// Inputs follow from this.
+    /// The seed of the inputs.
     pub(crate) number: u64,
     pub(crate) calls: u64,
-    /// The one whose result is checked.
+    /// The index of the call whose result is checked.
     pub(crate) checked: u64,
-    /// Calls of the run before this batch.
+    /// The number of calls before this batch.
     pub(crate) before: u64,
-    /// Every so-many-th call is left out.
+    /// Leave out every call with a number divisible by this.
     pub(crate) leave_out: Option<u64>,
 }
 
-/// Start and end by the host's clock.
+/// Nanoseconds of the machine's clock at the start and at the end.
 type Times = (u64, u64);
 type BatchFunction =
     fn(&mut Communicator, &CallKind, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
 
-/// Which function of the communicator.
+/// The function of the communicator to call.
 #[derive(Clone, Copy)]
 struct CallKind {
     collective: Collective,
@@ -69,18 +70,18 @@ impl<'a> Workload<'a> {
         rank: usize,
         oracle: &'a Oracle,
     ) -> Self {
-        let brings = point.part(point.collective.input(rank), parameters.world);
-        let gets = point.part(point.collective.output(rank), parameters.world);
-        let holds = match place {
-            BufferPlacement::OutOfPlace => gets.clone(),
-            BufferPlacement::InPlace => around(&brings, &gets),
+        let input_range = point.part(point.collective.input(rank), parameters.world);
+        let output_range = point.part(point.collective.output(rank), parameters.world);
+        let buffer_range = match place {
+            BufferPlacement::OutOfPlace => output_range.clone(),
+            BufferPlacement::InPlace => around(&input_range, &output_range),
         };
         let size = parameters.kind.size();
-        let input = if place == BufferPlacement::OutOfPlace { brings.len() } else { 0 };
+        let input = if place == BufferPlacement::OutOfPlace { input_range.len() } else { 0 };
         let buffers = WorkloadBuffers {
             input: AlignedBuffer::new(input * size),
-            often: AlignedBuffer::new(holds.len() * size),
-            once: AlignedBuffer::new(holds.len() * size),
+            often: AlignedBuffer::new(buffer_range.len() * size),
+            once: AlignedBuffer::new(buffer_range.len() * size),
         };
         let run = crate::perf::for_each_type!(parameters.kind, pointer);
         Self {
@@ -91,26 +92,31 @@ impl<'a> Workload<'a> {
             size,
             op: parameters.op,
             run,
-            brings,
-            gets,
-            holds,
+            input_range,
+            output_range,
+            buffer_range,
             buffers,
         }
     }
 
-    /// New inputs for the batch, and outputs that no call has written.
+    /// Fills the inputs of a batch and poisons the outputs.
     pub(crate) fn fill(&mut self, batch: &CallBatch) {
-        let Self { oracle, rank, brings, .. } = self;
+        let Self { oracle, rank, input_range, .. } = self;
         match self.place {
             BufferPlacement::OutOfPlace => {
-                oracle.write(self.buffers.input.bytes_mut(), *rank, batch.number, brings.clone());
+                oracle.write(
+                    self.buffers.input.bytes_mut(),
+                    *rank,
+                    batch.number,
+                    input_range.clone(),
+                );
                 self.buffers.once.bytes_mut().fill(POISON);
                 if batch.calls > 1 {
                     self.buffers.often.bytes_mut().fill(POISON);
                 }
             }
             BufferPlacement::InPlace => {
-                let within = within(&self.holds, brings, self.size);
+                let within = within(&self.buffer_range, input_range, self.size);
                 let buffers = [
                     Some(&mut self.buffers.once),
                     (batch.calls > 1).then_some(&mut self.buffers.often),
@@ -121,23 +127,23 @@ impl<'a> Workload<'a> {
                         &mut buffer.bytes_mut()[within.clone()],
                         *rank,
                         batch.number,
-                        brings.clone(),
+                        input_range.clone(),
                     );
                 }
             }
         }
     }
 
-    /// The calls themselves, on the clock. The communicator must have been told the algorithm.
+    /// Makes the calls and times them. The algorithm must be set on the communicator.
     pub(crate) fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         let what = CallKind { collective: self.point.collective, place: self.place, op: self.op };
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
-    /// Wrong elements of the batch's checked call; out of place also of the last of the others,
-    /// which had the same input.
+    /// Wrong elements of the checked call. Out of place also those of the last other call, which had
+    /// the same input.
     pub(crate) fn wrong(&self, batch: &CallBatch) -> u64 {
-        let within = within(&self.holds, &self.gets, self.size);
+        let within = within(&self.buffer_range, &self.output_range, self.size);
         let wrong = |buffer: &AlignedBuffer| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &buffer.bytes()[within.clone()])
         };
@@ -146,7 +152,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// The smallest range with both in it; empty ones have no place.
+/// The smallest range that contains both; an empty range adds nothing.
 fn around(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
     match (a.is_empty(), b.is_empty()) {
         (true, _) => b.clone(),
@@ -167,7 +173,7 @@ const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
 }
 
-/// Nothing but calls between the two looks at the clock.
+/// Makes the calls. Between the two readings of the clock there are only calls.
 fn run<T: Element + Pod>(
     comm: &mut Communicator,
     what: &CallKind,

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! Describes the machine, the ranks and the settings that figures were measured with.
 
 use crate::perf::mapping::RankMapping;
 use maypole::tuner::CostTable;
@@ -6,36 +6,44 @@ use maypole::world::launch::VARIABLES;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Lines that say what this host is, and who the ranks are.
+/// The lines above the table: this machine, and the host, process and core of each rank.
 pub(crate) fn describe(mapping: &RankMapping) -> String {
     let name = read("/proc/sys/kernel/hostname");
     let kernel = read("/proc/sys/kernel/osrelease");
     let cpu = processor();
     let version = env!("CARGO_PKG_VERSION");
     let cores = count(mapping.cores[0], "core");
-    let ranks = count(mapping.hosts.len(), "rank");
-    let hosts = count(mapping.cores.len(), "host");
+    let ranks = count(mapping.machines.len(), "rank");
+    let hosts = count(mapping.hosts.count(), "host");
     let build = build();
     let mut text = format!(
         "# maypole {version} perf: {ranks} on {hosts}\n# {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
     );
     for (rank, ((host, pid), bound)) in
-        mapping.hosts.iter().zip(&mapping.pids).zip(&mapping.bound).enumerate()
+        mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound).enumerate()
     {
         let core = bound.map_or_else(|| "not bound".to_owned(), |core| format!("core {core}"));
         let _ = write!(text, "\n#   rank {rank:>3}: host {host}, pid {pid}, {core}");
     }
-    if !mapping.are_enough() {
-        text += "\n# There are more ranks than cores: they take turns, and times are of that.";
+    if mapping.hosts.count() > mapping.cores.len() {
+        text +=
+            "\n# MAYPOLE_HOST tells ranks of one machine apart: these hosts share clock and cores.";
+    }
+    if !mapping.has_core_for_each() {
+        text +=
+            "\n# There are more ranks than cores: ranks take turns, and times include the waiting.";
     }
     text
 }
 
-/// The same for a page, and how to do it again.
+/// The facts of a report: the machine, the ranks, and the command that measures again.
 pub(crate) fn facts(mapping: &RankMapping, costs: &CostTable) -> Vec<(&'static str, String)> {
-    let ranks = mapping.hosts.len();
-    let crowd =
-        if mapping.are_enough() { "each has a core" } else { "more than cores: they take turns" };
+    let ranks = mapping.machines.len();
+    let crowd = if mapping.has_core_for_each() {
+        "a core for each rank"
+    } else {
+        "more ranks than cores: ranks take turns"
+    };
     let built_in = *costs == CostTable::BUILT_IN;
     vec![
         (
@@ -52,22 +60,29 @@ pub(crate) fn facts(mapping: &RankMapping, costs: &CostTable) -> Vec<(&'static s
             ),
         ),
         ("system", format!("Linux {}", read("/proc/sys/kernel/osrelease"))),
-        ("load", format!("{} at the beginning (mean of a minute)", load())),
-        ("ranks", format!("{ranks} on {}; {crowd}", count(mapping.cores.len(), "host"))),
+        (
+            "load",
+            format!("{} at the beginning (processes that want to run, mean of one minute)", load()),
+        ),
+        ("ranks", format!("{ranks} on {}; {crowd}", count(mapping.hosts.count(), "host"))),
         ("command", std::env::args().collect::<Vec<_>>().join(" ")),
         ("variables", variables(|name| std::env::var(name).ok())),
         (
             "costs",
-            if built_in { "built in; 'maypole tune' measures this machine's" } else { "tuned" }
-                .to_owned(),
+            if built_in {
+                "built in; `maypole tune` measures those of this machine"
+            } else {
+                "tuned"
+            }
+            .to_owned(),
         ),
         ("maypole", format!("{}, {}", env!("CARGO_PKG_VERSION"), build())),
     ]
 }
 
-/// Those of ours that change what is measured.
+/// The variables of maypole that are set and change what is measured.
 fn variables(value: impl Fn(&str) -> Option<String>) -> String {
-    // Who a rank is, and secrets, are nobody else's business.
+    // Left out: the rank's identity, which differs between ranks, and secrets.
     let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS"];
     let matters =
         |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
@@ -82,7 +97,8 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// How many processes wanted to run: more than cores, and the figures are also of others' work.
+/// The load average of one minute. Where it exceeds the number of cores, other processes slow the
+/// measurement down.
 fn load() -> String {
     read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned()
 }
@@ -101,7 +117,7 @@ fn build() -> &'static str {
     }
 }
 
-/// Seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their
+/// Formats seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their
 /// last ("chrono-Compatible Low-Level Date Algorithms", Hinnant 2013).
 fn date(seconds: u64) -> String {
     let days = seconds / 86_400 + 719_468;
@@ -130,11 +146,13 @@ fn count(number: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maypole::schedule::hosts::Hosts;
 
     #[test]
     fn ranks_and_crowds_are_told() {
         let mapping = RankMapping {
-            hosts: vec![0, 0],
+            hosts: Hosts::new(&[0, 0]),
+            machines: vec![0, 0],
             cores: vec![1],
             pids: vec![10, 11],
             bound: vec![Some(3), None],
