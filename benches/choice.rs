@@ -2,7 +2,7 @@
 //! rounds.
 //!
 //! ```text
-//! cargo bench --bench choice -- --ranks 2,4,8 --transports shm,tcp --sizes 8,4096,65536,1048576,16777216
+//! cargo bench --bench choice -- --ranks 2,4,8 --transports shm,tcp --sizes 8,4096,65536,1048576
 //! ```
 //!
 //! The rows of a point take turns, in another order each round. The best is picked by the odd

@@ -1,13 +1,13 @@
 //! How fast one rank sends to another, beside a plain copy of the same bytes in the same seconds.
 //!
 //! ```text
-//! cargo bench --bench messages                              # two processes of this host, through shared memory
-//! MAYPOLE_TRANSPORT=tcp cargo bench --bench messages        # the same over TCP
+//! cargo bench --bench messages                         # two processes of this host, shared memory
+//! MAYPOLE_TRANSPORT=tcp cargo bench --bench messages   # the same over TCP
 //! ```
 //!
-//! Every round sends a train of messages one way, awaits a word back, and then copies as many bytes
-//! from one buffer to another; what counts is the median over rounds of (copy's time / messages'
-//! time), of which 1 is as fast as a copy.
+//! Every round sends a train of messages one way, awaits a word back, and then copies as many
+//! bytes from one buffer to another; what counts is the median over rounds of (copy's time /
+//! messages' time), of which 1 is as fast as a copy.
 
 use maypole::{Communicator, Result};
 use std::process::Command;

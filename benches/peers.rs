@@ -1,19 +1,20 @@
 //! Maypole beside other libraries, in alternating rounds of one run.
 //!
 //! ```text
-//! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] [--sizes 8,4096,1048576]
+//! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] \
+//!     [--sizes 8,4096,1048576]
 //! ```
 //!
-//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`: it runs the
-//! program that measures peer NAME and prints a JSON object a line with `coll`, `bytes`,
+//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`: it runs
+//! the program that measures peer NAME and prints a JSON object a line with `coll`, `bytes`,
 //! `median_us` and `ok`. It is told what to measure by `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
 //! `PB_MINSAMP` and `PB_MAX`. Its samples are taken as `maypole perf` takes them: batches of about
 //! 400 us, from the first rank's start to the last rank's end.
 //!
-//! On a shared machine a wall-clock figure alone says little, but what runs within the same seconds
-//! suffers alike. So every round runs every library, in an order that turns round by round, and
-//! what counts is the median over rounds of (best peer's time / our time): above 1, maypole is
-//! faster than all of them.
+//! On a shared machine a wall-clock figure alone says little, but what runs within the same
+//! seconds suffers alike. So every round runs every library, in an order that turns round by
+//! round, and what counts is the median over rounds of (best peer's time / our time): above 1,
+//! maypole is faster than all of them.
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;

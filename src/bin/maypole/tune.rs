@@ -1,8 +1,9 @@
 //! `maypole tune`: measures the costs of messages and bytes on this host and saves them for the
 //! tuner.
 //!
-//! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m * beta`.
-//! Then both ranks combine their vectors at the same time, with one message each way, which takes
+//! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m *
+//! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
+//! takes
 //! `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the lines
 //! give alpha, beta and gamma.
 
@@ -236,7 +237,8 @@ impl FitReport {
 
 fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
     let kib = |slope: f64| (slope * 1024.0).round() as u64;
-    // A ping-pong is two calls in turn, and changing the direction costs time that no message takes.
+    // A ping-pong is two calls in turn, and changing the direction costs time that no message
+    // takes.
     let alpha = ping.start.min(fold.start).round() as u64;
     Costs { alpha, beta: kib(ping.slope), gamma: kib((fold.slope - ping.slope).max(0.0)) }
 }

@@ -71,8 +71,8 @@ impl Benchmark {
 }
 
 impl CallParameters {
-    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at least
-    /// one.
+    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at
+    /// least one.
     fn count(&self, collective: Collective, bytes: usize) -> usize {
         let elements = bytes / self.kind.size();
         match collective {
@@ -98,8 +98,8 @@ impl BenchmarkPoint {
         }
     }
 
-    /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier has
-    /// no buffer and is measured once.
+    /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier
+    /// has no buffer and is measured once.
     pub(crate) fn placements(&self) -> &'static [BufferPlacement] {
         match self.collective {
             Collective::Broadcast { .. } => &[BufferPlacement::InPlace],

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 /// go to the same terminal or file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Bytes after which an unfinished line is cut, so that a program that never ends its line does not
-/// fill the memory.
+/// Bytes after which an unfinished line is cut, so that a program that never ends its line does
+/// not fill the memory.
 const LONGEST: usize = 16 << 20;
 
 /// The launcher's stream to which lines are forwarded.
@@ -45,8 +45,9 @@ pub(super) fn are_being_written() -> bool {
     WRITING.try_lock().is_err()
 }
 
-/// Writes a line of the launcher itself to standard error. It does not wait for a write in progress:
-/// the launcher may have ranks to stop, and a reader that does not read must not delay that.
+/// Writes a line of the launcher itself to standard error. It does not wait for a write in
+/// progress: the launcher may have ranks to stop, and a reader that does not read must not delay
+/// that.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());

@@ -1,9 +1,10 @@
-//! Measures the machine's limit: the least time to move bytes between all ranks, in the same run and
-//! by the same ranks. A report compares results with it.
+//! Measures the machine's limit: the least time to move bytes between all ranks, in the same run
+//! and by the same ranks. A report compares results with it.
 //!
 //! All ranks move bytes at once, as in a collective, but nothing is combined. Over shared memory
-//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the next
-//! rank and receives from the one before, through plain sockets. The best of several trials counts.
+//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the
+//! next rank and receives from the one before, through plain sockets. The best of several trials
+//! counts.
 
 use crate::perf::benchmark::{Benchmark, bus_factor};
 use crate::perf::communicators::PerfTransport;
@@ -30,8 +31,8 @@ const SMALLEST: usize = 8;
 const FACTOR: usize = 4;
 /// The most bytes of one system call.
 const PIECE: usize = 256 << 10;
-/// How often both sockets are tried in vain before the rank yields its core: for a rank with a core
-/// of its own, and for one that shares a core.
+/// How often both sockets are tried in vain before the rank yields its core: for a rank with a
+/// core of its own, and for one that shares a core.
 const LOOKS: [u32; 2] = [5000, 1];
 /// After this time without a byte, the exchange fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,19 +1,19 @@
 //! Takes the samples.
 //!
-//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
-//! end of all ranks, and is divided by the number of calls. A batch has as many calls as last about
-//! 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their times;
-//! neither is timed.
+//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the
+//! latest end of all ranks, and is divided by the number of calls. A batch has as many calls as
+//! last about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their
+//! times; neither is timed.
 //!
 //! # What the check notices
 //!
-//! One call of each batch is checked. Every batch has new inputs, a poisoned output for the checked
-//! call, and another position of that call in the batch. So a result that is missing, stale, late
-//! or that of another rank is counted as wrong.
+//! One call of each batch is checked. Every batch has new inputs, a poisoned output for the
+//! checked call, and another position of that call in the batch. So a result that is missing,
+//! stale, late or that of another rank is counted as wrong.
 //!
-//! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone in
-//! their batch, so all are checked. Of shorter calls only some are checked while the clock runs.
-//! Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
+//! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone
+//! in their batch, so all are checked. Of shorter calls only some are checked while the clock
+//! runs. Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
 //! samples, each with new inputs and each checked, without timing.
 
 pub(crate) mod limits;
@@ -138,8 +138,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the way.
-    /// The fastest of several trials counts, because a trial may be preempted.
+    /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
+    /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
         let first = self.batch(work, 1)?;
         let mut us = first.us;
@@ -207,8 +207,8 @@ impl<'a> Sampler<'a> {
         if self.options.check { work.wrong(batch) } else { 0 }
     }
 
-    /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all ranks
-    /// decide alike.
+    /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all
+    /// ranks decide alike.
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];

@@ -26,9 +26,9 @@ pub(crate) struct Workload<'a> {
     buffers: WorkloadBuffers,
 }
 
-/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks. The
-/// checked call has the buffer `once`: in place, the other calls compute on earlier results; out of
-/// place, their results would hide a checked call that did nothing.
+/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
+/// The checked call has the buffer `once`: in place, the other calls compute on earlier results;
+/// out of place, their results would hide a checked call that did nothing.
 struct WorkloadBuffers {
     input: AlignedBuffer,
     often: AlignedBuffer,
@@ -140,8 +140,8 @@ impl<'a> Workload<'a> {
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
-    /// Wrong elements of the checked call. Out of place also those of the last other call, which had
-    /// the same input.
+    /// Wrong elements of the checked call. Out of place also those of the last other call, which
+    /// had the same input.
     pub(crate) fn wrong(&self, batch: &CallBatch) -> u64 {
         let within = within(&self.buffer_range, &self.output_range, self.size);
         let wrong = |buffer: &AlignedBuffer| {
