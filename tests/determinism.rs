@@ -62,7 +62,7 @@ fn an_explanation_says_what_the_mode_rules_out() {
     for (deterministic, bytes) in [(false, 8), (true, 8), (true, 1 << 20)] {
         comm.set_deterministic(deterministic);
         let text = comm.explain(Collective::Reduce { root: 2 }, bytes).to_string();
-        let ruled_out = text.matches("combines in another order").count();
+        let ruled_out = text.matches("combines the ranks in another order").count();
         assert_eq!(ruled_out > 3, deterministic, "{text}");
         let chosen = text.lines().find(|line| line.starts_with('*')).unwrap();
         assert!(!deterministic || chosen.starts_with("* linear"), "{text}");

@@ -99,9 +99,10 @@ impl CollectiveCall {
         Error::Invalid { rank, operation: self.collective.name(), why }
     }
 
-    /// Refuses operations on bits for types that are not integers.
+    /// Refuses reductions by an operation that the type does not have.
     pub(super) fn check_operation(&self, rank: usize) -> Result<()> {
-        if self.op.binary().is_none_or(|op| op.supports(self.kind)) {
+        let supported = self.op.binary().is_none_or(|op| op.supports(self.kind));
+        if supported || !self.collective.reduces() {
             return Ok(());
         }
         let op = self.op;
