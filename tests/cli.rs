@@ -469,8 +469,8 @@ fn reports_hold_everything_and_load_nothing() {
     assert!(text(&output.stderr).contains(&file.display().to_string()), "{}", text(&output.stderr));
 }
 
-/// What was asked for is one series with one point at each size, also where the tuner's choice is an
-/// algorithm that was asked for by name too.
+/// What was asked for is one series with one point at each size, also where the tuner's choice is
+/// an algorithm that was asked for by name too.
 #[test]
 fn auto_is_a_series_of_its_own_in_a_report() {
     let folder = tempfile::tempdir().unwrap();

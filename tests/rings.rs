@@ -68,8 +68,8 @@ fn channels(log: &str) -> Vec<Vec<usize>> {
     log.lines().filter_map(after).collect()
 }
 
-/// The links of a machine that a log is from. Without a matrix of its own, it is taken as one GPU on
-/// each of several hosts.
+/// The links of a machine that a log is from. Without a matrix of its own, it is taken as one GPU
+/// on each of several hosts.
 fn links_of_log(samples: &[Sample], log: &Sample, count: usize) -> Vec<Vec<PathClass>> {
     let machine = log.expected["topology_sample"].as_u64().map(|number| format!("{number:03}"));
     let matrix = samples.iter().find(|sample| Some(&sample.name) == machine.as_ref());

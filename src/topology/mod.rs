@@ -2,10 +2,10 @@
 //! bandwidths.
 //!
 //! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them
-//! (switches, host bridges, NUMA nodes) and of directed links with a bandwidth. It is plain data: it
-//! is read from this machine, read from the output of a tool, or built from a name. The bandwidth of
-//! a path is the bandwidth of its narrowest link. The [`PathClass`] of a path is the class of its worst
-//! hop.
+//! (switches, host bridges, NUMA nodes) and of directed links with a bandwidth. It is plain data:
+//! it is read from this machine, read from the output of a tool, or built from a name. The
+//! bandwidth of a path is the bandwidth of its narrowest link. The [`PathClass`] of a path is the
+//! class of its worst hop.
 //!
 //! | folder | what it has |
 //! |---|---|

@@ -12,8 +12,8 @@ use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
 
-/// Explain which algorithm the tuner chooses for a call, and why: every candidate with its predicted
-/// time, and the algorithms that cannot run it.
+/// Explain which algorithm the tuner chooses for a call, and why: every candidate with its
+/// predicted time, and the algorithms that cannot run it.
 ///
 /// Alone, this command predicts for ranks on this host. With --measure, or under a launcher, ranks
 /// run the call as well, and the measured time is shown beside the prediction. The costs of

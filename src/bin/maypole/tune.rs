@@ -236,7 +236,8 @@ impl FitReport {
 
 fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
     let kib = |slope: f64| (slope * 1024.0).round() as u64;
-    // A ping-pong is two calls in turn, and changing the direction costs time that no message takes.
+    // A ping-pong is two calls in turn, and changing the direction costs time that no message
+    // takes.
     let alpha = ping.start.min(fold.start).round() as u64;
     Costs { alpha, beta: kib(ping.slope), gamma: kib((fold.slope - ping.slope).max(0.0)) }
 }

@@ -190,8 +190,8 @@ fn pci(gpus: usize, rates: &LinkRates) -> Topology {
     host
 }
 
-/// Ranks on cores. A message is written by one core and read by another, and crosses the memory of a
-/// NUMA node in between. That memory is a link of its own, which all cores of the node share.
+/// Ranks on cores. A message is written by one core and read by another, and crosses the memory of
+/// a NUMA node in between. That memory is a link of its own, which all cores of the node share.
 fn cpu(ranks: usize, nodes: usize) -> Topology {
     let rates = LinkRates::of(GpuGeneration::Ampere, Processor::Intel);
     let mut host = Topology::new();
@@ -221,9 +221,9 @@ fn cpu(ranks: usize, nodes: usize) -> Topology {
     host
 }
 
-/// Builds `hosts` equal hosts whose network cards are joined by `fabric`. `speeds` is the bandwidth of
-/// each card of a host on the network, in GB/s, in the order of [`Topology::nodes_of`]. The n-th cards
-/// of all hosts are rail n.
+/// Builds `hosts` equal hosts whose network cards are joined by `fabric`. `speeds` is the
+/// bandwidth of each card of a host on the network, in GB/s, in the order of
+/// [`Topology::nodes_of`]. The n-th cards of all hosts are rail n.
 ///
 /// # Panics
 /// If `speeds` does not have one speed for each card.

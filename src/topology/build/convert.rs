@@ -1,7 +1,8 @@
 //! From a description to the graph.
 //!
-//! What a text does not say is taken from [`bandwidth`](crate::topology::model::bandwidth): the generation of the
-//! GPUs and of the CPU sets the rates. [`Description::assumed`] guesses both from the text.
+//! What a text does not say is taken from [`bandwidth`](crate::topology::model::bandwidth): the
+//! generation of the GPUs and of the CPU sets the rates. [`Description::assumed`] guesses both
+//! from the text.
 
 use crate::topology::build::pairs::{HostDevice, host};
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, pci};
@@ -34,9 +35,9 @@ impl Description {
 
     /// Returns the assumed generation of the GPUs and of the CPUs.
     ///
-    /// A matrix shows only the number of NVLinks: 18 mean Hopper (Blackwell has as many), 12 or 4 mean
-    /// Ampere, other numbers Volta. Without NVLinks it is Ampere, for its PCI slot. AMD's tables do not
-    /// count links: eight GPUs that are all joined mean MI300, others MI200.
+    /// A matrix shows only the number of NVLinks: 18 mean Hopper (Blackwell has as many), 12 or 4
+    /// mean Ampere, other numbers Volta. Without NVLinks it is Ampere, for its PCI slot. AMD's
+    /// tables do not count links: eight GPUs that are all joined mean MI300, others MI200.
     pub fn assumed(&self) -> (GpuGeneration, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
@@ -288,7 +289,8 @@ impl<'a> TopologyBuilder<'a> {
         bridge
     }
 
-    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell it.
+    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell
+    /// it.
     fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
         let of = |device: &PciDevice| {

@@ -28,8 +28,8 @@ pub enum GpuGeneration {
     Mi300,
 }
 
-/// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of 25
-/// (SM90), 40.1 of 50 (SM100).
+/// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of
+/// 25 (SM90), 40.1 of 50 (SM100).
 ///
 /// It estimates links of which only the signalling rate is known.
 pub const EFFICIENCY: f64 = 0.8;
@@ -115,9 +115,9 @@ impl Processor {
         }
     }
 
-    /// Returns the bandwidth through a host bridge of a PCI link of `pci` GB/s. Intel's host bridges
-    /// cut transfers between cards into packets of 64 bytes, which costs a sixth of the bandwidth
-    /// (NCCL's `INTEL_P2P_OVERHEAD`).
+    /// Returns the bandwidth through a host bridge of a PCI link of `pci` GB/s. Intel's host
+    /// bridges cut transfers between cards into packets of 64 bytes, which costs a sixth of the
+    /// bandwidth (NCCL's `INTEL_P2P_OVERHEAD`).
     pub const fn bridge(self, pci: f64) -> f64 {
         match self {
             Self::IntelOld | Self::Intel | Self::IntelSapphireRapids | Self::IntelEmeraldRapids => {

@@ -18,7 +18,8 @@ use std::str::FromStr;
 pub enum PathClass {
     /// No hop: both ends are one device.
     Same,
-    /// This many bonded NVLinks to the other device, or to a switch that both devices are linked to.
+    /// This many bonded NVLinks to the other device, or to a switch that both devices are linked
+    /// to.
     NvLink(u32),
     /// This many bonded XGMI links.
     Xgmi(u32),
@@ -37,8 +38,8 @@ pub enum PathClass {
 }
 
 impl PathClass {
-    /// Returns a number that is greater for a better class. It is equal for as many NVLinks and XGMI
-    /// links: no machine has both.
+    /// Returns a number that is greater for a better class. It is equal for as many NVLinks and
+    /// XGMI links: no machine has both.
     pub const fn rank(self) -> u32 {
         match self {
             Self::Same => u32::MAX,

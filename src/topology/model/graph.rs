@@ -106,8 +106,8 @@ pub struct Path {
     pub bandwidth: f64,
 }
 
-/// A graph of devices and links. Nodes and links are numbered from 0, in the order in which they are
-/// added.
+/// A graph of devices and links. Nodes and links are numbered from 0, in the order in which they
+/// are added.
 ///
 /// ```
 /// use maypole::topology::{PathClass, NodeKind, LinkKind, Topology};
@@ -280,8 +280,9 @@ impl Topology {
         !matches!(self.nodes[node].kind, NodeKind::Gpu | NodeKind::Core)
     }
 
-    /// Whether a path that came to a node by a link of kind `arrived` may leave it by a link of kind
-    /// `leaves`. A network card joins its network and its host, never two links of one of them.
+    /// Whether a path that came to a node by a link of kind `arrived` may leave it by a link of
+    /// kind `leaves`. A network card joins its network and its host, never two links of one of
+    /// them.
     fn may_turn(&self, node: usize, arrived: Option<LinkKind>, leaves: LinkKind) -> bool {
         let network = |kind| matches!(kind, LinkKind::Network);
         self.nodes[node].kind != NodeKind::Nic

@@ -1,8 +1,8 @@
 //! Draws a topology and its rings as SVG.
 //!
 //! The upper part shows the tree from the NUMA nodes down to GPUs and network cards, with the
-//! bandwidth of every link in GB/s. Below it are the direct links between GPUs. The lower part shows
-//! every ring that is used at the same time. The dashes of a hop tell its class.
+//! bandwidth of every link in GB/s. Below it are the direct links between GPUs. The lower part
+//! shows every ring that is used at the same time. The dashes of a hop tell its class.
 
 mod layout;
 mod rings;

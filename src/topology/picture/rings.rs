@@ -1,4 +1,5 @@
-//! One circle a ring. The ranks are in numerical order on every circle, so that rings can be compared.
+//! One circle a ring. The ranks are in numerical order on every circle, so that rings can be
+//! compared.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Topology};

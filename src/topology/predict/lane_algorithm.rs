@@ -10,11 +10,11 @@ use std::fmt;
 /// An algorithm along the lanes of a topology.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LaneAlgorithm {
-    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut. Any
-    /// other algorithm uses the order of the first lane.
+    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut.
+    /// Any other algorithm uses the order of the first lane.
     Flat(Algorithm),
-    /// One algorithm among the ranks of each host and another across hosts, in the order of the first
-    /// lane. Every rank of a host leads one slice, so all rails are used.
+    /// One algorithm among the ranks of each host and another across hosts, in the order of the
+    /// first lane. Every rank of a host leads one slice, so all rails are used.
     Levels(Levels),
 }
 

@@ -46,8 +46,8 @@ impl PrintedClass {
         ("SOC", PrintedClass::Soc),
     ];
 
-    /// Returns the class that the word means. Where the word leaves several possible, it is the worst
-    /// of them, so that no prediction is too good.
+    /// Returns the class that the word means. Where the word leaves several possible, it is the
+    /// worst of them, so that no prediction is too good.
     ///
     /// ```
     /// use maypole::topology::read::printed::PrintedClass;

@@ -1,4 +1,5 @@
-//! A summary that every description of a machine has: its GPUs, their links and their network cards.
+//! A summary that every description of a machine has: its GPUs, their links and their network
+//! cards.
 
 use crate::topology::read::printed::PrintedClass;
 
@@ -29,8 +30,8 @@ pub struct NearestNics {
 }
 
 impl NearestNics {
-    /// Returns the best class in `classes`, one class a card, and the cards that have it. `None` for
-    /// an empty list.
+    /// Returns the best class in `classes`, one class a card, and the cards that have it. `None`
+    /// for an empty list.
     pub fn of(classes: &[PrintedClass]) -> Option<NearestNics> {
         let class = *classes.iter().rev().max_by_key(|class| class.class())?;
         let nics =

@@ -1,9 +1,9 @@
 //! As many edge-disjoint rings as direct links allow: no pair is in more rings than it has links.
 //!
-//! One ring does not use all links of a mesh. Eight MI300X have seven links each, and seven rings use
-//! all of them. The search is a backtracking search. It builds one ring after the other and tries the
-//! link with the most uses left first. It runs twice: first every ring is followed by its reverse,
-//! which halves the work where links are many, then without that rule.
+//! One ring does not use all links of a mesh. Eight MI300X have seven links each, and seven rings
+//! use all of them. The search is a backtracking search. It builds one ring after the other and
+//! tries the link with the most uses left first. It runs twice: first every ring is followed by
+//! its reverse, which halves the work where links are many, then without that rule.
 //!
 //! The search ends after a fixed number of steps with the best rings so far. The result is exact
 //! where it reaches the upper bound: no device has more rings than links.
@@ -11,8 +11,8 @@
 /// The number of steps after which the search ends.
 const MOST_STEPS: usize = 1 << 18;
 
-/// Finds rings through all devices, each from device 0 on. At most `links[a][b]` rings go from `a` to
-/// `b`. Empty if no ring exists, as for a single device.
+/// Finds rings through all devices, each from device 0 on. At most `links[a][b]` rings go from `a`
+/// to `b`. Empty if no ring exists, as for a single device.
 ///
 /// ```
 /// use maypole::topology::search::disjoint::rings;

@@ -1,11 +1,12 @@
 //! The network card of each rank, and the path from any rank to any other.
 //!
-//! Every rank has one card: the nearest. Among several as near, it is the card that the fewest lower
-//! ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one card and
-//! arrives by a card that the network joins to it. Over isolated rails these two are on one rail.
+//! Every rank has one card: the nearest. Among several as near, it is the card that the fewest
+//! lower ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one
+//! card and arrives by a card that the network joins to it. Over isolated rails these two are on
+//! one rail.
 //!
-//! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the path
-//! to the card passes through that GPU. NCCL calls this PXN.
+//! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the
+//! path to the card passes through that GPU. NCCL calls this PXN.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::Paths;
@@ -111,8 +112,8 @@ impl<'a> RoutingTable<'a> {
         self.own[rank].map(|card| (card, self.cards[card].node))
     }
 
-    /// Returns the path from a rank to a card of its host: the nearest one, or the path through a GPU
-    /// that the rank has direct links to and that is nearer to the card.
+    /// Returns the path from a rank to a card of its host: the nearest one, or the path through a
+    /// GPU that the rank has direct links to and that is nearer to the card.
     pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
         let straight = self.ranks[rank].1.to(self.cards[card].node)?;
         let through = |peer: usize| self.through(rank, peer, card);

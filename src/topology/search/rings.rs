@@ -23,9 +23,9 @@ pub struct Ring<T> {
     pub bottleneck: Option<T>,
 }
 
-/// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the greater
-/// the better. The diagonal is not used. An exact search returns the first of several best rings, in
-/// the order of the device numbers.
+/// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the
+/// greater the better. The diagonal is not used. An exact search returns the first of several best
+/// rings, in the order of the device numbers.
 ///
 /// ```
 /// use maypole::topology::PathClass::*;
@@ -130,8 +130,8 @@ fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     can
 }
 
-/// Whether a ring of links that are `enough` exists. Finds for each set of devices where a path from
-/// device 0 over that set can end.
+/// Whether a ring of links that are `enough` exists. Finds for each set of devices where a path
+/// from device 0 over that set can end.
 fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
     let into = |to: usize| {
         (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from)

@@ -1,9 +1,10 @@
 //! Trees over all ranks of a topology: a double binary tree over hosts, a chain within each host.
 //!
 //! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read
-//! off its own schedules, so the picture shows what runs. An inner host of one tree is a leaf of the
-//! other. Within a host, the ranks are a chain along the host's ring, from the rank by which the lane
-//! enters the host. A single host has a chain and its reverse. These lack the worst hop of the ring.
+//! off its own schedules, so the picture shows what runs. An inner host of one tree is a leaf of
+//! the other. Within a host, the ranks are a chain along the host's ring, from the rank by which
+//! the lane enters the host. A single host has a chain and its reverse. These lack the worst hop
+//! of the ring.
 
 use crate::algorithms::Algorithm;
 use crate::schedule::Step;
@@ -43,7 +44,8 @@ impl Tree {
     }
 }
 
-/// Builds two trees along `lane`, each for one half of the vector. `hosts` is the host of each rank.
+/// Builds two trees along `lane`, each for one half of the vector. `hosts` is the host of each
+/// rank.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};

@@ -148,8 +148,8 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) check: bool,
 
-    /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes to
-    /// standard output, instead of the table.
+    /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes
+    /// to standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

@@ -71,8 +71,8 @@ impl Benchmark {
 }
 
 impl CallParameters {
-    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at least
-    /// one.
+    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at
+    /// least one.
     fn count(&self, collective: Collective, bytes: usize) -> usize {
         let elements = bytes / self.kind.size();
         match collective {

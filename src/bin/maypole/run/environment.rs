@@ -1,4 +1,5 @@
-//! The environment variables of a rank: its number, the address of rank 0, and where the job key is.
+//! The environment variables of a rank: its number, the address of rank 0, and where the job key
+//! is.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};

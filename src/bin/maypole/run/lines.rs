@@ -45,8 +45,9 @@ pub(super) fn are_being_written() -> bool {
     WRITING.try_lock().is_err()
 }
 
-/// Writes a line of the launcher itself to standard error. It does not wait for a write in progress:
-/// the launcher may have ranks to stop, and a reader that does not read must not delay that.
+/// Writes a line of the launcher itself to standard error. It does not wait for a write in
+/// progress: the launcher may have ranks to stop, and a reader that does not read must not delay
+/// that.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());

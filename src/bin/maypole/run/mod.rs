@@ -29,8 +29,8 @@ pub(crate) use supervise::JobOutcome;
 ///
 /// Each rank finds MAYPOLE_RANK, MAYPOLE_WORLD, MAYPOLE_LOCAL_RANK, MAYPOLE_LOCAL_WORLD,
 /// MAYPOLE_ADDRESS, MAYPOLE_PORT, MAYPOLE_JOB and MAYPOLE_JOB_KEY_FD in its environment, and the
-/// variables of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0
-/// reads standard input unless that is a terminal; the others read nothing.
+/// variables of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+/// MASTER_PORT. Rank 0 reads standard input unless that is a terminal; the others read nothing.
 ///
 /// When a rank fails, the others get SIGTERM and after a grace period SIGKILL. The exit code is
 /// that of the rank that failed first (128 + N for signal N).

@@ -144,8 +144,8 @@ impl RankProcesses {
         self.forward_rest(events);
     }
 
-    /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays open
-    /// and silent. A slow reader of the launcher's output is no reason to give up.
+    /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays
+    /// open and silent. A slow reader of the launcher's output is no reason to give up.
     fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) {
         self.reading = None;
         loop {

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
     /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, or cpu:8x2 (8
-    /// ranks on each of 2 NUMA nodes); several hosts as 4xdgx-h100. Or hosts that FILE describes, in
-    /// any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four.
+    /// ranks on each of 2 NUMA nodes); several hosts as 4xdgx-h100. Or hosts that FILE describes,
+    /// in any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four.
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
 

@@ -27,9 +27,8 @@ use crate::sizes;
 /// typical of the devices' generation where it is known.
 #[derive(clap::Args)]
 pub(crate) struct TopoArgs {
-    /// Show the machine that FILE describes (`-`: standard input): the output of
-    /// `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`, or a topology file of NCCL
-    /// or RCCL.
+    /// Show the machine that FILE describes (`-`: standard input): the output of `nvidia-smi topo
+    /// -m`, `rocm-smi --showtopo` or `amd-smi topology`, or a topology file of NCCL or RCCL.
     #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
     file: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! Predicted bandwidths of collectives on a machine, beside published measurements of such machines.
+//! Predicted bandwidths of collectives on a machine, beside published measurements of such
+//! machines.
 
 use super::facts::MachineFacts;
 use anyhow::Result;

@@ -12,8 +12,8 @@ struct NicPort {
     net: Net,
 }
 
-/// The ports and interfaces by the address of their card, numbered over the whole machine; and a note
-/// on each port that is down.
+/// The ports and interfaces by the address of their card, numbered over the whole machine; and a
+/// note on each port that is down.
 pub(super) fn read(root: &Path) -> (BTreeMap<String, Vec<Net>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut ports = infiniband(root, &mut notes);

@@ -98,8 +98,8 @@ fn without_prefix<'a>(line: &'a [LocatedChar], prefix: &[LocatedChar]) -> &'a [L
     if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
 }
 
-/// The possible labels of rows: every beginning of a line that a cell follows. A label and a cell may
-/// have run together.
+/// The possible labels of rows: every beginning of a line that a cell follows. A label and a cell
+/// may have run together.
 fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     let labels = |line: &Vec<LocatedChar>| {
         let start = first_glyph(line);
@@ -112,8 +112,8 @@ fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     rows.iter().flat_map(labels).collect()
 }
 
-/// Reads the columns. The lines of a wrapped header are joined. A word that is no row's label is cut
-/// into several that are.
+/// Reads the columns. The lines of a wrapped header are joined. A word that is no row's label is
+/// cut into several that are.
 fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
@@ -175,8 +175,8 @@ const MOST_COLUMNS: usize = 1024;
 const MOST_GLYPHS: usize = 512;
 const LONGEST_LABEL: usize = 64;
 
-/// The labels that a word is made of, the first one as long as possible; `None` if it is not made of
-/// labels.
+/// The labels that a word is made of, the first one as long as possible; `None` if it is not made
+/// of labels.
 fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
     let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
     let count = chars.len();

@@ -52,8 +52,8 @@ pub(super) fn read(block: &ReportLines) -> Result<Matrix, ReadError> {
     Ok(assemble(columns, devices, &cells, &rows, notes))
 }
 
-/// Collects the lines of each row. A line that begins no row continues the row before it, as long as
-/// that row lacks something. The first other line ends the report.
+/// Collects the lines of each row. A line that begins no row continues the row before it, as long
+/// as that row lacks something. The first other line ends the report.
 fn collect<'a>(lines: &[Vec<LocatedChar>], columns: &'a Columns) -> Result<Rows<'a>, ReadError> {
     let mut rows: Vec<MatrixRow> = Vec::new();
     let mut elided = false;

@@ -49,8 +49,8 @@ pub(crate) struct PlacedDevices<'a> {
 }
 
 impl System {
-    /// The GPUs and network cards: in the order of their numbers if all have one, else in the order of
-    /// the file.
+    /// The GPUs and network cards: in the order of their numbers if all have one, else in the
+    /// order of the file.
     pub(crate) fn devices(&self) -> PlacedDevices<'_> {
         let mut found = PlacedDevices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
         for (number, cpu) in self.cpus.iter().enumerate() {
@@ -180,8 +180,8 @@ fn in_order<T>(placed: &mut [PlacedDevice<'_, T>], number: impl Fn(&T) -> Option
     }
 }
 
-/// The class of the path up to the lowest common bridge or CPU and down again. Below a common bridge
-/// it depends on the number of bridges on the path.
+/// The class of the path up to the lowest common bridge or CPU and down again. Below a common
+/// bridge it depends on the number of bridges on the path.
 fn between<T, U>(a: &PlacedDevice<T>, b: &PlacedDevice<U>) -> PrintedClass {
     let common =
         a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();

@@ -1,9 +1,9 @@
 //! The inputs of every rank, and the outputs that every rank must hold after a call.
 //!
 //! Inputs change with every batch. They are cut from one pool of random numbers, at an offset that
-//! depends on the rank and the batch. So new inputs cost one copy, and expected outputs are computed
-//! for one period of the pool only. The length of the pool is prime, so that a chunk or block at a
-//! wrong place, which is off by a round number of elements, differs from the right one.
+//! depends on the rank and the batch. So new inputs cost one copy, and expected outputs are
+//! computed for one period of the pool only. The length of the pool is prime, so that a chunk or
+//! block at a wrong place, which is off by a round number of elements, differs from the right one.
 
 use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
 use crate::perf::buffer::AlignedBuffer;

@@ -1,5 +1,6 @@
-//! Draws values whose reductions are exact in every order, so that there is one right result to the
-//! bit, and computes that result in the simplest way. No code is shared with the kernels under test.
+//! Draws values whose reductions are exact in every order, so that there is one right result to
+//! the bit, and computes that result in the simplest way. No code is shared with the kernels under
+//! test.
 
 use crate::perf::buffer::AlignedBuffer;
 use maypole::{DataType, Element, ReduceOp};

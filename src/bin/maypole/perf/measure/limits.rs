@@ -1,9 +1,10 @@
-//! Measures the machine's limit: the least time to move bytes between all ranks, in the same run and
-//! by the same ranks. A report compares results with it.
+//! Measures the machine's limit: the least time to move bytes between all ranks, in the same run
+//! and by the same ranks. A report compares results with it.
 //!
 //! All ranks move bytes at once, as in a collective, but nothing is combined. Over shared memory
-//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the next
-//! rank and receives from the one before, through plain sockets. The best of several trials counts.
+//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the
+//! next rank and receives from the one before, through plain sockets. The best of several trials
+//! counts.
 
 use crate::perf::benchmark::{Benchmark, bus_factor};
 use crate::perf::communicators::PerfTransport;

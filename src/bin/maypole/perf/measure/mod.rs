@@ -11,9 +11,9 @@
 //! call, and another position of that call in the batch. So a result that is missing, stale, late
 //! or that of another rank is counted as wrong.
 //!
-//! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone in
-//! their batch, so all are checked. Of shorter calls only some are checked while the clock runs.
-//! Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
+//! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone
+//! in their batch, so all are checked. Of shorter calls only some are checked while the clock
+//! runs. Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
 //! samples, each with new inputs and each checked, without timing.
 
 pub(crate) mod limits;
@@ -138,8 +138,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the way.
-    /// The fastest of several trials counts, because a trial may be preempted.
+    /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
+    /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
         let first = self.batch(work, 1)?;
         let mut us = first.us;

@@ -140,8 +140,8 @@ impl<'a> Workload<'a> {
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
-    /// Wrong elements of the checked call. Out of place also those of the last other call, which had
-    /// the same input.
+    /// Wrong elements of the checked call. Out of place also those of the last other call, which
+    /// had the same input.
     pub(crate) fn wrong(&self, batch: &CallBatch) -> u64 {
         let within = within(&self.buffer_range, &self.output_range, self.size);
         let wrong = |buffer: &AlignedBuffer| {

@@ -117,8 +117,8 @@ fn build() -> &'static str {
     }
 }
 
-/// Formats seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days are their
-/// last ("chrono-Compatible Low-Level Date Algorithms", Hinnant 2013).
+/// Formats seconds since 1970 as `2031-02-28 13:05 UTC`. Years begin in March, so that leap days
+/// are their last ("chrono-Compatible Low-Level Date Algorithms", Hinnant 2013).
 fn date(seconds: u64) -> String {
     let days = seconds / 86_400 + 719_468;
     let minutes = seconds / 60 % 1440;

@@ -47,7 +47,8 @@ pub(crate) struct PerfOutput {
 }
 
 impl PerfOutput {
-    /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the table.
+    /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the
+    /// table.
     pub(crate) fn new(points: usize, settings: &PerfSettings) -> Result<Self> {
         let json = settings.json.as_deref();
         let json_only = json == Some(Path::new("-"));
