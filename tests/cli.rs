@@ -369,7 +369,7 @@ fn explain_shows_every_candidate() {
         "one-shot",
         "ring",
         "chosen",
-        "no answer",
+        "does not implement all_reduce",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }

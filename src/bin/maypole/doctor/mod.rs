@@ -79,7 +79,12 @@ impl Finding {
     }
 
     fn json(&self) -> Value {
-        json!({ "severity": self.severity.name(), "what": self.what, "text": self.text, "fix": self.fix })
+        json!({
+            "level": self.severity.name(),
+            "what": self.what,
+            "text": self.text,
+            "fix": self.fix,
+        })
     }
 }
 
