@@ -6,9 +6,9 @@
 //! are below one host bridge, and those that are NODE on one NUMA node.
 //!
 //! Where classes contradict each other, the nearer class counts: two devices that are PIX of a
-//! third one are PIX of each other. For two GPUs that NVLinks join, the matrix does not print
-//! their PCI path. Then each gets its own host bridge, unless its other pairs or its NUMA node
-//! tell more.
+//! third one are PIX of each other. For two GPUs that NVLinks join, the matrix does not print the
+//! class of their PCI path. Then each GPU gets its own host bridge, unless the classes of its other
+//! pairs or its NUMA node place it elsewhere.
 
 use crate::topology::model::bandwidth::LinkRates;
 use crate::topology::model::class::PathClass;
@@ -25,8 +25,8 @@ pub struct HostDevice {
     pub numa: Option<usize>,
 }
 
-/// The largest number of NVLinks of a GPU. If a GPU has more to all others together, its links go
-/// to a switch.
+/// The largest number of NVLinks of a GPU. If the classes of a GPU add up to more links, its links
+/// lead to a switch.
 const MOST_LINKS: u32 = 18;
 
 /// Builds the host with these devices, where `classes[a][b]` is the class of the path between
@@ -37,7 +37,8 @@ const MOST_LINKS: u32 = 18;
 /// use maypole::topology::build::pairs::{HostDevice, host};
 /// use maypole::topology::{PathClass, NodeKind};
 /// let device = |kind, name: &str| HostDevice { kind, name: name.to_owned(), numa: None };
-/// let devices = [device(NodeKind::Gpu, "GPU0"), device(NodeKind::Gpu, "GPU1"), device(NodeKind::Nic, "mlx5_0")];
+/// let gpus = [device(NodeKind::Gpu, "GPU0"), device(NodeKind::Gpu, "GPU1")];
+/// let devices = [&gpus[..], &[device(NodeKind::Nic, "mlx5_0")]].concat();
 /// let x = PathClass::Same;
 /// let nv = PathClass::NvLink(4);
 /// let pix = PathClass::Pix;
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_comes_out_again() {
+    fn the_graph_has_the_printed_classes() {
         check("\nX");
         check("\nX PIX\nPIX X");
         check("\nX PXB\nPXB X");

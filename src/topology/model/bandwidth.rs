@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_nvlink_is_the_efficiency_within_four_parts_of_a_hundred() {
+    fn nvlink_rates_have_the_efficiency_within_4_percent() {
         for (generation, wire) in [
             (GpuGeneration::Ampere, 25.0),
             (GpuGeneration::Hopper, 25.0),

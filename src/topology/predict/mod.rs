@@ -119,7 +119,7 @@ pub enum CostError {
     /// No path joins two ranks.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The schedules cannot complete. No schedule of this crate's algorithms is such.
+    /// The schedules cannot complete. Schedules of this crate's algorithms always complete.
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
@@ -183,7 +183,8 @@ impl<'a> CostModel<'a> {
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let host = named("dgx-a100", Fabric::Flat).unwrap();
     /// let model = CostModel::new(&host).unwrap();
-    /// let ring = model.cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap().unwrap();
+    /// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
+    /// let ring = model.cost(Collective::AllReduce, ring).unwrap().unwrap();
     /// assert_eq!(host.describe(ring.bottleneck.unwrap()), "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
     /// // The bus bandwidth of a large vector is the bandwidth of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;

@@ -14,7 +14,7 @@ pub enum PrintedClass {
     NvLink(u32),
     /// `XGMI`: AMD's links between GPUs, and their number where the tool counts them.
     Xgmi(Option<u32>),
-    /// `PSB`: one PCIe switch, on the board that both share. Drivers before 384 print it for cards
+    /// `PSB`: one PCIe switch, on the board that both devices share. Drivers before 384 print it for cards
     /// with two GPUs.
     Psb,
     /// `PIX`: at most one PCIe bridge.
@@ -29,7 +29,7 @@ pub enum PrintedClass {
     Sys,
     /// `SOC`: what drivers before 384 print for `SYS`.
     Soc,
-    /// `PCIE`: over PCIe, and the tool does not say over how much of it.
+    /// `PCIE`: over PCIe; the tool does not say over which bridges.
     Pcie,
 }
 

@@ -3,8 +3,8 @@
 
 use crate::topology::read::printed::PrintedClass;
 
-/// The devices of one description. A field is `None` if the description does not tell it, and empty
-/// if the description tells that there is nothing.
+/// The devices of one description. A field is `None` if the description does not have this
+/// information. It is empty if the description says that the machine has no such devices.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceSummary {
     /// The number of GPUs.

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_ring_there_is_none() {
+    fn no_ring_is_found_where_none_exists() {
         check(&[], 0);
         check(&[vec![3]], 0);
         check(&[vec![0, 1, 0], vec![1, 0, 1], vec![0, 1, 0]], 0);

@@ -7,7 +7,7 @@
 //! Over several hosts there is one ring for each rail. It enters every host by the rail's card, at
 //! the rank that the card belongs to, and passes through all ranks of the host along the host's
 //! ring. It leaves by the same card if the last rank is near to that card, directly or through the
-//! GPU beside it. Else it leaves by the last rank's own card, which isolated rails refuse.
+//! GPU beside it. Else it leaves by the last rank's own card, which isolated rails do not allow.
 //!
 //! Each lane carries an equal part of the bytes, and lanes that share a link divide its bandwidth.
 //! The result is the first k lanes, with the k that moves the most bytes a second.
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_needs_one_ring_a_mesh_many() {
+    fn a_switch_needs_one_ring_and_a_mesh_needs_many() {
         check("dgx-a100", Fabric::Flat, 1, 240.0);
         check("mi300x", Fabric::Flat, 7, 7.0 * 51.2);
         check("pcie-phb", Fabric::Flat, 1, 20.0);

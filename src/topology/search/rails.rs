@@ -1,9 +1,9 @@
 //! The network card of each rank, and the path from any rank to any other.
 //!
-//! Every rank has one card: the nearest. Among several as near, it is the card that the fewest
+//! Every rank has one card: the nearest. Among equally near cards, it is the card that the fewest
 //! lower ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one
-//! card and arrives by a card that the network joins to it. Over isolated rails these two are on
-//! one rail.
+//! card and arrives by a card that the network joins to it. On isolated rails, these two cards are
+//! on one rail.
 //!
 //! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the
 //! path to the card passes through that GPU. NCCL calls this PXN.
@@ -35,7 +35,8 @@ struct NicPaths<'a> {
 /// No path joins two ranks.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "no path joins {from} and {to}: traffic that leaves by one rail arrives by another only if the network joins the rails"
+    "no path joins {from} and {to}: traffic that leaves by one rail arrives by another only if \
+     the network joins the rails"
 )]
 pub struct Unreachable {
     /// The label of the sender: a rank or a network card.
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_far_card_is_left_alone() {
+    fn a_slow_far_card_is_not_used() {
         let mut host = Topology::new();
         let numa = [0, 1].map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}")));
         host.join(numa[0], numa[1], LinkKind::Sockets, 10.0);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_by_one_rail_does_not_arrive_by_another_unless_something_joins_them() {
+    fn traffic_changes_the_rail_only_where_the_network_joins_the_rails() {
         let crossing = |fabric, cards| {
             let cluster = named("2xdgx-a100", fabric).unwrap();
             RoutingTable::new(&cluster).crossing(0, cards, 8).map(|path| path.bandwidth)

@@ -150,7 +150,8 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// The number of links from `a` to `b`. Through switches, it is the smaller number of the two.
+    /// The number of links from `a` to `b`. Through switches, it is the number of links to switches
+    /// of the GPU that has fewer.
     fn direct(&self, a: usize, b: usize) -> u32 {
         match self.straight(a, b) {
             0 => self.to_switches(a).min(self.to_switches(b)),

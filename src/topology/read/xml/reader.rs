@@ -1,4 +1,4 @@
-//! From the elements of a file to a [`System`].
+//! Reads the elements of a file into a [`System`].
 
 use super::attributes::{XmlElement, XmlSource};
 use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
