@@ -10,7 +10,7 @@
 //! | folder | what it has |
 //! |---|---|
 //! | [`model`] | the graph, the classes of paths, and the bandwidth of each kind of link |
-//! | [`read`] | parsers of what tools print: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
+//! | [`read`] | parsers: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
 //! | [`build`] | graphs from such descriptions, from classes of pairs, and of well-known clusters |
 //! | [`search`] | rings, edge-disjoint rings, rails, lanes and trees on a graph |
 //! | [`predict`] | how long a collective takes on a graph, and which link limits it |

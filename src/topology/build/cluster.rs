@@ -9,8 +9,8 @@
 //! | `pcie-phb` | 4 GPUs of PCI generation 4 on one host bridge, 1 card (100 Gbit/s) |
 //! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, 1 card (100 Gbit/s) |
 //!
-//! A card is a network card. In the second and the fourth row, each GPU shares a PCI switch with its
-//! card. A prefix makes several hosts on a network: `4xdgx-h100`.
+//! A card is a network card. In the rows with a card a GPU, both are on one PCI switch. A prefix makes
+//! several hosts on a network: `4xdgx-h100`.
 
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, network};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
@@ -43,7 +43,8 @@ pub struct UnknownCluster {
 
 const NAMES: [&str; 6] = ["dgx-a100", "dgx-h100", "dgx-h200", "hgx-b200", "mi300x", "pcie-phb"];
 
-/// The largest number of hosts, and of ranks on a CPU. A larger number is refused as a typing error.
+/// The largest number of hosts, and of ranks on a CPU. A larger number is refused as a typing
+/// error.
 const MOST: usize = 4096;
 
 /// Builds the cluster called `name`. `fabric` joins its hosts if there are several.

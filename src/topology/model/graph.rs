@@ -147,7 +147,11 @@ impl Topology {
     /// If one of the nodes does not exist, or the bandwidth is not a positive number.
     pub fn add_link(&mut self, from: usize, to: usize, kind: LinkKind, bandwidth: f64) -> usize {
         assert!(from.max(to) < self.nodes.len(), "a link must join nodes that exist");
-        assert!(bandwidth > 0.0, "a link from {} must have a positive bandwidth", self.nodes[from].name);
+        assert!(
+            bandwidth > 0.0,
+            "a link from {} needs a positive bandwidth",
+            self.nodes[from].name
+        );
         self.links.push(Link { from, to, kind, bandwidth });
         self.leaving[from].push(self.links.len() - 1);
         self.links.len() - 1
@@ -182,7 +186,7 @@ impl Topology {
     /// # Panics
     /// If the link does not exist, or the bandwidth is not a positive number.
     pub fn set_bandwidth(&mut self, link: usize, bandwidth: f64) {
-        assert!(bandwidth > 0.0, "a link must have a positive bandwidth");
+        assert!(bandwidth > 0.0, "a link needs a positive bandwidth");
         self.links[link].bandwidth = bandwidth;
     }
 
@@ -295,7 +299,10 @@ impl Topology {
     /// If a link does not begin where the one before it ends, or does not exist.
     pub fn path_over(&self, links: Vec<usize>) -> Path {
         let follows = |pair: &[usize]| self.links[pair[0]].to == self.links[pair[1]].from;
-        assert!(links.windows(2).all(follows), "each link of a path must begin where the one before it ends");
+        assert!(
+            links.windows(2).all(follows),
+            "a link does not begin where the one before it ends"
+        );
         let bandwidth =
             links.iter().map(|&link| self.links[link].bandwidth).fold(f64::INFINITY, f64::min);
         Path { class: self.worst(&links), bandwidth, links }

@@ -63,7 +63,8 @@ fn hosts(layout: &PictureLayout) -> String {
         let height = layout.bottom - 46.0;
         format!(
             "<rect x=\"{left:.0}\" y=\"46\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             rx=\"8\" fill=\"#fafafa\" stroke=\"#bbbbbb\"/>\n<text x=\"{:.0}\" y=\"64\" fill=\"#777777\">host {nth}</text>\n",
+             rx=\"8\" fill=\"#fafafa\" stroke=\"#bbbbbb\"/>\n\
+             <text x=\"{:.0}\" y=\"64\" fill=\"#777777\">host {nth}</text>\n",
             left + 10.0,
         )
     };

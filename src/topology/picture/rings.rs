@@ -1,5 +1,5 @@
-//! Draws each ring as a circle. The ranks are in numerical order on every circle, so that rings can be
-//! compared.
+//! Draws each ring as a circle. The ranks are in numerical order on every circle, so that rings can
+//! be compared.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Topology};
@@ -51,8 +51,8 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
         _ => String::new(),
     };
     let lines = [
-        "Hops: solid over NVLink or XGMI; long dashes over PCIe switches; medium dashes over a host",
-        "bridge; short dashes between NUMA nodes; dotted over the network.",
+        "Hops: solid over NVLink or XGMI; long dashes over PCIe switches; medium dashes over a",
+        "host bridge; short dashes between NUMA nodes; dotted over the network.",
         &more,
     ];
     for (nth, line) in lines.into_iter().enumerate() {
@@ -66,7 +66,8 @@ fn heads() -> String {
     let head = |(nth, colour): (usize, &&str)| {
         format!(
             "<marker id=\"hop{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" \
-             markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\"><path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
+             markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
+             <path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
         )
     };
     format!("<defs>\n{}</defs>\n", COLOURS.iter().enumerate().map(head).collect::<String>())
@@ -138,7 +139,8 @@ fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f6
     let end = toward(to, control);
     format!(
         "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" \
-         stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" marker-end=\"url(#hop{nth})\"/>\n",
+         stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" \
+         marker-end=\"url(#hop{nth})\"/>\n",
         start.0,
         start.1,
         control.0,

@@ -185,7 +185,8 @@ impl<'a> CostModel<'a> {
     /// let model = CostModel::new(&host).unwrap();
     /// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
     /// let ring = model.cost(Collective::AllReduce, ring).unwrap().unwrap();
-    /// assert_eq!(host.describe(ring.bottleneck.unwrap()), "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
+    /// let bottleneck = host.describe(ring.bottleneck.unwrap());
+    /// assert_eq!(bottleneck, "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
     /// // The bus bandwidth of a large vector is the bandwidth of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;
     /// assert!((2.0 * 7.0 / 8.0 * 16e9 / seconds / 240e9 - 1.0).abs() < 0.001);

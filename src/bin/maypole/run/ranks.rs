@@ -160,7 +160,7 @@ impl RankProcesses {
             }
         }
         lines::say(
-            "a process that left its rank's group still holds its output; it is shown no more",
+            "a process outside its rank's group keeps the output open; the rest is not shown",
         );
     }
 

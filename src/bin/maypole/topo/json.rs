@@ -55,8 +55,9 @@ fn pairs(facts: &MachineFacts) -> Vec<Value> {
 }
 
 fn prediction(row: &predictions::PredictedCollective, bytes: usize) -> Value {
-    let published =
-        row.published.map(|figure| json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source }));
+    let published = row.published.map(|figure| {
+        json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source })
+    });
     json!({
         "collective": names::dashed(row.collective),
         "bytes": bytes,

@@ -77,7 +77,7 @@ impl TopoArgs {
                     .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
                 Ok(MachineFacts::described(&described, name))
             }
-            (None, Some(name)) => Ok(MachineFacts::made_up(named(name, Fabric::Flat)?, name)),
+            (None, Some(name)) => Ok(MachineFacts::named(named(name, Fabric::Flat)?, name)),
             (None, None) => Ok(MachineFacts::detected(&detect::machine())),
         }
     }

@@ -149,8 +149,9 @@ fn above(path: &Path) -> Vec<PathBuf> {
     above
 }
 
-/// The switches among `above`, the PCI devices above a device. Every link of the tree shows as two devices: the
-/// port above, and the device or switch below. The lower one of each pair is the switch.
+/// The switches among `above`, the PCI devices above a device. Every link of the tree shows as two
+/// devices: the port above, and the device or switch below. The lower one of each pair is the
+/// switch.
 fn crossed(above: &[PathBuf]) -> Vec<&PathBuf> {
     let mut crossed: Vec<_> = above.iter().rev().skip(1).step_by(2).collect();
     crossed.reverse();

@@ -221,7 +221,8 @@ fn is_numbered(text: &str) -> bool {
     })
 }
 
-/// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere behind the first row.
+/// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere behind the first
+/// row.
 pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
     let text: Vec<String> =
         lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();

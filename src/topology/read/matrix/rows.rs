@@ -249,7 +249,11 @@ fn mend(
                     return Err(missing(a, b, rows, columns));
                 }
                 (None, None) => {
-                    notes.push(format!("{} to {} is missing in both directions", label(a), label(b)));
+                    notes.push(format!(
+                        "{} to {} is missing in both directions",
+                        label(a),
+                        label(b)
+                    ));
                 }
             }
         }

@@ -20,8 +20,9 @@
 //! assert_eq!(answers.links[0][1], PrintedClass::Sys);
 //! assert_eq!(answers.nearest_nics.unwrap()[0].class, PrintedClass::Pix);
 //!
-//! let error = System::read("<system version=\"1\">\n<cpu numaid=\"zero\"/>\n</system>").unwrap_err();
-//! assert_eq!(error.to_string(), r#"line 2, column 6: found "numaid=\"zero\"", expected a number"#);
+//! let error = System::read("<system>\n<cpu numaid=\"zero\"/>\n</system>").unwrap_err();
+//! assert_eq!((error.line, error.column), (2, 6));
+//! assert!(error.to_string().ends_with(r#"found "numaid=\"zero\"", expected a number"#));
 //! ```
 
 mod attributes;

@@ -275,7 +275,7 @@ impl ByteMover for SocketMover {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 ensure!(
                     waited < PATIENCE,
-                    "no byte from another rank for {PATIENCE:?} while the machine's limit was measured"
+                    "no byte from another rank for {PATIENCE:?} in the measurement of the machine's limit"
                 );
             } else if idle == 0 {
                 since = None;

@@ -1,8 +1,8 @@
 //! Takes the samples.
 //!
 //! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
-//! end of all ranks, and is divided by the number of calls. A batch has as many calls as last about
-//! 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their times;
+//! end of all ranks, and is divided by the number of calls. A batch has so many calls that it lasts
+//! about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their times;
 //! neither is timed.
 //!
 //! # What the check notices

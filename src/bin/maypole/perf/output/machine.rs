@@ -17,7 +17,8 @@ pub(crate) fn describe(mapping: &RankMapping) -> String {
     let hosts = count(mapping.hosts.count(), "host");
     let build = build();
     let mut text = format!(
-        "# maypole {version} perf: {ranks} on {hosts}\n# {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
+        "# maypole {version} perf: {ranks} on {hosts}\n\
+         # {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
     );
     for (rank, ((host, pid), bound)) in
         mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound).enumerate()

@@ -26,9 +26,9 @@ pub(crate) struct PerfRow {
 /// Bandwidths in GB/s by the median sample; 1 GB/s is 10^9 bytes a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bandwidths {
-    /// Bytes of the whole by time.
+    /// Bytes of the whole divided by the time.
     pub(crate) algorithm: f64,
-    /// The same times the factor of [`bus_factor`]: what a link carries.
+    /// The algorithm bandwidth times [`bus_factor`]: comparable with the bandwidth of a link.
     pub(crate) bus: f64,
 }
 
@@ -52,7 +52,7 @@ impl PerfRow {
         self.point.algorithm.map_or("auto", Algorithm::name)
     }
 
-    /// True if `other` has the same transport, collective and size, by whatever algorithm.
+    /// True if `other` has the same transport, collective and size, by any algorithm.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.transport == other.transport
             && self.point.collective == other.point.collective

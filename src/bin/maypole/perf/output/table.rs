@@ -141,10 +141,13 @@ impl Totals {
         } else {
             "on the rank that took longest (each host has its own clock)"
         };
-        text += "# time    microseconds of one call, averaged over a batch of back-to-back calls; the\n";
-        text += "#         median of the batches\n";
+        text +=
+            "# time    microseconds of one call, averaged over a batch of back-to-back calls;\n";
+        text += "#         the median of the batches\n";
         let _ = writeln!(text, "#         a batch is timed {clock}");
-        text += "# p50...  percentiles of the batches, out of place; in place if that is measured alone\n";
+        text +=
+            "# p50...  percentiles of the batches, out of place, or in place where there is no\n";
+        text += "#         other measurement\n";
         text += "# size    bytes of the whole: of the vector, or of all ranks' blocks together\n";
         text += "# count   elements of the vector, or of one rank's block\n";
         text += "# algbw   size / time; 1 GB/s is 10^9 bytes a second\n";
