@@ -1,7 +1,8 @@
 //! Measures maypole beside other libraries, in alternating rounds of one run.
 //!
 //! ```text
-//! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] [--sizes 8]
+//! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] \
+//!     [--sizes 8,4096,1048576]
 //! ```
 //!
 //! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`. This

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::Lot;
+use common::SeededRng;
 use common::world::TIMEOUT;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -211,7 +211,7 @@ fn corners<T: Float>(comm: &mut Communicator) {
 
 /// The smallest and the largest of any values, by sorting them.
 fn extremes<T: Float>(comm: &mut Communicator) {
-    let mut lot = Lot(7);
+    let mut rng = SeededRng::new(7);
     let strange = [
         0.0,
         -0.0,
@@ -224,10 +224,10 @@ fn extremes<T: Float>(comm: &mut Communicator) {
         T::least(),
         -T::least(),
     ];
-    let mut draw = || match lot.below(60) {
-        0 => T::NANS[lot.below(3)],
-        1..30 => T::of(strange[lot.below(strange.len())]),
-        _ => T::of(lot.draw() as i64 as f64 / (1u64 << 60) as f64),
+    let mut draw = || match rng.below(60) {
+        0 => T::NANS[rng.below(3)],
+        1..30 => T::of(strange[rng.below(strange.len())]),
+        _ => T::of(rng.next_u64() as i64 as f64 / (1u64 << 60) as f64),
     };
     let parts: Vec<Vec<T>> =
         (0..comm.world()).map(|_| (0..301).map(|_| draw()).collect()).collect();
@@ -264,8 +264,8 @@ fn every_step_rounds<T: Float>(comm: &mut Communicator) {
 fn products_round_before_they_are_added<T: Float>(comm: &mut Communicator) {
     let rank = comm.rank();
     let world = comm.world();
-    let mut lot = Lot(3);
-    let mut draw = || T::of(1.0 + lot.below(4096) as f64 / 4096.0);
+    let mut rng = SeededRng::new(3);
+    let mut draw = || T::of(1.0 + rng.below(4096) as f64 / 4096.0);
     let parts: Vec<Vec<T>> = (0..world).map(|_| (0..200).map(|_| draw()).collect()).collect();
     let factors: Vec<T> = (0..world).map(|_| draw()).collect();
     let product = |rank: usize, at: usize| parts[rank][at].product(factors[rank]).value();
@@ -336,13 +336,13 @@ fn whole<T: Integer>(values: &[T], op: ReduceOp) -> T {
 
 fn integers<T: Integer>() {
     everywhere(|comm| {
-        let mut lot = Lot(5);
+        let mut rng = SeededRng::new(5);
         let strange = [T::LEAST, T::MOST, 0, 1, -1, 2, T::MOST - 1, T::LEAST + 1];
         let mut draw = || {
-            T::of(if lot.below(3) == 0 {
-                lot.draw() as u128
+            T::of(if rng.below(3) == 0 {
+                rng.next_u64() as u128
             } else {
-                strange[lot.below(8)] as u128
+                strange[rng.below(8)] as u128
             })
         };
         let parts: Vec<Vec<T>> =

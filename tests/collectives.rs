@@ -14,8 +14,8 @@ mod oracle;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use case::Case;
-use common::Lot;
+use case::cases as random_cases;
+use common::SeededRng;
 use maypole::{Communicator, Local, Transport};
 use spawn::{World, as_each_rank, role};
 use std::time::Duration;
@@ -36,10 +36,10 @@ fn cases(default: u64) -> u64 {
 /// equal.
 fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     let world = ways[0].1.world();
-    let mut lot = Lot(seed.wrapping_mul(1000) + world as u64);
+    let mut rng = SeededRng::new(seed.wrapping_mul(1000) + world as u64);
     let mut equal = Vec::new();
     for nth in 0..count {
-        let case = Case::draw(&mut lot, world);
+        let case = rng.sample(&random_cases(world));
         for (name, comm) in &mut *ways {
             let run = std::panic::AssertUnwindSafe(|| case.run(comm));
             match std::panic::catch_unwind(run) {
@@ -158,10 +158,10 @@ fn algorithms_take_turns_on_one_board() {
     use maypole::{ReduceOp::Sum, algorithms::Algorithm::*};
     for world in 2..=5 {
         Local::new(world).timeout(Duration::from_secs(60)).run(|mut comm| {
-            let mut lot = Lot(seed());
+            let mut rng = SeededRng::new(seed());
             for call in 0..400 {
-                comm.set_algorithm(Some([OneShot, TwoShot, Tree, Ring][lot.below(4)]));
-                let mut data = vec![call + comm.rank() as u64; [1, 100, 500, 3000][lot.below(4)]];
+                comm.set_algorithm(Some([OneShot, TwoShot, Tree, Ring][rng.below(4)]));
+                let mut data = vec![call + comm.rank() as u64; [1, 100, 500, 3000][rng.below(4)]];
                 comm.all_reduce(&mut data, Sum)
                     .unwrap_or_else(|error| panic!("call {call}: {error}"));
                 let sum = world as u64 * call + (world * (world - 1) / 2) as u64;

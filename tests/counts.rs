@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
 use maypole::schedule::walk::{Meaning, walk};
@@ -88,8 +88,8 @@ impl Meaning for Vectors<'_> {
 
 /// The input of one rank, one chunk.
 fn numbers(symbol: Symbol, count: usize) -> Vec<u64> {
-    let mut lot = Lot((symbol.rank * 1000 + symbol.chunk) as u64);
-    (0..count).map(|_| lot.draw()).collect()
+    let mut rng = SeededRng::new((symbol.rank * 1000 + symbol.chunk) as u64);
+    (0..count).map(|_| rng.next_u64()).collect()
 }
 
 fn check(

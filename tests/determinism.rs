@@ -7,7 +7,7 @@ mod number;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use common::Lot;
+use common::SeededRng;
 use common::world::{self, Operation as Lowered, TIMEOUT};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
@@ -71,7 +71,7 @@ fn an_explanation_says_what_the_mode_rules_out() {
 
 /// What `rank` brings at place `at`: anything, so that every order has bits of its own.
 fn brings<T: Number>(rank: usize, at: usize) -> T {
-    T::any(Lot((rank * 1_000_003 + at) as u64).draw())
+    T::any(SeededRng::new((rank * 1_000_003 + at) as u64).next_u64())
 }
 
 fn all_of<T: Number>(rank: usize, range: std::ops::Range<usize>) -> Vec<T> {
@@ -286,7 +286,7 @@ fn hash_of_everything(comm: &mut Communicator) -> u64 {
             for count in [5, 4099] {
                 hash = reduced(comm, collective, count)
                     .iter()
-                    .fold(hash, |hash, it| Lot(hash ^ it.bits()).draw());
+                    .fold(hash, |hash, it| SeededRng::new(hash ^ it.bits()).next_u64());
             }
         }
     }

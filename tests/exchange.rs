@@ -5,7 +5,7 @@ mod common;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::{Communicator, Local};
 use spawn::{World, as_told};
 use std::collections::HashMap;
@@ -24,25 +24,25 @@ struct Message {
 impl Message {
     /// Its data; any two messages differ.
     fn text(&self) -> Vec<u16> {
-        let mut lot = Lot(self.number);
-        (0..self.len).map(|_| lot.draw() as u16).collect()
+        let mut rng = SeededRng::new(self.number);
+        (0..self.len).map(|_| rng.next_u64() as u16).collect()
     }
 }
 
 /// Messages between random ranks; the same ones on every rank.
-fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Message> {
+fn messages(world: usize, count: usize, longest: usize, rng: &mut SeededRng) -> Vec<Message> {
     let message = |_| {
         // Every third message is very short or empty.
-        let len = match lot.below(3) {
-            0 => lot.below(20),
-            _ => lot.below(longest),
+        let len = match rng.below(3) {
+            0 => rng.below(20),
+            _ => rng.below(longest),
         };
         Message {
-            from: lot.below(world),
-            to: lot.below(world),
-            tag: lot.below(3) as u32,
+            from: rng.below(world),
+            to: rng.below(world),
+            tag: rng.below(3) as u32,
             len,
-            number: lot.draw(),
+            number: rng.next_u64(),
         }
     };
     (0..count).map(message).collect()
@@ -52,11 +52,11 @@ fn messages(world: usize, count: usize, longest: usize, lot: &mut Lot) -> Vec<Me
 fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
     all: &[T],
     key: impl Fn(&T) -> K,
-    lot: &mut Lot,
+    rng: &mut SeededRng,
 ) -> Vec<T> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     for last in (1..places.len()).rev() {
-        places.swap(last, lot.below(last + 1));
+        places.swap(last, rng.below(last + 1));
     }
     let mut next: HashMap<K, Vec<T>> = HashMap::new();
     all.iter().rev().for_each(|it| next.entry(key(it)).or_default().push(*it));
@@ -67,16 +67,16 @@ fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
 fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64) {
     let rank = comm.rank();
     let world = comm.world();
-    let all = messages(world, count, longest, &mut Lot(seed));
-    let mut lot = Lot(seed ^ rank as u64);
+    let all = messages(world, count, longest, &mut SeededRng::new(seed));
+    let mut rng = SeededRng::new(seed ^ rank as u64);
     let mine = |which: fn(&Message) -> usize| {
         all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>()
     };
-    let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), &mut lot);
-    let receives = shuffled(&mine(|it| it.to), |it| (it.from, it.tag), &mut lot);
+    let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), &mut rng);
+    let receives = shuffled(&mine(|it| it.to), |it| (it.from, it.tag), &mut rng);
     let texts: Vec<_> = sends.iter().map(Message::text).collect();
     let mut came: Vec<_> = receives.iter().map(|it| vec![0u16; it.len]).collect();
-    let receives_first = lot.below(2) == 0;
+    let receives_first = rng.below(2) == 0;
     let arrivals = comm
         .group(|group| {
             let mut into = came.iter_mut().zip(&receives);

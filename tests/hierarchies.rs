@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{Levels, schedule};
 use maypole::schedule::collective::Collective;
@@ -42,11 +42,11 @@ fn levels() -> impl Iterator<Item = Levels> {
         .flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
 }
 
-/// Ranks drawn by lot: in a row or mixed, on hosts of any sizes.
-fn spread(world: usize, lot: &mut Lot) -> Vec<usize> {
-    let most = 1 + lot.below(world);
-    let mut hosts: Vec<usize> = (0..world).map(|_| lot.below(most)).collect();
-    if lot.below(2) == 0 {
+/// Ranks random: in a row or mixed, on hosts of any sizes.
+fn spread(world: usize, rng: &mut SeededRng) -> Vec<usize> {
+    let most = 1 + rng.below(world);
+    let mut hosts: Vec<usize> = (0..world).map(|_| rng.below(most)).collect();
+    if rng.below(2) == 0 {
         hosts.sort_unstable();
     }
     hosts
@@ -72,18 +72,18 @@ fn every_pair_of_algorithms_is_right_on_small_worlds() {
 
 #[test]
 fn worlds_up_to_64_are_right_however_they_are_spread() {
-    let mut lot = Lot(11);
+    let mut rng = SeededRng::new(11);
     let choices: Vec<Levels> = levels().collect();
     for world in 1..=64 {
         for _ in 0..12 {
-            let hosts = spread(world, &mut lot);
-            let root = lot.below(world);
-            let levels = choices[lot.below(choices.len())];
+            let hosts = spread(world, &mut rng);
+            let root = rng.below(world);
+            let levels = choices[rng.below(choices.len())];
             prove(&hosts, levels, root);
             // One that has all answers but for all-gather or reduce-scatter.
             let across =
-                [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][lot.below(3)];
-            let local = [Algorithm::Linear, Algorithm::Binomial][lot.below(2)];
+                [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][rng.below(3)];
+            let local = [Algorithm::Linear, Algorithm::Binomial][rng.below(2)];
             assert!(prove(&hosts, Levels { local, across }, root) >= 3);
         }
     }
@@ -138,11 +138,11 @@ fn all_leaders_share_the_wires() {
 
 #[test]
 fn the_usual_levels_are_right_however_ranks_are_spread() {
-    let mut lot = Lot(12);
+    let mut rng = SeededRng::new(12);
     for world in 1..=64 {
         for _ in 0..6 {
-            let hosts = spread(world, &mut lot);
-            let root = lot.below(world);
+            let hosts = spread(world, &mut rng);
+            let root = rng.below(world);
             for collective in Collective::all(root) {
                 let schedules = Algorithm::Hierarchical.schedules_on(collective, &hosts);
                 assert_eq!(

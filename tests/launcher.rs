@@ -466,7 +466,8 @@ fn what_a_rank_leaves_running_is_stopped() {
 
 #[test]
 fn output_of_a_process_that_left_the_job_is_not_waited_for() {
-    // It keeps the pipe open from a session of its own, where no signal of the launcher reaches it.
+    // It keeps the pipe open from a session of its own, where no signal of the launcher reaches
+    // it.
     let folder = tempfile::tempdir().unwrap();
     let fifo = fifo(folder.path());
     let leave = format!(

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::Lot;
-use common::random::{CHUNKS, Chunks, random};
+use common::SeededRng;
+use common::random::{CHUNKS, Chunks, schedules};
 use common::world::{Operation, World};
 use maypole::algorithms::Algorithm;
 use maypole::execute::Executor;
@@ -134,7 +134,7 @@ impl Meaning for Reference {
 
 /// Numbers whose sums depend on the order: of very different sizes.
 fn number(rank: usize, at: usize, salt: u64) -> f32 {
-    let drawn = Lot((rank as u64) << 40 ^ (at as u64) << 8 ^ salt).draw();
+    let drawn = SeededRng::new((rank as u64) << 40 ^ (at as u64) << 8 ^ salt).next_u64();
     let size = [1.0, 1e-3, 1e3, 1e6][drawn as usize % 4];
     (drawn >> 40) as f32 / 1e5 * size
 }
@@ -179,25 +179,25 @@ struct Case {
     operation: Operation,
 }
 
-fn case(ranks: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Case {
-    let hosts = 1 + lot.below(ranks);
-    let hosts = (0..ranks).map(|_| lot.below(hosts)).collect();
-    let world = World { hosts, capacity: [1, 7, 4096][lot.below(3)] };
+fn case(ranks: usize, events: usize, chunks: Chunks, rng: &mut SeededRng) -> Case {
+    let hosts = 1 + rng.below(ranks);
+    let hosts = (0..ranks).map(|_| rng.below(hosts)).collect();
+    let world = World { hosts, capacity: [1, 7, 4096][rng.below(3)] };
     // Per chunk: nothing, one, primes, more than the largest slot holds.
-    let count = [0, 1, 7, 127, 1009, 1009, 9001][lot.below(7)];
+    let count = [0, 1, 7, 127, 1009, 1009, 9001][rng.below(7)];
     let count = count.min(match world.capacity {
         1 => 31,
         7 => 1009,
         _ => usize::MAX,
     });
-    let whole = CHUNKS * count + if chunks == Chunks::Aligned { lot.below(CHUNKS) } else { 0 };
-    let window = [4, 28, 256, 1 << 11, WINDOW, 1 << 20][lot.below(6)].max(count / 8);
+    let whole = CHUNKS * count + if chunks == Chunks::Aligned { rng.below(CHUNKS) } else { 0 };
+    let window = [4, 28, 256, 1 << 11, WINDOW, 1 << 20][rng.below(6)].max(count / 8);
     let operation = Operation {
         collective: Collective::AllReduce,
-        schedules: random(ranks, events, chunks, lot),
+        schedules: rng.sample(&schedules(ranks, events, chunks)),
         layout: Layout::even(whole, CHUNKS),
         window,
-        fingerprint: lot.draw(),
+        fingerprint: rng.next_u64(),
     };
     Case { world, operation }
 }
@@ -256,7 +256,7 @@ proptest! {
     #[test]
     fn random_schedules_give_the_bits_of_the_proof(ranks in 2..6usize, events in 1..24usize, seed: u64, aligned: bool) {
         let chunks = if aligned { Chunks::Aligned } else { Chunks::Mixed };
-        let mut case = case(ranks, events, chunks, &mut Lot(seed));
+        let mut case = case(ranks, events, chunks, &mut SeededRng::new(seed));
         if let Some(expected) = case.expected() {
             let end = case.check(&expected);
             prop_assert!(end.is_ok(), "{}: {case:#?}", end.unwrap_err());
@@ -309,11 +309,11 @@ fn a_write_waits_for_all_that_read_before_it() {
 /// The property above would mean little if next to nothing completed.
 #[test]
 fn enough_random_schedules_complete() {
-    let mut lot = Lot(3);
+    let mut rng = SeededRng::new(3);
     let complete = (0..300).filter(|_| {
-        let ranks = 2 + lot.below(4);
-        let events = 1 + lot.below(23);
-        case(ranks, events, Chunks::Aligned, &mut lot).expected().is_some()
+        let ranks = 2 + rng.below(4);
+        let events = 1 + rng.below(23);
+        case(ranks, events, Chunks::Aligned, &mut rng).expected().is_some()
     });
     assert!(complete.count() > 100);
 }
@@ -441,10 +441,10 @@ fn programs_without_counters_may_take_turns() {
         let rank = |me: usize, executor: &mut Executor| {
             let programs: Vec<_> =
                 operations.iter().map(|it| it.lower::<u64>(&hosts, me, Placement::Apart)).collect();
-            let mut lot = Lot(9);
+            let mut rng = SeededRng::new(9);
             for turn in 0..60 {
-                let which = lot.below(4);
-                for _ in 0..lot.below(9) {
+                let which = rng.below(4);
+                for _ in 0..rng.below(9) {
                     let mut out = vec![0; count];
                     let end = operations[which].apart(
                         executor,
@@ -471,7 +471,7 @@ fn programs_without_counters_may_take_turns() {
 // ----------------------------------------------------------------------------------------------
 
 fn contribution(rank: usize, at: usize) -> u64 {
-    Lot((rank as u64) << 32 ^ at as u64).draw()
+    SeededRng::new((rank as u64) << 32 ^ at as u64).next_u64()
 }
 
 /// Element `at` of what rank `me` must end with.

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Placement, Span};
 use maypole::{Communicator, Element, Local};
@@ -20,9 +20,10 @@ const LENGTHS: [usize; 9] =
 fn text(len: usize, from: usize, to: usize, tag: u32, number: usize) -> Vec<u8> {
     let seed = [from, to, tag as usize, number, len]
         .iter()
-        .fold(7u64, |seed, it| Lot(seed ^ *it as u64).draw());
-    let mut lot = Lot(seed);
-    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| lot.draw().to_le_bytes()).collect();
+        .fold(7u64, |seed, it| SeededRng::new(seed ^ *it as u64).next_u64());
+    let mut rng = SeededRng::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     bytes.truncate(len);
     bytes
 }
@@ -57,10 +58,10 @@ fn around(comm: &mut Communicator) {
 
 /// Every rank sends many eager messages to every other rank before it receives any. Then it
 /// receives them in another order of ranks and tags, and in the sending order within each tag.
-fn out_of_order(comm: &mut Communicator, lot: &mut Lot) {
+fn out_of_order(comm: &mut Communicator, rng: &mut SeededRng) {
     let rank = comm.rank();
     let world = comm.world();
-    let lens: Vec<usize> = (0..12).map(|_| lot.below(4000)).collect();
+    let lens: Vec<usize> = (0..12).map(|_| rng.below(4000)).collect();
     for to in (0..world).filter(|to| *to != rank) {
         for (number, len) in lens.iter().enumerate() {
             let tag = number as u32 % 3;
@@ -89,10 +90,10 @@ fn more_than_there_is_credit_for(comm: &mut Communicator) {
 }
 
 /// Rank 0 receives three messages from every other rank, in the order in which they arrive.
-fn from_any(comm: &mut Communicator, lot: &mut Lot) {
+fn from_any(comm: &mut Communicator, rng: &mut SeededRng) {
     let rank = comm.rank();
     let world = comm.world();
-    let lens: Vec<usize> = (0..3 * world).map(|_| lot.below(100_000)).collect();
+    let lens: Vec<usize> = (0..3 * world).map(|_| rng.below(100_000)).collect();
     let len = |from: usize, number: usize| lens[number * world + from];
     if rank > 0 {
         return (0..3).for_each(|number| {
@@ -182,7 +183,7 @@ fn everything(mut comm: Communicator) {
             comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
         if group.world() > 1 {
             around(&mut group);
-            from_any(&mut group, &mut Lot(8));
+            from_any(&mut group, &mut SeededRng::new(8));
         }
         around(&mut comm);
     }
@@ -191,9 +192,9 @@ fn everything(mut comm: Communicator) {
 
 fn everything_of_several(comm: &mut Communicator) {
     around(comm);
-    out_of_order(comm, &mut Lot(1));
+    out_of_order(comm, &mut SeededRng::new(1));
     more_than_there_is_credit_for(comm);
-    from_any(comm, &mut Lot(2));
+    from_any(comm, &mut SeededRng::new(2));
     of_type(comm, [1.5f32, f32::MIN, 0.0]);
     of_type(comm, [u64::MAX, 0, 7]);
     of_type(comm, [-1i16, 2, 3]);
@@ -242,10 +243,10 @@ impl Meaning for Ignored {
 
 #[test]
 fn the_schedules_of_a_group_complete_and_so_does_the_group() {
-    let mut lot = Lot(41);
+    let mut rng = SeededRng::new(41);
     for world in [1, 2, 5] {
         // The number of messages from each rank to each rank, itself included.
-        let messages: Vec<usize> = (0..world * world).map(|_| lot.below(4)).collect();
+        let messages: Vec<usize> = (0..world * world).map(|_| rng.below(4)).collect();
         let len = |from: usize, to: usize, number: usize| {
             LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()]
         };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Executor, Lot, Memory, home};
+use common::{Executor, Memory, SeededRng, home};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::simulate::{Cost, Ports, StepOrder, simulate_in};
 use maypole::schedule::walk::{Meaning, walk};
@@ -51,13 +51,16 @@ impl Meaning for Numbers {
 fn start(schedules: &[Schedule], placement: Placement) -> Memory {
     let place = |rank: usize| (0..schedules[rank].chunks).map(move |chunk| (rank, chunk));
     let number = |(rank, chunk)| {
-        ((rank, home(input(chunk), placement)), Lot((rank * 100 + chunk) as u64).draw())
+        (
+            (rank, home(input(chunk), placement)),
+            SeededRng::new((rank * 100 + chunk) as u64).next_u64(),
+        )
     };
     (0..schedules.len()).flat_map(place).map(number).collect()
 }
 
 /// Checks `schedules` if they complete in the order of the proof; false if they do not.
-fn check(schedules: &[Schedule], placement: Placement, lot: &mut Lot) -> bool {
+fn check(schedules: &[Schedule], placement: Placement, rng: &mut SeededRng) -> bool {
     let memory = start(schedules, placement);
     let mut numbers = Numbers { memory: memory.clone(), placement };
     if walk(schedules, placement, &mut numbers).is_err() {
@@ -65,22 +68,22 @@ fn check(schedules: &[Schedule], placement: Placement, lot: &mut Lot) -> bool {
     }
     for _ in 0..4 {
         let mut executor = Executor::new(schedules, placement, op, memory.clone());
-        assert!(executor.run(lot), "stuck in conflict order: {schedules:#?}");
+        assert!(executor.run(rng), "stuck in conflict order: {schedules:#?}");
         assert_eq!(executor.memory, numbers.memory, "{schedules:#?}");
     }
     if placement == Placement::Apart {
-        price(schedules, lot);
+        price(schedules, rng);
     }
     true
 }
 
 /// Both orders come to an end, also in windows, and conflict order waits for less.
-fn price(schedules: &[Schedule], lot: &mut Lot) {
-    let ports = [Ports::Single, Ports::PerLink][lot.below(2)];
+fn price(schedules: &[Schedule], rng: &mut SeededRng) {
+    let ports = [Ports::Single, Ports::PerLink][rng.below(2)];
     let cost = Cost {
-        alpha: lot.below(3) as f64,
-        beta: lot.below(3) as f64,
-        gamma: lot.below(3) as f64,
+        alpha: rng.below(3) as f64,
+        beta: rng.below(3) as f64,
+        gamma: rng.below(3) as f64,
         ports,
     };
     let layout = Layout::even(12 * schedules[0].chunks, schedules[0].chunks);
@@ -98,46 +101,46 @@ fn price(schedules: &[Schedule], lot: &mut Lot) {
 
 const CHUNKS: usize = 3;
 
-fn span(lot: &mut Lot, buffers: &[Buffer]) -> Span {
-    Span { buffer: buffers[lot.below(buffers.len())], chunk: lot.below(CHUNKS) }
+fn span(rng: &mut SeededRng, buffers: &[Buffer]) -> Span {
+    Span { buffer: buffers[rng.below(buffers.len())], chunk: rng.below(CHUNKS) }
 }
 
-/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the
+/// Steps random: sends and their receives come in pairs, the receive somewhat later than the
 /// send, so that many of these complete; what they compute is nonsense.
-fn random(world: usize, events: usize, lot: &mut Lot) -> Vec<Schedule> {
+fn random(world: usize, events: usize, rng: &mut SeededRng) -> Vec<Schedule> {
     let readable = [Buffer::Input, Buffer::Output, Buffer::Scratch];
     let writable = [Buffer::Output, Buffer::Scratch];
     let mut steps = vec![Vec::new(); world];
     let mut under_way: Vec<(usize, usize)> = Vec::new();
     for _ in 0..events {
-        let rank = lot.below(world);
-        match lot.below(4) {
+        let rank = rng.below(world);
+        match rng.below(4) {
             0 => steps[rank]
-                .push(Step::Copy { from: span(lot, &readable), into: span(lot, &writable) }),
+                .push(Step::Copy { from: span(rng, &readable), into: span(rng, &writable) }),
             1 => steps[rank]
-                .push(Step::Reduce { from: span(lot, &readable), into: span(lot, &writable) }),
+                .push(Step::Reduce { from: span(rng, &readable), into: span(rng, &writable) }),
             _ => {
-                let to = (rank + 1 + lot.below(world - 1)) % world;
-                steps[rank].push(Step::Send { from: span(lot, &readable), to });
+                let to = (rank + 1 + rng.below(world - 1)) % world;
+                steps[rank].push(Step::Send { from: span(rng, &readable), to });
                 under_way.push((rank, to));
             }
         }
-        while under_way.len() > 1 + lot.below(4) {
-            receive(&mut steps, &mut under_way, lot);
+        while under_way.len() > 1 + rng.below(4) {
+            receive(&mut steps, &mut under_way, rng);
         }
     }
     while !under_way.is_empty() {
-        receive(&mut steps, &mut under_way, lot);
+        receive(&mut steps, &mut under_way, rng);
     }
     let schedule = |steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps };
     steps.into_iter().map(schedule).collect()
 }
 
-fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<(usize, usize)>, lot: &mut Lot) {
-    let (from, to) = under_way.remove(lot.below(under_way.len()));
-    let into = span(lot, &[Buffer::Output, Buffer::Scratch]);
+fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<(usize, usize)>, rng: &mut SeededRng) {
+    let (from, to) = under_way.remove(rng.below(under_way.len()));
+    let into = span(rng, &[Buffer::Output, Buffer::Scratch]);
     let step =
-        if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
+        if rng.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
     steps[to].push(step);
 }
 
@@ -147,21 +150,21 @@ proptest! {
     fn random_schedules_that_complete_do_so_in_any_conflict_order(
         world in 2..6usize, events in 1..24usize, seed: u64, in_place: bool,
     ) {
-        let mut lot = Lot(seed);
+        let mut rng = SeededRng::new(seed);
         let placement = if in_place { Placement::InPlace } else { Placement::Apart };
-        check(&random(world, events, &mut lot), placement, &mut lot);
+        check(&random(world, events, &mut rng), placement, &mut rng);
     }
 }
 
 /// The property above would mean little if next to nothing completed.
 #[test]
 fn enough_random_schedules_complete() {
-    let mut lot = Lot(1);
+    let mut rng = SeededRng::new(1);
     let complete = (0..500).filter(|_| {
-        let world = 2 + lot.below(4);
-        let events = 1 + lot.below(23);
-        let schedules = random(world, events, &mut lot);
-        check(&schedules, Placement::Apart, &mut lot)
+        let world = 2 + rng.below(4);
+        let events = 1 + rng.below(23);
+        let schedules = random(world, events, &mut rng);
+        check(&schedules, Placement::Apart, &mut rng)
     });
     let complete = complete.count();
     assert!(complete > 150, "only {complete} of 500");
@@ -169,13 +172,13 @@ fn enough_random_schedules_complete() {
 
 #[test]
 fn every_algorithm_gives_the_same_bits_in_any_conflict_order() {
-    let mut lot = Lot(2);
+    let mut rng = SeededRng::new(2);
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             for world in [2, 3, 5, 8] {
                 let schedules = algorithm.schedules(collective, world).expect("it is in the table");
-                assert!(check(&schedules, Placement::Apart, &mut lot));
-                let completes = check(&schedules, Placement::InPlace, &mut lot);
+                assert!(check(&schedules, Placement::Apart, &mut rng));
+                let completes = check(&schedules, Placement::InPlace, &mut rng);
                 assert!(completes || !algorithm.works_in_place(collective));
             }
         }

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Schedule, Step, input, output};
@@ -29,8 +29,8 @@ fn star(world: usize, rank: usize) -> Schedule {
 
 /// What a rank brings: different numbers on every rank.
 fn numbers(rank: usize, count: usize) -> Vec<i64> {
-    let mut lot = Lot(rank as u64 + 77);
-    (0..count).map(|_| lot.draw() as i64 >> 20).collect()
+    let mut rng = SeededRng::new(rank as u64 + 77);
+    (0..count).map(|_| rng.next_u64() as i64 >> 20).collect()
 }
 
 fn stars(comm: &mut Communicator) {

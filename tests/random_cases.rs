@@ -1,10 +1,10 @@
-//! Ten thousand calls drawn by lot, over real processes, against a naive computation, as bits.
+//! Ten thousand random calls over real processes, compared bit by bit with a naive computation.
 //!
-//! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled; each group runs its
-//! cases over shared memory and TCP in turns, or over both at once between pretended hosts.
-//! Whatever fails prints the line that runs it again alone, such as `TEST_CASE="tcp 5
-//! 81985529216486895" cargo test --test random_cases`. `TEST_SEED` draws other cases, `TEST_CASES`
-//! says how many a group runs each way.
+//! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled. Each group runs its
+//! cases over shared memory and TCP in turns, or over both at once between pretended hosts. A case
+//! that fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo
+//! test --test random_cases`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each
+//! group and transport.
 
 #[path = "common/case.rs"]
 mod case;
@@ -18,8 +18,8 @@ mod oracle;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use case::Case;
-use common::Lot;
+use case::{Case, cases};
+use common::SeededRng;
 use lengths::Lengths;
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, DataType, ReduceOp, Transport};
@@ -27,41 +27,42 @@ use spawn::{Ended, World, role, say};
 use std::collections::HashMap;
 
 const RANKS: usize = 8;
-/// How the ranks are split, by the size of the first group: so there is every world from 1 to 8.
+/// The sizes of the first group. The two groups of a split together have every world from 1 to 8.
 const SPLITS: [usize; 5] = [8, 7, 6, 5, 4];
-/// Each way of each group: 18 over one transport alone, 9 over both, are more than 10,000.
+/// The cases of each group and transport: 18 over one transport alone and 9 over both are more than
+/// 10,000.
 const CASES: u64 = 375;
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// The group of this rank: the ranks drawn first are one, the others another.
-fn group(comm: &mut Communicator, first: usize, lot: &mut Lot) -> Communicator {
+/// The group of this rank. `first` random ranks are one group, the others another.
+fn group(comm: &mut Communicator, first: usize, rng: &mut SeededRng) -> Communicator {
     let mut shuffled: Vec<usize> = (0..RANKS).collect();
-    (1..RANKS).for_each(|last| shuffled.swap(last, lot.below(last + 1)));
+    (1..RANKS).for_each(|last| shuffled.swap(last, rng.below(last + 1)));
     let place = shuffled[comm.rank()];
     comm.split(Some(u64::from(place < first)), place as i64)
         .unwrap()
-        .expect("everybody has a group")
+        .expect("every rank has a colour")
 }
 
-/// A way of a group, and what its cases are drawn from.
-struct Way {
+/// Runs the cases of one group over one transport.
+struct CaseRunner {
     name: &'static str,
     comm: Communicator,
-    seeds: Lot,
+    seeds: SeededRng,
 }
 
-impl Way {
+impl CaseRunner {
     fn new(name: &'static str, comm: Communicator, seed: u64) -> Self {
         let number = seed.wrapping_mul(1000) + (comm.world() * 10 + name.len()) as u64;
-        Self { name, comm, seeds: Lot(number) }
+        Self { name, comm, seeds: SeededRng::new(number) }
     }
 
     /// The next case, or the one that is to be run again.
     fn next(&mut self) {
-        let seed = self.seeds.draw();
+        let seed = self.seeds.next_u64();
         let Ok(only) = std::env::var("TEST_CASE") else { return self.run(seed) };
         let seed = only.strip_prefix(&format!("{} {} ", self.name, self.comm.world()));
         if let Some(seed) = seed {
@@ -72,23 +73,23 @@ impl Way {
     fn run(&mut self, seed: u64) {
         let Self { name, comm, .. } = self;
         let world = comm.world();
-        let case = Case::draw(&mut Lot(seed), world);
+        let case = SeededRng::new(seed).sample(&cases(world));
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.run(comm))).is_err() {
             panic!("again: TEST_CASE=\"{name} {world} {seed}\" cargo test --test random_cases");
         }
         if comm.rank() == 0 {
-            say("ran", Words { way: format!("{name} {world}"), case: &case });
+            say("ran", CaseLabel { way: format!("{name} {world}"), case: &case });
         }
     }
 }
 
-/// What a case was, to be counted.
-struct Words<'a> {
+/// The label of a case, by which cases are counted.
+struct CaseLabel<'a> {
     way: String,
     case: &'a Case,
 }
 
-impl std::fmt::Display for Words<'_> {
+impl std::fmt::Display for CaseLabel<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Case { collective, kind, op, lengths, in_place, algorithm, deterministic, .. } =
             self.case;
@@ -110,18 +111,18 @@ fn a_rank_of_another_test() {
     let seed = variable("TEST_SEED").unwrap_or(1);
     let cases = variable("TEST_CASES").unwrap_or(CASES);
     let mut comm = Communicator::from_env().unwrap();
-    let mut lot = Lot(seed);
+    let mut rng = SeededRng::new(seed);
     for first in SPLITS {
-        let mut group = group(&mut comm, first, &mut lot);
+        let mut group = group(&mut comm, first, &mut rng);
         let mut ways = match role.as_str() {
             "one host" => vec![
-                Way::new("shm", group.over(Transport::Shm).unwrap(), seed),
-                Way::new("tcp", group.over(Transport::Tcp).unwrap(), seed + 1),
+                CaseRunner::new("shm", group.over(Transport::Shm).unwrap(), seed),
+                CaseRunner::new("tcp", group.over(Transport::Tcp).unwrap(), seed + 1),
             ],
-            _ => vec![Way::new("mixed", group, seed)],
+            _ => vec![CaseRunner::new("mixed", group, seed)],
         };
         for _ in 0..cases {
-            ways.iter_mut().for_each(Way::next);
+            ways.iter_mut().for_each(CaseRunner::next);
         }
     }
 }
@@ -144,7 +145,7 @@ fn ten_thousand_cases() {
     }
 }
 
-/// That nothing was left out.
+/// Checks that the cases cover every combination.
 fn check_coverage(ended: &[Ended]) {
     let cases: Vec<Vec<&str>> = ended
         .iter()

@@ -10,7 +10,7 @@ mod spawn;
 #[path = "requests/surface.rs"]
 mod surface;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Error, Local, ReduceOp, Request, wait_all};
 use spawn::{World, role};
@@ -262,10 +262,11 @@ fn random_mixes_of_blocking_calls_and_requests_agree_with_blocking_calls_alone()
     for (seed, local) in mixtures().into_iter().enumerate() {
         local.run(|mut comm| {
             let mut plain = comm.duplicate().unwrap();
-            let (mut lot, mut mine) = (Lot(seed as u64), Lot(comm.rank() as u64 ^ 0x5eed));
+            let (mut rng, mut mine) =
+                (SeededRng::new(seed as u64), SeededRng::new(comm.rank() as u64 ^ 0x5eed));
             let mut requests = Vec::new();
             for _ in 0..60 {
-                let count = 1 + lot.below(3000);
+                let count = 1 + rng.below(3000);
                 let data: Vec<f32> = (0..count).map(|_| mine.below(1 << 20) as f32 / 7.0).collect();
                 let mut expected = data.clone();
                 plain.all_reduce(&mut expected, ReduceOp::Sum).unwrap();

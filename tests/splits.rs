@@ -91,6 +91,20 @@ fn at_the_same_time(comm: &mut Communicator) {
     comm.barrier().unwrap();
 }
 
+/// Hosts are a fact of the machines: another transport, and a group, see the same ones. Over TCP no
+/// two ranks read one board.
+fn hosts_whatever_joins(comm: &mut Communicator) {
+    let tcp = comm.over(Transport::Tcp).unwrap();
+    assert_eq!(tcp.hosts(), comm.hosts());
+    assert_eq!(tcp.boards().count(), comm.world());
+    let rank = comm.rank();
+    let pair = comm.split(Some((rank / 2) as u64), 0).unwrap().unwrap();
+    if pair.world() == 2 {
+        let first = rank / 2 * 2;
+        assert_eq!(pair.hosts().together(0, 1), comm.hosts().together(first, first + 1));
+    }
+}
+
 /// A group outlives the communicator that it came from.
 fn outlives_its_parent(mut comm: Communicator) {
     let mut group = comm.split(Some(0), 0).unwrap().unwrap();
@@ -106,6 +120,7 @@ fn everything(mut comm: Communicator) {
     nested(&mut comm);
     without_colour(&mut comm);
     at_the_same_time(&mut comm);
+    hosts_whatever_joins(&mut comm);
     outlives_its_parent(comm);
 }
 

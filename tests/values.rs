@@ -4,7 +4,7 @@ mod common;
 #[path = "common/spawn.rs"]
 mod spawn;
 
-use common::Lot;
+use common::SeededRng;
 use maypole::{Communicator, Error, Local};
 use serde::{Deserialize, Serialize};
 use spawn::{World, as_told};
@@ -20,14 +20,16 @@ enum Setting {
 }
 
 /// Something other for every seed.
-fn setting(lot: &mut Lot) -> Setting {
-    let word = |lot: &mut Lot| format!("{:x}", lot.draw() >> lot.below(60));
-    match lot.below(4) {
+fn setting(rng: &mut SeededRng) -> Setting {
+    let word = |rng: &mut SeededRng| format!("{:x}", rng.next_u64() >> rng.below(60));
+    match rng.below(4) {
         0 => Setting::Off,
-        1 => Setting::Rate(lot.draw() as f64),
-        2 => Setting::Layers((0..lot.below(300)).map(|_| (lot.draw() as u16, word(lot))).collect()),
+        1 => Setting::Rate(rng.next_u64() as f64),
+        2 => Setting::Layers(
+            (0..rng.below(300)).map(|_| (rng.next_u64() as u16, word(rng))).collect(),
+        ),
         _ => Setting::Table(
-            (0..lot.below(300)).map(|_| (word(lot), Some(lot.draw() as i64))).collect(),
+            (0..rng.below(300)).map(|_| (word(rng), Some(rng.next_u64() as i64))).collect(),
         ),
     }
 }
@@ -43,12 +45,12 @@ impl Serialize for Unwritable {
 }
 
 fn bytes(comm: &mut Communicator) {
-    let mut lot = Lot(5);
+    let mut rng = SeededRng::new(5);
     for (nth, len) in
         [0, 1, 39, 40, 41, 64, 65, 1000, 70_000, (3 << 20) + 1].into_iter().enumerate()
     {
         let root = nth % comm.world();
-        let all: Vec<u8> = (0..len).map(|_| lot.draw() as u8).collect();
+        let all: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
         // What others have does not matter.
         let mine = if comm.rank() == root { all.clone() } else { vec![1; nth * comm.rank()] };
         assert!(comm.broadcast_bytes(mine, root).unwrap() == all, "{len} bytes");
@@ -57,9 +59,9 @@ fn bytes(comm: &mut Communicator) {
 
 fn values(comm: &mut Communicator) {
     let (rank, world) = (comm.rank(), comm.world());
-    let mut lot = Lot(6);
+    let mut rng = SeededRng::new(6);
     for round in 0..12 {
-        let all: Vec<Setting> = (0..world).map(|_| setting(&mut lot)).collect();
+        let all: Vec<Setting> = (0..world).map(|_| setting(&mut rng)).collect();
         let root = round % world;
         let mine = (rank == root || round == 3).then(|| all[rank].clone());
         assert_eq!(comm.broadcast_value(mine, root).unwrap(), all[root]);

@@ -1,30 +1,16 @@
-//! One collective call, drawn by lot: how it is made, and what every byte around it must be
-//! afterwards.
+//! One random collective call: its arguments, and what every byte of its buffers must be afterwards.
 
-use super::common::Lot;
-use super::lengths::{Lengths, Side, elements};
+use super::common::SeededRng;
+use super::lengths::{Lengths, Side, elements, lengths};
 use super::number::Number;
 use super::oracle::Order;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{Communicator, Factor, ReduceOp};
 use maypole::{DataType, bf16, f16};
+use proptest::prelude::*;
+use proptest::sample::select;
 use std::ops::Range;
-
-const KINDS: [DataType; 12] = [
-    DataType::F16,
-    DataType::BF16,
-    DataType::F32,
-    DataType::F64,
-    DataType::I8,
-    DataType::I16,
-    DataType::I32,
-    DataType::I64,
-    DataType::U8,
-    DataType::U16,
-    DataType::U32,
-    DataType::U64,
-];
 
 /// One call, the same on all ranks.
 #[derive(Clone, Debug)]
@@ -44,36 +30,49 @@ pub(crate) struct Case {
     repeats: usize,
 }
 
-impl Case {
-    pub(crate) fn draw(lot: &mut Lot, world: usize) -> Self {
-        let root = lot.below(world);
-        let collective = Collective::all(root)[lot.below(11)];
-        let kind = KINDS[lot.below(KINDS.len())];
-        let lengths = Lengths::draw(lot, collective, kind.size(), world);
-        let in_place = lot.below(2) == 0 && !lengths.differ();
-        let op = draw_op(lot, collective, kind);
-        // Only then is it known which algorithm runs, and so in which order.
-        let named = lengths.differ() && collective.reduces();
-        let deterministic = lot.below(8) == 0;
-        let algorithm =
-            if deterministic { None } else { draw_algorithm(lot, collective, &lengths, named) };
-        let repeats = if lengths.total() * kind.size() > 20_000 { 1 } else { 1 + lot.below(3) };
-        let seed = lot.draw();
-        let any = lot.below(2) == 0;
-        Self {
+/// Which algorithm a call uses.
+#[derive(Clone, Copy, Debug)]
+enum Selection {
+    Deterministic,
+    Automatic,
+    Named(Algorithm),
+}
+
+/// Random calls among `world` ranks.
+pub(crate) fn cases(world: usize) -> impl Strategy<Value = Case> {
+    let call = (0..world, 0..11_usize, select(&DataType::ALL[..]));
+    let call = call.prop_flat_map(move |(root, nth, kind)| {
+        let collective = Collective::all(root)[nth];
+        let lengths = lengths(collective, kind.size(), world);
+        (Just(collective), Just(kind), lengths, operations(collective, kind))
+    });
+    call.prop_flat_map(|(collective, kind, lengths, op)| {
+        // Only calls of fewer bytes are repeated.
+        let repeats = if lengths.total() * kind.size() > 20_000 { 1_usize } else { 3 };
+        let selection = selections(collective, &lengths);
+        let numbers = (any::<u64>(), any::<bool>());
+        (Just((collective, kind, op, lengths)), any::<bool>(), selection, numbers, 1..=repeats)
+    })
+    .prop_map(
+        |((collective, kind, op, lengths), in_place, selection, (seed, any), repeats)| Case {
             seed,
             collective,
             kind,
             op,
+            in_place: in_place && !lengths.differ(),
             lengths,
-            in_place,
-            algorithm,
-            deterministic,
+            algorithm: match selection {
+                Selection::Named(algorithm) => Some(algorithm),
+                Selection::Deterministic | Selection::Automatic => None,
+            },
+            deterministic: matches!(selection, Selection::Deterministic),
             any,
             repeats,
-        }
-    }
+        },
+    )
+}
 
+impl Case {
     /// Calls it on `comm` and looks at everything. Gives a number that must be equal on all ranks.
     pub(crate) fn run(&self, comm: &mut Communicator) -> u64 {
         match self.kind {
@@ -117,30 +116,35 @@ impl Case {
     }
 }
 
-/// What `kind` can be combined by and means something.
-fn draw_op(lot: &mut Lot, collective: Collective, kind: DataType) -> ReduceOp {
-    let factor = Factor::new([1.0, 2.0, 3.0][lot.below(3)]);
-    loop {
-        let op = [&ReduceOp::ALL[..], &[ReduceOp::PreMulSum(factor)]].concat()[lot.below(9)];
-        let averages_scan = op == ReduceOp::Avg
-            && matches!(collective, Collective::Scan | Collective::ExclusiveScan);
-        if op.supports(kind) && !averages_scan {
-            return op;
-        }
-    }
+/// The operations that `collective` can use on elements of `kind`.
+fn operations(collective: Collective, kind: DataType) -> impl Strategy<Value = ReduceOp> {
+    let is_scan = matches!(collective, Collective::Scan | Collective::ExclusiveScan);
+    let able = ReduceOp::ALL.into_iter().filter(move |op| op.supports(kind));
+    let able: Vec<ReduceOp> = able.filter(|op| !(is_scan && *op == ReduceOp::Avg)).collect();
+    let factors = [1.0, 2.0, 3.0].map(|factor| ReduceOp::PreMulSum(Factor::new(factor)));
+    let weight = able.len() as u32;
+    prop_oneof![weight => select(able), 1 => select(factors.to_vec())]
 }
 
-fn draw_algorithm(
-    lot: &mut Lot,
-    collective: Collective,
-    lengths: &Lengths,
-    named: bool,
-) -> Option<Algorithm> {
-    // Its blocks wait in scratch for others, which must be as long.
-    let shares = |it: &Algorithm| *it == Algorithm::Bruck && matches!(lengths, Lengths::Pairs(_));
-    let able = Algorithm::named().filter(|it| it.supports(collective) && !shares(it));
-    let able: Vec<_> = able.collect();
-    if named || lot.below(3) > 0 { Some(able[lot.below(able.len())]) } else { None }
+/// A named algorithm in two of three cases, the deterministic mode in one of eight.
+fn selections(collective: Collective, lengths: &Lengths) -> BoxedStrategy<Selection> {
+    // Bruck's algorithm stores blocks of other ranks in scratch, which must have equal lengths.
+    let unequal_pairs = matches!(lengths, Lengths::Pairs(_));
+    let able: Vec<Algorithm> = Algorithm::named()
+        .filter(|it| it.supports(collective))
+        .filter(|it| !(*it == Algorithm::Bruck && unequal_pairs))
+        .collect();
+    let named = select(able).prop_map(Selection::Named);
+    // The order of a reduction with unequal counts is known only if the algorithm is.
+    if lengths.differ() && collective.reduces() {
+        return prop_oneof![1 => Just(Selection::Deterministic), 7 => named].boxed();
+    }
+    prop_oneof![
+        3 => Just(Selection::Deterministic),
+        7 => Just(Selection::Automatic),
+        14 => named,
+    ]
+    .boxed()
 }
 
 /// A case as one rank sees it.
@@ -162,8 +166,8 @@ impl Place<'_> {
 
     /// Element `index` of the whole, as `rank` contributes it to call number `nth`.
     fn contribution<T: Number>(&self, nth: usize, rank: usize, index: usize) -> T {
-        let mut lot = Lot(self.case.seed ^ ((nth * 4096 + rank) as u64) << 40 ^ index as u64);
-        let word = lot.draw();
+        let seed = self.case.seed ^ ((nth * 4096 + rank) as u64) << 40 ^ index as u64;
+        let word = SeededRng::new(seed).next_u64();
         if self.case.any { T::any(word) } else { T::gentle(word, self.case.op) }
     }
 
@@ -212,8 +216,8 @@ struct Guarded<T> {
 }
 
 impl<T: Number> Guarded<T> {
-    fn new(inner: impl Iterator<Item = T>, lot: &mut Lot) -> Self {
-        let mut guard = || (0..lot.below(6)).map(|_| T::any(lot.draw())).collect::<Vec<_>>();
+    fn new(inner: impl Iterator<Item = T>, rng: &mut SeededRng) -> Self {
+        let mut guard = || (0..rng.below(6)).map(|_| T::any(rng.next_u64())).collect::<Vec<_>>();
         let mut cells = guard();
         let after = guard();
         let start = cells.len();
@@ -240,17 +244,17 @@ struct Round<'a, T> {
 
 impl<'a, T: Number> Round<'a, T> {
     fn new(place: Place<'a>, nth: usize) -> Self {
-        let mut lot = Lot(place.case.seed ^ (place.rank * 64 + nth) as u64);
+        let mut rng = SeededRng::new(place.case.seed ^ (place.rank * 64 + nth) as u64);
         let mine = |index| place.contribution::<T>(nth, place.rank, index);
         let (input, output) = Self::lent(place);
         let in_place = place.case.in_place();
-        let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut lot);
+        let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut rng);
         // What nobody fills may have any length.
         let nobodys = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
-        let spare = if nobodys { lot.below(2) * 3 } else { 0 };
+        let spare = if nobodys { rng.below(2) * 3 } else { 0 };
         let foreign =
             |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
-        let output = Guarded::new(output.chain(0..spare).map(foreign), &mut lot);
+        let output = Guarded::new(output.chain(0..spare).map(foreign), &mut rng);
         let before = (input.cells.clone(), output.cells.clone());
         Self { place, nth, input, output, before }
     }
@@ -328,7 +332,7 @@ impl<'a, T: Number> Round<'a, T> {
         }
         self.output.cells[self.output.inner.clone()]
             .iter()
-            .fold(1, |hash, it| Lot(hash ^ it.bits()).draw())
+            .fold(1, |hash, it| SeededRng::new(hash ^ it.bits()).next_u64())
     }
 
     fn compare(&self, which: &str, found: &Guarded<T>, expected: &[T], algorithm: &str) {

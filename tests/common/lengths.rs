@@ -1,7 +1,9 @@
-//! How many elements each rank has, drawn by lot.
+//! The number of elements of each rank in a random call.
 
-use super::common::Lot;
 use maypole::schedule::collective::{Collective, HeldChunks};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use std::ops::Range;
 
 /// The counts of one call.
@@ -23,19 +25,6 @@ pub(crate) enum Side {
 }
 
 impl Lengths {
-    pub(crate) fn draw(lot: &mut Lot, collective: Collective, size: usize, world: usize) -> Self {
-        let counts = |lot: &mut Lot| (0..world).map(|_| draw_little(lot)).collect::<Vec<_>>();
-        match collective {
-            Collective::Barrier => Self::Even(0),
-            Collective::AllToAll if lot.below(2) == 0 => {
-                Self::Pairs((0..world).map(|_| counts(lot)).collect())
-            }
-            Collective::AllToAll => Self::Even(draw_count(lot, size, world)),
-            _ if collective.is_blocked() && lot.below(2) == 0 => Self::Blocks(counts(lot)),
-            _ => Self::Even(draw_count(lot, size, if collective.is_blocked() { world } else { 1 })),
-        }
-    }
-
     /// True if ranks differ, so that the call is one of the variable-count forms.
     pub(crate) fn differ(&self) -> bool {
         !matches!(self, Self::Even(_))
@@ -85,22 +74,35 @@ pub(crate) fn elements(held: HeldChunks, starts: &[usize]) -> Range<usize> {
 const LITTLE: [usize; 10] = [0, 1, 2, 3, 5, 7, 8, 13, 31, 64];
 const PRIMES: [usize; 5] = [97, 251, 1009, 2053, 4099];
 
-/// Nothing, little, or a prime.
-fn draw_little(lot: &mut Lot) -> usize {
-    match lot.below(8) {
-        0..2 => 0,
-        2..7 => LITTLE[lot.below(LITTLE.len())],
-        _ => PRIMES[lot.below(3)],
+/// The counts of a random call of `collective` among `world` ranks, with elements of `size` bytes.
+pub(crate) fn lengths(collective: Collective, size: usize, world: usize) -> BoxedStrategy<Lengths> {
+    let even = |blocks| count(size, blocks).prop_map(Lengths::Even);
+    match collective {
+        Collective::Barrier => Just(Lengths::Even(0)).boxed(),
+        Collective::AllToAll => {
+            let pairs = vec(vec(small_count(), world), world).prop_map(Lengths::Pairs);
+            prop_oneof![pairs, even(world)].boxed()
+        }
+        _ if collective.is_blocked() => {
+            prop_oneof![vec(small_count(), world).prop_map(Lengths::Blocks), even(world)].boxed()
+        }
+        _ => even(1).boxed(),
     }
 }
 
-/// Nothing, little, a prime, around a window, or several windows.
-fn draw_count(lot: &mut Lot, size: usize, blocks: usize) -> usize {
-    match lot.below(80) {
-        0..40 => LITTLE[lot.below(LITTLE.len())],
-        40..62 => PRIMES[lot.below(PRIMES.len())] / blocks.min(2),
-        62..76 => lot.below(40_000) / size / blocks,
-        76..79 => (65_537 + lot.below(250_000)) / size / blocks,
-        _ => ((1 << 20) + lot.below(1 << 19)) / size / blocks,
-    }
+/// Nothing, a small number, or a prime.
+fn small_count() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => Just(0), 5 => select(&LITTLE[..]), 1 => select(&PRIMES[..3])]
+}
+
+/// A small number, a prime, about a window, or several windows.
+fn count(size: usize, blocks: usize) -> impl Strategy<Value = usize> {
+    let bytes = move |bytes: usize| bytes / size / blocks;
+    prop_oneof![
+        40 => select(&LITTLE[..]),
+        22 => select(&PRIMES[..]).prop_map(move |prime| prime / blocks.min(2)),
+        14 => (0..40_000_usize).prop_map(bytes),
+        3 => (65_537..315_537_usize).prop_map(bytes),
+        1 => (1 << 20..3_usize << 19).prop_map(bytes),
+    ]
 }

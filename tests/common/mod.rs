@@ -1,29 +1,45 @@
-//! A naive executor: runs schedules on numbers in conflict order, whichever step may be taken being
-//! drawn by lot.
+//! Reproducible random values, and a naive executor: it runs schedules on numbers in conflict order,
+//! and takes any of the steps that may begin.
 //!
-//! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in
-//! the words of the law.
+//! The executor does not use `walk` or `simulate`. It looks up what a step waits for pair by pair, as
+//! the law says.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod random;
 pub(crate) mod world;
 
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
+use proptest::prelude::{ProptestConfig, Strategy};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
 
-/// Numbers drawn by lot; the same ones for the same seed.
-pub(crate) struct Lot(pub(crate) u64);
+/// Random numbers that are equal for equal seeds, in every run.
+pub(crate) struct SeededRng(SplitMix64);
 
-impl Lot {
-    pub(crate) fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
+    /// The next 64 random bits.
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.draw() % end as u64) as usize
+        (self.next_u64() % end as u64) as usize
+    }
+
+    /// A value of `strategy`.
+    pub(crate) fn sample<S: Strategy>(&mut self, strategy: &S) -> S::Value {
+        let words = std::array::from_fn::<_, 4, _>(|_| self.next_u64().to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, words.as_flattened());
+        let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+        strategy.new_tree(&mut runner).expect("the strategy has a value").current()
     }
 }
 
@@ -174,14 +190,14 @@ impl<'a> Executor<'a> {
         self.write(rank, into, value, reduce);
     }
 
-    /// Takes steps by lot until none may be taken; true if all were.
-    pub(crate) fn run(&mut self, lot: &mut Lot) -> bool {
+    /// Takes steps in a random order until none may be taken. True if all were taken.
+    pub(crate) fn run(&mut self, rng: &mut SeededRng) -> bool {
         loop {
             let choices = self.choices();
             if choices.is_empty() {
                 return self.done.iter().flatten().all(|&done| done);
             }
-            let (rank, nth) = choices[lot.below(choices.len())];
+            let (rank, nth) = choices[rng.below(choices.len())];
             self.take(rank, nth);
         }
     }

@@ -1,85 +1,133 @@
-//! Schedules drawn by lot.
+//! Random schedules.
 
-use super::Lot;
 use maypole::schedule::{Buffer, Schedule, Span, Step};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
 
-/// Chunks of every buffer of a random schedule.
+/// The number of chunks of every buffer of a random schedule.
 pub(crate) const CHUNKS: usize = 3;
 
-/// What spans are drawn from.
+/// Which chunks a step may join.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Chunks {
-    /// Any chunk becomes any other, so all must be equally long.
+    /// Any two chunks, so all must be equally long.
     Mixed,
-    /// A chunk stays the chunk it is, as in most collectives.
+    /// Two chunks of one number, as in most collectives.
     Aligned,
 }
 
 const READABLE: [Buffer; 3] = [Buffer::Input, Buffer::Output, Buffer::Scratch];
 const WRITABLE: [Buffer; 2] = [Buffer::Output, Buffer::Scratch];
 
-/// What was sent and not yet received: from, to, which chunk.
-type Message = (usize, usize, usize);
-
-fn span(lot: &mut Lot, buffers: &[Buffer]) -> Span {
-    Span { buffer: buffers[lot.below(buffers.len())], chunk: lot.below(CHUNKS) }
+/// A message that was sent and not yet received.
+struct Message {
+    from: usize,
+    to: usize,
+    chunk: usize,
 }
 
-/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the
-/// send, so that many of these complete; what they compute is nonsense.
-pub(crate) fn random(world: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Vec<Schedule> {
+/// A step of one rank, and how many messages may be in flight after it.
+#[derive(Clone, Debug)]
+struct Event {
+    rank: usize,
+    from: Span,
+    action: Action,
+    in_flight: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Copy(Span),
+    Reduce(Span),
+    /// To these ranks, counted from the sender; one of them may be there twice.
+    Send(Vec<usize>),
+}
+
+/// A receive: which message in flight, where to, and whether it reduces.
+type Receive = (Index, Span, bool);
+
+fn spans(buffers: &'static [Buffer]) -> impl Strategy<Value = Span> {
+    (select(buffers), 0..CHUNKS).prop_map(|(buffer, chunk)| Span { buffer, chunk })
+}
+
+fn actions(world: usize) -> impl Strategy<Value = Action> {
+    prop_oneof![
+        1 => spans(&WRITABLE).prop_map(Action::Copy),
+        1 => spans(&WRITABLE).prop_map(Action::Reduce),
+        2 => vec(1..world, 1..=2).prop_map(Action::Send),
+    ]
+}
+
+/// Random schedules of `world` ranks with `events` steps besides receives. A receive comes somewhat
+/// later than its send, so that many of the schedules complete. Their results mean nothing.
+pub(crate) fn schedules(
+    world: usize,
+    events: usize,
+    chunks: Chunks,
+) -> impl Strategy<Value = Vec<Schedule>> {
+    let event = (0..world, spans(&READABLE), actions(world), 1..=4_usize)
+        .prop_map(|(rank, from, action, in_flight)| Event { rank, from, action, in_flight });
+    let receive = (any::<Index>(), spans(&WRITABLE), any::<bool>());
+    // Every event sends two messages at most.
+    (vec(event, events), vec(receive, 2 * events))
+        .prop_map(move |(events, receives)| build(world, chunks, events, receives))
+}
+
+fn build(
+    world: usize,
+    chunks: Chunks,
+    events: Vec<Event>,
+    receives: Vec<Receive>,
+) -> Vec<Schedule> {
     let mut steps = vec![Vec::new(); world];
-    let mut under_way: Vec<Message> = Vec::new();
-    for _ in 0..events {
-        let rank = lot.below(world);
-        let from = span(lot, &READABLE);
-        match lot.below(4) {
-            0 => steps[rank].push(Step::Copy { from, into: target(from.chunk, chunks, lot) }),
-            1 => steps[rank].push(Step::Reduce { from, into: target(from.chunk, chunks, lot) }),
-            _ => send(rank, from, &mut steps, &mut under_way, lot),
+    let mut in_flight: Vec<Message> = Vec::new();
+    let mut receives = receives.into_iter();
+    for Event { rank, from, action, in_flight: most } in events {
+        match action {
+            Action::Copy(into) => {
+                steps[rank].push(Step::Copy { from, into: target(from.chunk, chunks, into) });
+            }
+            Action::Reduce(into) => {
+                steps[rank].push(Step::Reduce { from, into: target(from.chunk, chunks, into) });
+            }
+            Action::Send(receivers) => {
+                for to in receivers.into_iter().map(|distance| (rank + distance) % world) {
+                    steps[rank].push(Step::Send { from, to });
+                    in_flight.push(Message { from: rank, to, chunk: from.chunk });
+                }
+            }
         }
-        while under_way.len() > 1 + lot.below(4) {
-            receive(&mut steps, &mut under_way, chunks, lot);
+        while in_flight.len() > most {
+            receive(&mut steps, &mut in_flight, chunks, receives.next().expect("one a message"));
         }
     }
-    while !under_way.is_empty() {
-        receive(&mut steps, &mut under_way, chunks, lot);
+    while !in_flight.is_empty() {
+        receive(&mut steps, &mut in_flight, chunks, receives.next().expect("one a message"));
     }
     let schedule = |steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps };
     steps.into_iter().map(schedule).collect()
 }
 
-fn target(chunk: usize, chunks: Chunks, lot: &mut Lot) -> Span {
-    let into = span(lot, &WRITABLE);
+/// `into`, or the chunk of that buffer that may be joined with `chunk`.
+fn target(chunk: usize, chunks: Chunks, into: Span) -> Span {
     if chunks == Chunks::Aligned { Span { chunk, ..into } } else { into }
 }
 
-/// To one rank, or the same to several, one twice perhaps.
-fn send(
-    rank: usize,
-    from: Span,
+/// Receives the oldest message of the link of a random one: links keep their order.
+fn receive(
     steps: &mut [Vec<Step>],
-    under_way: &mut Vec<Message>,
-    lot: &mut Lot,
+    in_flight: &mut Vec<Message>,
+    chunks: Chunks,
+    (index, into, reduces): Receive,
 ) {
-    let world = steps.len();
-    for _ in 0..1 + lot.below(4) / 2 {
-        let to = (rank + 1 + lot.below(world - 1)) % world;
-        steps[rank].push(Step::Send { from, to });
-        under_way.push((rank, to, from.chunk));
-    }
-}
-
-fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<Message>, chunks: Chunks, lot: &mut Lot) {
-    let drawn = under_way[lot.below(under_way.len())];
-    // Links keep their order, and so must the chunks that are on them.
-    let first = under_way
-        .iter()
-        .position(|(from, to, _)| (*from, *to) == (drawn.0, drawn.1))
-        .expect("it is there");
-    let (from, to, chunk) = under_way.remove(first);
-    let into = target(chunk, chunks, lot);
-    let step =
-        if lot.below(2) == 0 { Step::Recv { into, from } } else { Step::RecvReduce { into, from } };
-    steps[to].push(step);
+    let drawn = &in_flight[index.index(in_flight.len())];
+    let same_link = |message: &Message| (message.from, message.to) == (drawn.from, drawn.to);
+    let oldest = in_flight.iter().position(same_link).expect("the drawn one is on its link");
+    let Message { from, to, chunk } = in_flight.remove(oldest);
+    let into = target(chunk, chunks, into);
+    steps[to].push(match reduces {
+        true => Step::RecvReduce { into, from },
+        false => Step::Recv { into, from },
+    });
 }

@@ -1,8 +1,9 @@
 //! `maypole tune`: measures the costs of messages and bytes on this host and saves them for the
 //! tuner.
 //!
-//! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m * beta`.
-//! Then both ranks combine their vectors at the same time, with one message each way, which takes
+//! Two ranks send a vector back and forth: half a round trip of `m` bytes takes `alpha + m *
+//! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
+//! takes
 //! `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the lines
 //! give alpha, beta and gamma.
 

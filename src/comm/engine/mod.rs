@@ -21,34 +21,30 @@ mod health;
 pub(crate) mod limits;
 mod observers;
 mod order;
+mod prepare;
 mod prepared;
 pub(crate) mod settings;
 mod user_schedules;
 
 use crate::comm::api::counters::Counters;
 use crate::comm::control::Control;
-use crate::comm::element::{Factor, ReduceOp};
-use crate::comm::engine::call::{CollectiveCall, Reduction, held};
+use crate::comm::element::Factor;
+use crate::comm::engine::call::CollectiveCall;
 use crate::comm::engine::choice::PlanChooser;
 use crate::comm::engine::conditions::RunConditions;
 use crate::comm::engine::counts::{CallCount, RankCounts};
 use crate::comm::engine::health::Health;
 use crate::comm::engine::limits::TimeLimits;
 use crate::comm::engine::observers::Observers;
-use crate::comm::engine::order::schedules_of;
 use crate::comm::engine::prepared::{PreparedCall, PreparedCalls};
 use crate::comm::engine::settings::CallSettings;
 use crate::comm::engine::user_schedules::UserSchedules;
 use crate::comm::error::Result;
 use crate::execute::{ExecuteError, Executor};
-use crate::lower::{LoweringInput, lower};
-use crate::schedule::collective::{Collective, HeldChunks};
+use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::schedule::{Placement, Schedule};
 use crate::tuner::{Explanation, MeasuredTime, Plan};
-use maypole_kernels::{
-    BinaryOp, BuiltInReducer, CustomReducer, Reducer, Region, Scalar, View, ViewMut, divide,
-};
+use maypole_kernels::{CustomReducer, Reducer, Scalar, View, ViewMut, divide};
 use maypole_transports::Waiting;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -70,17 +66,6 @@ pub(crate) struct Engine {
     connected: bool,
     /// Groups that were split off so far. Equal on all ranks, so that it numbers the groups.
     splits: u64,
-}
-
-/// What a program is made for, besides its call and schedules.
-#[derive(Clone, Copy, Debug)]
-struct LoweringLabel {
-    /// The algorithm's name in traces.
-    algorithm: &'static str,
-    /// Most bytes of a window of the longest chunk.
-    window: usize,
-    /// What all ranks' calls are compared by.
-    fingerprint: u64,
 }
 
 impl Engine {
@@ -295,69 +280,6 @@ impl Engine {
     /// Makes sure that the next call is looked up.
     pub(crate) fn forget_current(&mut self) {
         self.calls.forget_current();
-    }
-
-    fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
-        call.check_operation(self.rank)?;
-        let plan = self.chooser().plan(call)?;
-        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
-        let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
-        let algorithm = plan.algorithm.name();
-        let label = LoweringLabel { algorithm, window: plan.window, fingerprint };
-        let at = self.prepare_by(call, &schedules, label)?;
-        self.calls.insert(call, self.settings.plan(), at);
-        Ok(at)
-    }
-
-    /// Lowers `schedules`, which are proved, and connects the ranks that they name.
-    fn prepare_by(
-        &mut self,
-        call: CollectiveCall,
-        schedules: &[Schedule],
-        label: LoweringLabel,
-    ) -> Result<usize> {
-        let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
-        let element = call.kind.size();
-        let input = LoweringInput {
-            collective: call.collective,
-            schedules,
-            layout: &layout,
-            element,
-            boards: &self.boards,
-            window: label.window,
-            fingerprint: label.fingerprint,
-        };
-        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
-        let program = lower(&input, self.rank, placement)
-            .expect("schedules that the checker accepts complete");
-        self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
-        let needs_staging = program.stages_input || call.op.scales();
-        let staged = match needs_staging {
-            true => held(call.collective.input(self.rank), &layout) * element,
-            false => 0,
-        };
-        Ok(self.calls.add(PreparedCall {
-            call,
-            plan: self.settings.plan(),
-            user_schedules: 0,
-            measured: MeasuredTime::default(),
-            runs: 0,
-            // An operation of the user's comes with each call.
-            reducer: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
-                .into(),
-            scratch: Region::new(program.scratch),
-            staging: Region::new(staged),
-            divisor: self.divisor(call),
-            notes: self.notes(call, label.algorithm, layout.count() * element, &program),
-            program,
-        }))
-    }
-
-    /// What this rank divides its result by: an average is divided where the result is.
-    fn divisor(&self, call: CollectiveCall) -> Option<u64> {
-        let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
-        let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
-        (averages && has_result).then_some(self.boards.world() as u64)
     }
 
     fn chooser(&self) -> PlanChooser<'_> {

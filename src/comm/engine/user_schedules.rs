@@ -1,9 +1,9 @@
 //! Schedules that the user brings: proved once, then prepared like those of the table.
 
 use crate::comm::engine::Engine;
-use crate::comm::engine::LoweringLabel;
 use crate::comm::engine::call::CollectiveCall;
 use crate::comm::engine::order::objection_to_proof;
+use crate::comm::engine::prepare::LoweringLabel;
 use crate::comm::engine::prepared::PreparedCalls;
 use crate::comm::error::Result;
 use crate::schedule::collective::Collective;

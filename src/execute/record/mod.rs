@@ -27,6 +27,7 @@ mod notes;
 use crate::execute::{Awaited, ExecuteError, RunObserver};
 use crate::schedule::trace::{TraceLane, events};
 pub use file::TraceFile;
+use maypole_kernels::mix;
 use maypole_transports::clock::monotonic_ns;
 pub use messages::MessageRecord;
 pub use notes::ProgramNotes;
@@ -247,11 +248,4 @@ impl Drop for Recorder {
 /// A number that operation `sequence` of `group` has on all of its ranks, and no other operation.
 const fn operation(group: u64, sequence: u64) -> u64 {
     mix(group ^ mix(sequence))
-}
-
-/// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014).
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

@@ -4,6 +4,7 @@
 pub(crate) mod crew;
 mod rank;
 
+pub(crate) use maypole_trainer::check::verify::median;
 use maypole_trainer::model::config::Config;
 use std::process::ExitCode;
 
@@ -90,13 +91,6 @@ impl Options {
             self.width, self.layers, self.bucket, self.rows, self.context, self.rounds, self.steps
         )
     }
-}
-
-/// The middle one of some numbers.
-pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = numbers.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// The least, the middle and the greatest.

@@ -107,6 +107,16 @@ impl TrainingOutcome {
     }
 }
 
+/// The median of some numbers; of an even count, the upper of the two in the middle.
+///
+/// # Panics
+/// If there are none.
+pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
 /// Not a number is as far away as can be.
 pub(crate) fn greater(difference: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }

@@ -4,6 +4,8 @@
 //! only its own slice of the weights, draws other numbers than a single process would, and the two
 //! train different models: nothing can be compared. A number by position is the same on every rank.
 
+use maypole_kernels::mix;
+
 /// The `index`-th of the numbers that belong to `seed`: all 64 bits are equally good.
 ///
 /// The finishing steps of SplitMix64 (Steele, Lea, Flood 2014), twice, so that neither argument is
@@ -26,12 +28,6 @@ pub fn uniform(seed: u64, index: u64) -> f64 {
 /// Mean 0 and standard deviation 1, evenly between the two ends.
 pub fn centred(seed: u64, index: u64) -> f64 {
     (uniform(seed, index) - 0.5) * 12f64.sqrt()
-}
-
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

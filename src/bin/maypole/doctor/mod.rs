@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 /// Check what this machine offers to a job, and say how to mend what is missing.
 ///
 /// Each line is `ok`, `warning` (it works, but worse than it could) or `problem` (jobs will fail).
-/// The exit code is 1 if there is any problem, else 0. Environment variables and limits are checked
-/// too, so run this command in the same way as your ranks.
+/// The exit code is 1 if there is any problem, else 0. Environment variables and limits are
+/// checked too, so run this command in the same way as your ranks.
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
     /// How many ranks will run on this host [default: the number that a launcher has set, else 1].

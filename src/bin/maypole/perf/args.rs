@@ -15,8 +15,8 @@ use std::time::Duration;
 ///
 /// A sample is one batch of back-to-back calls that lasts about 400 us. Its time is measured with
 /// the host's monotonic clock, from the first rank's start to the last rank's end, and divided by
-/// the number of calls. Ctrl-C ends the measurement after the current sample and prints the results
-/// until then; a second Ctrl-C kills.
+/// the number of calls. Ctrl-C ends the measurement after the current sample and prints the
+/// results until then; a second Ctrl-C kills.
 ///
 /// Options of nccl-tests are accepted where they have a meaning here: -b, -e, -f, --stepbytes, -g
 /// (here the number of ranks), -w, -c 0 or 1, -d float, -o prod, -r, -T. Two letters differ: -n is
@@ -86,7 +86,8 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) step: Option<usize>,
 
-    /// The sizes themselves, separated by commas [default, without any option for sizes and without
+    /// The sizes themselves, separated by commas [default, without any option for sizes and
+    /// without
     /// --report: 8,4K,256K,4M].
     #[arg(
         long,

@@ -98,8 +98,8 @@ impl BenchmarkPoint {
         }
     }
 
-    /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier has
-    /// no buffer and is measured once.
+    /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier
+    /// has no buffer and is measured once.
     pub(crate) fn placements(&self) -> &'static [BufferPlacement] {
         match self.collective {
             Collective::Broadcast { .. } => &[BufferPlacement::InPlace],

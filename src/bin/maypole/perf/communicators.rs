@@ -35,8 +35,8 @@ impl fmt::Display for PerfTransport {
 pub(crate) struct RankCommunicators {
     /// A communicator of all ranks for each transport.
     pub(crate) comms: Vec<(PerfTransport, Communicator)>,
-    /// The communicator that the others were made from. Dropping it would tell the other ranks that
-    /// this rank leaves.
+    /// The communicator that the others were made from. Dropping it would tell the other ranks
+    /// that this rank leaves.
     pub(crate) _world: Option<Communicator>,
 }
 

@@ -1,9 +1,9 @@
 //! `maypole perf`: measures collectives and checks their results.
 //!
 //! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
-//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`run`] leads one
-//! rank through all points, [`measure`] takes the samples, [`check`] computes the expected results,
-//! and [`output`] writes the table, JSON, CSV and the HTML report.
+//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`run`] leads
+//! one rank through all points, [`measure`] takes the samples, [`check`] computes the expected
+//! results, and [`output`] writes the table, JSON, CSV and the HTML report.
 
 mod args;
 mod benchmark;

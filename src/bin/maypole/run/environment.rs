@@ -19,8 +19,8 @@ pub(super) struct JobEnvironment {
     /// The port for the store of a program that uses torch beside maypole.
     store_port: u16,
     name: String,
-    /// A descriptor that holds the job key and that ranks inherit. The key itself is in no variable
-    /// and in no file.
+    /// A descriptor that holds the job key and that ranks inherit. The key itself is in no
+    /// variable and in no file.
     key: OwnedFd,
 }
 
@@ -70,8 +70,8 @@ impl JobEnvironment {
 }
 
 /// Listens on a port that is free now. Rank 0 listens on the same port later, so the port lies
-/// below 32768, where the system does not take ports for outgoing connections. The search starts at
-/// a random port, so that two launchers seldom try the same one.
+/// below 32768, where the system does not take ports for outgoing connections. The search starts
+/// at a random port, so that two launchers seldom try the same one.
 fn free_port() -> anyhow::Result<TcpListener> {
     let start = random_number()?;
     (0..1000_u64)

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 /// go to the same terminal or file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Bytes after which an unfinished line is cut, so that a program that never ends its line does not
-/// fill the memory.
+/// Bytes after which an unfinished line is cut, so that a program that never ends its line does
+/// not fill the memory.
 const LONGEST: usize = 16 << 20;
 
 /// The launcher's stream to which lines are forwarded.

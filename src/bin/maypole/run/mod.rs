@@ -66,15 +66,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Which cores ranks may run on. Where ranks outnumber the cores, binding each rank to one core
-    /// shortens the waiting: without it the kernel may run three ranks on one core and one on
+    /// Which cores ranks may run on. Where ranks outnumber the cores, binding each rank to one
+    /// core shortens the waiting: without it the kernel may run three ranks on one core and one on
     /// another for many milliseconds.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
 
     /// The program and its arguments.
-    // No `allow_hyphen_values`: an option that this command does not know must be an error, not the
-    // name of a program. After the program's name, `trailing_var_arg` takes hyphens as they are.
+    // No `allow_hyphen_values`: an option that this command does not know must be an error, not
+    // the name of a program. After the program's name, `trailing_var_arg` takes hyphens as they
+    // are.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -162,11 +163,11 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns
 /// when all ranks and the processes that they left running have ended.
 ///
-/// `command` chooses the program and its arguments. This function adds the variables of the launch,
-/// the streams and a process group for each rank. While it runs, this process's signals are passed
-/// on to the ranks. Afterwards these signals have no effect, so the caller should exit soon. Call
-/// it on a thread that does not end before the ranks (the main thread): when the calling thread
-/// ends, the kernel kills the ranks.
+/// `command` chooses the program and its arguments. This function adds the variables of the
+/// launch, the streams and a process group for each rank. While it runs, this process's signals
+/// are passed on to the ranks. Afterwards these signals have no effect, so the caller should exit
+/// soon. Call it on a thread that does not end before the ranks (the main thread): when the
+/// calling thread ends, the kernel kills the ranks.
 ///
 /// # Errors
 ///

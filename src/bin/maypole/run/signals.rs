@@ -24,8 +24,8 @@ impl Drop for SignalWatch {
 /// Sends an event for every signal from now on.
 pub(super) fn watch(events: Sender<LaunchEvent>) -> anyhow::Result<SignalWatch> {
     let ignored = ignored();
-    // A signal that the parent process set to "ignored" stays ignored: `nohup` does so with SIGHUP,
-    // and shells with SIGINT for background jobs.
+    // A signal that the parent process set to "ignored" stays ignored: `nohup` does so with
+    // SIGHUP, and shells with SIGINT for background jobs.
     let wanted = ENDING
         .into_iter()
         .chain([SIGUSR1, SIGUSR2])

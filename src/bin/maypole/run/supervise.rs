@@ -1,5 +1,5 @@
-//! Waits for ranks to end, and ends them: finds the first failure, asks the other ranks to end, and
-//! kills those that do not.
+//! Waits for ranks to end, and ends them: finds the first failure, asks the other ranks to end,
+//! and kills those that do not.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -98,8 +98,8 @@ pub(super) fn until_all_ended(
     supervisor.outcome
 }
 
-/// Orders events that arrived together. A death by signal comes first: it is the cause of errors on
-/// other ranks, which lost their peer, and never their consequence.
+/// Orders events that arrived together. A death by signal comes first: it is the cause of errors
+/// on other ranks, which lost their peer, and never their consequence.
 fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
     together.sort_by_key(|event| !matches!(event, LaunchEvent::Ended(_, ProcessEnd::Killed(_))));
     together

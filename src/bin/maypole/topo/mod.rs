@@ -27,13 +27,14 @@ use crate::sizes;
 /// typical of the devices' generation where it is known.
 #[derive(clap::Args)]
 pub(crate) struct TopoArgs {
-    /// Show the machine that FILE describes (`-`: standard input): the output of `nvidia-smi topo
-    /// -m`, `rocm-smi --showtopo` or `amd-smi topology`, or a topology file of NCCL or RCCL.
+    /// Show the machine that FILE describes (`-`: standard input): the output of
+    /// `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`, or a topology file of
+    /// NCCL or RCCL.
     #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
     file: Option<PathBuf>,
 
-    /// Show a cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2 (8
-    /// ranks on each of 2 NUMA nodes), or several hosts as 4xdgx-h100.
+    /// Show a cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, cpu:8x2
+    /// (8 ranks on each of 2 NUMA nodes), or several hosts as 4xdgx-h100.
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 

@@ -10,7 +10,7 @@ use crate::check::memory::{FULL, RankMemory};
 use crate::check::theory::RankTheory;
 use crate::check::tour::bits::{heads_anywhere, tokens_divided_or_not};
 use crate::check::tour::row::TourRow;
-use crate::check::verify::greater;
+use crate::check::verify::{greater, median};
 use crate::expert_parallel::layer::RoutingRecord;
 use crate::expert_parallel::rebalance::ExpertMove;
 use crate::expert_parallel::router::Router;
@@ -267,12 +267,6 @@ fn difference(seen: &[RankResult], reference: &RankResult) -> f64 {
         losses.chain(weights).map(greater).fold(0.0, f64::max)
     };
     seen.iter().map(of).fold(0.0, f64::max)
-}
-
-fn median(of: impl Iterator<Item = f64>) -> f64 {
-    let mut all: Vec<f64> = of.collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 /// What a rank saw.

@@ -150,8 +150,8 @@ fn pieces(
     })
 }
 
-/// The number of elements of `output` that differ from the pieces. Together, the pieces are as long
-/// as `output`.
+/// The number of elements of `output` that differ from the pieces. Together, the pieces are as
+/// long as `output`.
 fn differences<'a>(output: &[u8], pieces: impl Iterator<Item = &'a [u8]>, size: usize) -> u64 {
     let mut wrong = 0;
     let mut rest = output;

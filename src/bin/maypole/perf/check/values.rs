@@ -5,6 +5,7 @@
 use crate::perf::buffer::AlignedBuffer;
 use maypole::{DataType, Element, ReduceOp};
 use maypole::{bf16, f16};
+use maypole_kernels::mix;
 
 /// The set that values are drawn from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,13 +18,9 @@ pub(crate) enum ValueRange {
     Signs { twos: bool },
 }
 
-/// Random numbers that follow from where they are: the finishing steps of SplitMix64 (Steele, Lea,
-/// Flood 2014).
+/// A random number that follows from `word`.
 pub(crate) const fn hash(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+    mix(word.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 /// An element type, with the arithmetic of the check.

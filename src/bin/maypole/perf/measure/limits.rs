@@ -31,8 +31,8 @@ const SMALLEST: usize = 8;
 const FACTOR: usize = 4;
 /// The most bytes of one system call.
 const PIECE: usize = 256 << 10;
-/// How often both sockets are tried in vain before the rank yields its core: for a rank with a core
-/// of its own, and for one that shares a core.
+/// How often both sockets are tried in vain before the rank yields its core: for a rank with a
+/// core of its own, and for one that shares a core.
 const LOOKS: [u32; 2] = [5000, 1];
 /// After this time without a byte, the exchange fails.
 const PATIENCE: Duration = Duration::from_secs(60);

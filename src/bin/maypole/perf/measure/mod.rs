@@ -7,9 +7,9 @@
 //!
 //! # What the check notices
 //!
-//! One call of each batch is checked. Every batch has new inputs, a poisoned output for the checked
-//! call, and another position of that call in the batch. So a result that is missing, stale, late
-//! or that of another rank is counted as wrong.
+//! One call of each batch is checked. Every batch has new inputs, a poisoned output for the
+//! checked call, and another position of that call in the batch. So a result that is missing,
+//! stale, late or that of another rank is counted as wrong.
 //!
 //! Suppose a library leaves out one call in a hundred. Calls that last 400 us or longer are alone
 //! in their batch, so all are checked. Of shorter calls only some are checked while the clock
@@ -207,8 +207,8 @@ impl<'a> Sampler<'a> {
         if self.options.check { work.wrong(batch) } else { 0 }
     }
 
-    /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all ranks
-    /// decide alike.
+    /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all
+    /// ranks decide alike.
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
         let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
         let mut all = vec![0; mine.len() * self.comm.world()];

@@ -26,9 +26,9 @@ pub(crate) struct Workload<'a> {
     buffers: WorkloadBuffers,
 }
 
-/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks. The
-/// checked call has the buffer `once`: in place, the other calls compute on earlier results; out of
-/// place, their results would hide a checked call that did nothing.
+/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
+/// The checked call has the buffer `once`: in place, the other calls compute on earlier results;
+/// out of place, their results would hide a checked call that did nothing.
 struct WorkloadBuffers {
     input: AlignedBuffer,
     often: AlignedBuffer,

@@ -1,5 +1,5 @@
-//! Writes the results: a table to standard output, JSON to a file or instead of the table, a report
-//! with plots and CSV to a folder, and a progress bar to the terminal.
+//! Writes the results: a table to standard output, JSON to a file or instead of the table, a
+//! report with plots and CSV to a folder, and a progress bar to the terminal.
 
 mod csv;
 mod html;

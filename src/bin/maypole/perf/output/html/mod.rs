@@ -149,7 +149,8 @@ fn ceiling_us(row: &PerfRow, limit: &MachineLimit) -> Option<f64> {
     limit.us(row.bytes(), bus_factor(row.point.collective, row.parameters.world))
 }
 
-/// The figure that lines and tables show: the median in microseconds, out of place if there is one.
+/// The figure that lines and tables show: the median in microseconds, out of place if there is
+/// one.
 fn median_us(row: &PerfRow) -> Option<f64> {
     row.measured().next().map(|(_, measurement)| measurement.time.p50)
 }

@@ -1,0 +1,90 @@
+//! Preparing a call at its first use: choose a plan, lower the schedules, connect the ranks.
+
+use crate::comm::element::ReduceOp;
+use crate::comm::engine::Engine;
+use crate::comm::engine::call::{CollectiveCall, Reduction, held};
+use crate::comm::engine::order::schedules_of;
+use crate::comm::engine::prepared::PreparedCall;
+use crate::comm::error::Result;
+use crate::lower::{LoweringInput, lower};
+use crate::schedule::collective::HeldChunks;
+use crate::schedule::{Placement, Schedule};
+use crate::tuner::MeasuredTime;
+use maypole_kernels::{BinaryOp, BuiltInReducer, Region};
+
+/// What a program is made for, besides its call and schedules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoweringLabel {
+    /// The algorithm's name in traces.
+    pub(super) algorithm: &'static str,
+    /// Most bytes of a window of the longest chunk.
+    pub(super) window: usize,
+    /// What all ranks' calls are compared by.
+    pub(super) fingerprint: u64,
+}
+
+impl Engine {
+    /// Prepares `call` by the plan that is chosen for it. Returns its place.
+    pub(super) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
+        call.check_operation(self.rank)?;
+        let plan = self.chooser().plan(call)?;
+        let schedules = schedules_of(plan.algorithm, call.collective, &self.boards);
+        let fingerprint = call.fingerprint(plan, self.boards.world(), self.calls.counts());
+        let algorithm = plan.algorithm.name();
+        let label = LoweringLabel { algorithm, window: plan.window, fingerprint };
+        let at = self.prepare_by(call, &schedules, label)?;
+        self.calls.insert(call, self.settings.plan(), at);
+        Ok(at)
+    }
+
+    /// Lowers `schedules`, which are proved, and connects the ranks that they name.
+    pub(super) fn prepare_by(
+        &mut self,
+        call: CollectiveCall,
+        schedules: &[Schedule],
+        label: LoweringLabel,
+    ) -> Result<usize> {
+        let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
+        let element = call.kind.size();
+        let input = LoweringInput {
+            collective: call.collective,
+            schedules,
+            layout: &layout,
+            element,
+            boards: &self.boards,
+            window: label.window,
+            fingerprint: label.fingerprint,
+        };
+        let placement = if call.in_place { Placement::InPlace } else { Placement::Apart };
+        let program = lower(&input, self.rank, placement)
+            .expect("schedules that the checker accepts complete");
+        self.connect(&program).map_err(|why| self.unconnected(call.to_string(), why))?;
+        let needs_staging = program.stages_input || call.op.scales();
+        let staged = match needs_staging {
+            true => held(call.collective.input(self.rank), &layout) * element,
+            false => 0,
+        };
+        Ok(self.calls.add(PreparedCall {
+            call,
+            plan: self.settings.plan(),
+            user_schedules: 0,
+            measured: MeasuredTime::default(),
+            runs: 0,
+            // An operation of the user's comes with each call.
+            reducer: BuiltInReducer::new(call.kind, call.op.binary().unwrap_or(BinaryOp::Sum))
+                .into(),
+            scratch: Region::new(program.scratch),
+            staging: Region::new(staged),
+            divisor: self.divisor(call),
+            notes: self.notes(call, label.algorithm, layout.count() * element, &program),
+            program,
+        }))
+    }
+
+    /// What this rank divides its result by: an average is divided where the result is.
+    fn divisor(&self, call: CollectiveCall) -> Option<u64> {
+        let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
+        let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
+        (averages && has_result).then_some(self.boards.world() as u64)
+    }
+}
