@@ -195,8 +195,8 @@ impl PeersArgs {
             rounds.len()
         );
         println!(
-            "# best/ours: the best peer's time divided by maypole's, median of the rounds (least to \
-             most); above 1 maypole is faster"
+            "# best/ours: the best peer's time divided by maypole's, median of the rounds \
+             (least to most); above 1 maypole is faster"
         );
         print!("# {:>14} {:>10} {OURS:>10}", "collective", "bytes");
         self.names.iter().for_each(|name| print!(" {name:>10}"));

@@ -201,7 +201,7 @@ fn a_call_left_out_in_a_hundred_is_noticed() {
 }
 
 #[test]
-fn the_table_says_what_its_numbers_mean() {
+fn the_table_explains_its_columns() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
     for says in [
         "2 ranks on 1 host",
@@ -259,7 +259,7 @@ fn processes_are_measured_over_shared_memory_and_tcp() {
 }
 
 #[test]
-fn under_a_launcher_it_joins() {
+fn under_a_launcher_perf_joins_the_job() {
     let line = format!(
         "run -n 2 --no-tag-output {} perf all-reduce --budget 2 --sizes 8 --json -",
         env!("CARGO_BIN_EXE_maypole")

@@ -1,5 +1,5 @@
-//! Ranks in two network namespaces that a pair of virtual network cards joins. To sockets, these are
-//! two hosts. The test needs root and `ip`, and is skipped without them.
+//! Ranks in two network namespaces that a pair of virtual network cards joins. To sockets, these
+//! are two hosts. The test needs root and `ip`, and is skipped without them.
 
 #![cfg(feature = "cli")]
 

@@ -173,7 +173,7 @@ fn two_gpus_over_a_host_bridge_with_the_old_legend_and_tabs() {
 }
 
 #[test]
-fn the_old_word_is_kept_and_means_the_new_one() {
+fn old_class_names_are_kept_and_mapped_to_new_classes() {
     let read = matrix(
         "        GPU0  GPU1  mlx4_0 mlx4_1\nGPU0  X  SOC  SOC SYS\nGPU1 SOC X PSB PIX\n\
          mlx4_0 SOC PSB X PXB\nmlx4_1 SYS PIX PXB X\n",

@@ -126,8 +126,8 @@ fn sixteen_dies_on_each_of_two_hosts(log: &Sample) {
     for prefix in log.expected["ring_prefixes"].as_array().unwrap() {
         let theirs = numbers(prefix);
         assert!(channels(&text).contains(&theirs), "the log shows this ring");
-        // Only the first twenty ranks of the ring were logged. No ring that contains this path has a
-        // better bottleneck than the path.
+        // Only the first twenty ranks of the ring were logged. No ring that contains this path has
+        // a better bottleneck than the path.
         let worst = theirs.windows(2).map(|pair| links[pair[0]][pair[1]]).min();
         assert!(ours.bottleneck >= worst, "{:?} and {theirs:?}", ours.order);
     }

@@ -29,7 +29,7 @@ fn refusal(arguments: &str) -> String {
 }
 
 #[test]
-fn a_cluster_is_asked_about_by_name() {
+fn a_cluster_is_chosen_by_name() {
     let rows = rows("--cluster 4xdgx-h100 --collective all-reduce --bytes 1G");
     assert!(rows.len() > 20, "{} algorithms", rows.len());
     assert!(rows.is_sorted_by_key(|row| row["seconds"].as_f64().unwrap().to_bits()));

@@ -45,7 +45,7 @@ const OLD: &str = "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\n\
                    Legend:\n\n  X   = Self\n  SOC  = Path traverses a socket-level link\n";
 
 #[test]
-fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
+fn a_pasted_report_has_the_answers_of_the_samples() {
     let found = object(&on(OLD, &["--json"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(2), &json!(1)));
     assert_eq!(found["links"], json!([["X", "PHB"], ["PHB", "X"]]));

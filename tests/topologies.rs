@@ -68,7 +68,7 @@ fn every_schedule_on_every_cluster_is_proved() {
 
 /// Hosts of a cluster need not be alike.
 #[test]
-fn unlike_hosts_are_joined_too() {
+fn different_hosts_are_joined_too() {
     let mut cluster = named("2xdgx-a100", Fabric::Flat).unwrap();
     let switch = cluster.nodes_of(NodeKind::NetworkSwitch)[0];
     let grown = cluster.append(&named("pcie-phb", Fabric::Flat).unwrap());
@@ -80,7 +80,7 @@ fn unlike_hosts_are_joined_too() {
 
 /// Builds a host from the classes of each matrix, and proves the schedules on its rings.
 #[test]
-fn matrices_become_hosts_with_rings_as_good() {
+fn hosts_from_matrices_have_rings_as_good_as_the_matrix() {
     let mut pairs = 0;
     let mut same = 0;
     for sample in samples().into_iter().filter(|sample| !sample.links().is_empty()) {

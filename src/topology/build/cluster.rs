@@ -9,8 +9,8 @@
 //! | `pcie-phb` | 4 GPUs of PCI generation 4 on one host bridge, 1 card (100 Gbit/s) |
 //! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, 1 card (100 Gbit/s) |
 //!
-//! A card is a network card. In the rows with a card a GPU, both are on one PCI switch. A prefix makes
-//! several hosts on a network: `4xdgx-h100`.
+//! A card is a network card. In the rows with a card a GPU, both are on one PCI switch. A prefix
+//! makes several hosts on a network: `4xdgx-h100`.
 
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, network};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};

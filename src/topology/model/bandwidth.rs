@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_as_wide_as_the_table_says() {
+    fn pci_bandwidth_doubles_with_each_generation() {
         assert_eq!([3, 4, 5, 6].map(|generation| pci(generation, 16)), [12.0, 24.0, 48.0, 96.0]);
         assert_eq!((pci(7, 16), pci(3, 4)), (0.0, 3.0));
         assert_eq!(network(400.0), 50.0);

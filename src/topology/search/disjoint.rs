@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn meshes_are_used_up() {
+    fn rings_use_every_link_of_a_mesh() {
         for (devices, links) in [(2, 4), (3, 2), (4, 4), (5, 1), (7, 1), (8, 1), (8, 2)] {
             check(&vec![vec![links; devices]; devices], links as usize * (devices - 1));
         }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_nothing_joins_have_no_ring() {
+    fn hosts_without_a_network_have_no_ring() {
         let mut apart = named("dgx-a100", Fabric::Flat).unwrap();
         apart.append(&apart.clone());
         assert!(lanes(&apart).is_err());

@@ -204,7 +204,7 @@ mod tests {
     use crate::topology::build::cluster::{Fabric, named};
 
     #[test]
-    fn every_gpu_has_a_card_near_to_it_and_no_two_have_one() {
+    fn every_gpu_has_a_near_card_of_its_own() {
         for name in ["dgx-a100", "dgx-h100", "mi300x"] {
             let host = named(name, Fabric::Flat).unwrap();
             let routes = RoutingTable::new(&host);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_reaches_every_other_whatever_the_rails() {
+    fn every_rank_reaches_every_other_over_any_rails() {
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             let cluster = named("2xdgx-h100", fabric).unwrap();
             let routes = RoutingTable::new(&cluster);

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn more_devices_still_make_a_good_ring() {
+    fn the_heuristic_finds_known_best_rings() {
         // Hosts of eight devices with two sockets of four, numbered at random: the best ring is
         // known.
         let mut random = RandomNumbers(5);

@@ -122,7 +122,7 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Prints what went wrong, and returns the exit code.
+/// Prints the error or the number of wrong elements, and returns the exit code.
 fn code(measured: Result<PerfOutcome>) -> ExitCode {
     match measured {
         Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::lines::{self, OutputStream};
 
-/// What the launcher waits for.
+/// An event that the launcher waits for.
 pub(super) enum LaunchEvent {
     /// This rank ended.
     Ended(usize, ProcessEnd),

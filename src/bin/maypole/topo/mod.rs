@@ -1,5 +1,5 @@
-//! `maypole topo`: shows a machine, the distances between its devices, and what follows for
-//! collectives.
+//! `maypole topo`: shows a machine, the distances between its devices, and the rings, transports
+//! and predicted bandwidths that follow from them.
 
 mod facts;
 mod json;

@@ -1,4 +1,5 @@
-//! The topology files of NCCL and RCCL: `NCCL_TOPO_FILE`, and what `NCCL_TOPO_DUMP_FILE` writes.
+//! The topology files of NCCL and RCCL. `NCCL_TOPO_FILE` names the file that NCCL reads, and
+//! `NCCL_TOPO_DUMP_FILE` the file that it writes.
 //!
 //! ```
 //! use maypole::topology::read::printed::PrintedClass;

@@ -150,7 +150,7 @@ mod tests {
     use maypole::schedule::hosts::Hosts;
 
     #[test]
-    fn ranks_and_crowds_are_told() {
+    fn the_ranks_and_missing_cores_are_described() {
         let mapping = RankMapping {
             hosts: Hosts::new(&[0, 0]),
             machines: vec![0, 0],
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_told() {
+    fn secrets_are_not_shown() {
         assert_eq!(variables(|_| None), "none");
         let told = variables(|name| Some(format!("<{name}>")));
         assert!(

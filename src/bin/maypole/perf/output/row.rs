@@ -13,7 +13,7 @@ pub(crate) struct PerfRow {
     pub(crate) transport: PerfTransport,
     /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
-    /// What was asked for; its algorithm may be `None`, the tuner's choice.
+    /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
     pub(crate) point: BenchmarkPoint,
     /// The algorithm that ran.
     pub(crate) algorithm: Algorithm,
@@ -47,7 +47,7 @@ impl PerfRow {
         self.point.whole(self.parameters.world) * self.parameters.kind.size()
     }
 
-    /// What was asked for: the name of an algorithm, or `auto`.
+    /// The entry of `--algorithm` that this row belongs to: the name of an algorithm, or `auto`.
     pub(crate) fn series_name(&self) -> &'static str {
         self.point.algorithm.map_or("auto", Algorithm::name)
     }

@@ -195,7 +195,7 @@ mod tests {
     use crate::perf::output::row::tests::example;
 
     #[test]
-    fn rows_stand_under_their_heads() {
+    fn rows_align_with_the_head() {
         let head = head();
         let line = line(&example());
         let bars = |line: &str| line.match_indices('|').map(|(at, _)| at).collect::<Vec<_>>();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_say_what_is_wrong_and_what_factors_were_used() {
+    fn totals_count_wrong_elements_and_list_the_factors() {
         let mut totals = Totals::default();
         totals.add(&example());
         let text = totals.text(true);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_not_called_ok() {
+    fn a_run_without_measurements_is_not_ok() {
         assert!(Totals::default().text(true).ends_with("nothing was measured"));
     }
 }

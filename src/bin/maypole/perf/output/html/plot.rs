@@ -137,7 +137,8 @@ impl Plot {
         let y = AxisMap::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n\
-             <clipPath id=\"{id}\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
+             <clipPath id=\"{id}\"><rect x=\"{LEFT}\" y=\"{TOP}\" \
+             width=\"{}\" height=\"{}\"/></clipPath>\n",
             super::escaped(&self.title),
             WIDTH - LEFT - RIGHT,
             HEIGHT - TOP - BOTTOM,
