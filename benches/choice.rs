@@ -1,14 +1,15 @@
-//! Is the tuner's choice a good one? Every legal row of the table runs beside it, in alternating
-//! rounds.
+//! Compares the tuner's choice with every other plan that can run the call, in alternating rounds.
 //!
 //! ```text
 //! cargo bench --bench choice -- --ranks 2,4,8 --transports shm,tcp --sizes 8,4096,65536,1048576
 //! ```
 //!
-//! The rows of a point take turns, in another order each round. The best is picked by the odd
-//! rounds and judged by the even ones, so that luck which picks it does not judge it too. The
-//! choice is good if it takes at most 1.25 times as long as the best with 2 ranks, 1.5 times with
-//! more.
+//! A point is a collective, a size and a transport; its rows are the plans that can run it. Every
+//! round runs all rows, in another order than the round before. The best row is the one with the
+//! least median over the first, third, fifth ... round. The other rounds measure it and the choice,
+//! because a row that was the best by luck would look too good in the same rounds. The choice is
+//! good if it takes at most 1.25 times as long as the best row with 2 ranks, and 1.5 times with
+//! more ranks.
 
 use clap::Parser;
 use maypole::schedule::collective::Collective;
@@ -43,11 +44,11 @@ struct ChoiceArgs {
     #[arg(long, value_delimiter = ',')]
     collectives: Vec<Collective>,
 
-    /// Rounds; an even and an odd one make a pair.
+    /// The number of rounds, at least 7.
     #[arg(long, default_value_t = FEWEST_ROUNDS, value_parser = rounds)]
     rounds: usize,
 
-    /// Milliseconds of an algorithm in a round.
+    /// How many milliseconds each algorithm runs in a round.
     #[arg(long, default_value_t = 2.0)]
     milliseconds: f64,
 
@@ -68,17 +69,17 @@ fn main() -> ExitCode {
         options.collectives = Collective::all(0).to_vec();
     }
     if std::env::var_os("MAYPOLE_RANK").is_some() {
-        return of(rank(&options).map_err(|error| error.to_string()));
+        return exit_code(rank(&options).map_err(|error| error.to_string()));
     }
     options
         .ranks
         .iter()
-        .map(|ranks| of(launch(*ranks)))
+        .map(|ranks| exit_code(launch(*ranks)))
         .find(|code| *code != ExitCode::SUCCESS)
         .unwrap_or_default()
 }
 
-fn of(done: Result<(), String>) -> ExitCode {
+fn exit_code(done: Result<(), String>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -88,7 +89,7 @@ fn of(done: Result<(), String>) -> ExitCode {
     }
 }
 
-/// Starts this program again as so many ranks.
+/// Starts this program again with `ranks` ranks.
 fn launch(ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
@@ -100,14 +101,15 @@ fn launch(ranks: usize) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{ranks} ranks: {status}")) }
 }
 
-/// One rank's way through all points.
+/// Measures all points as one rank of several.
 fn rank(options: &ChoiceArgs) -> Result<(), Error> {
     let mut world = Communicator::from_env()?;
     let shows = world.rank() == 0;
     let ranks = world.world();
     if shows {
         println!(
-            "# {ranks} ranks: the tuner's choice beside the best of all rows; times are medians of the even rounds"
+            "# {ranks} ranks: the tuner's choice beside the best of all rows; times are medians of \
+             every second round"
         );
         println!(
             "#{:>4} {:>14} {:>9} {:>26} {:>26} {:>10} {:>10} {:>6}",
@@ -147,7 +149,7 @@ fn sizes(collective: Collective, sizes: &[usize]) -> &[usize] {
     if collective == Collective::Barrier { &sizes[..1] } else { sizes }
 }
 
-/// One call with all its rows.
+/// One call, the plans that can run it, and the index of the tuner's choice.
 struct Point {
     collective: Collective,
     bytes: usize,
@@ -155,8 +157,8 @@ struct Point {
     choice: usize,
 }
 
-/// What came of it.
-struct Judged {
+/// The measured times of the choice and of the best row, in microseconds.
+struct PointResult {
     collective: Collective,
     bytes: usize,
     choice: Plan,
@@ -168,7 +170,7 @@ struct Judged {
 
 impl Point {
     fn new(comm: &Communicator, collective: Collective, bytes: usize) -> Self {
-        // Whole blocks of whole elements.
+        // Rounds the size up to whole elements, in every block.
         let unit = size_of::<f32>() * if collective.is_blocked() { comm.world() } else { 1 };
         let bytes = if collective == Collective::Barrier { 0 } else { bytes.div_ceil(unit) * unit };
         let question =
@@ -180,7 +182,7 @@ impl Point {
         Self { collective, bytes, rows, choice }
     }
 
-    fn measure(&self, comm: &mut Communicator, options: &ChoiceArgs) -> Result<Judged, Error> {
+    fn measure(&self, comm: &mut Communicator, options: &ChoiceArgs) -> Result<PointResult, Error> {
         let mut work = Work::new(self.collective, self.bytes, comm.world());
         let mut calls = Vec::new();
         for row in &self.rows {
@@ -199,32 +201,32 @@ impl Point {
             }
         }
         comm.set_plan(None);
-        Ok(self.judge(&times))
+        Ok(self.compare(&times))
     }
 
-    fn judge(&self, times: &[Vec<f64>]) -> Judged {
-        let of = |at: usize, odd: usize| {
+    fn compare(&self, times: &[Vec<f64>]) -> PointResult {
+        let median_us = |at: usize, odd: usize| {
             statistics::median(times[at].iter().skip(odd).step_by(2).copied().collect())
                 .expect("there are rounds")
         };
         let best = (0..times.len())
-            .min_by(|a, b| of(*a, 0).total_cmp(&of(*b, 0)))
+            .min_by(|a, b| median_us(*a, 0).total_cmp(&median_us(*b, 0)))
             .expect("there are rows");
         let pairs = times[self.choice].iter().zip(&times[best]).skip(1).step_by(2);
-        Judged {
+        PointResult {
             collective: self.collective,
             bytes: self.bytes,
             choice: self.rows[self.choice],
             best: self.rows[best],
-            choice_us: of(self.choice, 1),
-            best_us: of(best, 1),
+            choice_us: median_us(self.choice, 1),
+            best_us: median_us(best, 1),
             ratio: statistics::median(pairs.map(|(choice, best)| choice / best).collect())
                 .expect("there are rounds"),
         }
     }
 }
 
-impl std::fmt::Display for Judged {
+impl std::fmt::Display for PointResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let row = |plan: Plan| format!("{} {}", plan.algorithm, plan.window);
         let Self { collective, bytes, choice, best, choice_us, best_us, ratio } = self;
@@ -233,7 +235,8 @@ impl std::fmt::Display for Judged {
         let best = row(*best);
         write!(
             f,
-            "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} {ratio:>6.2}"
+            "{name:>14} {bytes:>9} {choice:>26} {best:>26} {choice_us:>10.2} {best_us:>10.2} \
+             {ratio:>6.2}"
         )
     }
 }
@@ -257,7 +260,7 @@ impl Work {
         }
     }
 
-    /// Microseconds of a call by `plan`, on the rank that takes longest; the same on all ranks.
+    /// Microseconds of a call by `plan` on the slowest rank. Equal on all ranks.
     fn batch(&mut self, comm: &mut Communicator, plan: Plan, calls: u32) -> Result<f64, Error> {
         comm.set_plan(None);
         comm.barrier()?;

@@ -1,13 +1,14 @@
-//! How fast one rank sends to another, beside a plain copy of the same bytes in the same seconds.
+//! Measures messages between two ranks, beside a plain copy of the same bytes in the same seconds.
 //!
 //! ```text
-//! cargo bench --bench messages                         # two processes of this host, shared memory
+//! cargo bench --bench messages                         # two processes, through shared memory
 //! MAYPOLE_TRANSPORT=tcp cargo bench --bench messages   # the same over TCP
 //! ```
 //!
-//! Every round sends a train of messages one way, awaits a word back, and then copies as many
-//! bytes from one buffer to another; what counts is the median over rounds of (copy's time /
-//! messages' time), of which 1 is as fast as a copy.
+//! In every round rank 0 sends a train of messages to rank 1, and waits for one byte back. Then it
+//! copies as many bytes from one buffer to another. The column "of copy" is the median over rounds
+//! of the copy's time divided by the messages' time: at 1, messages are as fast as a copy.
+//! "us/turn" is the time of a message there and back.
 
 use maypole::{Communicator, Result};
 use std::process::Command;
@@ -18,7 +19,7 @@ mod statistics;
 
 const SIZES: [usize; 7] = [8, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
 const ROUNDS: usize = 15;
-/// Bytes of a train, at least eight messages.
+/// Bytes of a train of messages. A train has at least eight messages.
 const TRAIN: usize = 32 << 20;
 
 fn main() -> Result<()> {
@@ -58,7 +59,7 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
         let copied = start.elapsed();
         comm.barrier()?;
         let turned = turn(comm, &mut from)?;
-        // The first round makes the link.
+        // The first round is not counted, because it opens the connection.
         if round > 0 {
             times.push(sent.as_secs_f64() / messages as f64);
             ratios.push(copied.as_secs_f64() / sent.as_secs_f64());
@@ -80,7 +81,7 @@ fn measure(comm: &mut Communicator, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rank 0 sends, rank 1 says when it has all.
+/// The time of `messages` messages from rank 0 to rank 1, until rank 1 confirms the last one.
 fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Duration> {
     let start = Instant::now();
     if comm.rank() == 0 {
@@ -93,7 +94,7 @@ fn train(comm: &mut Communicator, data: &mut [u8], messages: usize) -> Result<Du
     Ok(start.elapsed())
 }
 
-/// There and back, the mean of several.
+/// The time of a message from rank 0 to rank 1 and back: the mean of eight turns.
 fn turn(comm: &mut Communicator, data: &mut [u8]) -> Result<Duration> {
     let start = Instant::now();
     let turns = 8;

@@ -1,20 +1,20 @@
-//! Maypole beside other libraries, in alternating rounds of one run.
+//! Measures maypole beside other libraries, in alternating rounds of one run.
 //!
 //! ```text
 //! cargo bench --bench peers -- --peers FOLDER [--transport shm] [--ranks 2] [--rounds 7] \
 //!     [--sizes 8,4096,1048576]
 //! ```
 //!
-//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`: it runs
-//! the program that measures peer NAME and prints a JSON object a line with `coll`, `bytes`,
-//! `median_us` and `ok`. It is told what to measure by `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
-//! `PB_MINSAMP` and `PB_MAX`. Its samples are taken as `maypole perf` takes them: batches of about
-//! 400 us, from the first rank's start to the last rank's end.
+//! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`. This
+//! function runs the program that measures peer NAME, and prints a JSON object a line with `coll`,
+//! `bytes`, `median_us` and `ok`. The variables `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
+//! `PB_MINSAMP` and `PB_MAX` tell the program what to measure. It takes samples like
+//! `maypole perf`: batches of about 400 us, from the first rank's start to the last rank's end.
 //!
-//! On a shared machine a wall-clock figure alone says little, but what runs within the same
-//! seconds suffers alike. So every round runs every library, in an order that turns round by
-//! round, and what counts is the median over rounds of (best peer's time / our time): above 1,
-//! maypole is faster than all of them.
+//! On a shared machine, other load changes wall-clock times from minute to minute, but it slows all
+//! programs that run in the same seconds alike. So every round runs every library, and the order is
+//! reversed from round to round. The result is the median over rounds of the best peer's time
+//! divided by maypole's time: above 1, maypole is faster than all peers.
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -37,7 +37,7 @@ struct PeersArgs {
     #[arg(long, value_delimiter = ',', default_value = "ompi5,impi,mpich5")]
     names: Vec<String>,
 
-    /// shm or tcp.
+    /// The transport: shm or tcp.
     #[arg(long, default_value = "shm")]
     transport: String,
 
@@ -45,7 +45,7 @@ struct PeersArgs {
     #[arg(short = 'n', long, default_value_t = 2)]
     ranks: usize,
 
-    /// How often every library runs.
+    /// The number of rounds. Every library runs once in each round.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
@@ -69,7 +69,7 @@ struct PeersArgs {
     #[arg(long, default_value = "auto")]
     algorithm: String,
 
-    /// The maypole to measure [default: the one built with this bench].
+    /// The `maypole` program to measure [default: the program built with this bench].
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_maypole"))]
     maypole: PathBuf,
 
@@ -90,7 +90,8 @@ fn main() -> Result<ExitCode> {
     let folder = args.peers.clone().or_else(|| std::env::var_os("PEERS").map(PathBuf::from));
     let Some(peers) = folder.filter(|folder| folder.join("peers.sh").is_file()) else {
         eprintln!(
-            "SKIPPED: nothing to compare with. Name the folder of peers.sh: -- --peers FOLDER, or PEERS=FOLDER"
+            "SKIPPED: nothing to compare with. Name the folder of peers.sh: -- --peers FOLDER, or \
+             PEERS=FOLDER"
         );
         return Ok(ExitCode::SUCCESS);
     };
@@ -194,7 +195,8 @@ impl PeersArgs {
             rounds.len()
         );
         println!(
-            "# best/ours: the best peer's time over ours, median of the rounds (least to most); above 1 maypole is faster"
+            "# best/ours: the best peer's time divided by maypole's, median of the rounds \
+             (least to most); above 1 maypole is faster"
         );
         print!("# {:>14} {:>10} {OURS:>10}", "collective", "bytes");
         self.names.iter().for_each(|name| print!(" {name:>10}"));

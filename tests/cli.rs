@@ -1,4 +1,4 @@
-//! The commands that measure, draw and price, as a user runs them.
+//! The commands that measure, draw and predict, as a user runs them.
 #![cfg(feature = "cli")]
 
 #[path = "common/skip.rs"]
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-/// What users see has these keys and no others.
+/// The keys of every JSON object of `perf`. Users depend on them.
 const KEYS: [&str; 16] = [
     "algbw_GBps",
     "algorithm",
@@ -50,7 +50,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is text")
 }
 
-/// What it prints when all is well.
+/// The standard output of a run, which must succeed.
 fn printed(line: &str) -> String {
     let output = run(line);
     assert!(output.status.success(), "{line}: {}\n{}", output.status, text(&output.stderr));
@@ -70,7 +70,7 @@ fn keys(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn contradictions_end_with_2_and_say_why() {
+fn contradictions_exit_with_2_and_a_reason() {
     for (line, says) in [
         ("perf --min 64K --max 8", "--min 64K is more than --max 8"),
         ("perf --factor 1", "at least 2"),
@@ -154,7 +154,8 @@ fn every_type_and_operation_is_right() {
             ["sum", "product", "min", "max", "avg"].into_iter().chain(integer.then_some("xor"))
         {
             let line = format!(
-                "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K --iters 5 --json -"
+                "perf all-reduce --threads -n 3 --transport shm -d {kind} -o {op} --sizes 5K \
+                 --iters 5 --json -"
             );
             for object in objects(&printed(&line)) {
                 assert_eq!(
@@ -187,7 +188,8 @@ fn bandwidths_follow_from_times() {
 fn a_call_left_out_in_a_hundred_is_noticed() {
     for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
         let output = run(&format!(
-            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 --json -"
+            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --sabotage 100 \
+             --json -"
         ));
         assert_eq!(output.status.code(), Some(1), "{collective}");
         assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
@@ -199,7 +201,7 @@ fn a_call_left_out_in_a_hundred_is_noticed() {
 }
 
 #[test]
-fn the_table_says_what_its_numbers_mean() {
+fn the_table_explains_its_columns() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
     for says in [
         "2 ranks on 1 host",
@@ -218,17 +220,17 @@ fn the_table_says_what_its_numbers_mean() {
 }
 
 #[test]
-fn interrupted_threads_print_what_they_have() {
+fn interrupted_threads_print_the_rows_so_far() {
     interrupted("--threads -n 2");
 }
 
 #[test]
-fn interrupted_processes_print_what_they_have() {
+fn interrupted_processes_print_the_rows_so_far() {
     interrupted("-n 3");
 }
 
 fn interrupted(ranks: &str) {
-    // So many sizes that it measures for a minute.
+    // With so many sizes, the measurement takes a minute.
     let sizes: Vec<_> = (1..=500).map(|size| (8 * size).to_string()).collect();
     let line = format!("perf all-reduce {ranks} --transport shm --sizes {}", sizes.join(","));
     let mut child = maypole(&line).stdout(Stdio::piped()).spawn().unwrap();
@@ -257,7 +259,7 @@ fn processes_are_measured_over_shared_memory_and_tcp() {
 }
 
 #[test]
-fn under_a_launcher_it_joins() {
+fn under_a_launcher_perf_joins_the_job() {
     let line = format!(
         "run -n 2 --no-tag-output {} perf all-reduce --budget 2 --sizes 8 --json -",
         env!("CARGO_BIN_EXE_maypole")
@@ -301,7 +303,7 @@ fn processes_notice_a_call_left_out_in_a_hundred() {
 }
 
 #[test]
-fn drawings_are_of_what_was_asked_for() {
+fn draw_shows_the_named_algorithm() {
     let ring = printed("draw reduce-scatter --algorithm ring -n 3");
     assert!(
         ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"),
@@ -318,7 +320,8 @@ fn drawings_are_of_what_was_asked_for() {
 
 #[test]
 fn predictions_are_those_of_the_formulas() {
-    let line = "simulate all-reduce --algorithm ring -n 4 --bytes 4000 --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
+    let line = "simulate all-reduce --algorithm ring -n 4 --bytes 4000 \
+                --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
     let [ring] = objects(&printed(line)).try_into().unwrap();
     assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
     assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
@@ -350,7 +353,7 @@ fn timelines_are_printed_and_written() {
     assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
 }
 
-/// An empty place for costs, so that the user's own are neither read nor written.
+/// A command that uses the built-in costs, and neither reads nor writes the user's file of costs.
 fn without_costs(line: &str) -> Command {
     let mut command = maypole(line);
     command.env("MAYPOLE_TUNE", "off");
@@ -369,7 +372,7 @@ fn explain_shows_every_candidate() {
         "one-shot",
         "ring",
         "chosen",
-        "does not implement",
+        "does not implement all_reduce",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
@@ -382,7 +385,7 @@ fn explain_shows_every_candidate() {
 }
 
 #[test]
-fn explain_measures_what_it_explains() {
+fn explain_also_measures_the_call() {
     let output = without_costs("explain all-gather --bytes 1K -n 2 --measure").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
@@ -404,9 +407,10 @@ fn costs_are_tuned_kept_and_used() {
     assert_eq!(code, Some(0), "{complaint}");
     assert!(shown.contains("tcp: alpha") && shown.contains(&file.display().to_string()), "{shown}");
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("maypole costs 1\n"));
-    // Where messages cost an hour and bytes nothing, one hop is best whatever the size.
-    let dear = "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\ntcp 9000000 0 0\nswitch 0\nwake 0\n";
-    std::fs::write(&file, dear).unwrap();
+    // A message costs 9 us and a byte nothing, so the algorithm with one hop is best at every size.
+    let costs = "maypole costs 1\ntiny 9000000 0 0\nsmall 9000000 0 0\nchunk 9000000 0 0\n\
+                 tcp 9000000 0 0\nswitch 0\nwake 0\n";
+    std::fs::write(&file, costs).unwrap();
     let (_, shown, _) = run("explain all-reduce --bytes 32K -n 2");
     assert!(shown.contains("* one-shot"), "{shown}");
     std::fs::write(&file, "maypole costs 1\nnonsense\n").unwrap();
@@ -419,7 +423,7 @@ fn costs_are_tuned_kept_and_used() {
 }
 
 #[test]
-fn reports_hold_everything_and_load_nothing() {
+fn reports_hold_every_figure_and_load_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let there = folder.path().join("new/report");
     let line = "perf all-reduce barrier -n 2 --sizes 8,4K,64K --budget 2 --report";
@@ -469,8 +473,8 @@ fn reports_hold_everything_and_load_nothing() {
     assert!(text(&output.stderr).contains(&file.display().to_string()), "{}", text(&output.stderr));
 }
 
-/// What was asked for is one series with one point at each size, also where the tuner's choice is
-/// an algorithm that was asked for by name too.
+/// Each name of `-a` is one series with one point at each size, also where the tuner chooses an
+/// algorithm that `-a` names too.
 #[test]
 fn auto_is_a_series_of_its_own_in_a_report() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Detection on machines made of files: `/sys` and `/proc` in a folder, and a driver that says what
-//! a test wants.
+//! Detection on machines made of files: `/sys` and `/proc` are in a folder, and the test plays the
+//! GPU driver.
 
 #![cfg(unix)]
 
@@ -83,14 +83,15 @@ impl Files {
 const SWITCH_A: &str = "pci0000:10/0000:10:01.0/0000:11:00.0";
 const SWITCH_B: &str = "pci0000:80/0000:80:01.0/0000:81:00.0";
 
-/// Two sockets, a switch on each: three GPUs, two InfiniBand cards, a display that is none, an
-/// interface by virtio.
+/// Two sockets with a switch each: three GPUs, two InfiniBand cards, a display device that is no
+/// GPU, and a network interface of virtio.
 fn server() -> Files {
     let files = Files::new();
     files.node(0, "00000000,0000ffff").node(1, "00000000,ffff0000");
     files.write(
         "proc/cpuinfo",
-        "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9654",
+        "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\
+         model name\t: AMD EPYC 9654",
     );
     let gpu = |path: &str, numa| files.pci(path, "0x030200", "0x10de", numa);
     gpu(&format!("{SWITCH_A}/0000:12:01.0/0000:13:00.0"), 0);
@@ -161,7 +162,7 @@ fn a_server_is_found_in_its_files() {
     assert_eq!(nearest[2], NearestNics { class: PrintedClass::Node, nics: vec![1] });
     assert_eq!(machine.processor.as_deref(), Some("AMD EPYC 9654"));
     assert_eq!(machine.system.cpus[1].affinity.as_deref(), Some("00000000,ffff0000"));
-    assert_eq!(machine.notes, ["mlx5_1: port 1 is not active, but \"1: DOWN\""]);
+    assert_eq!(machine.notes, ["mlx5_1: port 1 is not active: its state is \"1: DOWN\""]);
     let graph = machine.topology();
     let card = 3;
     assert_eq!(graph.nodes_of(NodeKind::Nic)[0], card);
@@ -189,7 +190,7 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
 }
 
 #[test]
-fn links_that_lead_to_what_nobody_sees_lead_to_a_switch() {
+fn links_to_hidden_devices_lead_to_a_switch() {
     struct Hidden;
     impl GpuDriver for Hidden {
         fn gpus(&self) -> Vec<GpuInfo> {
@@ -209,7 +210,7 @@ fn links_that_lead_to_what_nobody_sees_lead_to_a_switch() {
 }
 
 #[test]
-fn a_machine_without_anything_has_nothing_and_no_error() {
+fn a_machine_without_devices_is_no_error() {
     let machine = machine_at(Files::new().root(), &NoGpuDriver);
     let answers = described(&machine).summary();
     assert_eq!((answers.gpus, answers.nics, answers.nearest_nics), (0, Some(0), None));

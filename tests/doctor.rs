@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-/// In an environment of its own, whatever the tests run in.
+/// Runs `maypole doctor` with these environment variables and no others.
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
     command.arg("doctor").args(arguments).env_clear().envs(variables.iter().copied());
@@ -15,12 +15,12 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The exit code follows the findings, which no test decides: a machine may lack anything.
+/// The findings depend on the machine, so the expected exit code is derived from them.
 #[test]
-fn every_look_has_a_line_and_the_exit_code_follows_the_worst() {
+fn every_check_has_a_line_and_the_exit_code_follows_the_worst() {
     let output = doctor(&["-n", "2"], &[]);
     let text = text(&output);
-    let looks = [
+    let checks = [
         "version",
         "interfaces",
         "environment",
@@ -30,10 +30,10 @@ fn every_look_has_a_line_and_the_exit_code_follows_the_worst() {
         "descriptors",
         "locked memory",
     ];
-    for look in
-        looks.into_iter().chain(["shared memory", "ptrace", "huge pages", "CUDA", "NVML", "verbs"])
+    for check in
+        checks.into_iter().chain(["shared memory", "ptrace", "huge pages", "CUDA", "NVML", "verbs"])
     {
-        assert!(text.lines().any(|line| line[9..].starts_with(look)), "{look} in\n{text}");
+        assert!(text.lines().any(|line| line[9..].starts_with(check)), "{check} in\n{text}");
     }
     let problem = text.lines().any(|line| line.starts_with("problem"));
     assert_eq!(output.status.code(), Some(i32::from(problem)), "{text}");

@@ -1,5 +1,5 @@
-//! Ranks in network namespaces of their own, joined by a pair of virtual cards: two hosts, as far
-//! as sockets can tell. Needs root and `ip`; is skipped without them.
+//! Ranks in two network namespaces that a pair of virtual network cards joins. To sockets, these
+//! are two hosts. The test needs root and `ip`, and is skipped without them.
 
 #![cfg(feature = "cli")]
 
@@ -13,7 +13,7 @@ use cable::{ADDRESSES, Cable};
 use std::process::{Child, Command, Output, Stdio};
 
 #[test]
-fn pairs_across_namespaces_get_tcp_and_say_why() {
+fn pairs_across_namespaces_use_tcp_and_log_the_reason() {
     let cable = match Cable::new() {
         Ok(cable) => cable,
         Err(why) => return skip::skipped(format!("no network namespaces here: {why}")),

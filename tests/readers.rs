@@ -42,7 +42,7 @@ fn object(summary: &DeviceSummary) -> Value {
     })
 }
 
-/// What is wrong with the reading of a sample, one line each.
+/// The differences between the reading of a sample and its expected answers, one line each.
 fn faults(sample: &Sample) -> Vec<String> {
     let Sample { name, expected, .. } = sample;
     let description = match Description::read(&sample.text()) {
@@ -83,7 +83,7 @@ fn unexpected_error(sample: &Sample, error: &ReadError) -> Option<String> {
 }
 
 #[test]
-fn every_sample_has_the_answers_that_are_expected_of_it() {
+fn every_sample_has_the_expected_answers() {
     let samples: Vec<Sample> =
         samples().into_iter().filter(|sample| sample.is_description()).collect();
     let wrong: Vec<String> = samples.iter().flat_map(faults).collect();
@@ -128,7 +128,7 @@ fn refused(text: &str) -> ReadError {
 }
 
 #[test]
-fn what_happens_to_pasted_reports_does_not_change_them() {
+fn damaged_reports_read_the_same() {
     let whole = matrix(REPORT);
     assert_eq!(
         whole.nic_names.iter().flatten().collect::<Vec<_>>(),
@@ -144,7 +144,7 @@ fn what_happens_to_pasted_reports_does_not_change_them() {
 }
 
 #[test]
-fn what_happens_to_pasted_reports_does_not_change_the_samples() {
+fn damaged_samples_read_the_same() {
     // A report that lost its end or some columns cannot be damaged further and read the same.
     let is_whole = |sample: &Sample| !sample.name.starts_with("damaged");
     let mut checked = 0;
@@ -163,7 +163,8 @@ fn what_happens_to_pasted_reports_does_not_change_the_samples() {
 #[test]
 fn two_gpus_over_a_host_bridge_with_the_old_legend_and_tabs() {
     let read = matrix(
-        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n\nLegend:\n\n  X   = Self\n  \
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n\n\
+         Legend:\n\n  X   = Self\n  \
          SOC  = Connection traversing PCIe as well as the SMP link between CPU sockets(e.g. QPI)\n",
     );
     assert_eq!(words(&read.summary().links), json!([["X", "PHB"], ["PHB", "X"]]));
@@ -172,9 +173,10 @@ fn two_gpus_over_a_host_bridge_with_the_old_legend_and_tabs() {
 }
 
 #[test]
-fn the_old_word_is_kept_and_means_the_new_one() {
+fn old_class_names_are_kept_and_mapped_to_new_classes() {
     let read = matrix(
-        "        GPU0  GPU1  mlx4_0 mlx4_1\nGPU0  X  SOC  SOC SYS\nGPU1 SOC X PSB PIX\nmlx4_0 SOC PSB X PXB\nmlx4_1 SYS PIX PXB X\n",
+        "        GPU0  GPU1  mlx4_0 mlx4_1\nGPU0  X  SOC  SOC SYS\nGPU1 SOC X PSB PIX\n\
+         mlx4_0 SOC PSB X PXB\nmlx4_1 SYS PIX PXB X\n",
     );
     let nearest = read.summary().nearest_nics.unwrap();
     assert_eq!(nearest[0], NearestNics { class: PrintedClass::Soc, nics: vec![0, 1] });
@@ -228,7 +230,7 @@ fn rows_need_not_be_in_the_order_of_the_columns() {
 }
 
 #[test]
-fn an_affinity_that_has_grown_into_a_cell_is_cut_off_by_what_is_across_the_diagonal() {
+fn an_affinity_that_ran_into_a_cell_is_cut_off_by_the_cell_across_the_diagonal() {
     let read = matrix("     GPU0 GPU1 CPU Affinity\nGPU0  X  NV120-23\nGPU1 NV12  X  0-23\n");
     assert_eq!(read.summary().nvlinks, Some(vec![vec![0, 12], vec![12, 0]]));
     assert_eq!(read.cpu_affinity[0].as_deref(), Some("0-23"));
@@ -239,7 +241,7 @@ fn an_affinity_that_has_grown_into_a_cell_is_cut_off_by_what_is_across_the_diago
         (read.cpu_affinity[1].as_deref(), &read.numa_affinity[1], read.notes.len()),
         (Some("0-31"), &None, 0)
     );
-    // Nobody can tell 590 CPUs from 59 and node 0.
+    // `40-590` may be CPUs 40 to 590, or CPUs 40 to 59 and NUMA node 0.
     let read = matrix(
         "     GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0  X  PHB  40-590\nGPU1 PHB  X  40-590\n",
     );
@@ -248,7 +250,7 @@ fn an_affinity_that_has_grown_into_a_cell_is_cut_off_by_what_is_across_the_diago
 }
 
 #[test]
-fn what_is_missing_is_taken_from_across_the_diagonal_and_said() {
+fn missing_cells_are_taken_from_across_the_diagonal_with_a_note() {
     let whole = matrix(REPORT);
     let without_cards: String = REPORT
         .lines()
@@ -268,15 +270,16 @@ fn what_is_missing_is_taken_from_across_the_diagonal_and_said() {
         read.notes,
         ["NIC0", "NIC1", "NIC2"].map(|nic| {
             let class = whole.links[3][4 + nic[3..].parse::<usize>().unwrap()].unwrap();
-            format!("GPU3 to {nic} is missing: taken as {class}, as it is back")
+            format!("GPU3 to {nic} is missing: {class} is taken from the other direction")
         })
     );
     let differs = REPORT.replacen("NODE\tPIX", "PHB\tPIX", 1);
-    assert_eq!(matrix(&differs).notes, ["GPU2 to NIC1 is NODE, but back it is PHB"]);
+    let note = "GPU2 to NIC1 is NODE, but the other direction is PHB";
+    assert_eq!(matrix(&differs).notes, [note]);
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_its_place() {
+fn errors_name_the_line_and_column() {
     let place = |text: &str| {
         let error = refused(text);
         (error.line, error.column, error.found)
@@ -303,8 +306,12 @@ fn what_is_not_understood_is_refused_with_its_place() {
 }
 
 #[test]
-fn tables_of_amd_are_read_in_either_dress() {
-    let amd = "LINK TYPE TABLE:\n             0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF         PCIE\n0000:22:00.0 PCIE         \nSELF\nHOPS TABLE:\n 0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 0 2\n0000:22:00.0 2 0\nLegend:\n SELF = Current GPU\n";
+fn tables_of_both_amd_tools_are_read() {
+    let amd = "LINK TYPE TABLE:\n             0000:0c:00.0 0000:22:00.0\n\
+               0000:0c:00.0 SELF         PCIE\n0000:22:00.0 PCIE         \nSELF\n\
+               HOPS TABLE:\n 0000:0c:00.0 0000:22:00.0\n\
+               0000:0c:00.0 0 2\n0000:22:00.0 2 0\n\
+               Legend:\n SELF = Current GPU\n";
     let tables = RocmTables::read(amd).unwrap();
     assert_eq!((tables.gpus[1].as_str(), tables.links[0][1]), ("0000:22:00.0", PrintedClass::Pcie));
     assert_eq!((tables.hops, tables.weights), (Some(vec![vec![0, 2], vec![2, 0]]), None));
@@ -317,8 +324,15 @@ fn tables_of_amd_are_read_in_either_dress() {
 }
 
 #[test]
-fn topology_files_say_where_they_are_wrong() {
-    let text = "\n\n<?xml version=\"1.0\"?>\n<system version=\"1\">\n <cpu numaid=\"0\">\n  <pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n   <gpu dev=\"0\"><nvlink target=\"0000:02:00.0\" count=\"4\"/><nvlink target=\"0000:02:00.0\" count=\"2\"/></gpu>\n  </pci>\n  <pci busid=\"0000:02:00.0\" class=\"0x0302\"><gpu dev=\"1\"/><cxl/></pci>\n </cpu>\n</system>\n";
+fn errors_of_topology_files_name_the_line() {
+    let text = "\n\n<?xml version=\"1.0\"?>\n<system version=\"1\">\n <cpu numaid=\"0\">\n  \
+                <pci busid=\"0000:01:00.0\" class=\"0x030200\" \
+                link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n   \
+                <gpu dev=\"0\"><nvlink target=\"0000:02:00.0\" count=\"4\"/>\
+                <nvlink target=\"0000:02:00.0\" count=\"2\"/></gpu>\n  \
+                </pci>\n  \
+                <pci busid=\"0000:02:00.0\" class=\"0x0302\"><gpu dev=\"1\"/><cxl/></pci>\n \
+                </cpu>\n</system>\n";
     let system = System::read(text).unwrap();
     assert_eq!((system.summary().links[0][1], system.notes.len()), (PrintedClass::NvLink(6), 1));
     assert!(
@@ -348,7 +362,7 @@ fn topology_files_say_where_they_are_wrong() {
 }
 
 #[test]
-fn switches_give_every_pair_what_the_poorer_one_has() {
+fn a_pair_on_switches_has_the_smaller_number_of_links() {
     let gpu = |number: usize, links: &[(usize, u32)]| {
         let link = |(switch, count): &(usize, u32)| {
             format!(
@@ -357,7 +371,8 @@ fn switches_give_every_pair_what_the_poorer_one_has() {
         };
         let links: String = links.iter().map(link).collect();
         format!(
-            "<pci busid=\"0000:0{number}:00.0\" class=\"0x030200\"><gpu dev=\"{number}\">{links}</gpu></pci>"
+            "<pci busid=\"0000:0{number}:00.0\" class=\"0x030200\">\
+             <gpu dev=\"{number}\">{links}</gpu></pci>"
         )
     };
     let text = format!(
@@ -370,9 +385,9 @@ fn switches_give_every_pair_what_the_poorer_one_has() {
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 6], [4, 0, 4], [6, 4, 0]]);
 }
 
-/// Texts that would take a naive reader years, or all memory and stack.
+/// Texts for which a naive reader would take years, or all memory, or all of the stack.
 #[test]
-fn monsters_are_refused_in_time() {
+fn huge_texts_are_refused_in_time() {
     let grown = format!("GPU0 {}\nGPU0 X\n", "GPU0".repeat(50_000));
     let ambiguous =
         format!("GPU0 {}b!\nGPU0 X SYS\na SYS\naa SYS\naaa SYS\naaaa SYS\n", "a".repeat(60));
@@ -418,21 +433,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn any_text_is_read_without_a_panic(text in "\\PC*", bytes: Vec<u8>) {
-        let _ = (Description::read(&text).is_ok(), Description::read(&String::from_utf8_lossy(&bytes)).is_ok());
+        let _ = Description::read(&text).is_ok();
+        let _ = Description::read(&String::from_utf8_lossy(&bytes)).is_ok();
     }
 
     #[test]
-    fn a_damaged_text_is_read_or_refused_at_a_place_that_it_has(text in mutated()) {
-        for read in [Description::read(&text).map(drop), Matrix::read(&text).map(drop), RocmTables::read(&text).map(drop)] {
+    fn a_damaged_text_is_read_or_refused_at_a_place_within_the_text(text in mutated()) {
+        let readings = [
+            Description::read(&text).map(drop),
+            Matrix::read(&text).map(drop),
+            RocmTables::read(&text).map(drop),
+        ];
+        for read in readings {
             if let Err(error) = read {
                 let line = text.lines().nth(error.line - 1).unwrap_or_default();
-                prop_assert!(error.column >= 1 && error.column <= line.chars().count() + 2, "{error}");
+                let end = line.chars().count() + 2;
+                prop_assert!((1..=end).contains(&error.column), "{error}");
             }
         }
     }
 
     #[test]
-    fn rows_of_anything_end_in_time(cells in prop::collection::vec("NV[0-9]{1,4}|X|SYS|[0-9]-[0-9]|\n", 0..60)) {
+    fn rows_of_random_cells_end_in_time(
+        cells in prop::collection::vec("NV[0-9]{1,4}|X|SYS|[0-9]-[0-9]|\n", 0..60),
+    ) {
         let row = cells.concat();
         let labels: Vec<_> = (0..40).map(|gpu| format!("GPU{gpu}")).collect();
         let _ = Matrix::read(&format!(" {}\nGPU0 X {row}\n{row}\n", labels.join(" "))).is_ok();
@@ -470,7 +494,8 @@ fn check_graph(name: &str, description: &Description) {
 
 #[test]
 fn a_graph_has_paths_of_the_classes_that_were_read() {
-    // The two directions of a flipped cell contradict each other, and the graph has one of them.
+    // In a damaged sample the two directions of a pair may contradict each other. The graph has one
+    // of them.
     let is_whole = |sample: &Sample| !sample.name.starts_with("damaged");
     let mut checked = 0;
     for sample in samples().into_iter().filter(is_whole) {
@@ -495,7 +520,7 @@ fn a_file_s_speeds_become_bandwidths() {
 }
 
 #[test]
-fn two_kinds_of_damage_at_once_do_not_change_them_either() {
+fn reports_with_two_kinds_of_damage_read_the_same() {
     let whole = matrix(REPORT).summary();
     for (first, damaged) in damage::all(REPORT) {
         for (second, damaged) in damage::all(&damaged) {

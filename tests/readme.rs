@@ -1,4 +1,4 @@
-//! What the README shows is what the code says. `UPDATE=1 cargo test --test readme` writes it anew.
+//! Compares the README with the code. `UPDATE=1 cargo test --test readme` writes it anew.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
-/// What lies between `<!-- name -->` and `<!-- end -->` is `found`.
+/// Checks that the README has `found` between `<!-- name -->` and `<!-- end -->`.
 fn holds(name: &str, found: &str) {
     let page = fs::read_to_string(README).unwrap();
     let mark = format!("<!-- {name} -->\n");

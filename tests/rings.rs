@@ -30,7 +30,7 @@ fn numbers(list: &Value) -> Vec<usize> {
 }
 
 #[test]
-fn every_machine_gets_the_ring_that_it_can_have() {
+fn every_machine_has_the_best_ring() {
     let samples = samples();
     let mut checked = 0;
     for sample in samples.iter().filter(|sample| !sample.links().is_empty()) {
@@ -68,8 +68,8 @@ fn channels(log: &str) -> Vec<Vec<usize>> {
     log.lines().filter_map(after).collect()
 }
 
-/// The links of a machine that a log is from. Without a matrix of its own, it is taken as one GPU on
-/// each of several hosts.
+/// The links of the machine that wrote a log. If the samples have no matrix of that machine, each
+/// GPU counts as a host of its own.
 fn links_of_log(samples: &[Sample], log: &Sample, count: usize) -> Vec<Vec<PathClass>> {
     let machine = log.expected["topology_sample"].as_u64().map(|number| format!("{number:03}"));
     let matrix = samples.iter().find(|sample| Some(&sample.name) == machine.as_ref());
@@ -80,7 +80,7 @@ fn links_of_log(samples: &[Sample], log: &Sample, count: usize) -> Vec<Vec<PathC
 }
 
 #[test]
-fn rings_that_others_chose_are_matched_or_beaten() {
+fn rings_are_as_good_as_those_of_other_libraries() {
     let samples = samples();
     for log in samples.iter().filter(|sample| sample.expected["rings"].is_array()) {
         let name = &log.name;
@@ -103,8 +103,8 @@ fn rings_that_others_chose_are_matched_or_beaten() {
     }
 }
 
-/// The log shows which pairs talk directly; all other pairs of a host are taken to be farther, as
-/// they were to RCCL.
+/// The log shows which pairs of GPUs have direct paths. All other pairs of a host count as farther,
+/// as RCCL counted them.
 fn sixteen_dies_on_each_of_two_hosts(log: &Sample) {
     let text = log.text();
     let mut links: Vec<Vec<PathClass>> = (0..32)
@@ -126,8 +126,8 @@ fn sixteen_dies_on_each_of_two_hosts(log: &Sample) {
     for prefix in log.expected["ring_prefixes"].as_array().unwrap() {
         let theirs = numbers(prefix);
         assert!(channels(&text).contains(&theirs), "the log shows this ring");
-        // Only its first twenty ranks were logged: a path, whose bottleneck no ring that contains
-        // it beats.
+        // Only the first twenty ranks of the ring were logged. No ring that contains this path has
+        // a better bottleneck than the path.
         let worst = theirs.windows(2).map(|pair| links[pair[0]][pair[1]]).min();
         assert!(ours.bottleneck >= worst, "{:?} and {theirs:?}", ours.order);
     }

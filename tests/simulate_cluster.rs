@@ -29,7 +29,7 @@ fn refusal(arguments: &str) -> String {
 }
 
 #[test]
-fn a_cluster_is_asked_about_by_name() {
+fn a_cluster_is_chosen_by_name() {
     let rows = rows("--cluster 4xdgx-h100 --collective all-reduce --bytes 1G");
     assert!(rows.len() > 20, "{} algorithms", rows.len());
     assert!(rows.is_sorted_by_key(|row| row["seconds"].as_f64().unwrap().to_bits()));
@@ -53,7 +53,7 @@ fn a_sweep_has_the_fastest_of_each_size() {
 }
 
 #[test]
-fn isolated_rails_cost_what_they_cost() {
+fn fewer_links_between_rails_never_cost_less() {
     let seconds = |fabric: &str| {
         let rows = rows(&format!(
             "all-reduce --cluster 2xdgx-h100 --bytes 256M --algorithm ring --fabric {fabric}"
@@ -68,8 +68,10 @@ fn isolated_rails_cost_what_they_cost() {
 fn hosts_may_be_read_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pair.txt");
-    let matrix = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV4\tPIX\t0-15\nGPU1\tNV4\t X \tSYS\t16-31\n\
-        NIC0\tPIX\tSYS\t X \n";
+    let matrix = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\n\
+                  GPU0\t X \tNV4\tPIX\t0-15\n\
+                  GPU1\tNV4\t X \tSYS\t16-31\n\
+                  NIC0\tPIX\tSYS\t X \n";
     std::fs::write(&path, matrix).unwrap();
     let of = |hosts: &str| {
         let question =
@@ -82,7 +84,7 @@ fn hosts_may_be_read_from_a_file() {
     assert_eq!(two["ranks"], 4);
     assert!(
         (23.0..24.0).contains(&two["busbw_GBps"].as_f64().unwrap()),
-        "as wide as the card's slot: {two}"
+        "limited by the card's PCI slot: {two}"
     );
     assert!(
         refusal(&format!("all-reduce --cluster 0x@{}", path.display()))
@@ -94,9 +96,9 @@ fn hosts_may_be_read_from_a_file() {
 }
 
 #[test]
-fn contradictions_are_refused_in_words() {
+fn contradictions_are_refused_with_a_reason() {
     assert!(refusal("--cluster 4xdgx-h100").contains("no collective is named"));
-    assert!(refusal("all-reduce --cluster 4xdgx").contains("there are dgx-a100"));
+    assert!(refusal("all-reduce --cluster 4xdgx").contains("the names are dgx-a100"));
     assert!(refusal("all-reduce --cluster 99xdgx-h100").contains("the most is 512"));
     assert!(refusal("all-reduce --bytes 1M..4M").contains("needs --cluster"));
     assert!(refusal("all-reduce --cluster dgx-a100 --bytes 4M..1M").contains("goes down"));

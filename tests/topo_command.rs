@@ -38,11 +38,14 @@ fn object(output: &Output) -> Value {
 }
 
 /// Two GPUs over a host bridge, the old legend, tabs.
-const OLD: &str = "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\nGPU0\t X \tPHB\tSOC\t0-7\nGPU1\tPHB\t X \tPHB\t0-7\n\
-                   mlx4_0\tSOC\tPHB\t X \t\n\nLegend:\n\n  X   = Self\n  SOC  = Path traverses a socket-level link\n";
+const OLD: &str = "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\n\
+                   GPU0\t X \tPHB\tSOC\t0-7\n\
+                   GPU1\tPHB\t X \tPHB\t0-7\n\
+                   mlx4_0\tSOC\tPHB\t X \t\n\n\
+                   Legend:\n\n  X   = Self\n  SOC  = Path traverses a socket-level link\n";
 
 #[test]
-fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
+fn a_pasted_report_has_the_answers_of_the_samples() {
     let found = object(&on(OLD, &["--json"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(2), &json!(1)));
     assert_eq!(found["links"], json!([["X", "PHB"], ["PHB", "X"]]));
@@ -69,7 +72,7 @@ fn a_pasted_report_is_answered_in_the_words_of_the_samples() {
 }
 
 #[test]
-fn a_made_up_cluster_is_predicted_beside_what_others_measured() {
+fn a_named_cluster_is_predicted_beside_published_measurements() {
     let found = object(&topo(&["--cluster", "dgx-a100", "--json", "--bytes", "16G"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(8), &json!(8)));
     assert_eq!(
@@ -81,13 +84,13 @@ fn a_made_up_cluster_is_predicted_beside_what_others_measured() {
     let row = predicted.iter().find(|row| row["collective"] == "all-reduce").unwrap();
     let bus = row["busbw"].as_f64().unwrap();
     let seen = row["published"]["busbw"].as_f64().unwrap();
-    assert!((bus / seen - 1.0).abs() < 0.06, "{bus} GB/s, seen were {seen}");
+    assert!((bus / seen - 1.0).abs() < 0.06, "predicted {bus} GB/s, published {seen} GB/s");
     let table = text(&topo(&["-c", "dgx-a100"]));
-    assert!(table.contains("seen on 8 x A100"), "{table}");
+    assert!(table.contains("measured on 8 x A100"), "{table}");
 }
 
 #[test]
-fn hosts_apart_use_tcp_and_say_why() {
+fn ranks_of_two_hosts_use_tcp_and_the_reason_is_shown() {
     let found = object(&topo(&["--cluster", "2xcpu:2x1", "--json"]));
     assert_eq!((&found["gpus"], &found["links"]), (&json!(0), &json!([])));
     let pairs = found["pairs"].as_array().unwrap();
@@ -122,7 +125,7 @@ fn this_machine_has_a_rank_a_core_or_a_gpu() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_the_place() {
+fn errors_name_the_line_and_column() {
     let output = on(&OLD.replace("PHB\tSOC", "PHB\tSEA"), &["--json"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     let error = String::from_utf8(output.stderr).unwrap();
@@ -141,11 +144,11 @@ fn what_is_not_understood_is_refused_with_the_place() {
 }
 
 #[test]
-fn a_damaged_report_is_answered_and_the_damage_said() {
+fn a_damaged_report_is_answered_with_a_note() {
     let output = on(&OLD.replace("mlx4_0\tSOC\tPHB\t X \t\n", ""), &["--json"]);
     assert_eq!(object(&output)["nearest_nics"][1], json!({ "class": "PHB", "nics": [0] }));
     let notes = String::from_utf8(output.stderr).unwrap();
-    assert!(notes.contains("mlx4_0 to GPU0 is missing: taken as SOC"), "{notes}");
+    assert!(notes.contains("mlx4_0 to GPU0 is missing: SOC is taken"), "{notes}");
 }
 
 #[test]
@@ -174,9 +177,9 @@ fn a_picture_shows_every_device_and_ring() {
     assert!(escaped.contains(">mlx4_0<") && !escaped.contains("NaN"));
 }
 
-/// Every sample is answered as expected, or refused with the line.
+/// Every sample is answered as expected, or refused with the expected line.
 #[test]
-fn every_sample_has_the_ring_that_is_expected_of_it() {
+fn every_sample_has_the_expected_answers() {
     let mut checked = 0;
     for sample in samples().iter().filter(|sample| sample.is_description()) {
         let Sample { name, path, expected } = sample;

@@ -1,4 +1,4 @@
-//! Every schedule that is made for a topology is proved, on every cluster and fabric.
+//! Proves every schedule that is made for a topology, on every cluster and fabric.
 
 #[path = "common/samples.rs"]
 mod samples;
@@ -47,7 +47,7 @@ fn prove(cluster: &Topology, name: &str) -> usize {
 }
 
 #[test]
-fn everything_that_is_built_is_proved() {
+fn every_schedule_on_every_cluster_is_proved() {
     for name in [
         "dgx-a100",
         "mi300x",
@@ -66,9 +66,9 @@ fn everything_that_is_built_is_proved() {
     }
 }
 
-/// Hosts need not be alike.
+/// Hosts of a cluster need not be alike.
 #[test]
-fn unlike_hosts_are_joined_too() {
+fn different_hosts_are_joined_too() {
     let mut cluster = named("2xdgx-a100", Fabric::Flat).unwrap();
     let switch = cluster.nodes_of(NodeKind::NetworkSwitch)[0];
     let grown = cluster.append(&named("pcie-phb", Fabric::Flat).unwrap());
@@ -78,9 +78,9 @@ fn unlike_hosts_are_joined_too() {
     assert!(prove(&cluster, "two kinds of hosts") > 40);
 }
 
-/// From the classes of pairs to a host, to rings on it, to schedules.
+/// Builds a host from the classes of each matrix, and proves the schedules on its rings.
 #[test]
-fn matrices_become_hosts_with_rings_as_good() {
+fn hosts_from_matrices_have_rings_as_good_as_the_matrix() {
     let mut pairs = 0;
     let mut same = 0;
     for sample in samples().into_iter().filter(|sample| !sample.links().is_empty()) {
@@ -104,7 +104,7 @@ fn matrices_become_hosts_with_rings_as_good() {
         let lanes = lanes(&host).unwrap();
         for lane in &lanes {
             let worst = rings::bottleneck(&classes, &lane.order);
-            // Several rings share bonded links, so each ring has one link of a bond at least.
+            // Several rings share bonded links. Each of them has at least one link of a bond.
             let direct = worst.is_some_and(|worst| worst > PathClass::Pix);
             assert!(
                 worst >= ring(&classes).bottleneck || direct,

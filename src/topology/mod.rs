@@ -1,16 +1,16 @@
-//! What lies between the ranks: devices, the links that join them, and what follows from their
-//! bandwidths.
+//! The hardware between the ranks: devices, the links that join them, and the rings, transports and
+//! predictions that follow from their bandwidths.
 //!
-//! A [`Topology`] is a graph of devices (GPUs, cores, network cards), of what stands between them
-//! (switches, host bridges, NUMA nodes) and of directed links with a bandwidth. It is plain data: it
-//! is read from this machine, read from the output of a tool, or built from a name. The bandwidth of
-//! a path is the bandwidth of its narrowest link. The [`PathClass`] of a path is the class of its worst
-//! hop.
+//! A [`Topology`] is a graph. Its nodes are devices (GPUs, cores, network cards), and the
+//! switches, host bridges and NUMA nodes between them. Its links are directed and have a
+//! bandwidth. A topology is plain data: it is read from this machine, read from the output of a
+//! tool, or built from a name. The bandwidth of a path is the bandwidth of its narrowest link. The
+//! [`PathClass`] of a path is the class of its worst hop.
 //!
 //! | folder | what it has |
 //! |---|---|
 //! | [`model`] | the graph, the classes of paths, and the bandwidth of each kind of link |
-//! | [`read`] | parsers of what tools print: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
+//! | [`read`] | parsers: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
 //! | [`build`] | graphs from such descriptions, from classes of pairs, and of well-known clusters |
 //! | [`search`] | rings, edge-disjoint rings, rails, lanes and trees on a graph |
 //! | [`predict`] | how long a collective takes on a graph, and which link limits it |

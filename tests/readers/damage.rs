@@ -1,7 +1,7 @@
-//! What happens to a report between the terminal and the reader; none of it changes what the report
-//! says.
+//! Damages a report as terminals, editors and issue trackers do. No damage changes the content of
+//! the report.
 
-/// `text` in every damaged form, with a name for what was done to it.
+/// `text` in every damaged form, each with the name of its damage.
 pub(crate) fn all(text: &str) -> Vec<(String, String)> {
     let mut all = vec![
         ("expanded".to_owned(), expanded(text)),
@@ -44,7 +44,7 @@ fn expanded(text: &str) -> String {
     text.lines().map(|line| expand(line) + "\n").collect()
 }
 
-/// Every line broken at the window's edge, in the middle of whatever stands there.
+/// Every line broken after `width` characters, even within a word.
 fn broken(text: &str, width: usize) -> String {
     let line = |line: &str| {
         let chars: Vec<char> = line.trim_end().chars().collect();
@@ -55,7 +55,7 @@ fn broken(text: &str, width: usize) -> String {
     expanded(text).lines().map(line).collect()
 }
 
-/// Every line broken between words, the blanks at the break lost.
+/// Every line broken between words. The blanks at the break are lost.
 fn folded(text: &str, width: usize) -> String {
     let fold = |line: &str| {
         let mut folded = String::new();
@@ -102,7 +102,7 @@ fn unindented(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
 }
 
-/// Some neighbouring cells and labels of the rows grown together: the `nth` gap of every line is
+/// Some neighbouring cells and labels of the rows run together: the `nth` gap of every line is
 /// closed.
 fn fused(text: &str, nth: usize) -> String {
     let fuse = |line: &str| {

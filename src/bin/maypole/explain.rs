@@ -15,8 +15,8 @@ use std::process::ExitCode;
 /// Explain which algorithm the tuner chooses for a call, and why: every candidate with its
 /// predicted time, and the algorithms that cannot run it.
 ///
-/// Alone, this command predicts for ranks on this host. With --measure, or under a launcher, ranks
-/// run the call as well, and the measured time is shown beside the prediction. The costs of
+/// By default, this command predicts for ranks on this host. With --measure, or under a launcher,
+/// ranks run the call as well, and the measured time is shown beside the prediction. The costs of
 /// messages and bytes are those of `maypole tune`, or those built in.
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -40,7 +40,13 @@ pub(crate) struct ExplainArgs {
     transport: TransportArg,
 
     /// The type of the elements. Sizes are rounded up to whole elements in every block.
-    #[arg(short = 'd', long = "type", value_name = "TYPE", default_value = "f32", value_parser = names::data_type)]
+    #[arg(
+        short = 'd',
+        long = "type",
+        value_name = "TYPE",
+        default_value = "f32",
+        value_parser = names::data_type
+    )]
     kind: DataType,
 
     /// Use this algorithm instead of the tuner's choice.

@@ -39,7 +39,12 @@ pub(crate) struct TuneArgs {
     force: bool,
 
     /// The number of samples for each size; the least counts.
-    #[arg(long, value_name = "N", default_value = "40", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "40",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     samples: u32,
 }
 
@@ -80,7 +85,8 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         let percent = (error * 100.0).round();
         ensure!(
             error <= TOLERANCE || args.force,
-            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the host is idle, or use --force"
+            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the \
+             host is idle, or use --force"
         );
         let place = args.output.map_or_else(TableLocation::from_env, TableLocation::File);
         let path = place.store(&table).context("cannot save the table")?;
@@ -198,7 +204,8 @@ impl FitReport {
     fn head(&self) {
         if self.shows {
             println!(
-                "# microseconds of a message one way, and of a reduction both ways, measured and fitted"
+                "# microseconds of a message one way, and of a reduction both ways, measured and \
+                 fitted"
             );
             println!(
                 "#{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}",

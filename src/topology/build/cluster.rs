@@ -2,14 +2,15 @@
 //!
 //! | name | host |
 //! |---|---|
-//! | `dgx-a100` | 8 A100 on NVSwitch, 12 links each; two GPUs and two cards of 200 Gbit/s on each of four PCI switches |
-//! | `dgx-h100`, `dgx-h200` | 8 on NVSwitch, 18 links each; a card of 400 Gbit/s on the PCI switch of every GPU |
-//! | `hgx-b200` | the same, with links twice as wide |
-//! | `mi300x` | 8 MI300X, an XGMI link between any two; a card of 400 Gbit/s on the PCI switch of every GPU |
-//! | `pcie-phb` | 4 cards of PCI generation 4 on one host bridge, a card of 100 Gbit/s |
-//! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, a card of 100 Gbit/s |
+//! | `dgx-a100` | 8 A100 on NVSwitch, 12 links each; 2 GPUs and 2 cards (200 Gbit/s) a PCI switch |
+//! | `dgx-h100`, `dgx-h200` | 8 GPUs on NVSwitch, 18 links each; 1 card (400 Gbit/s) a GPU |
+//! | `hgx-b200` | like `dgx-h100`, but links have twice the bandwidth |
+//! | `mi300x` | 8 MI300X, an XGMI link between any two; 1 card (400 Gbit/s) a GPU |
+//! | `pcie-phb` | 4 GPUs of PCI generation 4 on one host bridge, 1 card (100 Gbit/s) |
+//! | `cpu:8x2` | 8 ranks on each of 2 NUMA nodes, 1 card (100 Gbit/s) |
 //!
-//! A prefix makes several of them on a network: `4xdgx-h100`.
+//! A card is a network card. In the rows with a card a GPU, both are on one PCI switch. A prefix
+//! makes several hosts on a network: `4xdgx-h100`.
 
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, network};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
@@ -21,16 +22,18 @@ pub enum Fabric {
     /// One switch with full bandwidth for all cards.
     #[default]
     Flat,
-    /// A switch for each rail, the n-th cards of all hosts, and a spine above with full bandwidth.
+    /// A switch for each rail (the n-th cards of all hosts), and a spine with full bandwidth that
+    /// joins these switches.
     Rails,
-    /// A switch for each rail, and nothing between the rails.
+    /// A switch for each rail, and no link between rails.
     IsolatedRails,
 }
 
-/// A name that no cluster has.
+/// The error of a name that no cluster has.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "no cluster is called {name:?}; there are {}, cpu:8x2 (ranks a NUMA node x NUMA nodes), and N of them as in 4xdgx-h100",
+    "no cluster is called {name:?}; the names are {}, cpu:8x2 (8 ranks on each of 2 NUMA nodes), \
+     and 4xdgx-h100 for four hosts",
     NAMES.join(", ")
 )]
 pub struct UnknownCluster {
@@ -40,10 +43,11 @@ pub struct UnknownCluster {
 
 const NAMES: [&str; 6] = ["dgx-a100", "dgx-h100", "dgx-h200", "hgx-b200", "mi300x", "pcie-phb"];
 
-/// The largest number of hosts, and of ranks on a CPU. A larger one is taken as a typing error.
+/// The largest number of hosts, and of ranks on a CPU. A larger number is refused as a typing
+/// error.
 const MOST: usize = 4096;
 
-/// Builds the cluster of that name, on `fabric` if it has several hosts.
+/// Builds the cluster called `name`. `fabric` joins its hosts if there are several.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -190,8 +194,8 @@ fn pci(gpus: usize, rates: &LinkRates) -> Topology {
     host
 }
 
-/// Ranks on cores. A message is written by one core and read by another, and crosses the memory of a
-/// NUMA node in between. That memory is a link of its own, which all cores of the node share.
+/// Ranks on cores. A message is written by one core and read by another, and crosses the memory of
+/// a NUMA node in between. That memory is a link of its own, which all cores of the node share.
 fn cpu(ranks: usize, nodes: usize) -> Topology {
     let rates = LinkRates::of(GpuGeneration::Ampere, Processor::Intel);
     let mut host = Topology::new();
@@ -221,9 +225,9 @@ fn cpu(ranks: usize, nodes: usize) -> Topology {
     host
 }
 
-/// Builds `hosts` equal hosts whose network cards are joined by `fabric`. `speeds` is the bandwidth of
-/// each card of a host on the network, in GB/s, in the order of [`Topology::nodes_of`]. The n-th cards
-/// of all hosts are rail n.
+/// Builds `hosts` equal hosts whose network cards are joined by `fabric`. `speeds` is the
+/// bandwidth of each card of a host on the network, in GB/s, in the order of
+/// [`Topology::nodes_of`]. The n-th cards of all hosts are rail n.
 ///
 /// # Panics
 /// If `speeds` does not have one speed for each card.
@@ -254,7 +258,7 @@ mod tests {
     use crate::topology::model::class::PathClass;
 
     #[test]
-    fn hosts_are_what_they_are_called() {
+    fn named_hosts_have_the_expected_paths() {
         let between = |name: &str, a: usize, b: usize| {
             let cluster = named(name, Fabric::Flat).unwrap();
             let devices = cluster.devices();
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn rails_join_what_they_say() {
+    fn each_fabric_joins_the_cards_that_it_promises() {
         let reach = |fabric, other: usize| {
             let cluster = named("2xdgx-h100", fabric).unwrap();
             let cards = cluster.nodes_of(NodeKind::Nic);
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_mean_nothing_are_refused() {
+    fn unknown_names_are_refused() {
         for name in [
             "",
             "dgx",

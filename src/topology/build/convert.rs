@@ -1,7 +1,8 @@
-//! From a description to the graph.
+//! Builds the graph of a machine from its description.
 //!
-//! What a text does not say is taken from [`bandwidth`](crate::topology::model::bandwidth): the generation of the
-//! GPUs and of the CPU sets the rates. [`Description::assumed`] guesses both from the text.
+//! Bandwidths that the description lacks come from
+//! [`bandwidth`](crate::topology::model::bandwidth), by the generation of the GPUs and of the CPUs.
+//! [`Description::assumed`] guesses both generations from the description.
 
 use crate::topology::build::pairs::{HostDevice, host};
 use crate::topology::model::bandwidth::{GpuGeneration, LinkRates, Processor, pci};
@@ -34,9 +35,10 @@ impl Description {
 
     /// Returns the assumed generation of the GPUs and of the CPUs.
     ///
-    /// A matrix shows only the number of NVLinks: 18 mean Hopper (Blackwell has as many), 12 or 4 mean
-    /// Ampere, other numbers Volta. Without NVLinks it is Ampere, for its PCI slot. AMD's tables do not
-    /// count links: eight GPUs that are all joined mean MI300, others MI200.
+    /// A matrix shows only the number of NVLinks: 18 means Hopper (Blackwell also has 18), 12 or 4
+    /// means Ampere, any other number Volta. Without NVLinks, Ampere is assumed, for the bandwidth
+    /// of its PCI slot. AMD's tables do not count links: eight GPUs that are all joined mean MI300,
+    /// others MI200.
     pub fn assumed(&self) -> (GpuGeneration, Processor) {
         match self {
             Description::Matrix(matrix) => (by_nvlinks(most_links(matrix)), Processor::default()),
@@ -108,7 +110,7 @@ fn processor_of(cpu: &NumaNode) -> Processor {
 }
 
 fn of_matrix(matrix: &Matrix, rates: &LinkRates) -> Topology {
-    // Two cards without a known class are taken as far from each other.
+    // Two cards without a known class count as SYS, the farthest class within a host.
     let class = |cell: &Option<PrintedClass>| cell.map_or(PathClass::Sys, PrintedClass::class);
     let classes: Vec<Vec<PathClass>> =
         matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();
@@ -142,7 +144,7 @@ fn of_tables(tables: &RocmTables, rates: &LinkRates) -> Topology {
     host(&(0..tables.gpus.len()).map(device).collect::<Vec<_>>(), &classes, rates)
 }
 
-/// The graph of a topology file, as it is built.
+/// The graph of a topology file under construction.
 struct TopologyBuilder<'a> {
     devices: PlacedDevices<'a>,
     host: Topology,
@@ -199,7 +201,7 @@ fn host_numbers(cpus: &[NumaNode]) -> Vec<usize> {
     let number = |cpu: &'_ NumaNode| cpu.host.clone();
     let names: Vec<_> = cpus.iter().map(number).collect();
     let mut place = |name: &'_ Option<String>| {
-        let at = names.iter().position(|other| other == name).expect("it is one of them");
+        let at = names.iter().position(|other| other == name).expect("`name` is from `names`");
         let name = names[at].as_deref();
         seen.iter().position(|other| *other == name).unwrap_or_else(|| {
             seen.push(name);
@@ -288,7 +290,8 @@ impl<'a> TopologyBuilder<'a> {
         bridge
     }
 
-    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell it.
+    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell
+    /// it.
     fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
         let of = |device: &PciDevice| {

@@ -2,12 +2,13 @@
 //!
 //! `nvidia-smi topo -m` prints how far two devices are apart, not what stands between them. This
 //! module builds the smallest graph that explains the classes. Devices that are PIX of one another
-//! are below one switch. Those that are PXB are below a common second switch. Those that are PHB are
-//! below one host bridge, and those that are NODE on one NUMA node.
+//! are below one switch. Those that are PXB are below a common second switch. Those that are PHB
+//! are below one host bridge, and those that are NODE on one NUMA node.
 //!
-//! Where classes contradict each other, the nearer class counts: two devices that are PIX of a third
-//! one are PIX of each other. For two GPUs that NVLinks join, the matrix does not print their PCI
-//! path. Then each gets its own host bridge, unless its other pairs or its NUMA node tell more.
+//! Where classes contradict each other, the nearer class counts: two devices that are PIX of a
+//! third one are PIX of each other. For two GPUs that NVLinks join, the matrix does not print the
+//! class of their PCI path. Then each GPU gets its own host bridge, unless the classes of its other
+//! pairs or its NUMA node place it elsewhere.
 
 use crate::topology::model::bandwidth::LinkRates;
 use crate::topology::model::class::PathClass;
@@ -24,19 +25,20 @@ pub struct HostDevice {
     pub numa: Option<usize>,
 }
 
-/// The largest number of NVLinks of a GPU. If a GPU has more to all others together, its links go to
-/// a switch.
+/// The largest number of NVLinks of a GPU. If the classes of a GPU add up to more links, its links
+/// lead to a switch.
 const MOST_LINKS: u32 = 18;
 
-/// Builds the host with these devices, where `classes[a][b]` is the class of the path between devices
-/// `a` and `b`. Their node numbers are their positions in `devices`.
+/// Builds the host with these devices, where `classes[a][b]` is the class of the path between
+/// devices `a` and `b`. Their node numbers are their positions in `devices`.
 ///
 /// ```
 /// use maypole::topology::model::bandwidth::{GpuGeneration, Processor, LinkRates};
 /// use maypole::topology::build::pairs::{HostDevice, host};
 /// use maypole::topology::{PathClass, NodeKind};
 /// let device = |kind, name: &str| HostDevice { kind, name: name.to_owned(), numa: None };
-/// let devices = [device(NodeKind::Gpu, "GPU0"), device(NodeKind::Gpu, "GPU1"), device(NodeKind::Nic, "mlx5_0")];
+/// let gpus = [device(NodeKind::Gpu, "GPU0"), device(NodeKind::Gpu, "GPU1")];
+/// let devices = [&gpus[..], &[device(NodeKind::Nic, "mlx5_0")]].concat();
 /// let x = PathClass::Same;
 /// let nv = PathClass::NvLink(4);
 /// let pix = PathClass::Pix;
@@ -94,8 +96,8 @@ const fn is_pci(class: PathClass) -> bool {
     )
 }
 
-/// Adds groups of devices below one root port. Devices of a group are PIX of one another, groups are
-/// PXB of one another: two switches stand between two groups. A single device needs no switch.
+/// Adds groups of devices below one root port. Devices of a group are PIX of one another, groups
+/// are PXB of one another: two switches stand between two groups. A single device needs no switch.
 fn add_below_bridge(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], rates: &LinkRates) {
     let several = groups.len() > 1;
     let mut above = bridge;
@@ -120,8 +122,8 @@ fn add_below_bridge(host: &mut Topology, bridge: usize, groups: &[Vec<usize>], r
     }
 }
 
-/// Adds NVLinks and XGMI links: between pairs, or to a switch if a GPU would need more links than it
-/// can have.
+/// Adds NVLinks and XGMI links: between pairs, or to a switch if a GPU would need more links than
+/// it can have.
 fn direct(host: &mut Topology, classes: &[Vec<PathClass>], rates: &LinkRates) {
     let nvlinks =
         |row: &Vec<PathClass>| row.iter().filter_map(|class| nvlink(*class)).collect::<Vec<_>>();
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_comes_out_again() {
+    fn the_graph_has_the_printed_classes() {
         check("\nX");
         check("\nX PIX\nPIX X");
         check("\nX PXB\nPXB X");

@@ -1,9 +1,9 @@
 //! Detects the hardware of this machine: CPUs, the tree of PCI devices, GPUs and network cards.
 //!
-//! The kernel describes most of it in the files of `/sys`. The links between NVIDIA GPUs are known to
-//! their driver, which is asked through NVML. NVML is opened at run time if it is installed. A machine
-//! without GPUs is no error: its description has none. The description is a [`System`], like the
-//! content of a topology file.
+//! The kernel describes most of it in the files of `/sys`. The links between NVIDIA GPUs come from
+//! NVIDIA's driver, through its library NVML. NVML is opened at run time if it is installed. A
+//! machine without GPUs is no error: its description has none. The description is a [`System`],
+//! like the content of a topology file.
 
 #[cfg(feature = "cli")]
 mod nvml;
@@ -22,8 +22,8 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DetectedMachine {
-    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver, or are numbered
-    /// by address if there is no driver.
+    /// CPUs, PCI devices, GPUs and network cards. GPUs have the numbers of their driver, or are
+    /// numbered by address if there is no driver.
     pub system: System,
     /// The name of the processor.
     pub processor: Option<String>,
@@ -123,7 +123,7 @@ pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
     let buses: Vec<String> = gpus.iter().map(|gpu| gpu.bus.clone()).collect();
     for link in gpus.iter_mut().flat_map(|gpu| &mut gpu.links) {
         link.target = short_bus(&link.target);
-        // A virtual machine hides the other end only if it is a switch: it shows all GPUs.
+        // A virtual machine shows all GPUs, so an end of a link that it hides is a switch.
         let seen = || sysfs::class(root, &link.target).unwrap_or(NVSWITCH);
         link.class =
             link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
@@ -164,8 +164,8 @@ fn short_bus(bus: &str) -> String {
 }
 
 impl DetectedMachine {
-    /// Builds the graph of the machine. Without GPUs, its ranks run on its cores, which are taken as
-    /// evenly spread over its NUMA nodes.
+    /// Builds the graph of the machine. Without GPUs, its ranks run on its cores, which are
+    /// assumed to be spread evenly over its NUMA nodes.
     pub fn topology(&self) -> Topology {
         let described = Description::System(self.system.clone());
         let nodes = self.system.cpus.len().max(1);

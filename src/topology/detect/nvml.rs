@@ -47,7 +47,7 @@ fn reason(status: P2pStatus) -> &'static str {
         P2pStatus::ChipsetNotSupported => "the chipset does not support it",
         P2pStatus::GpuNotSupported => "the GPU does not support it",
         P2pStatus::DisabledByRegkey => "the driver's settings forbid it",
-        _ => "it is not supported between these two",
+        _ => "it is not supported between these two GPUs",
     }
 }
 

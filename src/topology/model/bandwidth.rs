@@ -28,8 +28,8 @@ pub enum GpuGeneration {
     Mi300,
 }
 
-/// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of 25
-/// (SM90), 40.1 of 50 (SM100).
+/// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of
+/// 25 (SM90), 40.1 of 50 (SM100).
 ///
 /// It estimates links of which only the signalling rate is known.
 pub const EFFICIENCY: f64 = 0.8;
@@ -115,9 +115,9 @@ impl Processor {
         }
     }
 
-    /// Returns the bandwidth through a host bridge of a PCI link of `pci` GB/s. Intel's host bridges
-    /// cut transfers between cards into packets of 64 bytes, which costs a sixth of the bandwidth
-    /// (NCCL's `INTEL_P2P_OVERHEAD`).
+    /// Returns the bandwidth through a host bridge of a PCI link of `pci` GB/s. Intel's host
+    /// bridges cut transfers between cards into packets of 64 bytes, which costs a sixth of the
+    /// bandwidth (NCCL's `INTEL_P2P_OVERHEAD`).
     pub const fn bridge(self, pci: f64) -> f64 {
         match self {
             Self::IntelOld | Self::Intel | Self::IntelSapphireRapids | Self::IntelEmeraldRapids => {
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_as_wide_as_the_table_says() {
+    fn pci_bandwidth_doubles_with_each_generation() {
         assert_eq!([3, 4, 5, 6].map(|generation| pci(generation, 16)), [12.0, 24.0, 48.0, 96.0]);
         assert_eq!((pci(7, 16), pci(3, 4)), (0.0, 3.0));
         assert_eq!(network(400.0), 50.0);
     }
 
     #[test]
-    fn what_is_known_of_nvlink_is_the_efficiency_within_four_parts_of_a_hundred() {
+    fn nvlink_rates_have_the_efficiency_within_4_percent() {
         for (generation, wire) in [
             (GpuGeneration::Ampere, 25.0),
             (GpuGeneration::Hopper, 25.0),

@@ -10,7 +10,8 @@ use std::str::FromStr;
 ///
 /// ```
 /// use maypole::topology::PathClass;
-/// assert!(PathClass::NvLink(4) > PathClass::NvLink(2) && PathClass::NvLink(1) > PathClass::Pix && PathClass::Pix > PathClass::Sys);
+/// assert!(PathClass::NvLink(4) > PathClass::NvLink(2));
+/// assert!(PathClass::NvLink(1) > PathClass::Pix && PathClass::Pix > PathClass::Sys);
 /// assert_eq!("SOC".parse(), Ok(PathClass::Sys));
 /// assert_eq!(PathClass::NvLink(12).to_string(), "NV12");
 /// ```
@@ -18,7 +19,8 @@ use std::str::FromStr;
 pub enum PathClass {
     /// No hop: both ends are one device.
     Same,
-    /// This many bonded NVLinks to the other device, or to a switch that both devices are linked to.
+    /// This many bonded NVLinks to the other device, or to a switch that both devices are linked
+    /// to.
     NvLink(u32),
     /// This many bonded XGMI links.
     Xgmi(u32),
@@ -37,8 +39,8 @@ pub enum PathClass {
 }
 
 impl PathClass {
-    /// Returns a number that is greater for a better class. It is equal for as many NVLinks and XGMI
-    /// links: no machine has both.
+    /// Returns a number that is greater for a better class. N NVLinks and N XGMI links have the
+    /// same number, because no machine has both.
     pub const fn rank(self) -> u32 {
         match self {
             Self::Same => u32::MAX,
@@ -82,9 +84,9 @@ impl fmt::Display for PathClass {
     }
 }
 
-/// A name that no class has.
+/// The error of a name that is not a path class.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{name:?} is no class of a path: use X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) or NET")]
+#[error("{name:?} is not a path class: use X, NV#, XGMI#, PIX, PXB, PHB, NODE, SYS (SOC) or NET")]
 pub struct UnknownPathClass {
     /// The unknown name.
     pub name: String,

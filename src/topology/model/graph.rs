@@ -59,7 +59,7 @@ pub enum LinkKind {
 impl LinkKind {
     /// The weight of the link in the search for the nearest path. One link of a farther kind
     /// outweighs any number of links of nearer kinds.
-    const fn price(self) -> u64 {
+    const fn weight(self) -> u64 {
         match self {
             Self::NvLink(_) | Self::Xgmi(_) => 1,
             Self::Pci => 100,
@@ -106,8 +106,8 @@ pub struct Path {
     pub bandwidth: f64,
 }
 
-/// A graph of devices and links. Nodes and links are numbered from 0, in the order in which they are
-/// added.
+/// A graph of devices and links. Nodes and links are numbered from 0, in the order in which they
+/// are added.
 ///
 /// ```
 /// use maypole::topology::{PathClass, NodeKind, LinkKind, Topology};
@@ -146,8 +146,12 @@ impl Topology {
     /// # Panics
     /// If one of the nodes does not exist, or the bandwidth is not a positive number.
     pub fn add_link(&mut self, from: usize, to: usize, kind: LinkKind, bandwidth: f64) -> usize {
-        assert!(from.max(to) < self.nodes.len(), "a link joins nodes that exist");
-        assert!(bandwidth > 0.0, "a link from {} carries something", self.nodes[from].name);
+        assert!(from.max(to) < self.nodes.len(), "a link must join nodes that exist");
+        assert!(
+            bandwidth > 0.0,
+            "a link from {} needs a positive bandwidth",
+            self.nodes[from].name
+        );
         self.links.push(Link { from, to, kind, bandwidth });
         self.leaving[from].push(self.links.len() - 1);
         self.links.len() - 1
@@ -182,7 +186,7 @@ impl Topology {
     /// # Panics
     /// If the link does not exist, or the bandwidth is not a positive number.
     pub fn set_bandwidth(&mut self, link: usize, bandwidth: f64) {
-        assert!(bandwidth > 0.0, "a link carries something");
+        assert!(bandwidth > 0.0, "a link needs a positive bandwidth");
         self.links[link].bandwidth = bandwidth;
     }
 
@@ -263,7 +267,7 @@ impl Topology {
             let arrived = paths.reached[node].map(|link: usize| self.links[link].kind);
             for &link in &self.leaving[node] {
                 let Link { to, kind, .. } = self.links[link];
-                let cost = cost + kind.price();
+                let cost = cost + kind.weight();
                 if cost < costs[to] && self.may_turn(node, arrived, kind) && may(&self.links[link])
                 {
                     costs[to] = cost;
@@ -280,8 +284,9 @@ impl Topology {
         !matches!(self.nodes[node].kind, NodeKind::Gpu | NodeKind::Core)
     }
 
-    /// Whether a path that came to a node by a link of kind `arrived` may leave it by a link of kind
-    /// `leaves`. A network card joins its network and its host, never two links of one of them.
+    /// Whether a path that came to a node by a link of kind `arrived` may leave it by a link of
+    /// kind `leaves`. A network card joins its network and its host, never two links of one of
+    /// them.
     fn may_turn(&self, node: usize, arrived: Option<LinkKind>, leaves: LinkKind) -> bool {
         let network = |kind| matches!(kind, LinkKind::Network);
         self.nodes[node].kind != NodeKind::Nic
@@ -294,7 +299,10 @@ impl Topology {
     /// If a link does not begin where the one before it ends, or does not exist.
     pub fn path_over(&self, links: Vec<usize>) -> Path {
         let follows = |pair: &[usize]| self.links[pair[0]].to == self.links[pair[1]].from;
-        assert!(links.windows(2).all(follows), "the links of a path follow one another");
+        assert!(
+            links.windows(2).all(follows),
+            "a link does not begin where the one before it ends"
+        );
         let bandwidth =
             links.iter().map(|&link| self.links[link].bandwidth).fold(f64::INFINITY, f64::min);
         Path { class: self.worst(&links), bandwidth, links }
@@ -359,8 +367,8 @@ impl Paths<'_> {
 mod tests {
     use super::*;
 
-    /// Two sockets, each with two host bridges; below the first of each two switches, one below the
-    /// other.
+    /// Two sockets with two host bridges each. Below the first bridge of a socket are two switches,
+    /// one below the other.
     fn host() -> (Topology, Vec<usize>) {
         let mut host = Topology::new();
         let numa = [0, 1].map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}")));

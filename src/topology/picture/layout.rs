@@ -1,5 +1,5 @@
-//! The position of each node: a row for each layer, a column for each GPU, core and card, and a parent
-//! above the middle of its children.
+//! The position of each node: a row for each layer, a column for each GPU, core and card, and a
+//! parent above the middle of its children.
 
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
@@ -165,7 +165,8 @@ impl<'a> LayoutWalk<'a> {
         }
     }
 
-    /// Places a node and its children. Returns the node's column; `None` if it has no leaf below it.
+    /// Places a node and its children. Returns the node's column; `None` if it has no leaf below
+    /// it.
     fn visit(&mut self, node: usize, depth: usize) -> Option<f64> {
         self.seen[node] = true;
         let kind = self.topology.nodes()[node].kind;

@@ -1,4 +1,5 @@
-//! One circle a ring. The ranks are in numerical order on every circle, so that rings can be compared.
+//! Draws each ring as a circle. The ranks are in numerical order on every circle, so that rings can
+//! be compared.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Topology};
@@ -50,8 +51,8 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
         _ => String::new(),
     };
     let lines = [
-        "Solid: over NVLink or XGMI. Long dashes: over PCIe switches; shorter: over a host bridge;",
-        "short: between NUMA nodes. Dotted: over the network.",
+        "Hops: solid over NVLink or XGMI; long dashes over PCIe switches; medium dashes over a",
+        "host bridge; short dashes between NUMA nodes; dotted over the network.",
         &more,
     ];
     for (nth, line) in lines.into_iter().enumerate() {
@@ -64,8 +65,9 @@ pub(super) fn draw(topology: &Topology, top: f64, width: f64) -> (String, f64) {
 fn heads() -> String {
     let head = |(nth, colour): (usize, &&str)| {
         format!(
-            "<marker id=\"hop{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"6\" markerHeight=\"6\" \
-             orient=\"auto\"><path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
+            "<marker id=\"hop{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" \
+             markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
+             <path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
         )
     };
     format!("<defs>\n{}</defs>\n", COLOURS.iter().enumerate().map(head).collect::<String>())
@@ -77,8 +79,8 @@ fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> Str
     let narrowest = lane.hops.iter().map(|path| path.bandwidth).fold(f64::INFINITY, f64::min);
     let class = worst.map_or(String::new(), |path| path.class.to_string());
     let mut text = format!(
-        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{}\">ring {nth}: worst hop {class}, {narrowest:.0} \
-         GB/s</text>\n",
+        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{}\">\
+         ring {nth}: worst hop {class}, {narrowest:.0} GB/s</text>\n",
         center.0,
         center.1 - RADIUS - 26.0,
         COLOURS[nth],
@@ -99,7 +101,8 @@ fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> Str
         if count <= 32 {
             let _ = writeln!(
                 text,
-                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"{}\">{rank}</text>",
+                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"{}\">\
+                 {rank}</text>",
                 y + 3.5,
                 dot(count).min(10.0)
             );
@@ -108,7 +111,7 @@ fn ring(topology: &Topology, lane: &Lane, nth: usize, center: (f64, f64)) -> Str
     text
 }
 
-/// The radius of a rank.
+/// The radius of the dot of a rank, on a circle of `count` ranks.
 fn dot(count: usize) -> f64 {
     (TAU * RADIUS / count as f64 * 0.36).clamp(2.0, 12.0)
 }
@@ -135,8 +138,9 @@ fn arrow(from: (f64, f64), to: (f64, f64), nth: usize, class: PathClass, dot: f6
     let start = toward(from, control);
     let end = toward(to, control);
     format!(
-        "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" \
-         stroke-dasharray=\"{}\" marker-end=\"url(#hop{nth})\"/>\n",
+        "<path d=\"M{:.1},{:.1} Q{:.1},{:.1} {:.1},{:.1}\" fill=\"none\" \
+         stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\" \
+         marker-end=\"url(#hop{nth})\"/>\n",
         start.0,
         start.1,
         control.0,

@@ -10,11 +10,11 @@ use std::fmt;
 /// An algorithm along the lanes of a topology.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LaneAlgorithm {
-    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut. Any
-    /// other algorithm uses the order of the first lane.
+    /// One algorithm among all ranks. A ring uses all lanes if the collective's vector can be cut.
+    /// Any other algorithm uses the order of the first lane.
     Flat(Algorithm),
-    /// One algorithm among the ranks of each host and another across hosts, in the order of the first
-    /// lane. Every rank of a host leads one slice, so all rails are used.
+    /// One algorithm among the ranks of each host and another across hosts, in the order of the
+    /// first lane. Every rank of a host leads one slice, so all rails are used.
     Levels(Levels),
 }
 
@@ -58,12 +58,14 @@ impl LaneAlgorithm {
 /// use maypole::topology::build::cluster;
 /// use maypole::topology::search::lanes::lanes;
 /// use maypole::topology::search::rails::RoutingTable;
-/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Placement, schedule::verify::verify};
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::{Placement, collective::Collective, verify::verify};
 /// let mesh = cluster::named("mi300x", cluster::Fabric::Flat).unwrap();
 /// let lanes = lanes(&mesh).unwrap();
 /// let hosts = RoutingTable::new(&mesh).hosts();
-/// let ring = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();
-/// let all: Vec<_> = (0..8).map(ring).collect();
+/// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
+/// let of = |rank| schedule(Collective::AllReduce, &lanes, &hosts, rank, ring).unwrap();
+/// let all: Vec<_> = (0..8).map(of).collect();
 /// assert_eq!(all[0].chunks, 7 * 8);
 /// assert!(verify(Collective::AllReduce, &all, Placement::InPlace).is_ok());
 /// ```

@@ -1,8 +1,9 @@
 //! The load of each link, round by round, from one walk over schedules.
 //!
-//! Consecutive sends to one rank are one message. A message is in the *round* after the last message
-//! that it waits for, in conflict order. The walk counts the bytes that cross each link in each
-//! round. It also sums the latencies along the longest chain of messages that wait for one another.
+//! Consecutive sends to one rank are one message. A message is in the *round* after the last
+//! message that it waits for, in conflict order. The walk counts the bytes that cross each link in
+//! each round. It also sums the latencies along the longest chain of messages that wait for one
+//! another.
 
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
@@ -23,8 +24,8 @@ pub(super) struct MessageRound {
 pub(super) enum SendOrder {
     /// All in one round: best where each message has its own link.
     Concurrent,
-    /// One a round, in the order of the schedule: best where the messages share a link. Then the first
-    /// receiver continues while the others wait.
+    /// One a round, in the order of the schedule: best where the messages share a link. Then the
+    /// first receiver continues while the others wait.
     Sequential,
 }
 

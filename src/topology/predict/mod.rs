@@ -2,18 +2,18 @@
 //!
 //! # The model
 //!
-//! Ranks proceed in rounds. A *round* has the messages that wait for equally many others. It ends when
-//! its busiest link has carried all its traffic. Let `B` be the bytes of the vector, `D` the latency
-//! of the longest chain of messages that wait for one another, in seconds, and `c` the seconds a byte
-//! on the busiest link of a round:
+//! Ranks proceed in rounds. A *round* has the messages that wait for equally many others. It ends
+//! when its busiest link has carried all its traffic. Let `B` be the bytes of the vector, `D` the
+//! latency of the longest chain of messages that wait for one another, in seconds, and `c` the
+//! seconds a byte on the busiest link of a round:
 //!
 //! ```text
 //! time = base + D + sum of c B
 //! ```
 //!
-//! On a network without shared links this is the formula of the literature for each algorithm. A rank
-//! that has messages for several others sends them in one round, or one a round. The model takes the
-//! faster of the two.
+//! On a network without shared links this is the formula of the literature for each algorithm. A
+//! rank that has messages for several others sends them in one round, or one a round. The model
+//! takes the faster of the two.
 //!
 //! In `W` windows, the first window takes the time of `B/W` bytes. Each further window ends
 //!
@@ -21,10 +21,10 @@
 //! max(C B/W, the longest round of one window)
 //! ```
 //!
-//! after the window before it. `C` is the seconds a byte on the link that is busiest over all rounds:
-//! the *bottleneck*. No link carries more than its bandwidth, so `C B` is a lower bound for any order
-//! of messages. Where rounds are uneven, the sum is an upper bound, because ranks wait for each round
-//! to end.
+//! after the window before it. `C` is the seconds a byte on the link that is busiest over all
+//! rounds: the *bottleneck*. No link carries more than its bandwidth, so `C B` is a lower bound
+//! for any order of messages. Where rounds are uneven, the sum is an upper bound, because ranks
+//! wait for each round to end.
 //!
 //! # What it assumes
 //!
@@ -119,7 +119,7 @@ pub enum CostError {
     /// No path joins two ranks.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The schedules cannot complete. No schedule of this crate's algorithms is such.
+    /// The schedules cannot complete. Schedules of this crate's algorithms always complete.
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
@@ -147,8 +147,8 @@ impl<'a> CostModel<'a> {
         &self.lanes
     }
 
-    /// Returns the algorithms to compare: all that implement the collective, and on several hosts the
-    /// hierarchical ones with a ring, a linear exchange or a binomial tree within each host.
+    /// Returns the algorithms to compare: all that implement the collective, and on several hosts
+    /// the hierarchical ones with a ring, a linear exchange or a binomial tree within each host.
     pub fn algorithms(&self, collective: Collective) -> Vec<LaneAlgorithm> {
         let flat = Algorithm::ALL
             .into_iter()
@@ -173,8 +173,8 @@ impl<'a> CostModel<'a> {
             .map_or(Vec::new(), |lane| lane.order.iter().map(|&rank| self.hosts[rank]).collect())
     }
 
-    /// Returns the cost of `collective` by `algorithm`; `None` if the algorithm does not implement the
-    /// collective. Takes some hundred nanoseconds for each message and link.
+    /// Returns the cost of `collective` by `algorithm`; `None` if the algorithm does not implement
+    /// the collective. Takes some hundred nanoseconds for each message and link.
     ///
     /// ```
     /// use maypole::topology::build::cluster::{Fabric, named};
@@ -183,8 +183,10 @@ impl<'a> CostModel<'a> {
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
     /// let host = named("dgx-a100", Fabric::Flat).unwrap();
     /// let model = CostModel::new(&host).unwrap();
-    /// let ring = model.cost(Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap().unwrap();
-    /// assert_eq!(host.describe(ring.bottleneck.unwrap()), "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
+    /// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
+    /// let ring = model.cost(Collective::AllReduce, ring).unwrap().unwrap();
+    /// let bottleneck = host.describe(ring.bottleneck.unwrap());
+    /// assert_eq!(bottleneck, "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
     /// // The bus bandwidth of a large vector is the bandwidth of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;
     /// assert!((2.0 * 7.0 / 8.0 * 16e9 / seconds / 240e9 - 1.0).abs() < 0.001);

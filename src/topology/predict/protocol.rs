@@ -1,9 +1,9 @@
 //! The latency of a message, by the protocol that moves it.
 //!
 //! On GPUs these are NCCL's three protocols, with the figures of its tuner (`src/graph/tuning.cc`,
-//! version 2.30, rows of the ring). LL sends a flag with every 4 bytes, LL128 with every 120 bytes,
-//! and Simple sends no flags but uses fences. On CPUs it is a flag in shared memory, 0.13 us a hop on
-//! the machine where this library was measured, and a TCP connection between hosts.
+//! version 2.30, rows of the ring). LL sends a flag with every 4 bytes, LL128 with every 120
+//! bytes, and Simple sends no flags but uses fences. On CPUs it is a flag in shared memory, 0.13
+//! us a hop on the machine where this library was measured, and a TCP connection between hosts.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{NodeKind, Path, Topology};

@@ -19,7 +19,7 @@ pub struct PublishedBandwidth {
     pub source: &'static str,
 }
 
-/// The book of stas00, `network/README.md`.
+/// The open book "Machine Learning Engineering" by Stas Bekman, page `network/README.md`.
 const BOOK: &str = "github.com/stas00/ml-engineering";
 
 /// Finds a published measurement of `collective` on a machine with the same number of the same GPUs

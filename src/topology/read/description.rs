@@ -22,8 +22,8 @@ impl Description {
     /// Reads `text`. The content tells the format.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the parser does not understand, or with the end of
-    /// the text if it has none of the formats.
+    /// [`ReadError`] with the line and column that the parser does not understand, or with the end
+    /// of the text if it has none of the formats.
     pub fn read(text: &str) -> Result<Description, ReadError> {
         let is_xml = text.trim_start().starts_with('<') || System::place(text).is_some();
         if is_xml {
@@ -44,8 +44,8 @@ impl Description {
         }
     }
 
-    /// Returns what the text lacks, elides or contradicts, and how the parser has resolved it. Empty
-    /// for a complete description.
+    /// Returns what the text lacks, elides or contradicts, and how the parser has resolved it.
+    /// Empty for a complete description.
     pub fn notes(&self) -> &[String] {
         match self {
             Description::Matrix(matrix) => &matrix.notes,

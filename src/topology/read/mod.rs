@@ -1,4 +1,4 @@
-//! Parsers of what tools print about a machine.
+//! Parsers of the output of tools that describe a machine.
 //!
 //! | module | what it reads |
 //! |---|---|

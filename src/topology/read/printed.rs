@@ -10,12 +10,12 @@ use std::fmt;
 pub enum PrintedClass {
     /// `X`: the device itself.
     Same,
-    /// `NV#`: so many bonded NVLinks, at least one.
+    /// `NV#`: the number of bonded NVLinks, at least one.
     NvLink(u32),
     /// `XGMI`: AMD's links between GPUs, and their number where the tool counts them.
     Xgmi(Option<u32>),
-    /// `PSB`: one PCIe switch, on the board that both share. Drivers before 384 print it for cards
-    /// with two GPUs.
+    /// `PSB`: one PCIe switch, on the board that both devices share. Drivers before 384 print it
+    /// for cards with two GPUs.
     Psb,
     /// `PIX`: at most one PCIe bridge.
     Pix,
@@ -27,9 +27,9 @@ pub enum PrintedClass {
     Node,
     /// `SYS`: the link between NUMA nodes or sockets.
     Sys,
-    /// `SOC`: what drivers before 384 print for `SYS`.
+    /// `SOC`: the word of drivers before 384 for `SYS`.
     Soc,
-    /// `PCIE`: over PCIe, and the tool does not say over how much of it.
+    /// `PCIE`: over PCIe; the tool does not say over which bridges.
     Pcie,
 }
 
@@ -46,8 +46,8 @@ impl PrintedClass {
         ("SOC", PrintedClass::Soc),
     ];
 
-    /// Returns the class that the word means. Where the word leaves several possible, it is the worst
-    /// of them, so that no prediction is too good.
+    /// Returns the class that the word means. Where the word leaves several possible, it is the
+    /// worst of them, so that no prediction is too good.
     ///
     /// ```
     /// use maypole::topology::read::printed::PrintedClass;

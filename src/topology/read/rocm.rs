@@ -91,7 +91,7 @@ fn table(lines: &[Vec<LocatedChar>], name: &str) -> Option<RocmTable> {
     let is_named = |line: &&Vec<LocatedChar>| title(line).is_some_and(|title| title.contains(name));
     let start = lines.iter().position(|line| is_named(&line))?;
     let rest = lines[start + 1..].iter().take_while(|line| title(line).is_none());
-    // A blank between lines keeps their words apart, at the place of the break.
+    // A blank at the end of each line separates its last word from the first word of the next.
     let blank = |line: &Vec<LocatedChar>| {
         line.last().map(|last| LocatedChar { char: ' ', column: last.column + 1, ..*last })
     };
@@ -161,7 +161,7 @@ fn link(word: &str, is_self: bool) -> Result<PrintedClass, &'static str> {
 
 fn number(word: &str, _: bool) -> Result<u32, &'static str> {
     match word {
-        // The firmware does not tell the number.
+        // The firmware does not report the number.
         "N/A" | "SELF" => Ok(0),
         number => number.parse().map_err(|_| "a number"),
     }

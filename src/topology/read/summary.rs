@@ -1,9 +1,10 @@
-//! A summary that every description of a machine has: its GPUs, their links and their network cards.
+//! A summary that every description of a machine has: its GPUs, their links and their network
+//! cards.
 
 use crate::topology::read::printed::PrintedClass;
 
-/// The devices of one description. A field is `None` if the description does not tell it, and empty
-/// if the description tells that there is nothing.
+/// The devices of one description. A field is `None` if the description does not have this
+/// information. It is empty if the description says that the machine has no such devices.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceSummary {
     /// The number of GPUs.
@@ -29,8 +30,8 @@ pub struct NearestNics {
 }
 
 impl NearestNics {
-    /// Returns the best class in `classes`, one class a card, and the cards that have it. `None` for
-    /// an empty list.
+    /// Returns the best class in `classes`, one class a card, and the cards that have it. `None`
+    /// for an empty list.
     pub fn of(classes: &[PrintedClass]) -> Option<NearestNics> {
         let class = *classes.iter().rev().max_by_key(|class| class.class())?;
         let nics =

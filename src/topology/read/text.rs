@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A text that a parser does not understand: where, the text found there, and what it expects.
+/// The place of a text that a parser does not understand, the text found there, and what the parser
+/// expects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReadError {
     /// The line, counted from 1.
@@ -73,12 +74,12 @@ fn without_codes(glyphs: &[LocatedChar]) -> Vec<LocatedChar> {
     kept
 }
 
-/// A byte-order mark, a zero-width blank, a control character other than the tab.
+/// True for a byte-order mark, a zero-width blank, or a control character other than the tab.
 fn is_invisible(char: char) -> bool {
     matches!(char, '\u{feff}' | '\u{200b}') || (char.is_control() && char != '\t')
 }
 
-/// The length of the code that begins here; 0 if none does.
+/// The length of the escape code at the beginning of `glyphs`; 0 if there is none.
 fn code(glyphs: &[LocatedChar]) -> usize {
     const ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\u{241b}", "\\x1b", "\\033", "\\e", "\\u001b"];
     let starts =

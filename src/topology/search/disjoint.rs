@@ -1,9 +1,9 @@
 //! As many edge-disjoint rings as direct links allow: no pair is in more rings than it has links.
 //!
-//! One ring does not use all links of a mesh. Eight MI300X have seven links each, and seven rings use
-//! all of them. The search is a backtracking search. It builds one ring after the other and tries the
-//! link with the most uses left first. It runs twice: first every ring is followed by its reverse,
-//! which halves the work where links are many, then without that rule.
+//! One ring does not use all links of a mesh. Eight MI300X have seven links each, and seven rings
+//! use all of them. The search is a backtracking search. It builds one ring after the other and
+//! tries the link with the most uses left first. It runs twice: first every ring is followed by
+//! its reverse, which halves the work where links are many, then without that rule.
 //!
 //! The search ends after a fixed number of steps with the best rings so far. The result is exact
 //! where it reaches the upper bound: no device has more rings than links.
@@ -11,8 +11,8 @@
 /// The number of steps after which the search ends.
 const MOST_STEPS: usize = 1 << 18;
 
-/// Finds rings through all devices, each from device 0 on. At most `links[a][b]` rings go from `a` to
-/// `b`. Empty if no ring exists, as for a single device.
+/// Finds rings through all devices, each from device 0 on. At most `links[a][b]` rings go from `a`
+/// to `b`. Empty if no ring exists, as for a single device.
 ///
 /// ```
 /// use maypole::topology::search::disjoint::rings;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn meshes_are_used_up() {
+    fn rings_use_every_link_of_a_mesh() {
         for (devices, links) in [(2, 4), (3, 2), (4, 4), (5, 1), (7, 1), (8, 1), (8, 2)] {
             check(&vec![vec![links; devices]; devices], links as usize * (devices - 1));
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_ring_there_is_none() {
+    fn no_ring_is_found_where_none_exists() {
         check(&[], 0);
         check(&[vec![3]], 0);
         check(&[vec![0, 1, 0], vec![1, 0, 1], vec![0, 1, 0]], 0);

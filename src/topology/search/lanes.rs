@@ -1,13 +1,13 @@
 //! Lanes: rings over all ranks of all hosts that are used at the same time. NCCL calls a lane a
 //! channel.
 //!
-//! Within one host there is one ring, the [best](crate::topology::search::rings); or, over direct links, [as
-//! many](crate::topology::search::disjoint) as the links allow.
+//! Within one host there is one ring, the [best](crate::topology::search::rings); or, over direct
+//! links, [as many](crate::topology::search::disjoint) as the links allow.
 //!
 //! Over several hosts there is one ring for each rail. It enters every host by the rail's card, at
-//! the rank that the card belongs to, and passes through all ranks of the host along the host's ring.
-//! It leaves by the same card if the last rank is near to that card, directly or through the GPU
-//! beside it. Else it leaves by the last rank's own card, which isolated rails refuse.
+//! the rank that the card belongs to, and passes through all ranks of the host along the host's
+//! ring. It leaves by the same card if the last rank is near to that card, directly or through the
+//! GPU beside it. Else it leaves by the last rank's own card, which isolated rails do not allow.
 //!
 //! Each lane carries an equal part of the bytes, and lanes that share a link divide its bandwidth.
 //! The result is the first k lanes, with the k that moves the most bytes a second.
@@ -67,8 +67,8 @@ pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
     Ok(widest(topology, lanes))
 }
 
-/// Returns the bandwidth of `lanes` together, in GB/s, where each carries an equal part: the number of
-/// lanes times the bandwidth of the slowest one.
+/// Returns the bandwidth of `lanes` together, in GB/s, where each carries an equal part: the
+/// number of lanes times the bandwidth of the slowest one.
 pub fn bandwidth(topology: &Topology, lanes: &[Lane]) -> f64 {
     let mut users = vec![0_u32; topology.links().len()];
     for link in lanes.iter().flat_map(|lane| &lane.hops).flat_map(|path| &path.links) {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_needs_one_ring_a_mesh_many() {
+    fn a_switch_needs_one_ring_and_a_mesh_needs_many() {
         check("dgx-a100", Fabric::Flat, 1, 240.0);
         check("mi300x", Fabric::Flat, 7, 7.0 * 51.2);
         check("pcie-phb", Fabric::Flat, 1, 20.0);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_nothing_joins_have_no_ring() {
+    fn hosts_without_a_network_have_no_ring() {
         let mut apart = named("dgx-a100", Fabric::Flat).unwrap();
         apart.append(&apart.clone());
         assert!(lanes(&apart).is_err());

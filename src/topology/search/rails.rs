@@ -1,11 +1,12 @@
 //! The network card of each rank, and the path from any rank to any other.
 //!
-//! Every rank has one card: the nearest. Among several as near, it is the card that the fewest lower
-//! ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one card and
-//! arrives by a card that the network joins to it. Over isolated rails these two are on one rail.
+//! Every rank has one card: the nearest. Among equally near cards, it is the card that the fewest
+//! lower ranks have. The n-th cards of all hosts are a *rail*. Traffic between hosts leaves by one
+//! card and arrives by a card that the network joins to it. On isolated rails, these two cards are
+//! on one rail.
 //!
-//! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the path
-//! to the card passes through that GPU. NCCL calls this PXN.
+//! A card may be far from a rank, but near to a GPU that the rank has direct links to. Then the
+//! path to the card passes through that GPU. NCCL calls this PXN.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::Paths;
@@ -34,7 +35,8 @@ struct NicPaths<'a> {
 /// No path joins two ranks.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "no path joins {from} and {to}: traffic that leaves by one rail arrives by another only if the network joins the rails"
+    "no path joins {from} and {to}: traffic that leaves by one rail arrives by another only if \
+     the network joins the rails"
 )]
 pub struct Unreachable {
     /// The label of the sender: a rank or a network card.
@@ -111,8 +113,8 @@ impl<'a> RoutingTable<'a> {
         self.own[rank].map(|card| (card, self.cards[card].node))
     }
 
-    /// Returns the path from a rank to a card of its host: the nearest one, or the path through a GPU
-    /// that the rank has direct links to and that is nearer to the card.
+    /// Returns the path from a rank to a card of its host: the nearest one, or the path through a
+    /// GPU that the rank has direct links to and that is nearer to the card.
     pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
         let straight = self.ranks[rank].1.to(self.cards[card].node)?;
         let through = |peer: usize| self.through(rank, peer, card);
@@ -202,7 +204,7 @@ mod tests {
     use crate::topology::build::cluster::{Fabric, named};
 
     #[test]
-    fn every_gpu_has_a_card_near_to_it_and_no_two_have_one() {
+    fn every_gpu_has_a_near_card_of_its_own() {
         for name in ["dgx-a100", "dgx-h100", "mi300x"] {
             let host = named(name, Fabric::Flat).unwrap();
             let routes = RoutingTable::new(&host);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_far_card_is_left_alone() {
+    fn a_slow_far_card_is_not_used() {
         let mut host = Topology::new();
         let numa = [0, 1].map(|nth| host.add(NodeKind::Numa, Some(0), format!("NUMA{nth}")));
         host.join(numa[0], numa[1], LinkKind::Sockets, 10.0);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_by_one_rail_does_not_arrive_by_another_unless_something_joins_them() {
+    fn traffic_changes_the_rail_only_where_the_network_joins_the_rails() {
         let crossing = |fabric, cards| {
             let cluster = named("2xdgx-a100", fabric).unwrap();
             RoutingTable::new(&cluster).crossing(0, cards, 8).map(|path| path.bandwidth)
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_reaches_every_other_whatever_the_rails() {
+    fn every_rank_reaches_every_other_over_any_rails() {
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             let cluster = named("2xdgx-h100", fabric).unwrap();
             let routes = RoutingTable::new(&cluster);

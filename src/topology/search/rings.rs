@@ -2,7 +2,7 @@
 //!
 //! A ring is as fast as its worst link. So the search looks for the Hamiltonian cycle whose worst
 //! link is best. Among several it prefers the one with the fewest links of that class, then the
-//! fewest of the next better class, and so on: a link that fewer hops cross is shared by fewer.
+//! fewest of the next better class, and so on, because hops of a bad class often share one link.
 //!
 //! Up to [`EXACT`] devices the result is exact. The recursion of Held and Karp (1962) over subsets
 //! takes `2^(n-1) n^2` steps. The weights of the classes are so far apart that no number of better
@@ -23,9 +23,9 @@ pub struct Ring<T> {
     pub bottleneck: Option<T>,
 }
 
-/// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the greater
-/// the better. The diagonal is not used. An exact search returns the first of several best rings, in
-/// the order of the device numbers.
+/// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the
+/// greater the better. The diagonal is not used. An exact search returns the first of several best
+/// rings, in the order of the device numbers.
 ///
 /// ```
 /// use maypole::topology::PathClass::*;
@@ -86,7 +86,7 @@ impl LinkWeights {
         let base = count as u128 + 1;
         let digits = u128::MAX.ilog(base.max(2)).saturating_sub(1);
         let weight = |kind: &T| {
-            let place = kinds.binary_search(kind).expect("it is one of them");
+            let place = kinds.binary_search(kind).expect("`kinds` has every kind of link");
             let better =
                 u32::try_from(place.saturating_sub(needed)).unwrap_or(u32::MAX).min(digits - 1);
             let digit = digits - 1 - better;
@@ -130,8 +130,8 @@ fn threshold<T: Ord + Copy>(links: &[Vec<T>], kinds: &[T]) -> usize {
     can
 }
 
-/// Whether a ring of links that are `enough` exists. Finds for each set of devices where a path from
-/// device 0 over that set can end.
+/// Whether a ring of links that are `enough` exists. Finds for each set of devices where a path
+/// from device 0 over that set can end.
 fn is_hamiltonian(count: usize, enough: impl Fn(usize, usize) -> bool) -> bool {
     let into = |to: usize| {
         (0..count).filter(|&from| enough(from, to)).fold(0_u32, |set, from| set | 1 << from)
@@ -270,10 +270,10 @@ fn neighbours(order: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
 mod tests {
     use super::*;
 
-    /// Numbers by lot.
-    struct Lot(u64);
+    /// Draws pseudo-random numbers: a linear congruential generator.
+    struct RandomNumbers(u64);
 
-    impl Lot {
+    impl RandomNumbers {
         fn below(&mut self, limit: u64) -> u64 {
             self.0 = self
                 .0
@@ -317,11 +317,11 @@ mod tests {
 
     #[test]
     fn no_ring_is_better_than_the_exact_one() {
-        let mut lot = Lot(7);
+        let mut random = RandomNumbers(7);
         for count in 1..=7 {
             for _ in 0..30 {
-                let limit = 1 + lot.below(40);
-                let links = lot.links(count, limit);
+                let limit = 1 + random.below(40);
+                let links = random.links(count, limit);
                 let found = ring(&links);
                 assert!(is_ring(&found.order));
                 // Fewest of the worst kind is the greatest list of kinds, worst first.
@@ -335,19 +335,19 @@ mod tests {
 
     #[test]
     fn sixteen_devices_take_little_time() {
-        let links = Lot(3).links(16, 9);
+        let links = RandomNumbers(3).links(16, 9);
         let found = ring(&links);
         assert!(is_ring(&found.order) && found.bottleneck == bottleneck(&links, &found.order));
     }
 
     #[test]
-    fn more_devices_still_make_a_good_ring() {
-        // Hosts of eight with sockets of four, their devices dealt out by lot: what is known to be
-        // best.
-        let mut lot = Lot(5);
+    fn the_heuristic_finds_known_best_rings() {
+        // Hosts of eight devices with two sockets of four, numbered at random: the best ring is
+        // known.
+        let mut random = RandomNumbers(5);
         for count in [17, 24, 48] {
             let mut place: Vec<usize> = (0..count).collect();
-            (1..count).for_each(|at| place.swap(at, lot.below(at as u64 + 1) as usize));
+            (1..count).for_each(|at| place.swap(at, random.below(at as u64 + 1) as usize));
             let kind = |a: usize, b: usize| {
                 if a / 4 == b / 4 {
                     5
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_links_leave_the_order_as_it_is() {
+    fn equal_links_keep_the_order_of_the_devices() {
         assert_eq!(ring(&vec![vec![1; 6]; 6]).order, [0, 1, 2, 3, 4, 5]);
         assert_eq!(ring::<u8>(&[]), Ring { order: vec![], bottleneck: None });
         assert_eq!(ring(&[vec![1]]), Ring { order: vec![0], bottleneck: None });

@@ -1,9 +1,10 @@
 //! Trees over all ranks of a topology: a double binary tree over hosts, a chain within each host.
 //!
-//! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree), read
-//! off its own schedules, so the picture shows what runs. An inner host of one tree is a leaf of the
-//! other. Within a host, the ranks are a chain along the host's ring, from the rank by which the lane
-//! enters the host. A single host has a chain and its reverse. These lack the worst hop of the ring.
+//! Between hosts, the two trees are those of [`double_tree`](crate::algorithms::double_tree). They
+//! are derived from its schedules, so they are the trees that run. An inner host of one tree is a
+//! leaf of the other. Within a host, the ranks are a chain along the host's ring, from the rank by
+//! which the lane enters the host. A single host has a chain and its reverse. Both leave out the
+//! worst hop of the ring.
 
 use crate::algorithms::Algorithm;
 use crate::schedule::Step;
@@ -43,7 +44,8 @@ impl Tree {
     }
 }
 
-/// Builds two trees along `lane`, each for one half of the vector. `hosts` is the host of each rank.
+/// Builds two trees along `lane`, each for one half of the vector. `hosts` is the host of each
+/// rank.
 ///
 /// ```
 /// use maypole::topology::build::cluster::{Fabric, named};
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_hangs_below_one_root() {
+    fn every_rank_is_below_one_root() {
         for hosts in 1..=9 {
             let (trees, world) = both(&format!("{hosts}xdgx-a100"));
             for tree in trees {

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_missed_only_where_there_is_a_device() {
+    fn a_missing_library_is_a_warning_only_with_its_device() {
         let on = |files: &'static [&'static str]| {
             move |path: &Path| files.iter().any(|file| Path::new(file) == path)
         };

@@ -78,7 +78,7 @@ pub(super) fn interface_of(
     direct.max_by_key(|(_, _, mask)| mask.to_bits()).map(|(name, ..)| name.as_str())
 }
 
-/// True if other hosts could reach it.
+/// True if other hosts could reach `address`.
 pub(super) fn is_reachable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn limits_are_read() {
-        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                    Max open files            1024                 524288               files     \n\
-                    Max locked memory         unlimited            unlimited            bytes     \n";
+        let text = "Limit                     Soft Limit    Hard Limit    Units     \n\
+                    Max open files            1024          524288        files     \n\
+                    Max locked memory         unlimited     unlimited     bytes     \n";
         assert_eq!(soft_limit(text, "Max open files"), Some(Some(1024)));
         assert_eq!(soft_limit(text, "Max locked memory"), Some(None));
         assert_eq!(soft_limit(text, "Max nice"), None);
@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn huge_pages_are_read() {
-        let text = "MemTotal: 8 kB\nHugePages_Total:      16\nHugePages_Free: 2\nHugepagesize:       2048 kB\n";
+        let text = "MemTotal: 8 kB\nHugePages_Total:      16\nHugePages_Free: 2\n\
+                    Hugepagesize:       2048 kB\n";
         assert_eq!(huge_pages(text), Some((16, 2 << 20)));
         assert_eq!(huge_pages("MemTotal: 8 kB\n"), None);
         assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
@@ -112,8 +113,10 @@ mod tests {
 
     #[test]
     fn addresses_are_found_and_their_interfaces() {
-        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     +-- 10.1.0.0/16 2 0 2\n        |-- 10.1.2.3\n           /32 host LOCAL\n\
-                    |-- 10.1.255.255\n           /32 link BROADCAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n\
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     +-- 10.1.0.0/16 2 0 2\n        \
+                    |-- 10.1.2.3\n           /32 host LOCAL\n\
+                    |-- 10.1.255.255\n           /32 link BROADCAST\n     \
+                    |-- 127.0.0.1\n        /32 host LOCAL\n\
                     Local:\n        |-- 10.1.2.3\n           /32 host LOCAL\n";
         let found = ipv4_addresses(trie);
         assert_eq!(found, [Ipv4Addr::new(10, 1, 2, 3), Ipv4Addr::LOCALHOST]);

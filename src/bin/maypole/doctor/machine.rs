@@ -62,7 +62,8 @@ fn locked(limit: Option<Option<u64>>) -> Finding {
             Finding::ok("locked memory", format!("{} MiB", limit >> 20))
         }
         Some(Some(limit)) => {
-            let fix = "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only InfiniBand and GPUs need it";
+            let fix = "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only \
+                       InfiniBand and GPUs need it";
             Finding::warning(
                 "locked memory",
                 format!("{} KiB, too little to register buffers", limit >> 10),
@@ -82,7 +83,8 @@ fn shared_memory() -> Finding {
     match Segment::create(1 << 20) {
         Ok(_) => Finding::ok("shared memory", "memfd works"),
         Err(error) => {
-            let fix = "allow memfd_create and sealing in the container's profile, or use MAYPOLE_TRANSPORT=tcp";
+            let fix = "allow memfd_create and sealing in the container's profile, or use \
+                       MAYPOLE_TRANSPORT=tcp";
             Finding::problem("shared memory", format!("memfd_create failed: {error}"), fix)
         }
     }
@@ -93,7 +95,8 @@ fn ptrace(scope: &str) -> Finding {
         "" => Finding::ok("ptrace", "unrestricted: the kernel has no Yama"),
         "0" => Finding::ok("ptrace", "unrestricted"),
         scope => {
-            let fix = "sysctl kernel.yama.ptrace_scope=0; otherwise large messages are copied one more time";
+            let fix = "sysctl kernel.yama.ptrace_scope=0; otherwise large messages are copied \
+                       one more time";
             Finding::warning(
                 "ptrace",
                 format!("Yama forbids reading the memory of other processes (scope {scope})"),

@@ -79,7 +79,12 @@ impl Finding {
     }
 
     fn json(&self) -> Value {
-        json!({ "level": self.severity.name(), "what": self.what, "text": self.text, "fix": self.fix })
+        json!({
+            "level": self.severity.name(),
+            "what": self.what,
+            "text": self.text,
+            "fix": self.fix,
+        })
     }
 }
 
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_bad_it_is_and_what_to_do() {
+    fn a_line_shows_the_severity_and_the_fix() {
         assert_eq!(Finding::ok("cores", "8").line(), "ok       cores            8");
         let line = Finding::problem("key", "it is a link", "name the file").line();
         assert_eq!(

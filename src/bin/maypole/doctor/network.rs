@@ -101,7 +101,8 @@ fn ports(
 fn key(source: &KeySource, several_hosts: bool) -> Finding {
     match source {
         KeySource::None if several_hosts => {
-            let fix = "make one with `maypole key new FILE` and set MAYPOLE_JOB_KEY_FILE=FILE for all ranks";
+            let fix = "make one with `maypole key new FILE` and set MAYPOLE_JOB_KEY_FILE=FILE \
+                       for all ranks";
             Finding::problem("key", "none, so only processes of this host can join", fix)
         }
         KeySource::None => Finding::ok("key", "none: only processes of this host can join"),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn wholes_are_made_of_whole_blocks() {
+    fn sizes_are_rounded_to_whole_blocks() {
         let counts = |collective| {
             benchmark(&[collective], &[1, 8, 100])
                 .points()
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_are_tried_where_they_can_be() {
+    fn an_algorithm_is_measured_only_on_collectives_that_it_implements() {
         let mut benchmark = benchmark(&Collective::all(0), &[8]);
         benchmark.algorithms = vec![Some(Algorithm::Ring)];
         assert_eq!(benchmark.points().len(), Algorithm::Ring.collectives().len());

@@ -44,7 +44,7 @@ macro_rules! for_each_type {
             maypole::DataType::U16 => $($function)+::<u16>(),
             maypole::DataType::U32 => $($function)+::<u32>(),
             maypole::DataType::U64 => $($function)+::<u64>(),
-            maypole::DataType::Bool => unreachable!("the command line offers types of numbers only"),
+            maypole::DataType::Bool => unreachable!("the command line has types of numbers only"),
         }
     }};
 }
@@ -82,7 +82,7 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
 
 /// Starts the ranks: this program again, with the same arguments.
 fn start(world: usize) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find my own program")?;
+    let program = std::env::current_exe().context("cannot find the file of this program")?;
     let again = |_rank| {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));
@@ -122,7 +122,7 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Prints what went wrong, and returns the exit code.
+/// Prints the error or the number of wrong elements, and returns the exit code.
 fn code(measured: Result<PerfOutcome>) -> ExitCode {
     match measured {
         Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,

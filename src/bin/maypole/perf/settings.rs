@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_of_all_algorithms_in_many_sizes() {
+    fn a_report_measures_all_algorithms_in_many_sizes() {
         let benchmark = settings("all-reduce --report there").unwrap().benchmark;
         assert_eq!(benchmark.algorithms.len(), Algorithm::ALL.len());
         assert_eq!(benchmark.sizes.len(), 12);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn check_may_stand_alone() {
+    fn check_needs_no_value() {
         assert!(settings("--check").unwrap().check);
         assert!(settings("-c true").unwrap().check);
         assert!(!settings("-c false").unwrap().check);

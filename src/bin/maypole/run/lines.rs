@@ -46,8 +46,7 @@ pub(super) fn are_being_written() -> bool {
 }
 
 /// Writes a line of the launcher itself to standard error. It does not wait for a write in
-/// progress: the launcher may have ranks to stop, and a reader that does not read must not delay
-/// that.
+/// progress: the launcher may have ranks to stop, and a slow reader must not delay that.
 pub(super) fn say(text: &str) {
     let _whole = WRITING.try_lock();
     let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::lines::{self, OutputStream};
 
-/// What the launcher waits for.
+/// An event that the launcher waits for.
 pub(super) enum LaunchEvent {
     /// This rank ended.
     Ended(usize, ProcessEnd),
@@ -160,7 +160,7 @@ impl RankProcesses {
             }
         }
         lines::say(
-            "a process that left its rank's group still holds its output; it is shown no more",
+            "a process outside its rank's group keeps the output open; the rest is not shown",
         );
     }
 

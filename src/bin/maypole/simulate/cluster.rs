@@ -25,7 +25,12 @@ pub(crate) struct ClusterArgs {
     pub(crate) cluster: Option<String>,
 
     /// The collective, where it is not the first argument.
-    #[arg(long = "collective", value_name = "COLLECTIVE", value_parser = names::collective, conflicts_with = "collective")]
+    #[arg(
+        long = "collective",
+        value_name = "COLLECTIVE",
+        value_parser = names::collective,
+        conflicts_with = "collective"
+    )]
     pub(crate) named: Option<Collective>,
 
     /// The network between the hosts of the cluster.
@@ -33,7 +38,13 @@ pub(crate) struct ClusterArgs {
     fabric: FabricArg,
 
     /// Bandwidth in Gbit/s of each network card, for hosts from a file.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..), requires = "cluster")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "cluster"
+    )]
     gigabits: u32,
 
     /// Show only the N fastest algorithms of each size [default: all; with several sizes, 3].
@@ -164,8 +175,8 @@ impl ClusterReport<'_> {
         let lanes = self.model.lanes();
         format!(
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s in total\n\
-             # predicted, not measured; the documentation of `maypole::topology::predict` has the model\n\
-             # size: bytes of the whole; algbw and busbw: GB/s as in nccl-tests; lanes: rings in use\n\
+             # predicted, not measured; the model: documentation of `maypole::topology::predict`\n\
+             # size: bytes of the whole; algbw, busbw: GB/s as in nccl-tests; lanes: rings in use\n\
              #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
             names::dashed(self.collective),
             self.question.cluster,
@@ -218,7 +229,8 @@ impl ClusterReport<'_> {
         .to_string()
     }
 
-    /// GB/s: size by time, and the same times the factor of nccl-tests.
+    /// The algorithm bandwidth (size divided by time) and the bus bandwidth (times the factor of
+    /// nccl-tests), in GB/s.
     fn bandwidths(&self, bytes: usize, prediction: PredictedTime) -> [f64; 2] {
         let moves = bytes > 0 && prediction.seconds > 0.0;
         let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };

@@ -22,7 +22,11 @@ use std::process::ExitCode;
 /// network. With --cluster, the links are those of a described cluster.
 #[derive(clap::Args)]
 pub(crate) struct SimulateArgs {
-    #[arg(value_parser = names::collective, help = names::collective_help(), required_unless_present_any = ["named", "cluster"])]
+    #[arg(
+        value_parser = names::collective,
+        help = names::collective_help(),
+        required_unless_present_any = ["named", "cluster"]
+    )]
     collective: Option<Collective>,
 
     #[command(flatten)]
@@ -46,15 +50,33 @@ pub(crate) struct SimulateArgs {
     bytes: sizes::Sweep,
 
     /// alpha, the latency: seconds that every message takes, however short.
-    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost, conflicts_with = "cluster")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "20e-6",
+        value_parser = cost,
+        conflicts_with = "cluster"
+    )]
     alpha: f64,
 
     /// beta, seconds for each byte sent: one divided by the bandwidth.
-    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost, conflicts_with = "cluster")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "0.8e-9",
+        value_parser = cost,
+        conflicts_with = "cluster"
+    )]
     beta: f64,
 
     /// gamma, seconds to combine a byte.
-    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost, conflicts_with = "cluster")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "0.1e-9",
+        value_parser = cost,
+        conflicts_with = "cluster"
+    )]
     gamma: f64,
 
     /// The number of windows that each chunk is cut into; windows overlap in time [default: the

@@ -1,4 +1,5 @@
-//! The facts about a machine that are printed, whatever its source.
+//! The facts about a machine that are printed: of this machine, of a description, or of a named
+//! cluster.
 
 use super::transports;
 use maypole::topology::detect::DetectedMachine;
@@ -85,7 +86,7 @@ impl MachineFacts {
     }
 
     /// A cluster by name.
-    pub(super) fn made_up(topology: Topology, name: &str) -> Self {
+    pub(super) fn named(topology: Topology, name: &str) -> Self {
         Self::of(topology, name.to_owned())
     }
 
@@ -135,7 +136,7 @@ impl MachineFacts {
         }
     }
 
-    /// Takes over the words of a description for pairs of GPUs; they may be older than ours.
+    /// Uses the words of a description for pairs of GPUs, which an older driver may have printed.
     fn take_words(&mut self, answers: &DeviceSummary) {
         self.reported = ReportedLinks::read(answers);
         for (a, row) in self.reported.links.iter().enumerate() {

@@ -40,7 +40,10 @@ pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
 fn pairs(facts: &MachineFacts) -> Vec<Value> {
     let devices = facts.topology.devices();
     let pair = |(a, b, TransportChoice { transport, refused }): (usize, usize, TransportChoice)| {
-        let refusal = |(transport, why): &(TransportKind, RefusalReason)| json!({ "transport": transport.name(), "reason": why.to_string() });
+        let refusal = |(transport, why): &(TransportKind, RefusalReason)| {
+            let reason = why.to_string();
+            json!({ "transport": transport.name(), "reason": reason })
+        };
         let refused: Vec<Value> = refused.iter().map(refusal).collect();
         let bandwidth = facts.topology.path(devices[a], devices[b]).map(|path| path.bandwidth);
         json!({
@@ -55,8 +58,9 @@ fn pairs(facts: &MachineFacts) -> Vec<Value> {
 }
 
 fn prediction(row: &predictions::PredictedCollective, bytes: usize) -> Value {
-    let published =
-        row.published.map(|figure| json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source }));
+    let published = row.published.map(|figure| {
+        json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source })
+    });
     json!({
         "collective": names::dashed(row.collective),
         "bytes": bytes,

@@ -1,5 +1,5 @@
-//! `maypole topo`: shows a machine, the distances between its devices, and what follows for
-//! collectives.
+//! `maypole topo`: shows a machine, the distances between its devices, and the rings, transports
+//! and predicted bandwidths that follow from them.
 
 mod facts;
 mod json;
@@ -78,7 +78,7 @@ impl TopoArgs {
                     .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
                 Ok(MachineFacts::described(&described, name))
             }
-            (None, Some(name)) => Ok(MachineFacts::made_up(named(name, Fabric::Flat)?, name)),
+            (None, Some(name)) => Ok(MachineFacts::named(named(name, Fabric::Flat)?, name)),
             (None, None) => Ok(MachineFacts::detected(&detect::machine())),
         }
     }

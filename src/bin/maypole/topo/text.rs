@@ -13,7 +13,7 @@ const LEGEND: [(&str, &str); 14] = [
     ("X", "itself"),
     ("NV", "NV#: this many bonded NVLinks, straight or through a switch"),
     ("XGMI", "XGMI#: this many of AMD's links between GPUs"),
-    ("PSB", "a PCIe switch on the board of both"),
+    ("PSB", "a PCIe switch on the board that both devices share"),
     ("PIX", "at most one PCIe bridge"),
     ("PXB", "several PCIe bridges, no host bridge"),
     ("PHB", "a PCIe host bridge, typically the CPU"),
@@ -97,7 +97,7 @@ fn trees(facts: &MachineFacts) -> String {
             |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
         let parents: Vec<String> = tree.parents.iter().map(parent).collect();
         format!(
-            "tree {nth}          {}  (above each rank; {} hops high)\n",
+            "tree {nth}          {}  (the parent of each rank; {} hops high)\n",
             parents.join(" "),
             tree.height()
         )
@@ -144,7 +144,7 @@ fn predictions(facts: &MachineFacts, bytes: usize) -> Result<String> {
         text += "\n";
         if let Some(figure) = row.published {
             text += &format!(
-                "  {:15} {:>8.1}  seen on {} ({})\n",
+                "  {:15} {:>8.1}  measured on {} ({})\n",
                 "", figure.gigabytes, figure.machine, figure.source
             );
         }

@@ -15,7 +15,7 @@ pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer
     hosts.iter().enumerate().map(offer).collect()
 }
 
-/// Adds what the driver says about pairs of GPUs.
+/// Adds the driver's answers about peer access between GPUs.
 pub(super) fn refuse_peers(offers: &mut [TransportOffer], machine: &DetectedMachine) {
     let names: Vec<Option<String>> = offers.iter().map(|offer| offer.gpu.clone()).collect();
     for (offer, row) in offers.iter_mut().zip(&machine.peers) {

@@ -1,5 +1,5 @@
-//! Information of the kernel, from files: `/sys/bus/pci`, `/sys/class/net`, `/sys/class/infiniband`,
-//! `/sys/devices/system/node`, `/proc/cpuinfo`.
+//! Information of the kernel, from files: `/sys/bus/pci`, `/sys/class/net`,
+//! `/sys/class/infiniband`, `/sys/devices/system/node`, `/proc/cpuinfo`.
 
 mod nics;
 
@@ -16,8 +16,8 @@ pub(super) struct SysfsReport {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the files. `gpus` are the GPUs that a driver knows, by address. Other GPUs are found by vendor
-/// and PCI class.
+/// Reads the files. `gpus` are the GPUs that a driver knows, by address. Other GPUs are found by
+/// vendor and PCI class.
 pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
     let (mut cpus, processor) = cpus(root);
     let (cards, notes) = nics::read(root);
@@ -104,8 +104,8 @@ fn pci_devices(root: &Path) -> BTreeMap<String, PathBuf> {
     found.collect()
 }
 
-/// Whether a device is a GPU. Only two vendors count: a server board has a display device of the same
-/// class.
+/// Whether a device is a GPU. Only devices of NVIDIA and AMD count, because the display device of a
+/// server board has the same class.
 fn is_gpu(path: &Path) -> bool {
     const NVIDIA: u32 = 0x10de;
     const AMD: u32 = 0x1002;
@@ -140,7 +140,7 @@ fn plug(cpus: &mut [NumaNode], path: &Path, gpu: Option<Gpu>, nets: Vec<Net>) {
     devices.push(PciDevice { root, gpus: gpu.into_iter().collect(), nets, ..device(path) });
 }
 
-/// The PCI devices above one, from the top.
+/// The PCI devices above the device in `path`, from the top.
 fn above(path: &Path) -> Vec<PathBuf> {
     let is_device = |path: &&Path| name_of(path).is_some_and(|name| is_bus(&name));
     let mut above: Vec<PathBuf> =
@@ -149,8 +149,9 @@ fn above(path: &Path) -> Vec<PathBuf> {
     above
 }
 
-/// The switches among the PCI devices above one. Every link of the tree shows as two devices: the port
-/// above, and the device or switch below. The lower one of each pair is the switch.
+/// The switches among `above`, the PCI devices above a device. Every link of the tree shows as two
+/// devices: the port above, and the device or switch below. The lower one of each pair is the
+/// switch.
 fn crossed(above: &[PathBuf]) -> Vec<&PathBuf> {
     let mut crossed: Vec<_> = above.iter().rev().skip(1).step_by(2).collect();
     crossed.reverse();

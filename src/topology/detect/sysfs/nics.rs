@@ -12,8 +12,8 @@ struct NicPort {
     net: Net,
 }
 
-/// The ports and interfaces by the address of their card, numbered over the whole machine; and a note
-/// on each port that is down.
+/// The ports and interfaces by the address of their card, numbered over the whole machine. Also a
+/// note on each port that is down.
 pub(super) fn read(root: &Path) -> (BTreeMap<String, Vec<Net>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut ports = infiniband(root, &mut notes);
@@ -38,7 +38,7 @@ fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
             let state = text(&port_folder, "state").unwrap_or_default();
             let up = state.contains("ACTIVE");
             if !up {
-                notes.push(format!("{name}: port {port} is not active, but {state:?}"));
+                notes.push(format!("{name}: port {port} is not active: its state is {state:?}"));
             }
             let rate = text(&port_folder, "rate")
                 .and_then(|rate| rate.split_once(' ')?.0.parse::<f64>().ok());
@@ -70,8 +70,8 @@ fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     found
 }
 
-/// The PCI device that an entry's `device` leads to, or the one above: virtio has its own bus in
-/// between.
+/// The address of the PCI device that an entry's `device` link leads to. The link of a virtio
+/// device leads to virtio's own bus. Then it is the address of the PCI device above.
 fn bus_of(entry: &Path) -> Option<String> {
     let path = fs::canonicalize(entry.join("device")).ok()?;
     path.ancestors().filter_map(name_of).find(|name| is_bus(name))

@@ -60,7 +60,7 @@ fn fields(lines: &[&[LocatedChar]]) -> Vec<String> {
     lines.iter().flat_map(|line| words(line)).flat_map(|word| apart(&word.text)).collect()
 }
 
-/// `0-31N/A` are two fields.
+/// Splits fields that have run together: `0-31N/A` is `0-31` and `N/A`.
 fn apart(word: &str) -> Vec<String> {
     let parts = word.split("N/A").map(str::to_owned);
     let parts = parts.flat_map(|part| [part, "N/A".to_owned()]).collect::<Vec<_>>();

@@ -27,7 +27,8 @@ fn is_cell(line: &[LocatedChar], at: usize) -> bool {
     !classes(line, at).is_empty()
 }
 
-/// Whether `text` is made of cells alone. A wrapped line may begin with such a text, a label cannot.
+/// Whether `text` is made of cells alone. A wrapped line may begin with such a text, a label
+/// cannot.
 pub(super) fn is_cells(text: &str) -> bool {
     let glyphs: Vec<_> =
         text.chars().map(|char| LocatedChar { char, line: 0, column: 0 }).collect();
@@ -80,8 +81,9 @@ fn end_of(row: &[LocatedChar], at: usize, word: &str) -> Option<usize> {
     word.chars().zip(text).all(|(char, glyph)| char == glyph.char).then_some(at + word.len())
 }
 
-/// The readings of `NV12`, whose number is at `at`. The number ends at the last digit at the latest.
-/// It may end before if the next field is a number too (`NV120-23`), or begins on the next line.
+/// The readings of `NV12`, whose number is at `at`. The number ends at the last digit at the
+/// latest. It may end before if the next field is a number too (`NV120-23`), or begins on the next
+/// line.
 fn nvlinks(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let digits = row[at..].iter().take_while(|glyph| glyph.char.is_ascii_digit()).take(6).count();
     let next = row.get(at + digits).map(|glyph| glyph.char);

@@ -96,7 +96,7 @@ fn numbers_between(before: &str, after: &str) -> Option<String> {
     }
 }
 
-/// The devices whose rows were left out and whose classes no other row tells, by column.
+/// The devices whose rows were left out and whose classes are in no other row, by column.
 pub(super) fn unknown_devices(
     known: &[Vec<Option<PrintedClass>>],
     has_row: impl Fn(usize) -> bool,

@@ -64,7 +64,7 @@ pub(super) fn first_row(lines: &[Vec<LocatedChar>]) -> Option<(usize, usize)> {
     lines.iter().enumerate().find_map(|(number, line)| Some((number, row(line)?)))
 }
 
-/// The end of `GPU7` if that stands at `at`.
+/// The end of a label such as `GPU7` that begins at `at`.
 fn gpu_label(line: &[LocatedChar], at: usize) -> Option<usize> {
     let is_gpu =
         "GPU".chars().zip(line.get(at..)?).filter(|(char, glyph)| *char == glyph.char).count() == 3;
@@ -98,8 +98,8 @@ fn without_prefix<'a>(line: &'a [LocatedChar], prefix: &[LocatedChar]) -> &'a [L
     if !prefix.is_empty() && same == prefix.len() { &line[start + prefix.len()..] } else { line }
 }
 
-/// The possible labels of rows: every beginning of a line that a cell follows. A label and a cell may
-/// have run together.
+/// The possible labels of rows: every beginning of a line that a cell follows. A label and a cell
+/// may have run together.
 fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     let labels = |line: &Vec<LocatedChar>| {
         let start = first_glyph(line);
@@ -112,8 +112,8 @@ fn known_labels(rows: &[Vec<LocatedChar>]) -> Vec<String> {
     rows.iter().flat_map(labels).collect()
 }
 
-/// Reads the columns. The lines of a wrapped header are joined. A word that is no row's label is cut
-/// into several that are.
+/// Reads the columns. The lines of a wrapped header are joined. A word that is not the label of
+/// a row is split into labels of rows.
 fn columns(lines: &[Vec<LocatedChar>], known: &[String]) -> Result<Columns, ReadError> {
     let joined = lines.concat();
     let text: String = joined.iter().map(|glyph| glyph.char).collect();
@@ -175,8 +175,8 @@ const MOST_COLUMNS: usize = 1024;
 const MOST_GLYPHS: usize = 512;
 const LONGEST_LABEL: usize = 64;
 
-/// The labels that a word is made of, the first one as long as possible; `None` if it is not made of
-/// labels.
+/// The labels that a word is made of, the first one as long as possible; `None` if it is not made
+/// of labels.
 fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
     let chars: Vec<char> = word.text.chars().take(MOST_GLYPHS + 1).collect();
     let count = chars.len();
@@ -186,8 +186,8 @@ fn split(word: &LocatedWord, known: &[String]) -> Option<Vec<LocatedWord>> {
         let cut = chars.get(to).is_some_and(char::is_ascii_digit);
         known.contains(&part) || (is_numbered(&part) && !cut)
     };
-    // By start of a rest of the word: the end of its first label. Filled from the back, so that no
-    // rest is tried twice.
+    // By start of a rest of the word: the end of its first label. Filled from the back, so that
+    // each rest is tried once.
     let mut ends: Vec<Option<usize>> = vec![None; count];
     for from in (0..count.min(MOST_GLYPHS)).rev() {
         let longest = count.min(from + LONGEST_LABEL);
@@ -221,7 +221,8 @@ fn is_numbered(text: &str) -> bool {
     })
 }
 
-/// The names of the legend, `NIC0: mlx5_0`, anywhere behind the first row.
+/// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere behind the first
+/// row.
 pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
     let text: Vec<String> =
         lines.iter().map(|line| line.iter().map(|glyph| glyph.char).collect()).collect();

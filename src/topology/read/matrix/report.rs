@@ -1,4 +1,4 @@
-//! What a report says.
+//! The content of a report.
 
 use crate::topology::read::printed::PrintedClass;
 use crate::topology::read::summary::{DeviceSummary, NearestNics, direct_links};

@@ -52,8 +52,8 @@ pub(super) fn read(block: &ReportLines) -> Result<Matrix, ReadError> {
     Ok(assemble(columns, devices, &cells, &rows, notes))
 }
 
-/// Collects the lines of each row. A line that begins no row continues the row before it, as long as
-/// that row lacks something. The first other line ends the report.
+/// Collects the lines of each row. A line that begins no row continues the row before it, as long
+/// as that row lacks something. The first other line ends the report.
 fn collect<'a>(lines: &[Vec<LocatedChar>], columns: &'a Columns) -> Result<Rows<'a>, ReadError> {
     let mut rows: Vec<MatrixRow> = Vec::new();
     let mut elided = false;
@@ -217,7 +217,7 @@ fn cell_start(row: &MatrixRow, column: usize) -> usize {
 }
 
 /// Fills cells that a row lacks from across the diagonal, and notes contradictions. Devices that
-/// are left out are not looked at.
+/// are left out are skipped.
 fn mend(
     cells: &mut Cells,
     rows: &[MatrixRow],
@@ -231,7 +231,7 @@ fn mend(
         for &b in &kept[nth + 1..] {
             match (cells[a][b], cells[b][a]) {
                 (Some(class), Some(back)) if class.class() != back.class() => notes.push(format!(
-                    "{} to {} is {class}, but back it is {back}",
+                    "{} to {} is {class}, but the other direction is {back}",
                     label(a),
                     label(b)
                 )),
@@ -240,7 +240,7 @@ fn mend(
                     let (row, column) = if cells[a][b].is_none() { (a, b) } else { (b, a) };
                     cells[row][column] = Some(class);
                     notes.push(format!(
-                        "{} to {} is missing: taken as {class}, as it is back",
+                        "{} to {} is missing: {class} is taken from the other direction",
                         label(row),
                         label(column)
                     ));
@@ -249,7 +249,11 @@ fn mend(
                     return Err(missing(a, b, rows, columns));
                 }
                 (None, None) => {
-                    notes.push(format!("{} to {} is missing, both ways", label(a), label(b)));
+                    notes.push(format!(
+                        "{} to {} is missing in both directions",
+                        label(a),
+                        label(b)
+                    ));
                 }
             }
         }
@@ -257,7 +261,7 @@ fn mend(
     Ok(())
 }
 
-/// The error of a pair that neither row tells, at the end of one of the rows.
+/// The error of a pair whose class is in neither row, at the end of one of the rows.
 fn missing(a: usize, b: usize, rows: &[MatrixRow], columns: &Columns) -> ReadError {
     let a_label = &columns.labels[a].text;
     let b_label = &columns.labels[b].text;

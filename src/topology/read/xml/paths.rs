@@ -49,8 +49,8 @@ pub(crate) struct PlacedDevices<'a> {
 }
 
 impl System {
-    /// The GPUs and network cards: in the order of their numbers if all have one, else in the order of
-    /// the file.
+    /// The GPUs and network cards: in the order of their numbers if all have one, else in the
+    /// order of the file.
     pub(crate) fn devices(&self) -> PlacedDevices<'_> {
         let mut found = PlacedDevices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
         for (number, cpu) in self.cpus.iter().enumerate() {
@@ -150,7 +150,8 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// The number of links from `a` to `b`. Through switches, it is the smaller number of the two.
+    /// The number of links from `a` to `b`. Through switches, it is the number of links to switches
+    /// of the GPU that has fewer.
     fn direct(&self, a: usize, b: usize) -> u32 {
         match self.straight(a, b) {
             0 => self.to_switches(a).min(self.to_switches(b)),
@@ -180,8 +181,8 @@ fn in_order<T>(placed: &mut [PlacedDevice<'_, T>], number: impl Fn(&T) -> Option
     }
 }
 
-/// The class of the path up to the lowest common bridge or CPU and down again. Below a common bridge
-/// it depends on the number of bridges on the path.
+/// The class of the path up to the lowest common bridge or CPU and down again. Below a common
+/// bridge it depends on the number of bridges on the path.
 fn between<T, U>(a: &PlacedDevice<T>, b: &PlacedDevice<U>) -> PrintedClass {
     let common =
         a.bridges.iter().zip(&b.bridges).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();

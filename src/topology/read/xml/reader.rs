@@ -1,18 +1,19 @@
-//! From the elements of a file to a [`System`].
+//! Reads the elements of a file into a [`System`].
 
 use super::attributes::{XmlElement, XmlSource};
 use super::system::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
 use crate::topology::read::text::ReadError;
 
-/// The largest depth of the tree of PCI devices: no machine is deeper, and the recursion fits the stack.
+/// The largest depth of the tree of PCI devices: no machine is deeper, and the recursion fits the
+/// stack.
 const DEPTH: usize = 64;
 
 impl System {
     /// Reads a file, with any lines before and after it.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column: if the XML is not well-formed, or an attribute is missing
-    /// or has an invalid value.
+    /// [`ReadError`] with the line and column: if the XML is not well-formed, or an attribute is
+    /// missing or has an invalid value.
     pub fn read(text: &str) -> Result<System, ReadError> {
         let (start, end) = Self::place(text).unwrap_or((0, text.len()));
         let source =
@@ -33,9 +34,9 @@ impl System {
         Ok(system)
     }
 
-    /// The byte range of the file in a pasted text. The text may have prompts before and after it, or
-    /// blank lines, which XML forbids before a declaration. The file begins on its own line. `None` if
-    /// the text has no topology file.
+    /// The byte range of the file in a pasted text. The text may have prompts before and after it,
+    /// or blank lines, which XML forbids before a declaration. The file begins on its own line.
+    /// `None` if the text has no topology file.
     pub(crate) fn place(text: &str) -> Option<(usize, usize)> {
         let begins =
             |line: &str| ["<?xml", "<!--", "<system"].iter().any(|word| line.starts_with(word));

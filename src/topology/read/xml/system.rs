@@ -41,8 +41,8 @@ pub struct NumaNode {
 pub struct PciDevice {
     /// The PCI address in lower case: `0000:0f:00.0`.
     pub bus: String,
-    /// The host bridge above a device that is directly below a CPU. Topology files lack it; it is
-    /// known on the machine itself.
+    /// The host bridge above a device that is directly below a CPU. Topology files lack it;
+    /// detection on a machine sets it.
     pub root: Option<String>,
     /// PCI class, subclass and programming interface in 24 bits: `0x030200`.
     pub class: Option<u32>,

@@ -13,8 +13,8 @@ use std::ops::Range;
 
 /// The number of elements in the pool.
 const PERIOD: usize = 4093;
-/// The byte that fills outputs before a call. As f32, f64 or a wide integer it is no expected
-/// value.
+/// The byte that fills outputs before a call. An f32, an f64 or a wide integer of these bytes is no
+/// expected value.
 pub(crate) const POISON: u8 = 0xDB;
 
 /// Computes the inputs and the expected outputs of one collective.
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scattered_block_is_the_roots() {
+    fn a_scattered_block_comes_from_the_root() {
         let collective = Collective::Scatter { root: 1 };
         let oracle = Oracle::new(parameters(ReduceOp::Sum), collective);
         let point = BenchmarkPoint { collective, algorithm: None, count: 7 };

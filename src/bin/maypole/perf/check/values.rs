@@ -25,8 +25,8 @@ pub(crate) const fn hash(word: u64) -> u64 {
 
 /// An element type, with the arithmetic of the check.
 pub(crate) trait TestElement: Element + bytemuck::Pod {
-    /// All whole numbers up to this one are exact; `None` for integers, whose sums and products
-    /// wrap.
+    /// The floating-point type holds every whole number up to this one exactly. `None` for
+    /// integers, whose sums and products wrap.
     const EXACT: Option<i64>;
     /// The largest whole number up to which every whole number is an element of this type.
     const LARGEST: i64;
@@ -68,12 +68,20 @@ macro_rules! integers {
     ($($number:ty),+) => {$(
         impl TestElement for $number {
             const EXACT: Option<i64> = None;
-            const LARGEST: i64 = if (<$number>::MAX as u64) < i64::MAX as u64 { <$number>::MAX as i64 } else { i64::MAX };
+            const LARGEST: i64 = if (<$number>::MAX as u64) < i64::MAX as u64 {
+                <$number>::MAX as i64
+            } else {
+                i64::MAX
+            };
 
             fn drawn(word: u64, draw: ValueRange) -> Self {
                 let whole = whole(word, draw);
                 // Unsigned sums that are averaged must not wrap below zero either.
-                if matches!(draw, ValueRange::Within(_)) && <$number>::MIN == 0 { whole.unsigned_abs() as $number } else { whole as $number }
+                if matches!(draw, ValueRange::Within(_)) && <$number>::MIN == 0 {
+                    whole.unsigned_abs() as $number
+                } else {
+                    whole as $number
+                }
             }
 
             fn combined(self, other: Self, op: ReduceOp) -> Self {

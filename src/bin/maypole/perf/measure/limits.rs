@@ -31,11 +31,11 @@ const SMALLEST: usize = 8;
 const FACTOR: usize = 4;
 /// The most bytes of one system call.
 const PIECE: usize = 256 << 10;
-/// How often both sockets are tried in vain before the rank yields its core: for a rank with a
-/// core of its own, and for one that shares a core.
-const LOOKS: [u32; 2] = [5000, 1];
+/// How often both sockets are tried without a byte before the rank yields its core: for a rank with
+/// a core of its own, and for a rank that shares its core.
+const ATTEMPTS_BEFORE_YIELD: [u32; 2] = [5000, 1];
 /// After this time without a byte, the exchange fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The least time to move a number of bytes to every rank.
 #[derive(Clone, Debug)]
@@ -91,13 +91,13 @@ impl MachineLimit {
             std::iter::successors(Some(SMALLEST), |size| (*size < most).then(|| size * FACTOR));
         let sizes: Vec<usize> = sizes.collect();
         let longest = sizes.last().copied().unwrap_or(SMALLEST);
-        let mut means: Box<dyn ByteMover> = match transport {
+        let mut mover: Box<dyn ByteMover> = match transport {
             PerfTransport::Tcp => Box::new(SocketMover::new(comm)?),
             _ => Box::new(SharedMemoryMover::new(comm, longest)?),
         };
         let from = vec![1; longest];
         let mut into = vec![0; longest];
-        let us = |size| best(comm, means.as_mut(), &from[..size], &mut into[..size]);
+        let us = |size| best(comm, mover.as_mut(), &from[..size], &mut into[..size]);
         let times: Vec<f64> = sizes.iter().copied().map(us).collect::<Result<_>>()?;
         // Ranks that share a core copy one after the other.
         let turns = if transport == PerfTransport::Tcp { 1 } else { comm.crowding() } as f64;
@@ -127,16 +127,16 @@ trait ByteMover {
 /// Microseconds of an exchange in the best trial.
 fn best(
     comm: &mut Communicator,
-    means: &mut dyn ByteMover,
+    mover: &mut dyn ByteMover,
     from: &[u8],
     into: &mut [u8],
 ) -> Result<f64> {
-    let mut attempt = |means: &mut dyn ByteMover, calls: u64| -> Result<f64> {
-        means.prepare(from);
+    let mut attempt = |mover: &mut dyn ByteMover, calls: u64| -> Result<f64> {
+        mover.prepare(from);
         comm.barrier()?;
         let start = monotonic_ns();
         for _ in 0..calls {
-            means.exchange(std::hint::black_box(from), into)?;
+            mover.exchange(std::hint::black_box(from), into)?;
         }
         let took = monotonic_ns() - start;
         let clock = clock_cost();
@@ -146,16 +146,16 @@ fn best(
         Ok(all.into_iter().fold(1, u64::max) as f64 / 1e3 / calls as f64)
     };
     let mut calls = 1;
-    let mut least = attempt(means, 1)?.min(attempt(means, 1)?);
+    let mut least = attempt(mover, 1)?.min(attempt(mover, 1)?);
     // All ranks know the same times, so they make the same decisions.
-    while means.repeats() && least * (calls as f64) < LONG_US && (calls as f64) < MOST_CALLS {
+    while mover.repeats() && least * (calls as f64) < LONG_US && (calls as f64) < MOST_CALLS {
         calls = (LONG_US / least).max(2.0 * calls as f64).min(MOST_CALLS) as u64;
-        least = attempt(means, calls)?;
+        least = attempt(mover, calls)?;
     }
     let mut tries = 0;
     let mut spent = 0.0;
     while tries < FEWEST || (spent < BUDGET_US && tries < MOST_TRIES) {
-        let us = attempt(means, calls)?;
+        let us = attempt(mover, calls)?;
         least = least.min(us);
         tries += 1;
         spent += us * calls as f64;
@@ -222,7 +222,7 @@ impl ByteMover for SharedMemoryMover {
 struct SocketMover {
     next: TcpStream,
     before: TcpStream,
-    looks: u32,
+    attempts_before_yield: u32,
 }
 
 impl SocketMover {
@@ -241,8 +241,8 @@ impl SocketMover {
             socket.set_nodelay(true)?;
             socket.set_nonblocking(true)?;
         }
-        let looks = LOOKS[usize::from(comm.crowding() > 1)];
-        Ok(Self { next, before, looks })
+        let attempts_before_yield = ATTEMPTS_BEFORE_YIELD[usize::from(comm.crowding() > 1)];
+        Ok(Self { next, before, attempts_before_yield })
     }
 }
 
@@ -267,15 +267,16 @@ impl ByteMover for SocketMover {
             sent += left;
             received += came;
             idle = if left + came == 0 { idle + 1 } else { 0 };
-            if idle >= self.looks {
+            if idle >= self.attempts_before_yield {
                 std::thread::yield_now();
             }
             // The clock is read only after many attempts in vain.
             if idle.is_multiple_of(1 << 16) && idle > 0 {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 ensure!(
-                    waited < PATIENCE,
-                    "no byte from another rank for {PATIENCE:?} while the machine's limit was measured"
+                    waited < EXCHANGE_TIMEOUT,
+                    "no byte from another rank for {EXCHANGE_TIMEOUT:?} while measuring the \
+                     machine's limit"
                 );
             } else if idle == 0 {
                 since = None;

@@ -1,8 +1,8 @@
 //! Takes the samples.
 //!
-//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the
-//! latest end of all ranks, and is divided by the number of calls. A batch has as many calls as
-//! last about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their
+//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
+//! end of all ranks, and is divided by the number of calls. A batch has so many calls that it lasts
+//! about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their
 //! times; neither is timed.
 //!
 //! # What the check notices
@@ -35,7 +35,7 @@ const MOST_CALLS: f64 = 20_000.0;
 const FEWEST: usize = 5;
 const MOST: usize = 400;
 /// A point that takes longer than this many budgets gets only [`FEWEST_IF_SLOW`] samples.
-const PATIENCE: u32 = 20;
+const SLOW_AFTER_BUDGETS: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
 /// How many calls in a row are checked one by one before the samples.
 const CHECKED_IN_A_ROW: usize = 128;
@@ -134,7 +134,7 @@ impl<'a> Sampler<'a> {
             Some(left) => left == 0,
             None if samples >= MOST => true,
             None if samples >= FEWEST => elapsed > budget,
-            None => samples >= FEWEST_IF_SLOW && elapsed > budget * PATIENCE,
+            None => samples >= FEWEST_IF_SLOW && elapsed > budget * SLOW_AFTER_BUDGETS,
         }
     }
 

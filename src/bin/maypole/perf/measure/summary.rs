@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_every_figure() {
+    fn every_figure_of_one_sample_is_that_sample() {
         let expected = Summary { min: 3.0, p50: 3.0, p90: 3.0, p99: 3.0, mean: 3.0 };
         assert_eq!(Summary::of(&[3.0]), Some(expected));
         assert_eq!(Summary::of(&[]), None);

@@ -17,7 +17,8 @@ pub(crate) fn describe(mapping: &RankMapping) -> String {
     let hosts = count(mapping.hosts.count(), "host");
     let build = build();
     let mut text = format!(
-        "# maypole {version} perf: {ranks} on {hosts}\n# {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
+        "# maypole {version} perf: {ranks} on {hosts}\n\
+         # {name}: {cores} to use, {cpu}, Linux {kernel}, {build}"
     );
     for (rank, ((host, pid), bound)) in
         mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound).enumerate()
@@ -149,7 +150,7 @@ mod tests {
     use maypole::schedule::hosts::Hosts;
 
     #[test]
-    fn ranks_and_crowds_are_told() {
+    fn the_ranks_and_missing_cores_are_described() {
         let mapping = RankMapping {
             hosts: Hosts::new(&[0, 0]),
             machines: vec![0, 0],
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_told() {
+    fn secrets_are_not_shown() {
         assert_eq!(variables(|_| None), "none");
         let told = variables(|name| Some(format!("<{name}>")));
         assert!(

@@ -106,7 +106,7 @@ impl PerfOutput {
         self.bar.suspend(|| writeln!(stdout(), "{text}")).context("cannot write to standard output")
     }
 
-    /// Shows in the progress bar what is measured now.
+    /// Shows the current point in the progress bar.
     pub(crate) fn begin(&self, what: String) {
         self.bar.set_message(what);
     }

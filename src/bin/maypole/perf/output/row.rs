@@ -13,7 +13,7 @@ pub(crate) struct PerfRow {
     pub(crate) transport: PerfTransport,
     /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
-    /// What was asked for; its algorithm may be `None`, the tuner's choice.
+    /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
     pub(crate) point: BenchmarkPoint,
     /// The algorithm that ran.
     pub(crate) algorithm: Algorithm,
@@ -26,9 +26,9 @@ pub(crate) struct PerfRow {
 /// Bandwidths in GB/s by the median sample; 1 GB/s is 10^9 bytes a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bandwidths {
-    /// Bytes of the whole by time.
+    /// Bytes of the whole divided by the time.
     pub(crate) algorithm: f64,
-    /// The same times the factor of [`bus_factor`]: what a link carries.
+    /// The algorithm bandwidth times [`bus_factor`]: comparable with the bandwidth of a link.
     pub(crate) bus: f64,
 }
 
@@ -47,12 +47,12 @@ impl PerfRow {
         self.point.whole(self.parameters.world) * self.parameters.kind.size()
     }
 
-    /// What was asked for: the name of an algorithm, or `auto`.
+    /// The entry of `--algorithm` that this row belongs to: the name of an algorithm, or `auto`.
     pub(crate) fn series_name(&self) -> &'static str {
         self.point.algorithm.map_or("auto", Algorithm::name)
     }
 
-    /// True if `other` has the same transport, collective and size, by whatever algorithm.
+    /// True if `other` has the same transport, collective and size, by any algorithm.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.transport == other.transport
             && self.point.collective == other.point.collective

@@ -141,10 +141,13 @@ impl Totals {
         } else {
             "on the rank that took longest (each host has its own clock)"
         };
-        text += "# time    microseconds of one call, averaged over a batch of back-to-back calls; the\n";
-        text += "#         median of the batches\n";
+        text +=
+            "# time    microseconds of one call, averaged over a batch of back-to-back calls;\n";
+        text += "#         the median of the batches\n";
         let _ = writeln!(text, "#         a batch is timed {clock}");
-        text += "# p50...  percentiles of the batches, out of place; in place if that is measured alone\n";
+        text +=
+            "# p50...  percentiles of the batches, out of place, or in place where there is no\n";
+        text += "#         other measurement\n";
         text += "# size    bytes of the whole: of the vector, or of all ranks' blocks together\n";
         text += "# count   elements of the vector, or of one rank's block\n";
         text += "# algbw   size / time; 1 GB/s is 10^9 bytes a second\n";
@@ -192,7 +195,7 @@ mod tests {
     use crate::perf::output::row::tests::example;
 
     #[test]
-    fn rows_stand_under_their_heads() {
+    fn rows_align_with_the_head() {
         let head = head();
         let line = line(&example());
         let bars = |line: &str| line.match_indices('|').map(|(at, _)| at).collect::<Vec<_>>();
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_say_what_is_wrong_and_what_factors_were_used() {
+    fn totals_count_wrong_elements_and_list_the_factors() {
         let mut totals = Totals::default();
         totals.add(&example());
         let text = totals.text(true);
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_not_called_ok() {
+    fn a_run_without_measurements_is_not_ok() {
         assert!(Totals::default().text(true).ends_with("nothing was measured"));
     }
 }

@@ -116,7 +116,7 @@ fn notes() -> String {
 const NOTES: [&str; 7] = [
     "<b>Time</b> is the time of one call: from the first rank's start to the last rank's end, \
      averaged over a batch of back-to-back calls. The median of the batches is shown. Lines show \
-     calls out of place; where a collective has in-place calls only, those.",
+     calls out of place, or in place where the collective has no other calls.",
     "<b>Size</b> is the size of the whole: of the vector, or of all ranks' blocks together.",
     "<b>Bus bandwidth</b> is size divided by time, times a factor: the part of the whole that each \
      rank must send or receive, as in nccl-tests. It can be compared with the bandwidth of a link, \
@@ -124,13 +124,14 @@ const NOTES: [&str; 7] = [
     "<b>auto</b> is the algorithm that the tuner chooses at each size. Its line therefore changes \
      the algorithm from size to size; the marks name it.",
     "<b>Predicted</b> is the time that the tuner's model computes before anything runs. The tuner \
-     chooses the algorithm with the least. The model does not know what else the machine was doing.",
+     chooses the algorithm with the least predicted time. The model does not know the other load \
+     of the machine.",
     "<b>The machine's limit</b> was measured in this run by the same ranks, all at once. Over \
      shared memory each rank copies as many bytes as a collective brings it from memory that its \
      neighbour has just written. Over TCP each rank exchanges these bytes with its neighbours \
      through plain sockets. Nothing is combined.",
-    "Hover over a mark for its figures, and over a line to fade the others. The boxes hide and show \
-     lines. All figures are in <a href=\"results.csv\">results.csv</a>.",
+    "Hover over a mark for its figures, and over a line to fade the others. The boxes hide and \
+     show lines. All figures are in <a href=\"results.csv\">results.csv</a>.",
 ];
 
 /// The style rule by which the box of the `nth` colour hides its lines.

@@ -136,8 +136,9 @@ impl Plot {
         let (least, most) = range(near);
         let y = AxisMap::new(self.y.scale, (low.min(least), high.max(most)), HEIGHT - BOTTOM, TOP);
         let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n<clipPath id=\"{id}\"><rect x=\"{LEFT}\" \
-             y=\"{TOP}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n\
+             <clipPath id=\"{id}\"><rect x=\"{LEFT}\" y=\"{TOP}\" \
+             width=\"{}\" height=\"{}\"/></clipPath>\n",
             super::escaped(&self.title),
             WIDTH - LEFT - RIGHT,
             HEIGHT - TOP - BOTTOM,
@@ -184,13 +185,15 @@ impl Plot {
         let label = self.x.label;
         let _ = writeln!(
             svg,
-            "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{label}</text>"
+            "<text class=\"label\" x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">\
+             {label}</text>"
         );
         let middle = (TOP + floor) / 2.0;
         let label = self.y.label;
         let _ = writeln!(
             svg,
-            "<text class=\"label\" transform=\"translate(16 {middle}) rotate(-90)\" text-anchor=\"middle\">{label}</text>"
+            "<text class=\"label\" transform=\"translate(16 {middle}) rotate(-90)\" \
+             text-anchor=\"middle\">{label}</text>"
         );
     }
 }
@@ -212,8 +215,8 @@ fn mark(svg: &mut String, shape: usize, dot: &PlotPoint, (x, y): (f64, f64)) {
     let shape = outline(shape);
     let _ = write!(
         svg,
-        "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title><circle class=\"hit\" r=\"9\"/><path \
-         d=\"{shape}\"/></g>"
+        "<g class=\"mark\" transform=\"translate({x:.1} {y:.1})\"><title>{note}</title>\
+         <circle class=\"hit\" r=\"9\"/><path d=\"{shape}\"/></g>"
     );
 }
 

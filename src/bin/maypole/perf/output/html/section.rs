@@ -16,9 +16,9 @@ pub(super) const COLOURS: usize = 10;
 
 /// The results of one collective.
 ///
-/// A series is what was asked for: an algorithm, or `None` for the tuner's choice. The tuner's
-/// choice at one size may be the algorithm of another series; the two stay apart, so that each
-/// series has one point at each size.
+/// A series is one entry of `--algorithm`: an algorithm, or `None` for `auto`, the tuner's choice.
+/// The tuner's choice at one size may be the algorithm of another series. The two stay apart, so
+/// that each series has one point at each size.
 pub(super) struct CollectiveSection<'a> {
     collective: Collective,
     rows: Vec<&'a PerfRow>,

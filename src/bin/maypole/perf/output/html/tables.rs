@@ -11,7 +11,7 @@ use std::fmt::Write;
 const GOOD: f64 = 1.1;
 
 /// Microseconds, measured and predicted: a line for each size, a column for each series. A series
-/// is what was asked for: an algorithm, or `None` for the tuner's choice.
+/// is one entry of `--algorithm`: an algorithm, or `None` for `auto`, the tuner's choice.
 pub(super) fn table(
     rows: &[&PerfRow],
     series: &[Option<Algorithm>],
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn good_choices_are_told_from_bad_ones() {
+    fn good_and_bad_choices_are_counted() {
         let text = summary(&rows(200.0, Algorithm::TwoShot));
         assert!(text.contains("<b>1 of 1</b>"), "{text}");
         assert!(text.contains("1.00 times"), "{text}");
