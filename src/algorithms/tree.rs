@@ -135,7 +135,8 @@ mod tests {
             let depth = |mut rank| {
                 let mut hops = 0;
                 while let Some(parent) = TreeNode::new(world, rank, 3 % world).parent {
-                    (rank, hops) = (parent, hops + 1);
+                    rank = parent;
+                    hops += 1;
                 }
                 hops
             };

@@ -269,7 +269,8 @@ impl<'a> SvgPage<'a> {
         let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
         format!(
             "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\" \
-             stroke=\"{}\" stroke-width=\"{weight}\" opacity=\"{opacity}\" marker-end=\"url(#head{hue})\"/>\n",
+             stroke=\"{}\" stroke-width=\"{weight}\" opacity=\"{opacity}\" \
+             marker-end=\"url(#head{hue})\"/>\n",
             COLOURS[hue]
         )
     }

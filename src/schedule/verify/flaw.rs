@@ -20,7 +20,8 @@ pub enum Flaw {
     /// Ranks disagree about the number of chunks, or a collective of blocks does not have one chunk
     /// for each rank.
     #[error(
-        "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut it into {expected}"
+        "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut \
+        it into {expected}"
     )]
     Chunks {
         /// The rank of the schedule.
@@ -110,8 +111,8 @@ pub enum Flaw {
     },
     /// A step expects one chunk of the whole, and the next message of its link carries another.
     #[error(
-        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} carries \
-        {carried}; messages on one link arrive in sending order",
+        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} \
+        carries {carried}; messages on one link arrive in sending order",
         expected = ChunkOf(*.into, *.chunks),
         carried = ChunkOf(*.sent, *.chunks)
     )]
