@@ -15,8 +15,8 @@
 //! **Cost**: ceil(lg n) a + (n-1)/n S b for every n: blocks that travel together are one message.
 //!
 //! **Why**: the fewest steps and the fewest bytes, for blocks of small and middle size in worlds of
-//! any size. Steps name blocks by the ranks that own them, so no rotation is needed at the end, as
-//! it is where blocks are counted from the rank that holds them.
+//! any size. Steps name blocks by the ranks that own them, so no rotation is needed at the end.
+//! Implementations that count blocks from the rank that holds them need one.
 //!
 //! # All-to-all
 //!
