@@ -80,7 +80,8 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
             let root = lot.below(world);
             let levels = choices[lot.below(choices.len())];
             prove(&hosts, levels, root);
-            // One that has all answers but for all-gather or reduce-scatter.
+            // All of these implement the collectives of a hierarchy except, for some, all-gather or
+            // reduce-scatter.
             let across =
                 [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][lot.below(3)];
             let local = [Algorithm::Linear, Algorithm::Binomial][lot.below(2)];

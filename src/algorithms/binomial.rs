@@ -13,7 +13,7 @@
 //! ```
 //!
 //! **Cost**: ceil(lg n) steps. Broadcast and reduce take lg n (a + S b). The root sends, or
-//! receives, lg n S bytes, and every other rank fewer.
+//! receives, lg n S bytes; every other rank moves fewer.
 //!
 //! **Why**: no algorithm needs fewer steps if a rank sends one message at a time. For small
 //! vectors; for large vectors a chain ([`ring`](super::ring)) is better.

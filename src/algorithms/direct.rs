@@ -62,8 +62,8 @@
 //!      out3 <-3   out0 <-0   out1 <-1   out2 <-2
 //! ```
 //!
-//! **Cost**: n-1 messages and (n-1)/n S bytes a rank, and no message waits for another: a + (n-1)/n
-//! S b.
+//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. No message waits for another: a + (n-1)/n S
+//! b.
 //!
 //! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same
 //! time. The result of the reduce-scatter is the plain loop over the ranks, bit by bit, and blocks

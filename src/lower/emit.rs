@@ -222,15 +222,8 @@ impl<'a> Emitter<'a> {
     fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
         let boards = self.request.boards;
         let local = fold.to.iter().filter(|to| boards.together(**to, rank));
-        local
-            .map(|to| {
-                1 << self
-                    .locals
-                    .iter()
-                    .position(|rank| rank == to)
-                    .expect("readers share the board")
-            })
-            .sum()
+        let index = |to: &usize| self.locals.iter().position(|rank| rank == to);
+        local.map(|to| 1 << index(to).expect("readers share the board")).sum()
     }
 
     fn flushes(&self, at: usize) -> Vec<Flush> {
