@@ -1,7 +1,7 @@
 //! Lesson 5: write an algorithm; draw, prove and run it; then break it and see that it is refused.
 //!
-//! A star: rank 0 receives the vectors of all ranks in rank order and sends the sum to each. This is
-//! fast for few ranks and slow for many.
+//! In a star, rank 0 receives the vectors of all ranks in rank order and sends the sum to each.
+//! This is fast for few ranks and slow for many.
 
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;

@@ -47,9 +47,7 @@ fn main() -> maypole::Result<()> {
     for (rank, result) in results.into_iter().enumerate() {
         let (computed, waited, first, bytes) = result?;
         println!("rank {rank} computed for {computed:.1?} and then waited {waited:.1?}");
-        println!(
-            "rank {rank} sent {bytes} bytes of payload; the last layer's average, doubled, is {first}"
-        );
+        println!("rank {rank} sent {bytes} bytes; the last layer's average, doubled, is {first}");
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The house rules that a compiler does not keep. Each failure prints the sentence that was broken.
+//! The rules of the code that the compiler does not check. Each failure prints the rule that was
+//! broken.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ const ROOMS: &[(&str, &str, &str)] = &[
     (
         "schedule",
         "",
-        "schedules and their readers are plain data; they know nobody who makes or runs them",
+        "schedules and their readers are plain data; they know no maker and no executor",
     ),
     ("algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
     ("lower", "schedule", "lowering is pure and knows no algorithm"),
@@ -20,22 +21,22 @@ const ROOMS: &[(&str, &str, &str)] = &[
         "the tuner is pure: equal questions have equal answers",
     ),
     ("execute", "lower schedule", "the executor knows programs, never collectives or algorithms"),
-    ("world", "", "how processes become ranks is no matter of collectives"),
+    ("world", "", "processes become ranks without any collective"),
     (
         "comm",
         "algorithms execute lower schedule topology tuner world",
-        "the front door joins the halves",
+        "the front door joins all rooms",
     ),
 ];
-/// What parts of a room may name besides, or less than their room: the longest path that fits
-/// counts.
+/// The rooms that a part of a room may name, where these differ from its room's. The longest path
+/// that matches a file counts.
 const PARTS: &[(&str, &str, &str)] = &[
     ("schedule/collective", "", "what a collective promises depends on nothing"),
     ("schedule/walk", "", "the walk reads schedules only"),
     (
         "schedule/verify",
         "collective walk",
-        "the checker knows what is promised and the law, never who executes",
+        "the checker knows the law and what is promised, and no executor",
     ),
     ("schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     ("schedule/draw", "conflict", "a drawing shows steps, whatever they are for"),
@@ -57,7 +58,7 @@ const TOPOLOGY: &[(&str, &str)] = &[
     ("picture", "model search"),
     ("detect", "model read build"),
 ];
-/// Rooms that no effect may enter, and the files in them that are there for one.
+/// Rooms without effects, and the parts of them that exist for an effect.
 const PURE: &str = "schedule algorithms lower topology tuner";
 const NOT_PURE: &[&str] = &["src/topology/detect", "src/tuner/saved.rs"];
 const EFFECTS: &[&str] = &[
@@ -80,7 +81,7 @@ const TRAINER: &[(&str, &str)] = &[
     ("tensor_parallel", "layers that are divided over ranks; they know no model"),
     ("model", "a model is made of layers; other axes enter it at its interfaces"),
     ("data_parallel", "a form of data parallelism is a store; it knows no other axis"),
-    ("context_parallel", "context parallelism knows no axis that is told after it"),
+    ("context_parallel", "context parallelism knows no axis below it in this list"),
     ("expert_parallel", "experts are divided layers; they know no pipeline and no training"),
     ("pipeline_parallel", "a pipeline moves numbers between stages, whatever they compute"),
     ("check/faults", "a deliberate mistake decorates an axis; it knows no run"),
@@ -194,7 +195,8 @@ fn what_is_pure_has_no_effects() {
                 let data = ["board", "BinaryOp", "DataType", "Scalar"].contains(&named);
                 assert!(
                     data,
-                    "{file} names {leaf}{named}; the pure half takes sizes and types from the leaves, no more"
+                    "{file} names {leaf}{named}; the pure half takes only sizes and types \
+                     from the leaves"
                 );
             }
         }
@@ -265,7 +267,7 @@ fn the_top_level_is_fixed() {
         let name = entry.file_name().into_string().unwrap();
         assert!(
             name.starts_with('.') || folders.contains(&&*name),
-            "{name}/: a new folder has to earn its place"
+            "{name}/: the folders of the top level are fixed; change the list with care"
         );
     }
 }
@@ -283,7 +285,7 @@ fn a_file_is_one_idea() {
         let tests = file.ends_with("tests.rs") || file.contains("/tests/");
         assert!(
             tests || lines <= limit,
-            "{file} has {lines} lines of at most {limit}: are these two ideas?"
+            "{file} has {lines} lines of at most {limit}: split it into one file an idea"
         );
     }
     for (file, code) in whole_files("examples")

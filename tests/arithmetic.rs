@@ -23,8 +23,8 @@ fn everywhere(check: impl Fn(&mut Communicator) + Sync) {
     }
 }
 
-/// What every rank's `mine` make together by `op`, in every way there is; a way may end at some
-/// ranks only.
+/// The results of reducing all ranks' `mine` by `op`, by every collective and algorithm that
+/// reduces. Some collectives have a result at some ranks only.
 fn reductions<T: Element>(
     comm: &mut Communicator,
     mine: &[T],
@@ -62,7 +62,7 @@ fn reductions<T: Element>(
                     comm.scan_into(mine, &mut out, op).unwrap();
                     comm.rank() == root
                 }
-                // It never has everybody's part.
+                // An exclusive scan never has the parts of all ranks.
                 _ => false,
             };
             if ends {
@@ -76,7 +76,7 @@ fn reductions<T: Element>(
 
 /// A float as the contract sees it. All its values are values of `f64`, too.
 trait Float: Element + Debug {
-    /// The least even number to which adding one is lost.
+    /// The least even number that adding one does not change.
     const FULL: f64;
     /// Quiet, negative, and signalling with another payload.
     const NANS: [Self; 3];
@@ -97,7 +97,11 @@ macro_rules! floats {
     ($($float:ty, $wide:ty, $full:expr, $nans:expr, $of:expr);+ $(;)?) => {$(
         impl Float for $float {
             const FULL: f64 = $full;
-            const NANS: [Self; 3] = [Self::from_bits($nans[0]), Self::from_bits($nans[1]), Self::from_bits($nans[2])];
+            const NANS: [Self; 3] = [
+                Self::from_bits($nans[0]),
+                Self::from_bits($nans[1]),
+                Self::from_bits($nans[2]),
+            ];
 
             fn of(value: f64) -> Self {
                 $of(value)
@@ -130,10 +134,11 @@ floats! {
     f16, f32, 2048.0, [0x7e00, 0xfe01, 0x7c01], f16::from_f64;
     bf16, f32, 256.0, [0x7fc0, 0xffc1, 0x7f81], bf16::from_f64;
     f32, f32, 16_777_216.0, [0x7fc0_0000, 0xffc0_0001, 0x7f80_0001], |value| value as f32;
-    f64, f64, 9_007_199_254_740_992.0, [0x7ff8 << 48, 0xfff8 << 48 | 1, 0x7ff0 << 48 | 1], |value| value;
+    f64, f64, 9_007_199_254_740_992.0,
+        [0x7ff8 << 48, 0xfff8 << 48 | 1, 0x7ff0 << 48 | 1], |value| value;
 }
 
-/// The bits that count: any NaN is any NaN, and -0 is not +0.
+/// The bits to compare: all NaNs are equal, and -0 differs from +0.
 fn bits(value: f64) -> u64 {
     if value.is_nan() { u64::MAX } else { value.to_bits() }
 }
@@ -152,8 +157,8 @@ fn check_floats<T: Float>(comm: &mut Communicator, parts: &[Vec<T>], op: ReduceO
     }
 }
 
-/// One list a rank: at place `p`, rank `p` has `odd` and the others have `other`, so that
-/// everybody's turn comes.
+/// One list a rank: at place `p`, rank `p` has `odd` and the others have `other`, so that each rank
+/// has `odd` at one place.
 fn odd_one_out<T: Float>(world: usize, odd: f64, other: f64) -> Vec<Vec<T>> {
     let part = |rank| (0..world).map(|at| T::of(if at == rank { odd } else { other })).collect();
     (0..world).map(part).collect()
@@ -170,7 +175,7 @@ fn nan_wins<T: Float>(comm: &mut Communicator) {
     }
 }
 
-/// What has one answer in every order.
+/// Cases with one result in every order of combination.
 fn corners<T: Float>(comm: &mut Communicator) {
     let world = comm.world();
     let infinite = f64::INFINITY;
@@ -178,13 +183,13 @@ fn corners<T: Float>(comm: &mut Communicator) {
     let least = T::least();
     let rounded_sum = |a: f64, b: f64| T::of(a + b * (world - 1) as f64).value();
     let table = [
-        // Nothing is added to a zero of our own: that would lose the sign.
+        // A sum does not begin with a zero of its own, which would lose the sign of -0.
         (ReduceOp::Sum, -0.0, -0.0, -0.0),
         (ReduceOp::Sum, 0.0, -0.0, 0.0),
         (ReduceOp::Sum, -infinite, 1.0, -infinite),
         (ReduceOp::Sum, -infinite, infinite, f64::NAN),
         (ReduceOp::Sum, most, most, infinite),
-        // Subnormals are numbers.
+        // Subnormal numbers are not flushed to zero.
         (ReduceOp::Sum, least, least, rounded_sum(least, least)),
         (ReduceOp::Product, least, -1.0, least * if world.is_multiple_of(2) { -1.0 } else { 1.0 }),
         (ReduceOp::Product, -0.0, 1.0, -0.0),
@@ -199,7 +204,7 @@ fn corners<T: Float>(comm: &mut Communicator) {
         (ReduceOp::Max, -infinite, -most, -most),
         (ReduceOp::Max, -least, 0.0, 0.0),
         (ReduceOp::Min, least, 1.0, least),
-        // Divided at the end, not before: what the sum has lost stays lost.
+        // An average divides at the end, so what rounding has lost in the sum stays lost.
         (ReduceOp::Avg, most, most, infinite),
         (ReduceOp::Avg, -0.0, -0.0, -0.0),
         (ReduceOp::Avg, 2.0, 1.0, T::of((world + 1) as f64).quotient(world).value()),
@@ -252,7 +257,7 @@ fn every_step_rounds<T: Float>(comm: &mut Communicator) {
     let mut sum = mine;
     comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
     assert_eq!(sum[0].value(), T::FULL, "each of {} ones is lost", world - 1);
-    // From the other end the ones meet first.
+    // In the other order, the ones are added first.
     let mut sum = [if rank + 1 == world { T::of(T::FULL) } else { T::of(2.0) }];
     comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
     assert_eq!(sum[0].value(), T::FULL + 2.0 * (world - 1) as f64);
@@ -317,7 +322,7 @@ macro_rules! integers {
 
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// What `op` makes of `values`, all at once in numbers that are long enough.
+/// The reduction of `values` by `op`, computed in integers that are long enough.
 fn whole<T: Integer>(values: &[T], op: ReduceOp) -> T {
     let long = || values.iter().map(|value| value.value() as u128);
     let sum = || T::of(long().fold(0, u128::wrapping_add));
@@ -381,7 +386,7 @@ each! {
     u64_keeps_the_contract: integers::<u64>,
 }
 
-/// 128 ranks are more than an i8 counts, and the sum of their ones wraps to -128.
+/// An i8 cannot count 128 ranks, and the sum of their ones wraps to -128.
 #[test]
 fn an_average_may_be_over_more_ranks_than_the_type_can_count() {
     let averages = Local::new(128).timeout(TIMEOUT).run(|mut comm| {

@@ -22,7 +22,7 @@ fn golden(path: &Path, found: &str) {
         fs::write(path, found).expect("the folder can be written");
     }
     let expected = fs::read_to_string(path).unwrap_or_default();
-    assert!(found == expected, "{} differs; UPDATE=1 blesses this:\n{found}", path.display());
+    assert!(found == expected, "{} differs; UPDATE=1 accepts this:\n{found}", path.display());
 }
 
 fn picture(algorithm: Algorithm, collective: Collective, world: usize) -> String {
@@ -49,7 +49,7 @@ fn golden_pictures() {
     }
 }
 
-/// A terminal on a wide screen, or a page in landscape.
+/// A terminal on a wide screen and a page in landscape have 200 columns.
 #[test]
 fn sixteen_ranks_fit_in_200_columns() {
     for (algorithm, world) in
@@ -172,7 +172,10 @@ fn stuck_schedules_are_drawn_too() {
             Step::RecvReduce { into: output(0), from: 0 },
         ],
     );
-    let expected = "     rank 0         rank 1\n0    out0 =in0 ->1\n1                   out0 <-0\nstuck               out0 +=0\n";
+    let expected = "     rank 0         rank 1\n\
+                    0    out0 =in0 ->1\n\
+                    1                   out0 <-0\n\
+                    stuck               out0 +=0\n";
     assert_eq!(draw::text(&[one.clone(), other.clone()]), expected);
     assert!(draw::svg(&[one, other], "stuck").contains(">stuck<"));
     assert_eq!(draw::text(&[]), "\n");

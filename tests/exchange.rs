@@ -1,5 +1,5 @@
-//! Groups of sends and receives: whatever their order, sizes and tags, they end, and every message
-//! arrives in the receive that it belongs to.
+//! Groups of sends and receives: whatever their order, sizes and tags, they complete, and every
+//! message arrives in the receive that it belongs to.
 
 mod common;
 #[path = "common/spawn.rs"]

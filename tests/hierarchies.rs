@@ -1,4 +1,4 @@
-//! Algorithms made of algorithms keep their promise, however ranks are spread over hosts.
+//! Hierarchical algorithms do what their collective promises, however ranks are spread over hosts.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<
     (0..hosts.len()).map(|rank| schedule(collective, hosts, rank, levels)).collect()
 }
 
-/// Proves every collective that has an answer, both ways; how many there were.
+/// Proves every collective that has schedules, apart and in place; returns how many there were.
 fn prove(hosts: &[usize], levels: Levels, root: usize) -> usize {
     let all = Collective::all(root).into_iter();
     all.filter(|&collective| prove_one(collective, hosts, levels).is_some()).count()
@@ -42,7 +42,7 @@ fn levels() -> impl Iterator<Item = Levels> {
         .flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
 }
 
-/// Ranks random: in a row or mixed, on hosts of any sizes.
+/// Random hosts of `world` ranks: in a row or mixed, of any sizes.
 fn spread(world: usize, rng: &mut SeededRng) -> Vec<usize> {
     let most = 1 + rng.below(world);
     let mut hosts: Vec<usize> = (0..world).map(|_| rng.below(most)).collect();
@@ -80,7 +80,8 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
             let root = rng.below(world);
             let levels = choices[rng.below(choices.len())];
             prove(&hosts, levels, root);
-            // One that has all answers but for all-gather or reduce-scatter.
+            // All of these implement the collectives of a hierarchy except, for some, all-gather or
+            // reduce-scatter.
             let across =
                 [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][rng.below(3)];
             let local = [Algorithm::Linear, Algorithm::Binomial][rng.below(2)];
@@ -104,7 +105,7 @@ fn equal_hosts_are_right() {
 }
 
 #[test]
-fn what_lacks_a_part_has_no_answer() {
+fn levels_that_lack_a_part_have_no_schedule() {
     let levels = Levels { local: Algorithm::Pairwise, across: Algorithm::Ring };
     assert_eq!(schedule(Collective::AllReduce, &[0, 0, 1], 2, levels), None);
     let levels = Levels { local: Algorithm::Linear, across: Algorithm::Pairwise };
@@ -115,7 +116,8 @@ fn what_lacks_a_part_has_no_answer() {
 fn ranks_in_a_row_are_combined_in_their_order_by_parts_that_do_so() {
     let hosts = [0, 0, 0, 1, 1, 2, 2, 2];
     let levels = Levels { local: Algorithm::Linear, across: Algorithm::TwoShot };
-    let proof = prove_one(Collective::AllReduce, &hosts, levels).expect("both have an answer");
+    let proof =
+        prove_one(Collective::AllReduce, &hosts, levels).expect("both algorithms implement it");
     assert!(proof.keeps_rank_order && !proof.left_to_right);
 }
 
@@ -124,7 +126,8 @@ fn ranks_in_a_row_are_combined_in_their_order_by_parts_that_do_so() {
 fn all_leaders_share_the_wires() {
     let hosts: Vec<usize> = (0..32).map(|rank| rank / 8).collect();
     let levels = Levels { local: Algorithm::Linear, across: Algorithm::Ring };
-    let all = schedules(Collective::AllReduce, &hosts, levels).expect("both have an answer");
+    let all =
+        schedules(Collective::AllReduce, &hosts, levels).expect("both algorithms implement it");
     let h = 4;
     let m = 8;
     let elements = 3200;
@@ -163,7 +166,7 @@ fn the_usual_levels_are_right_however_ranks_are_spread() {
     }
 }
 
-/// Every collective that has an answer, by name, on ranks of several hosts.
+/// Calls every collective that has a hierarchical form, by name, on ranks of several hosts.
 fn call_all(comm: &mut Communicator) {
     let rank = comm.rank() as u64;
     let world = comm.world();
@@ -200,7 +203,7 @@ fn call_all(comm: &mut Communicator) {
         comm.reduce_scatter(&everybody, &mut block, ReduceOp::Sum).unwrap();
         assert_eq!(block, mine.iter().map(|x| x * ranks).collect::<Vec<_>>());
     }
-    // Counts of their own, zero among them.
+    // Counts that differ between ranks, zero among them.
     let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
     let mut gathered = vec![0; counts.iter().sum()];
     comm.all_gather_v(&vec![rank; counts[rank as usize]], &mut gathered, &counts).unwrap();
@@ -212,7 +215,7 @@ fn call_all(comm: &mut Communicator) {
 }
 
 #[test]
-fn whoever_asks_for_levels_gets_right_results() {
+fn calls_by_levels_give_right_results() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 2, 1], &[0, 0, 0], &[0, 1, 2], &[0]] {
         Local::new(hosts.len()).hosts(hosts).run(|mut comm| call_all(&mut comm));
     }

@@ -1,4 +1,4 @@
-//! Schedules, lowered and executed on threads: they end, whatever joins the ranks, with the bits of
+//! Schedules, lowered and executed on threads: they complete over every transport, with the bits of
 //! the proof.
 
 mod common;
@@ -21,9 +21,9 @@ const WINDOW: usize = 32 << 10;
 // ---- Running ahead
 // ------------------------------------------------------------------------------------------------
 
-/// 0 sends `chunks` chunks to 1 and 2; 1 takes all, then sends to 2; 2 first waits for 1. Legal
-/// under the law of schedules, and stuck on any ring with fewer slots if 0 publishes for both at
-/// once.
+/// Rank 0 sends `chunks` chunks to ranks 1 and 2; rank 1 takes all of them and then sends to rank
+/// 2; rank 2 first waits for rank 1. This is legal under the law of schedules, and stuck on any
+/// ring with fewer slots if rank 0 publishes for both at once.
 fn running_ahead(chunks: usize) -> Vec<Schedule> {
     let each = |step: fn(usize) -> Vec<Step>| (0..chunks).flat_map(step).collect::<Vec<_>>();
     let zero =
@@ -166,7 +166,8 @@ fn reference(
     Some((outputs, reference.unwritten))
 }
 
-/// A schedule may not read scratch before it is written, so spans that are read first are written.
+/// Makes schedules legal, which may not read scratch before it is written: adds a write of each
+/// span in `unwritten`.
 fn write_scratch_first(schedules: &mut [Schedule], unwritten: &HashSet<(usize, usize)>) {
     for (rank, chunk) in unwritten {
         schedules[*rank].steps.insert(0, Step::Copy { from: input(*chunk), into: scratch(*chunk) });
@@ -219,7 +220,8 @@ impl Case {
         Some(ends)
     }
 
-    /// Twice in each placement, and not together, so that ranks run ahead into the next call.
+    /// Runs the case twice in each placement without a barrier, so that ranks run ahead into the
+    /// next call.
     fn check(&self, expected: &[Vec<Vec<f32>>; 2]) -> Result<(), String> {
         let count = self.operation.layout.count();
         self.world.run(|me, executor| {
@@ -254,7 +256,12 @@ proptest! {
         cases: 200, failure_persistence: None, max_shrink_time: 60_000, ..ProptestConfig::default()
     })]
     #[test]
-    fn random_schedules_give_the_bits_of_the_proof(ranks in 2..6usize, events in 1..24usize, seed: u64, aligned: bool) {
+    fn random_schedules_give_the_bits_of_the_proof(
+        ranks in 2..6usize,
+        events in 1..24usize,
+        seed: u64,
+        aligned: bool,
+    ) {
         let chunks = if aligned { Chunks::Aligned } else { Chunks::Mixed };
         let mut case = case(ranks, events, chunks, &mut SeededRng::new(seed));
         if let Some(expected) = case.expected() {
@@ -264,7 +271,7 @@ proptest! {
     }
 }
 
-/// What two ranks do, on a board and over a stream, in many windows.
+/// Checks the steps of two ranks, on a board and over a stream, in many windows.
 fn check_pair(zero: Vec<Step>, one: Vec<Step>) {
     let schedules =
         [zero, one].map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps }).to_vec();
@@ -292,8 +299,8 @@ fn what_is_sent_twice_arrives_twice() {
     check_pair(vec![send, send], receive.to_vec());
 }
 
-/// The copy into scratch waits for what comes, the next copy for nothing; the write must not
-/// overtake the first.
+/// The copy into scratch waits for a message, and the next copy waits for nothing. The write must
+/// not overtake the first copy.
 #[test]
 fn a_write_waits_for_all_that_read_before_it() {
     let one = vec![
@@ -306,7 +313,7 @@ fn a_write_waits_for_all_that_read_before_it() {
     check_pair(vec![Step::Send { from: input(0), to: 1 }], one);
 }
 
-/// The property above would mean little if next to nothing completed.
+/// The property above would mean little if few random schedules completed.
 #[test]
 fn enough_random_schedules_complete() {
     let mut rng = SeededRng::new(3);
@@ -345,12 +352,12 @@ fn published(program: &Program) -> usize {
 fn fusing_leaves_the_fewest_folds_and_publications() {
     for n in 2..=8 {
         let expected = [
-            // Everything to all; then all of it at once.
+            // One fold publishes the vector to all ranks; a second one combines all vectors.
             (Algorithm::OneShot, 2, 1),
-            // A chunk to each rank; the contributions of all ranks, combined and sent to all; the
-            // results of all others.
+            // A fold for the chunk of each other rank; one that combines the contributions of all
+            // ranks and sends the result to all; one for the result of each other rank.
             (Algorithm::TwoShot, 2 * n - 1, n),
-            // The first send; then each receive goes into what is sent next.
+            // The first send; then each receive is fused with the send that follows.
             (Algorithm::Ring, 2 * n - 1, 2 * n - 2),
         ];
         for (algorithm, folds, publications) in expected {
@@ -394,7 +401,7 @@ fn flat_plans_need_no_counters() {
     let chain = all_reduce(Algorithm::Ring, 4, 4);
     assert!(
         programs(&chain, &[0; 4]).iter().all(|program| !program.self_crediting),
-        "nobody answers in a ring"
+        "in a ring, no reader publishes to its writer"
     );
 }
 

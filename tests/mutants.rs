@@ -1,5 +1,5 @@
-//! Break a schedule anywhere: either the checker objects, or the schedule still does what it
-//! promised.
+//! If any one step of a schedule is broken, either the checker objects or the schedule still does
+//! what its collective promises.
 
 mod common;
 
@@ -37,7 +37,8 @@ fn start(collective: Collective, schedules: &[Schedule], placement: Placement) -
         .collect()
 }
 
-/// Runs on numbers at random, and compares with what the collective promises.
+/// Runs the schedules on numbers, in a random order, and compares the results with what the
+/// collective promises.
 fn does_what_it_promises(
     collective: Collective,
     schedules: &[Schedule],
@@ -103,9 +104,9 @@ fn mutants(schedules: &[Schedule], rank: usize, nth: usize) -> Vec<Schedule> {
         Schedule { steps, ..schedule.clone() }
     };
     let mut mutants = vec![replace(&[]), replace(&[step, step])];
-    if let Some(&next) = steps.get(nth + 1) {
+    if nth + 1 < steps.len() {
         let mut swapped = schedule.clone();
-        (swapped.steps[nth], swapped.steps[nth + 1]) = (next, step);
+        swapped.steps.swap(nth, nth + 1);
         mutants.push(swapped);
     }
     mutants
@@ -148,8 +149,8 @@ fn check(
                         tally.harmless += 1;
                         assert!(
                             does_what_it_promises(collective, &schedules, placement, &mut rng),
-                            "{name} {collective:?}, world {world}, {placement:?}: the checker accepts a wrong step \
-                             {nth} of rank {rank}: {:?} instead of {:?}",
+                            "{name} {collective:?}, world {world}, {placement:?}: the checker \
+                             accepts a wrong step {nth} of rank {rank}: {:?} instead of {:?}",
                             schedules[rank].steps,
                             original.steps,
                         );
@@ -194,7 +195,7 @@ fn the_checker_objects_or_it_was_harmless() {
     assert!(caught > 4 * harmless, "{caught} mutants caught, {harmless} harmless");
 }
 
-/// Algorithms made of algorithms, over three hosts with two, two and one ranks.
+/// Hierarchical algorithms, over three hosts with two, two and one ranks.
 fn hierarchies() -> Vec<(Collective, Vec<Schedule>)> {
     let across = [Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Binomial];
     let levels = across.map(|across| Levels { local: Algorithm::Binomial, across });
@@ -251,12 +252,17 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     /// The checker never panics, whatever the schedules, and schedules that it accepts are right.
     #[test]
     fn the_checker_survives_anything(
-        schedules in prop::collection::vec(any_schedule(), 0..4), nth in 0..Collective::all(0).len(), root in 0..3usize, in_place: bool,
+        schedules in prop::collection::vec(any_schedule(), 0..4),
+        nth in 0..Collective::all(0).len(),
+        root in 0..3usize,
+        in_place: bool,
     ) {
         let placement = if in_place { Placement::InPlace } else { Placement::Apart };
         let collective = Collective::all(root)[nth];

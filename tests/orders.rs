@@ -1,5 +1,5 @@
-//! What completes in the order of the proof completes in conflict order, whatever the executor's
-//! luck, with the same bits.
+//! Schedules that complete in the order of the proof complete in every conflict order, with the
+//! same bits.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn check(schedules: &[Schedule], placement: Placement, rng: &mut SeededRng) -> b
     true
 }
 
-/// Both orders come to an end, also in windows, and conflict order waits for less.
+/// Checks that both orders complete, also in windows, and that conflict order takes no longer.
 fn price(schedules: &[Schedule], rng: &mut SeededRng) {
     let ports = [Ports::Single, Ports::PerLink][rng.below(2)];
     let cost = Cost {
@@ -105,8 +105,8 @@ fn span(rng: &mut SeededRng, buffers: &[Buffer]) -> Span {
     Span { buffer: buffers[rng.below(buffers.len())], chunk: rng.below(CHUNKS) }
 }
 
-/// Steps random: sends and their receives come in pairs, the receive somewhat later than the
-/// send, so that many of these complete; what they compute is nonsense.
+/// Random steps. Sends and their receives come in pairs, the receive somewhat later than the send,
+/// so that many of these schedules complete. Their results have no meaning.
 fn random(world: usize, events: usize, rng: &mut SeededRng) -> Vec<Schedule> {
     let readable = [Buffer::Input, Buffer::Output, Buffer::Scratch];
     let writable = [Buffer::Output, Buffer::Scratch];
@@ -145,7 +145,9 @@ fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<(usize, usize)>, rng: &m
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn random_schedules_that_complete_do_so_in_any_conflict_order(
         world in 2..6usize, events in 1..24usize, seed: u64, in_place: bool,
@@ -156,7 +158,7 @@ proptest! {
     }
 }
 
-/// The property above would mean little if next to nothing completed.
+/// The property above would mean little if few random schedules completed.
 #[test]
 fn enough_random_schedules_complete() {
     let mut rng = SeededRng::new(1);

@@ -1,5 +1,5 @@
-//! Predictions: against the formulas of the literature, against the simulator, and against what
-//! people measured.
+//! Predictions: against the formulas of the literature, against the simulator, and against
+//! published measurements.
 
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
@@ -17,7 +17,7 @@ use std::time::Instant;
 const BANDWIDTH: f64 = 10.0;
 const BETA: f64 = 1e-9 / BANDWIDTH;
 
-/// Ranks around one switch: one way out and one way in each.
+/// Ranks around one switch, each with one link out and one link in.
 fn star(world: usize) -> Topology {
     let mut star = Topology::new();
     let ranks: Vec<usize> =
@@ -66,7 +66,7 @@ fn assert_near(found: f64, expected: f64, what: &str) {
     assert!((found / expected - 1.0).abs() < 1e-6, "{what}: {found:e} s, not {expected:e} s");
 }
 
-/// Section by section the formulas of the algorithms' own pages.
+/// The formulas of the algorithms' pages, page by page.
 #[test]
 fn formulas_come_out() {
     use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
@@ -114,11 +114,11 @@ fn formulas_come_out() {
     assert_near(tree, 67.0 * 0.1e9 * BETA + (4.0 + 63.0) * alpha(&mesh(7)), "a tree in windows");
 }
 
-/// The simulator lets every message go as soon as it can; here ranks go in step. The two agree
-/// where rounds are even, and nearly where they are not.
+/// In the simulator a message leaves as soon as it can; in a prediction all ranks run round by
+/// round. The two agree where rounds are even, and nearly agree where they are not.
 ///
-/// In windows only where ranks have one port: between windows, the simulator's links of their own
-/// hold nothing back.
+/// Windows are compared only where ranks have one port. Where each link has ports of its own, the
+/// simulator delays nothing between windows.
 #[test]
 fn the_simulator_agrees_on_small_worlds() {
     let mut ratios = Vec::new();
@@ -159,12 +159,12 @@ fn the_simulator_agrees_on_small_worlds() {
     let most = &ratios[ratios.len() - 1];
     println!("least {:.3}: {}; most {:.3}: {}", least.0, least.1, most.0, most.1);
     assert!(near(0.001) * 100 >= ratios.len() * 88 && near(0.1) * 100 >= ratios.len() * 94);
-    // Two messages on one link are under way at the same time here, one after the other there;
-    // rounds are uneven.
+    // A prediction has two messages on one link at the same time, and the simulator has one after
+    // the other; rounds are uneven.
     assert!(least.0 > 0.65 && most.0 < 1.51, "{least:?}, {most:?}");
 }
 
-/// What was published, and what is predicted.
+/// A published measurement, to compare with the prediction.
 struct Published {
     what: &'static str,
     cluster: &'static str,
@@ -174,8 +174,9 @@ struct Published {
     within: f64,
 }
 
-/// All-reduce by rings, 4 to 16 GiB. Stas Bekman's `ml-engineering`, `network/README.md`; for the
-/// DGX A100 the maintainer's word in NVIDIA/nccl#812, which does not say how many hosts there were.
+/// All-reduce by rings, 4 to 16 GiB. Stas Bekman's `ml-engineering`, `network/README.md`; the
+/// figure of the DGX A100 is a maintainer's in NVIDIA/nccl#812, which does not say how many hosts
+/// there were.
 const PUBLISHED: [Published; 6] = [
     Published { what: "8 x A100", cluster: "dgx-a100", measured: 234.9, within: 0.10 },
     Published { what: "8 x H200", cluster: "dgx-h200", measured: 367.6, within: 0.10 },
@@ -236,7 +237,7 @@ fn what_is_shared_is_shared_out() {
     assert!((alone.busiest * 12.5e9 - 2.0 * 7.0 / 8.0).abs() < 1e-9, "{}", alone.busiest);
 }
 
-/// No link carries more than it can, more bytes take longer, and a slower link makes nothing
+/// No link carries more than its bandwidth, more bytes take longer, and a slower link makes no call
 /// faster.
 #[test]
 fn predictions_keep_to_the_links() {

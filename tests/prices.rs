@@ -241,7 +241,7 @@ fn scans() {
         assert!(
             price(Collective::Scan) <= inclusive && price(Collective::ExclusiveScan) <= exclusive
         );
-        // Else what comes from rank 0 in the last round comes early.
+        // In other worlds, the message of rank 0 in the last round arrives early.
         assert!(price(Collective::Scan) == inclusive || !world.is_power_of_two(), "world {world}");
         assert!(
             price(Collective::ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(),
@@ -336,8 +336,8 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     }
 }
 
-/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two need S
-/// b, and the fill.
+/// Where a rank's bytes leave one after another, one tree needs 2 S b to broadcast and two trees
+/// need S b, and both need the fill of the pipeline.
 #[test]
 fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
@@ -386,6 +386,6 @@ fn pricing_is_fast() {
             println!("{algorithm} {}: {:?}", collective.name(), one.elapsed());
         }
     }
-    // Generous, for shared machines: it takes about a tenth of this.
+    // The limit is generous, for shared machines: pricing takes about a tenth of it.
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }

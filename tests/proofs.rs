@@ -1,4 +1,5 @@
-//! Every algorithm, collective, root and world up to 64 keeps its promise.
+//! Every algorithm does what each of its collectives promises, at every root and in every world up
+//! to 64.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -93,7 +94,7 @@ fn every_schedule_is_right_and_keeps_rank_order_where_its_page_says_so() {
     });
 }
 
-/// What is the plain loop over the ranks, bit by bit.
+/// True if the algorithm gives the bits of the plain loop over the ranks.
 fn adds_left_to_right(algorithm: Algorithm, collective: Collective) -> bool {
     match algorithm {
         Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct | Algorithm::Linear => true,
@@ -123,7 +124,8 @@ fn each_flaw_has_its_name() {
     check(&[], "the root is rank 0, but there are only 0 ranks");
     check(
         &[&[OWN], &[OWN]],
-        "rank 1, step 0: broadcast gives this rank no in0; use scratch for chunks that are only passed on",
+        "rank 1, step 0: broadcast gives this rank no in0; use scratch for chunks \
+         that are only passed on",
     );
     check(
         &[&[OWN, Step::Send { from: input(0), to: 2 }], &[]],
@@ -256,7 +258,8 @@ fn first_other(collective: Collective, schedules: &[Schedule]) -> Option<String>
     .find_map(|(made, plain)| (made != plain).then_some(made))
 }
 
-/// What deterministic calls choose from: whichever of them is the cheapest, it is the plain loop.
+/// Deterministic calls choose the cheapest of these algorithms, so each of them must be the plain
+/// loop.
 #[test]
 fn what_the_checker_calls_left_to_right_is_the_plain_loop_in_worlds_up_to_64() {
     for world in 1..=64 {
@@ -279,7 +282,7 @@ fn what_the_checker_calls_left_to_right_is_the_plain_loop_in_worlds_up_to_64() {
     }
 }
 
-/// The property is not one that everything has.
+/// The property would mean little if all algorithms had it.
 #[test]
 fn other_algorithms_are_no_plain_loop() {
     let other = |algorithm: Algorithm, collective| {

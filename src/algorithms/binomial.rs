@@ -1,4 +1,4 @@
-//! Binomial tree: in every round, each rank that has the message gives it to one that has not.
+//! Binomial tree: in every round, each rank that has the message sends it to a rank without it.
 //!
 //! Counted from the root, rank `v`'s parent is `v` without its lowest set bit, and the subtree of
 //! `v` is the range that begins at `v` and is as long as that bit. Broadcast sends to the biggest
@@ -12,14 +12,14 @@
 //! 2                                             out0 <-2
 //! ```
 //!
-//! **Cost**: ceil(lg n) steps. Broadcast and reduce lg n (a + S b); the root alone sends, or
-//! receives, lg n S bytes.
+//! **Cost**: ceil(lg n) steps. Broadcast and reduce take lg n (a + S b). The root sends, or
+//! receives, lg n S bytes; every other rank moves fewer.
 //!
-//! **Why**: the fewest steps that one message at a time can do. For small vectors; large ones want
-//! the chain.
+//! **Why**: no algorithm needs fewer steps if a rank sends one message at a time. For small
+//! vectors; for large vectors a chain ([`ring`](super::ring)) is better.
 //!
-//! Reduce is broadcast backwards. A rank adds its children behind its own, the nearest first, so
-//! that from root 0 the ranks meet in their order.
+//! Reduce is broadcast backwards. A rank adds its children's parts behind its own part, the nearest
+//! child first, so with root 0 the ranks are combined in their order.
 //!
 //! # Gather and scatter
 //!
@@ -37,8 +37,8 @@
 //!
 //! **Cost**: lg n a + (n-1)/n S b.
 //!
-//! **Why**: small blocks; with large ones the root itself ([`Linear`](super::Algorithm::Linear))
-//! saves every inner rank from carrying others' blocks.
+//! **Why**: for small blocks. For large blocks [`linear`](super::linear) is better, where no rank
+//! carries the blocks of others.
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, section 4.
@@ -63,7 +63,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 struct BinomialNode {
     world: usize,
     root: usize,
-    /// Our rank, counted from the root.
+    /// This rank, counted from the root.
     place: usize,
 }
 

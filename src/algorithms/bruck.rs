@@ -9,19 +9,19 @@
 //! 2    out2,3 <-2     out3,0 <-3     out0,1 <-0     out1,2 <-1
 //! ```
 //!
-//! In round `i`, each rank sends all the blocks it has, at most as many as are missing, to the rank
-//! 2^i before it, and so has twice as many: its own and those of the ranks after it.
+//! In round `i`, each rank sends all its blocks, or as many as the receiver lacks, to the rank 2^i
+//! before it. After the round it has twice as many blocks: its own and those of the ranks after it.
 //!
 //! **Cost**: ceil(lg n) a + (n-1)/n S b for every n: blocks that travel together are one message.
 //!
-//! **Why**: the fewest steps and the fewest bytes; small and middle blocks in worlds of any size.
-//! Schedules name blocks, so nothing is rotated in the end, as it is where blocks are counted from
-//! the rank that holds them.
+//! **Why**: the fewest steps and the fewest bytes, for blocks of small and middle size in worlds of
+//! any size. Steps name blocks by the ranks that own them, so no rotation is needed at the end.
+//! Implementations that count blocks from the rank that holds them need one.
 //!
 //! # All-to-all
 //!
-//! A block for the rank `d` after its own travels by the bits of `d`: in round `i` if bit `i` is
-//! set, over scratch of the ranks between.
+//! A block for the rank `d` after its sender travels in round `i` if bit `i` of `d` is set. The
+//! ranks between keep it in scratch.
 //!
 //! ```text
 //! bruck all_to_all, n = 4
@@ -37,8 +37,8 @@
 //!
 //! **Cost**: ceil(lg n) a + S/2 lg n b for a power of two (S: all blocks of a rank).
 //!
-//! **Why**: tiny blocks in big worlds: lg n messages instead of n-1, for which each byte travels lg
-//! n / 2 times. All blocks must be equally long, because they share scratch.
+//! **Why**: for tiny blocks in big worlds: lg n messages instead of n-1, but each byte travels lg n
+//! / 2 times. All blocks must be equally long, because they share scratch.
 //!
 //! **Source**: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient algorithms for
 //! all-to-all communications in multiport message-passing systems", IEEE TPDS 1997.
@@ -90,8 +90,9 @@ fn all_to_all(world: usize, rank: usize) -> Schedule {
     Schedule::new(world, steps)
 }
 
-/// Where `rank` keeps the block that has `way` to go in all and has gone `gone`. Two rows of
-/// scratch take turns: what is being sent cannot be overwritten by what arrives in the same round.
+/// Where `rank` keeps the block that travels a distance of `way` in all and has travelled `gone` of
+/// it. Two rows of scratch take turns, because a block that is being sent must not be overwritten
+/// by a block that arrives in the same round.
 fn place(world: usize, rank: usize, way: usize, gone: usize) -> Span {
     match gone.count_ones() as usize {
         0 => input((rank + way) % world),

@@ -3,9 +3,9 @@
 //!
 //! A [`SubSchedule`] is a schedule with a translation: its rank `i` is rank `ranks[i]` of the
 //! whole, its chunk `c` is all of `chunks[c]`, and its input and output lie in a [`WholeBuffer`] of
-//! the whole. What is proved of a part stays true in a whole that runs its parts one after the
-//! other: sends do not wait and links keep their order, so the first part completes on all ranks,
-//! then the second one.
+//! the whole. A property that is proved of a part stays true in a whole that runs its parts one
+//! after the other: sends do not wait and links keep their order, so the first part completes on
+//! all ranks, then the second part.
 
 use crate::schedule::{Buffer, Schedule, Span, Step, input, output, scratch};
 
@@ -18,7 +18,7 @@ pub(super) enum WholeBuffer {
     Row(usize),
 }
 
-/// A schedule of a smaller world, and what its numbers mean.
+/// A schedule of a smaller world, and the translation of its ranks, chunks and buffers.
 pub(super) struct SubSchedule<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) ranks: &'a [usize],
@@ -46,7 +46,8 @@ impl Composer {
         WholeBuffer::Row(self.rows - 1)
     }
 
-    /// Goes on with `part`. Copies from a place to itself, where rooms are the same, vanish.
+    /// Adds the steps of `part`. Copies of a span to itself are left out; they occur where input
+    /// and output of the part are the same buffer.
     pub(super) fn then(&mut self, part: &SubSchedule<'_>) {
         let rows = part.schedule.scratch.div_ceil(part.schedule.chunks);
         for &step in &part.schedule.steps {
@@ -63,7 +64,7 @@ impl Composer {
         self.rows += rows;
     }
 
-    /// `step`, about the `nth` of the chunks that its chunk is.
+    /// `step` for the `nth` of the chunks that its chunk stands for.
     fn translate(&self, part: &SubSchedule<'_>, step: Step, nth: usize) -> Step {
         let place = |span| self.place(part, span, nth);
         let rank = |peer: usize| part.ranks[peer];
@@ -92,7 +93,7 @@ impl Composer {
         }
     }
 
-    /// The whole.
+    /// The finished schedule.
     pub(super) fn end(self) -> Schedule {
         Schedule::new(self.chunks, self.steps)
     }

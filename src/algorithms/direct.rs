@@ -41,7 +41,7 @@
 //!
 //! # Blocks
 //!
-//! The halves of two shots, each by itself, and the exchange of all with all.
+//! The two halves of two-shot, each as a collective of its own, and all-to-all.
 //!
 //! ```text
 //! direct reduce_scatter, n = 4
@@ -62,15 +62,16 @@
 //!      out3 <-3   out0 <-0   out1 <-1   out2 <-2
 //! ```
 //!
-//! **Cost**: n-1 messages and (n-1)/n S bytes a rank, none waiting for another: a + (n-1)/n S b.
+//! **Cost**: n-1 messages and (n-1)/n S bytes a rank. No message waits for another: a + (n-1)/n S
+//! b.
 //!
 //! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same
 //! time. The result of the reduce-scatter is the plain loop over the ranks, bit by bit, and blocks
 //! may have any lengths.
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
-//! operations in MPICH", IJHPCA 2005 (the direct forms as the baseline of each section); one and
-//! two shots by these names are what shared-memory and switched-accelerator libraries call them.
+//! operations in MPICH", IJHPCA 2005 (the direct forms as the baseline of each section); libraries
+//! for shared memory and for switched accelerators use the names one-shot and two-shot.
 
 use super::steps::{fold_in_rank_order, others};
 use crate::schedule::collective::Collective;
@@ -103,7 +104,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     Some(Schedule::new(world, steps))
 }
 
-/// Every rank gets its block from all others. Our own, combined in rank order, is the output.
+/// Every rank receives its block from all other ranks and combines the blocks in rank order.
 fn reduce_blocks(world: usize, rank: usize) -> impl Iterator<Item = Step> {
     let sends = others(world, rank).map(|to| Step::Send { from: input(to), to });
     sends.chain(fold_in_rank_order(world, rank, input(rank), output(rank)))

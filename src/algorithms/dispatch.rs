@@ -70,7 +70,8 @@ impl Algorithm {
     ///
     /// ```
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
-    /// let (collective, hosts) = (Collective::AllReduce, [0, 0, 1, 1]);
+    /// let collective = Collective::AllReduce;
+    /// let hosts = [0, 0, 1, 1];
     /// let flat = Algorithm::Ring.schedule_on(collective, &hosts, 0);
     /// assert_eq!(flat, Algorithm::Ring.schedule(collective, 4, 0));
     /// // Rank 0 sends to rank 1 of its host and to rank 2 of the other host, never to rank 3.

@@ -1,5 +1,5 @@
-//! Dissemination: in round `i`, tell the rank 2^i after us all we have heard of, and hear the same
-//! from 2^i before us.
+//! Dissemination: in round `i`, each rank tells the rank 2^i after it of all ranks that it has
+//! heard of, and hears the same from the rank 2^i before it.
 //!
 //! ```text
 //! dissemination barrier, n = 4
@@ -38,7 +38,7 @@ pub(super) fn barrier(world: usize, rank: usize) -> Schedule {
     Schedule::new(1, (0..rounds).flat_map(exchange).collect())
 }
 
-/// What we have heard of before `round`.
+/// The token that this rank holds before `round`.
 fn token(round: usize, rounds: usize) -> Span {
     match round {
         0 => input(0),

@@ -16,11 +16,11 @@
 //! 6                                      out1 <-3
 //! ```
 //!
-//! The root stands above both trees, which hold the other ranks, counted from the root, in order: a
-//! left subtree is what comes before its parent, a right one what comes after it. In the first
-//! tree, inner nodes are even and leaves odd. The second is the first in the mirror if it holds an
-//! even number of ranks; else rank 1 stands above the first tree of the ranks after it. With seven
-//! ranks:
+//! The root is above both trees. They hold the other ranks, counted from the root, in order: a left
+//! subtree has the ranks before its parent, a right subtree the ranks after it. In the first tree,
+//! inner nodes are even and leaves odd. If the number of ranks below the root is even, the second
+//! tree is the mirror image of the first. If it is odd, rank 1 is on top of the second tree, and
+//! below rank 1 is the first tree of the ranks after it. With seven ranks:
 //!
 //! ```text
 //!        0                0
@@ -32,8 +32,8 @@
 //!   1   3 5              2 4   6
 //! ```
 //!
-//! Parents add left subtree, own part and right subtree in this order, so from root 0 the ranks
-//! meet in their order.
+//! Parents add left subtree, own part and right subtree in this order, so with root 0 the ranks are
+//! combined in their order.
 //!
 //! **Cost**, from n = 3: h steps up and h down, where h is floor(lg (n-1)) + 1 for odd n, and
 //! floor(lg (n-2)) + 2 for even n. No rank receives or sends more than S bytes in each direction.
@@ -43,8 +43,8 @@
 //!
 //! **Why**: in a single tree a leaf only receives (or only sends), so half of the links carry
 //! nothing. Here every rank is a leaf in one tree and an inner node in the other, and all links
-//! carry data. The bandwidth is that of a ring and the latency that of a tree: large vectors in big
-//! worlds.
+//! carry data. The bandwidth is that of a ring and the latency that of a tree: for large vectors in
+//! big worlds.
 //!
 //! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth
 //! broadcast, reduction and scan", Parallel Computing 2009. (There, the second tree of an odd
@@ -78,7 +78,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 struct DoubleTreeNode {
     chunk: usize,
     parent: Option<usize>,
-    /// Before us in the order of the tree, and after us.
+    /// The children before and after this rank in the order of the tree.
     left: Vec<usize>,
     right: Vec<usize>,
 }
@@ -100,8 +100,8 @@ impl DoubleTreeNode {
         }
     }
 
-    /// My subtree's sum goes to the parent, or stays in the output of the root. A leaf sends its
-    /// input as it lies.
+    /// The steps of the way up: the subtree's sum goes to the parent, or stays in the output of the
+    /// root. A leaf sends its input directly.
     fn up(&self) -> Vec<Step> {
         let own = input(self.chunk);
         if self.left.is_empty() && self.right.is_empty() {
@@ -120,7 +120,8 @@ impl DoubleTreeNode {
         steps
     }
 
-    /// The output comes from the parent, or from the input at the root, and goes to the children.
+    /// The steps of the way down: the output comes from the parent, or from the input at the root,
+    /// and goes to the children.
     fn down(&self) -> Vec<Step> {
         let all: Span = output(self.chunk);
         let own = Step::Copy { from: input(self.chunk), into: all };

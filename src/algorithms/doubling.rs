@@ -11,14 +11,14 @@
 //!
 //! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what
 //! they hold and combine it, in the order of the ranks, in *another* place: a schedule's links hold
-//! nothing, so what is being sent cannot be overwritten before the partner, which waits for us in
-//! the same way, has taken it.
+//! nothing, so a span that is being sent must not be overwritten before the partner has taken it,
+//! and the partner waits in the same way.
 //!
 //! **Cost**: all-reduce lg n (a + S (b + g)). If n is no power of two, the
 //! [extra ranks](super::power_of_two) take two steps more.
 //!
-//! **Why**: half as many steps as up and down a tree, and all ranks work in each step: small
-//! vectors in big worlds, where one shot needs too many messages. The bits are the same on every
+//! **Why**: half as many steps as up and down a tree, and all ranks work in each step. For small
+//! vectors in big worlds, where one-shot needs too many messages. The bits are the same on every
 //! rank, because all combine in one order.
 //!
 //! # All-gather
@@ -77,7 +77,7 @@ fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
     }
     for level in 0..core_ranks.levels() {
         let peer = core_ranks.rank(core.index ^ 1 << level);
-        // In place, the output is the input: it must have gone through scratch before.
+        // In place, the output is the input, so the sum must have gone through scratch.
         let last = level + 1 == core_ranks.levels() && held != input(0);
         let next = if last { output(0) } else { other_scratch(held) };
         steps.push(Step::Send { from: held, to: peer });

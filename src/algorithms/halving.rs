@@ -63,7 +63,7 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 
 fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
     let all = 0..core_ranks.count;
-    // Numbers read backwards, so that what a rank is responsible for are chunks in a row.
+    // Owners are bit-reversed chunk numbers, so a rank is responsible for consecutive chunks.
     let levels = core_ranks.levels();
     let owner = |chunk: usize| (0..levels).fold(0, |read, level| read << 1 | (chunk >> level & 1));
     let owners = Vec::from_iter(all.clone().map(owner));
@@ -89,23 +89,23 @@ struct Halves {
     core_ranks: CoreRanks,
     rank: usize,
     core: CoreRank,
-    /// The chunk that ends in our output.
+    /// The chunk that ends in this rank's output.
     own: usize,
     /// By chunk: the core rank that ends with the complete chunk.
     owners: Vec<usize>,
 }
 
 impl Halves {
-    /// What core rank `index` is responsible for before round `level`, together with all that agree
-    /// with it in the bits so far.
+    /// The chunks that core rank `index` is responsible for before round `level`, together with all
+    /// core ranks with the same bits below `level`.
     fn shared(&self, index: usize, level: usize) -> impl Iterator<Item = usize> {
         let agrees = move |owner: usize| (owner ^ index) & ((1 << level) - 1) == 0;
         (0..self.owners.len()).filter(move |&chunk| agrees(self.owners[chunk]))
     }
 
     /// Where a chunk is once `combined` messages were combined with it: two rows of scratch take
-    /// turns, and our own chunk ends in the output. In place the output is the input, so the chunk
-    /// must have gone through scratch before.
+    /// turns, and the rank's own chunk ends in the output. In place the output is the input, so the
+    /// chunk must have gone through scratch before.
     fn room(&self, chunk: usize, combined: usize) -> Span {
         let last = self.core_ranks.levels() + usize::from(self.core.extra.is_some());
         match combined {
@@ -120,7 +120,8 @@ impl Halves {
         combine(self.rank, peer, self.room(chunk, combined), self.room(chunk, combined + 1))
     }
 
-    /// All chunks of the extra rank, then half of the rest in each round.
+    /// The steps of the reduction: all chunks of the extra rank, then half of the rest in each
+    /// round.
     fn reduce(&self) -> Vec<Step> {
         let whole = |extra| (0..self.owners.len()).flat_map(move |c| self.join(extra, c, 0));
         let mut steps = Vec::from_iter(self.core.extra.into_iter().flat_map(whole));

@@ -25,8 +25,8 @@
 //! reduce-scatter, all-reduce, all-gather, and every rank sends the same number of bytes between
 //! hosts. Hosts may have any number of ranks, in any order.
 //!
-//! The other collectives have one leader a host: the root on its own, the lowest rank elsewhere.
-//! Blocks are gathered there, exchanged host by host, and scattered from there.
+//! The other collectives have one leader a host: the root on its own host, the lowest rank on the
+//! others. Blocks are gathered there, exchanged host by host, and scattered from there.
 //!
 //! **Cost**: that of the parts, one after the other. With h hosts of m ranks, all-reduce sends 2
 //! (h-1)/h S/m bytes a rank between hosts, where a flat ring sends up to 2 (n-1)/n S through the
@@ -48,14 +48,15 @@ use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use group::HostGroup;
 
-/// Which algorithms a hierarchical one is made of.
+/// The two algorithms that a hierarchical one is made of.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Levels {
-    /// Among the ranks of a host: as far as the collective needs them broadcast, reduce, gather and
-    /// scatter, all of which [`Linear`](Algorithm::Linear) and [`Binomial`](Algorithm::Binomial)
-    /// can do.
+    /// The algorithm among the ranks of a host. The collective may need broadcast, reduce, gather
+    /// and scatter; [`Linear`](Algorithm::Linear) and [`Binomial`](Algorithm::Binomial) have all
+    /// four.
     pub local: Algorithm,
-    /// Across hosts: what is asked for itself. A barrier may also be an all-reduce of its token.
+    /// The algorithm across hosts. It must implement the collective itself; a barrier may also be
+    /// an all-reduce of its token.
     pub across: Algorithm,
 }
 
@@ -63,9 +64,9 @@ impl Levels {
     /// Up to this many hosts, every host exchanges messages with every other.
     const FEW: usize = 8;
 
-    /// What is usual for `collective` across `hosts` hosts. Within a host a publication reaches all
-    /// ranks at once, so one step is enough; across hosts messages are few while hosts are, and
-    /// bytes count then.
+    /// The usual levels for `collective` across `hosts` hosts. Within a host one step is enough,
+    /// because a publication reaches all ranks at once. Across few hosts there are few messages, so
+    /// bytes decide.
     ///
     /// ```
     /// use maypole::algorithms::{Algorithm, hierarchical::Levels};
@@ -98,12 +99,11 @@ pub(crate) fn nodes(hosts: &[usize]) -> usize {
     hosts.len()
 }
 
-/// What `rank` does if rank `r` is on host `hosts[r]`, or `None` if one of the two algorithms lacks
-/// an answer, or if the collective has no hierarchical form: all-to-all and scans.
+/// The schedule of `rank` if rank `r` is on host `hosts[r]`. `None` if one of the two algorithms
+/// does not implement its part, or if the collective is all-to-all or a scan.
 ///
-/// Equal numbers are one host; otherwise their values mean nothing. Its schedules need no more than
-/// any others: they are right on all executors, and for any true or untrue `hosts` that all ranks
-/// agree about. All of them work in place.
+/// Equal numbers in `hosts` are one host; the values mean nothing else. The schedules are right on
+/// all executors, for any `hosts` that all ranks agree about, true or not. They work in place.
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, hierarchical::{Levels, schedule}};

@@ -1,9 +1,9 @@
 //! Binary trees whose places are numbered in order, as the double tree needs them: a left subtree
-//! is what comes before its parent, a right one what comes after it.
+//! has the places before its parent, a right subtree the places after it.
 
-/// Parent and children of place `at` among places `1..=len` below place 0. A place's height is the
-/// number of its lowest bit; where the place above or below is missing, the next one on the way to
-/// it stands in.
+/// Parent and children of place `at` among places `1..=len` below place 0. The height of a place is
+/// the index of its lowest set bit. If its parent or its right child would be beyond `len`, the
+/// next place on the way to it takes its role.
 pub(super) fn first(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     if at == 0 {
         return (None, len.checked_ilog2().map(|level| 1 << level).into_iter().collect());
@@ -18,7 +18,7 @@ pub(super) fn first(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     (Some(parent), left.into_iter().chain(right).collect())
 }
 
-/// [`first`] for the second tree.
+/// Like [`first`], for the second tree.
 pub(super) fn second(len: usize, at: usize) -> (Option<usize>, Vec<usize>) {
     let mirror = |at: usize| if at == 0 { 0 } else { len + 1 - at };
     let mapped = |(parent, children): (Option<usize>, Vec<usize>), map: &dyn Fn(usize) -> usize| {

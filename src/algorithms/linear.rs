@@ -12,8 +12,9 @@
 //! **Cost**: gather and scatter n-1 messages and (n-1)/n S bytes at the root: a + (n-1)/n S b,
 //! because no message waits for another; broadcast a + (n-1) S b.
 //!
-//! **Why**: no rank carries the bytes of others: large blocks, and blocks of any length, because
-//! only sender and receiver need to know it. Where ranks share memory, a broadcast is written once.
+//! **Why**: no rank carries the bytes of others. For large blocks, and for blocks of any length,
+//! because only sender and receiver need to know the length. Where ranks share memory, a broadcast
+//! is written once.
 //!
 //! # Reduce
 //!

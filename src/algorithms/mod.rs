@@ -8,7 +8,7 @@
 //!
 //! | algorithm | collectives |
 //! |---|---|
-//! | [`ring`] | broadcast and reduce (a chain), all-reduce, all-gather, reduce-scatter; [scans](scan) |
+//! | [`ring`] | broadcast, reduce (chain), all-reduce, all-gather, reduce-scatter; [scans](scan) |
 //! | [`tree`] | broadcast, reduce, all-reduce |
 //! | [`double_tree`] | broadcast, reduce, all-reduce |
 //! | [`binomial`] | broadcast, reduce, gather, scatter |
@@ -20,12 +20,12 @@
 //! | [`direct`] | all-reduce in one or two shots; all-gather, reduce-scatter, all-to-all |
 //! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
-//! | [`hierarchical`] | two of them, within hosts and across: all but all-to-all and scans |
-//! | [`reordered`] | any of them with the ranks in another order, or in several at once |
+//! | [`hierarchical`] | one algorithm within hosts, one across: all but all-to-all and scans |
+//! | [`reordered`] | any algorithm with the ranks in another order, or in several at once |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks
-//! meet in the order the steps say, and [`verify`](crate::schedule::verify) derives whether that is
-//! the order of the ranks.
+//! are combined in the order of the steps, and [`verify`](crate::schedule::verify) derives whether
+//! that is the order of the ranks.
 
 pub mod binomial;
 pub mod bruck;

@@ -1,5 +1,5 @@
-//! Pairwise exchange: the `i`-th message goes to the rank `i` after us, and the `i`-th receive is
-//! from the rank `i` before us.
+//! Pairwise exchange: the `i`-th message of a rank goes to the rank `i` after it, and its `i`-th
+//! receive is from the rank `i` before it.
 //!
 //! ```text
 //! pairwise all_to_all, n = 4
@@ -39,8 +39,8 @@
 //! does not overlap with receiving.
 //!
 //! **Why**: as few bytes as a ring, but no partial sums travel, so no message waits for another. A
-//! rank adds the ranks before it, the nearest first: with operations that do not commute, use
-//! [`direct`](super::direct).
+//! rank adds the parts of the ranks before it, the nearest first. For operations that do not
+//! commute, use [`direct`](super::direct).
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, section 4.

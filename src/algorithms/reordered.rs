@@ -2,13 +2,13 @@
 //!
 //! Algorithms put ranks in a row: a ring goes from each to the next number. The best order depends
 //! on the links between the ranks, which the algorithm does not know. An *order* assigns a rank to
-//! each place: rank `order[p]` stands at place `p`. The schedule of place `p` is that rank's, with
-//! places read as ranks, and with blocks renamed likewise where a block belongs to a rank.
+//! each place: rank `order[p]` stands at place `p`. This rank runs the schedule of place `p`, with
+//! places replaced by their ranks. Where a block belongs to a rank, blocks are renamed likewise.
 //!
 //! *Lanes* are orders used at once, each for an equal slice of the vector, so that several rings
 //! over different links share the work.
 //!
-//! **Cost**: that of the algorithm; in lanes, that of the slowest, with a slice each.
+//! **Cost**: that of the algorithm; with lanes, that of the slowest lane with its slice.
 //!
 //! **Why**: an order that follows the topology crosses slow links as seldom as possible.
 
@@ -20,8 +20,8 @@ use crate::schedule::{Schedule, Span, Step};
 /// schedule of an [`Algorithm`](super::Algorithm), or a [`hierarchical`](super::hierarchical) one
 /// over hosts by place.
 ///
-/// `None` if `make` gives none, and for scans, whose meaning is the order of ranks, in any other
-/// order.
+/// `None` if `make` gives none. Also `None` for a scan in any order but that of the ranks, which
+/// decides its result.
 ///
 /// ```
 /// use maypole::algorithms::{Algorithm, reordered};
@@ -79,8 +79,8 @@ fn placed(
 /// done on each slice in that order. `None` if `make` gives none, or if there are several orders
 /// and the collective's blocks cannot be cut.
 ///
-/// The lanes stand one after the other in the list; as they touch nothing in common, executors run
-/// them side by side.
+/// The lanes follow one another in the list. They have no span in common, so executors run them
+/// side by side.
 ///
 /// # Panics
 /// As [`schedule`], or if there is no order.

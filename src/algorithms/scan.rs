@@ -30,8 +30,8 @@
 //!
 //! # Recursive doubling
 //!
-//! In round `i`, each rank sends what it holds to the rank 2^i after it. What it holds is then the
-//! sum of twice as many ranks, itself the last of them, until rank 0 is among them.
+//! In round `i`, each rank sends what it holds to the rank 2^i after it. After the round it holds
+//! the sum of twice as many ranks, itself the last of them, until rank 0 is among them.
 //!
 //! ```text
 //! recursive-doubling scan, n = 4
@@ -43,7 +43,7 @@
 //! 2                                                    out0 <-1 +=tmp0
 //! ```
 //!
-//! An exclusive scan is a scan of what the left neighbours bring.
+//! An exclusive scan is a scan to which each rank brings the input of its left neighbour.
 //!
 //! ```text
 //! recursive-doubling exclusive_scan, n = 4
@@ -113,7 +113,7 @@ pub(super) fn exclusive_doubling(world: usize, rank: usize) -> Schedule {
     Schedule::new(1, steps)
 }
 
-/// The rounds of a scan of `ranks`, and where its result is. `held` is what we bring.
+/// The rounds of a scan of `ranks`, and where its result is. `held` is this rank's contribution.
 fn rounds(
     ranks: std::ops::Range<usize>,
     rank: usize,
@@ -127,7 +127,7 @@ fn rounds(
         }
         if rank >= ranks.start + distance {
             let last = rank < ranks.start + 2 * distance;
-            // In place, the output is the input: it must have gone through scratch before.
+            // In place, the output is the input, so the sum must have gone through scratch.
             let next = if last && held != input(0) { output(0) } else { other_scratch(held) };
             steps.extend(combine(rank, rank - distance, held, next));
             held = next;

@@ -22,9 +22,9 @@
 //!
 //! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part is there at once.
 //!
-//! **Why**: lg n steps, in which no rank sends its vector more than twice: large vectors without
-//! windows; or where many windows cost too much. The chain and the double tree send half of it, in
-//! windows.
+//! **Why**: lg n steps, in which no rank sends more than twice the vector. For large vectors
+//! without windows, or where many windows cost too much. With windows, the chain and the double
+//! tree send half as many bytes.
 //!
 //! # Reduce
 //!

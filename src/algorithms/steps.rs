@@ -21,9 +21,9 @@ pub(super) fn receive(
     chunks.into_iter().map(move |chunk| Step::Recv { into: output(chunk), from })
 }
 
-/// `into` becomes x0 op x1 op x2 ..., left to right: mine is `mine`, the others' are received. The
-/// same order on every rank, so the same bits on every rank, also where rounding or the operation
-/// depends on order.
+/// `into` becomes x0 op x1 op x2 ..., left to right. This rank's part is `mine`, and the others'
+/// parts are received. All ranks combine in the same order and so get the same bits, even where
+/// rounding or the operation depends on the order.
 pub(super) fn fold_in_rank_order(
     world: usize,
     rank: usize,

@@ -5,7 +5,7 @@ use crate::schedule::collective::Collective;
 use std::fmt;
 use std::str::FromStr;
 
-/// How a collective is done.
+/// An algorithm that implements some of the collectives.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -89,7 +89,8 @@ impl Algorithm {
         }
     }
 
-    /// The collectives that it can do, rooted ones at root 0 (it can do them at every root).
+    /// The collectives that it implements, rooted ones at root 0 (it implements them at every
+    /// root).
     pub const fn collectives(self) -> &'static [Collective] {
         use Collective::*;
         match self {
@@ -133,7 +134,7 @@ impl Algorithm {
         }
     }
 
-    /// All that can be asked for by name: [`ALL`](Self::ALL), and
+    /// All algorithms that can be asked for by name: [`ALL`](Self::ALL), and
     /// [`Hierarchical`](Self::Hierarchical).
     pub fn named() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().chain([Self::Hierarchical])
@@ -190,9 +191,12 @@ impl fmt::Display for Algorithm {
 
 /// No algorithm has this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no algorithm is called {name:?}; there are {}", Algorithm::named().map(Algorithm::name).collect::<Vec<_>>().join(", "))]
+#[error(
+    "no algorithm is called {name:?}; there are {}",
+    Algorithm::named().map(Algorithm::name).collect::<Vec<_>>().join(", ")
+)]
 pub struct UnknownAlgorithm {
-    /// What was asked for.
+    /// The name that was given.
     pub name: String,
 }
 

@@ -10,8 +10,8 @@
 //! 4                                                out0 <-1
 //! ```
 //!
-//! Ranks are numbered as one walks the tree: a parent first, then all of its left subtree, then all
-//! of its right one. With seven ranks:
+//! Ranks are numbered in this order: a parent, then all of its left subtree, then all of its right
+//! subtree. With seven ranks:
 //!
 //! ```text
 //!          0
@@ -21,14 +21,14 @@
 //!     2   3 5   6
 //! ```
 //!
-//! So a parent, which adds its left child's sum and then its right child's behind its own, combines
-//! ranks in their order (from root 0), and a subtree is a range of ranks, which usually share a
-//! host.
+//! A parent adds its left child's sum behind its own part, and then its right child's sum. So with
+//! root 0 the ranks are combined in their order. A subtree is a range of ranks, which usually share
+//! a host.
 //!
 //! **Cost**: h = ceil(lg (n+1)) - 1 steps up and h down. Every rank receives from at most two
 //! children and sends to at most two; S bytes a link each way. In k windows, where every link has
 //! its own port, all-reduce takes 2 h + k - 1 units of a + S/k b; where a rank's bytes leave one
-//! after another about twice as many, because a parent sends all twice.
+//! after another, about twice as many, because a parent sends each byte twice.
 //!
 //! **Why**: latency grows with lg n only, and in windows the bandwidth does not depend on n: the
 //! choice for vectors of middle size in big worlds.
@@ -80,8 +80,8 @@ impl TreeNode {
         Self { parent, children }
     }
 
-    /// Mine and my subtree's, combined in `sum`, goes to the parent. A leaf sends its input as it
-    /// lies.
+    /// The steps of the way up: this rank's part and its children's sums, combined in `sum`, go to
+    /// the parent. A leaf sends its input directly.
     fn up(&self, sum: Span) -> Vec<Step> {
         let mut steps = Vec::new();
         if !self.children.is_empty() {
@@ -93,7 +93,8 @@ impl TreeNode {
         steps
     }
 
-    /// The output comes from the parent, except at the root, and goes to the children.
+    /// The steps of the way down: the output comes from the parent, except at the root, and goes to
+    /// the children.
     fn down(&self) -> impl Iterator<Item = Step> {
         let receive = self.parent.map(|from| Step::Recv { into: output(0), from });
         receive
@@ -134,7 +135,8 @@ mod tests {
             let depth = |mut rank| {
                 let mut hops = 0;
                 while let Some(parent) = TreeNode::new(world, rank, 3 % world).parent {
-                    (rank, hops) = (parent, hops + 1);
+                    rank = parent;
+                    hops += 1;
                 }
                 hops
             };

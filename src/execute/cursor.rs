@@ -1,4 +1,4 @@
-//! How far one message has got on a stream, which takes and gives a part of it at a time.
+//! The position in a message on a stream, which moves a part of the message at a time.
 //!
 //! A message is a head of 16 bytes and a body. A cursor counts the bytes that have moved and keeps
 //! no pointer to either: the caller names the same head and body again at each attempt.
@@ -6,7 +6,7 @@
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{Fault, HEAD, Stream};
 
-/// What one attempt to move a message achieved.
+/// The result of one attempt to move a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Advance {
     /// No byte moved: the stream has no room, or nothing has arrived.
@@ -46,7 +46,7 @@ impl SendCursor {
         Ok(Advance::Complete)
     }
 
-    /// Gives up the message: the next attempt begins another one.
+    /// Gives up the message: the next attempt begins another message.
     pub(super) fn restart(&mut self) {
         self.sent = 0;
     }
@@ -61,9 +61,10 @@ pub(super) struct ReceiveCursor {
 }
 
 impl ReceiveCursor {
-    /// Receives as much of the message as has arrived, its body into `body`. Once that is
-    /// [complete](Advance::Complete), the next message begins after a [restart](Self::restart); a
-    /// head without a body is complete, too, and may be continued with the body that it announces.
+    /// Receives as much of the message as has arrived, its body into `body`. Once the message is
+    /// [complete](Advance::Complete), the next one begins after a [restart](Self::restart). A head
+    /// that was received without a body is complete, too; the next call may receive the body that
+    /// the head announces.
     ///
     /// # Panics
     /// If the message is complete already.

@@ -12,7 +12,7 @@ pub enum Unexpected {
     Message(String),
 }
 
-/// Why the bytes that a rank waits for will not come, or cannot leave.
+/// The reason why the bytes that a rank waits for will not arrive, or cannot leave.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -26,7 +26,7 @@ pub enum LinkError {
     PeerLeft,
     /// The stream to the peer does not work any more.
     Lost(Fault),
-    /// No stream to the peer could be made; why, as a sentence.
+    /// No stream to the peer could be made, for the reason in this sentence.
     Unconnected(String),
 }
 
@@ -39,7 +39,7 @@ impl From<Interrupted> for LinkError {
     }
 }
 
-/// Why a program did not end.
+/// The error of a program that did not complete.
 #[derive(Debug)]
 pub struct ExecuteError {
     /// The index of the fold that was being executed; the number of folds after the last one.

@@ -1,4 +1,4 @@
-//! How traffic is counted.
+//! The count of traffic.
 
 use std::ops::AddAssign;
 

@@ -5,14 +5,14 @@
 /// The executor is compiled once for [`NoObserver`] and once for each other observer, so a run that
 /// is not observed pays nothing for it.
 pub trait RunObserver {
-    /// Called when a wait has ended; `awaited` says what it was for.
+    /// Called when a wait has ended; `awaited` returns the event that it was for.
     fn awaited(&mut self, awaited: impl FnOnce() -> Awaited);
 
     /// Called when window `window` of fold `fold` is stored, published and posted.
     fn folded(&mut self, fold: usize, window: u32);
 }
 
-/// What a fold waits for. Ranks are those of the executor's world.
+/// The event that a fold waits for. Ranks are those of the executor's world.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Awaited {
     /// The data of another rank.
@@ -22,8 +22,8 @@ pub enum Awaited {
     },
     /// Room on the board for a publication: its readers must have consumed older ones.
     Room,
-    /// That a posted message has left, because its memory is to be overwritten, or given back to
-    /// the caller.
+    /// A posted message must have left, because its memory is about to be overwritten or given back
+    /// to the caller.
     Departure {
         /// The rank that it is sent to.
         to: usize,
@@ -43,7 +43,7 @@ impl<O: RunObserver> RunObserver for &mut O {
     }
 }
 
-/// Ignores everything; it compiles to nothing.
+/// Ignores all calls, and compiles to nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoObserver;
 

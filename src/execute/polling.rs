@@ -22,7 +22,7 @@ impl PollCounter {
     }
 
     /// True if bytes should be moved on the other streams after this poll, so that a peer which
-    /// sends to this rank is not held up by how little a stream holds.
+    /// sends to this rank does not have to wait because a stream is full.
     #[inline(always)]
     pub(super) fn is_drive_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_DRIVE)
@@ -42,8 +42,8 @@ impl PollCounter {
 
 /// Whether bytes have moved since the last sleep.
 ///
-/// A rank sleeps only if none have. If two ends of a stream slept in turn, each sleep would
-/// transfer no more than the stream holds.
+/// A rank sleeps only if none have. If the two ends of a stream slept in turn, no more than the
+/// capacity of the stream would move in each sleep.
 #[derive(Debug, Default)]
 pub(super) struct StreamActivity {
     moved: bool,

@@ -99,7 +99,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let view = |source: &FoldSource| match source.from {
             SourceLocation::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
             SourceLocation::Board => executor.published::<SIMPLE>(self.program, source, k, len),
-            // The message is in the fold's destination already, which is its own source then.
+            // The message is already in the fold's destination, so the fold reads this source from
+            // there.
             SourceLocation::Stream if in_place => {
                 let buffer = fold.into.expect("only a fold that stores receives in place");
                 self.buffers.read(buffer, range)
@@ -210,7 +211,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Tells streams where the messages that this fold takes go.
+    /// Tells the streams where to put the messages that this fold takes.
     fn expect(&mut self, fold: &Fold, sources: &[FoldSource], range: (usize, usize)) {
         let direct = fold.into.filter(|_| sources.len() == 1);
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
@@ -244,7 +245,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits until every posted message has left. Only then may the caller use its buffers again.
+    /// Waits until every posted message has left. The caller may use its buffers again only after
+    /// that.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<ExecuteError>> {
         let after_last = self.program.folds.len();
         for stream in 0..self.program.streams.len() {
@@ -306,8 +308,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 }
 
-/// Why `expected` will never be published, if that is known: its writer is in another call, whose
-/// publications may be fewer than the expected one, or has left.
+/// The error if `expected` will never be published: its writer has left, or is in another call,
+/// which may make fewer publications.
 #[cold]
 fn never_published(
     board: &Board,
@@ -321,11 +323,11 @@ fn never_published(
         None if has_left() => LinkError::PeerLeft,
         None => return None,
     };
-    // What the writer published before it went on or left is visible by now.
+    // All publications that the writer made before it went on or left are visible by now.
     (board.readable(expected) == Ok(false)).then_some(why)
 }
 
-/// The publication that `source` means in window `k`.
+/// The publication that `source` reads in window `k`.
 #[inline(always)]
 pub(super) fn expected<const SIMPLE: bool>(
     program: &Program,
@@ -350,7 +352,7 @@ pub(super) fn expected<const SIMPLE: bool>(
     }
 }
 
-/// The peer is in the call with this fingerprint.
+/// The error of a peer that is in the call with this fingerprint.
 #[cold]
 fn other_call(fingerprint: u64) -> LinkError {
     LinkError::Mismatch(Unexpected::Call(fingerprint))

@@ -1,4 +1,4 @@
-//! The stream between two ranks, whatever carries it.
+//! The stream between two ranks, over any transport.
 
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{Fault, HEAD, Stream};

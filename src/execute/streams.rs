@@ -25,7 +25,7 @@ pub(super) struct BufferRange {
     pub(super) len: usize,
 }
 
-/// A message that is to come.
+/// A message to receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedMessage {
     /// Where its body goes; `None` for the staging buffer of its stream.
@@ -100,7 +100,7 @@ impl PeerStream {
         moved
     }
 
-    /// Receives as much of the expected message as is here; true if any byte came.
+    /// Receives as much of the expected message as has arrived; true if any byte has.
     fn pull(&mut self, buffers: &Buffers<'_>) -> bool {
         let mut moved = false;
         let Some(expected) = self.expected else { return moved };
@@ -121,7 +121,7 @@ impl PeerStream {
         moved
     }
 
-    /// What should end a sleep early, if anything.
+    /// The event that ends a sleep early, if there is one.
     fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let reads = self.expected.is_some_and(|expected| !self.receiving.is_complete(expected.len));
         let interest = Interest::new(reads, !self.posted.is_empty())?;
@@ -190,15 +190,15 @@ impl PeerStreams {
         stream.posts += 1;
     }
 
-    /// Says what comes next and where it goes.
+    /// Sets the message that comes next and the place of its body.
     pub(super) fn expect(&mut self, index: usize, expected: ExpectedMessage) {
         let stream = self.stream(index);
         stream.expected = Some(expected);
         stream.receiving.restart();
     }
 
-    /// Once the expected message is here: true if it is in its final place, false if it is in the
-    /// staging buffer.
+    /// `None` until the expected message has arrived. Then true if it is in its final place, false
+    /// if it is in the staging buffer.
     ///
     /// # Errors
     /// The fingerprint of the message, if it belongs to another call.
@@ -255,7 +255,7 @@ impl PeerStreams {
         }
     }
 
-    /// The rank of the first stream that is lost, if any, and why it is.
+    /// The rank of the first stream that is lost, if any, and its fault.
     pub(super) fn take_fault(&mut self) -> Option<(usize, Fault)> {
         let mut active = self.active.iter().copied();
         active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.fault.take()?)))

@@ -1,4 +1,4 @@
-//! Writing one rank's program down.
+//! Emits one rank's program, fold by fold.
 
 use super::LoweringInput;
 use super::fuse::{FusedFold, Origin};
@@ -11,16 +11,16 @@ use crate::schedule::collective::HeldChunks;
 use crate::schedule::{Buffer, Layout, Placement, Span};
 use std::collections::BTreeSet;
 
-/// Writes one rank's program down.
+/// Emits one rank's program.
 pub(super) struct Emitter<'a> {
     request: &'a LoweringInput<'a>,
     strategy: &'a Strategy,
     me: usize,
     windows: u32,
     placement: Placement,
-    /// Ranks of our board, ascending; their places are the local ranks.
+    /// Ranks of this rank's board, ascending; their indices are the local ranks.
     locals: Vec<usize>,
-    /// Ranks that we have streams with, ascending.
+    /// Ranks that this rank has streams with, ascending.
     remotes: Vec<usize>,
     /// Folds of each rank by stage, as its executor takes them.
     order: Vec<Vec<usize>>,
@@ -186,8 +186,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// How many of our publications `peer` has surely consumed, in this call, once its fold `sent`
-    /// is published. With windows overlapped it is the counters that say so.
+    /// How many of this rank's publications of this call `peer` has certainly consumed once its
+    /// fold `sent` is published. With several windows, counters tell that, and this is zero.
     fn implied(&self, peer: usize, sent: usize) -> u32 {
         if self.windows > 1 {
             return 0;
@@ -201,13 +201,13 @@ impl<'a> Emitter<'a> {
             .unwrap_or(0)
     }
 
-    /// The place of fold `at` of `rank` among those that `counts`.
+    /// The index of fold `at` of `rank` among the folds for which `counts` is true.
     fn nth_of(&self, rank: usize, at: usize, counts: impl Fn(&FusedFold) -> bool) -> u32 {
         let before = self.order[rank].iter().take_while(|other| **other != at);
         before.filter(|other| counts(&self.strategy.all[rank][**other])).count() as u32
     }
 
-    /// The stages of those folds of `rank` that `counts`, ascending.
+    /// The stages of the folds of `rank` for which `counts` is true, ascending.
     fn stages_of(&self, rank: usize, counts: impl Fn(&FusedFold) -> bool) -> Vec<u32> {
         let counted = self.order[rank].iter().filter(|at| counts(&self.strategy.all[rank][**at]));
         counted.map(|at| self.strategy.stages[rank][*at]).collect()
@@ -217,13 +217,13 @@ impl<'a> Emitter<'a> {
         Numbering::new(&self.stages_of(rank, |fold| self.audience(rank, fold) != 0), self.windows)
     }
 
-    /// Local ranks that read the publication of `fold` of `rank`, which is on our board.
+    /// The local ranks that read the publication of `fold`, one bit each. `rank`, which publishes
+    /// it, shares this rank's board.
     fn audience(&self, rank: usize, fold: &FusedFold) -> u64 {
         let boards = self.request.boards;
         let local = fold.to.iter().filter(|to| boards.together(**to, rank));
-        local
-            .map(|to| 1 << self.locals.iter().position(|rank| rank == to).expect("of our host"))
-            .sum()
+        let index = |to: &usize| self.locals.iter().position(|rank| rank == to);
+        local.map(|to| 1 << index(to).expect("readers share the board")).sum()
     }
 
     fn flushes(&self, at: usize) -> Vec<Flush> {
@@ -238,9 +238,9 @@ impl<'a> Emitter<'a> {
         posts.into_iter().map(flush).collect()
     }
 
-    /// True if no writer of our board ever needs a counter: all readers of a writer publish to it
-    /// in every call, so a publication of theirs proves that they finished the call before; and the
-    /// writer's slots last for two calls.
+    /// True if no writer of this board ever needs a counter. Two conditions hold then: all readers
+    /// of a writer publish to it in every call, so their publications prove that they have finished
+    /// the call before; and the writer's slots last for two calls.
     fn is_self_crediting(&self, most: u64) -> bool {
         let answers = |writer: usize, reader: usize| {
             let folds = &self.strategy.all[reader];

@@ -1,4 +1,4 @@
-//! From steps to folds, for one window: the peepholes.
+//! Fuses the steps of one window into folds.
 //!
 //! Sends of one span to several peers become one publication. A first write and the reductions
 //! after it become one fold. A fold whose result is sent becomes a fold that publishes. A result
@@ -18,13 +18,13 @@ pub(super) enum Origin {
 /// A fold, before there are windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct FusedFold {
-    /// Where the result stays, if it does.
+    /// The span that stores the result, if it is stored.
     pub(super) into: Option<Span>,
     /// The sources, in the order of combination.
     pub(super) sources: Vec<Origin>,
     /// The ranks that get the result.
     pub(super) to: Vec<usize>,
-    /// A span of ours that is as long as the result.
+    /// A span of this rank that is as long as the result.
     pub(super) shape: Span,
 }
 
@@ -118,8 +118,8 @@ fn forget_dead_stores(folds: &mut [FusedFold], by_stream: impl Fn(usize) -> bool
     }
 }
 
-/// The proof order itself, as folds: nothing fused, and every send where its receiver takes it.
-/// Completes with one slot and with links that hold nothing, whatever the schedule.
+/// The proof order itself, as folds: nothing fused, and every send where its receiver takes it. It
+/// completes with one slot and with links that hold nothing, whatever the schedule.
 pub(super) fn linear(schedules: &[Schedule]) -> Result<Vec<Vec<FusedFold>>, Stuck> {
     let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
     walk(schedules, Placement::Apart, &mut order)?;

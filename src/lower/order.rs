@@ -1,12 +1,12 @@
-//! In which order folds run: which message is which, how many hops lie before each fold, and
-//! whether all programs together complete with so many slots.
+//! The order in which folds run: the send that each receive takes, the number of hops before each
+//! fold, and whether all programs together complete with a given number of slots.
 
 use super::fuse::{FusedFold, Origin};
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Placement, Span};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// For each fold of each rank, the fold of the sender that each of its remote sources is, in order.
+/// By rank and fold: for each remote source, in order, the fold of its sender that sends it.
 #[derive(Clone)]
 pub(super) struct Matching(Vec<Vec<Vec<usize>>>);
 
@@ -46,8 +46,8 @@ impl Matching {
 }
 
 /// How many hops lie before each fold of each rank: the skew of the software pipeline. `None` if
-/// windows overlapped so would overtake one another on some link; then they must follow one
-/// another.
+/// windows that overlap in this way would overtake one another on some link; then windows must run
+/// one after another.
 pub(super) fn stages(all: &[Vec<FusedFold>], matching: &Matching) -> Option<Vec<Vec<u32>>> {
     let mut ranks: Vec<Staging> = all.iter().map(|_| Staging::default()).collect();
     let mut moved = true;
@@ -109,8 +109,8 @@ impl Staging {
     }
 }
 
-/// True if both ends of every link see its messages in one order, windows overlapped: each link has
-/// one delay.
+/// True if both ends of every link see its messages in the same order while windows overlap: all
+/// messages of a link have the same delay in stages.
 fn keeps_link_order(all: &[Vec<FusedFold>], matching: &Matching, stages: &[Vec<u32>]) -> bool {
     let mut delays: HashMap<(usize, usize), u32> = HashMap::new();
     for (rank, folds) in all.iter().enumerate() {
@@ -140,8 +140,8 @@ pub(super) struct Trial<'a> {
 
 impl Trial<'_> {
     /// Runs all programs on counters: true if no order of events can leave them waiting for one
-    /// another. Enough windows are tried for every ring to go round while all stages are busy;
-    /// after that nothing new can happen.
+    /// another. The trial has enough windows for every ring of slots to wrap while all stages are
+    /// busy; more windows would only repeat that.
     pub(super) fn completes(&self) -> bool {
         let deepest = self.stages.iter().flatten().max().copied().unwrap_or(0);
         let windows = self.windows.min(deepest + self.depth as u32 + 2);
@@ -190,7 +190,7 @@ fn clock_order(stages: &[u32], windows: u32, deepest: u32) -> Vec<(usize, u32)> 
 #[derive(Clone, Default)]
 struct SlotRing {
     made: u64,
-    /// Audience left of the publications that some reader has not consumed, by position.
+    /// By position of a publication: the readers, one bit each, that have not consumed it.
     unread: HashMap<u64, u64>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> TrialRun<'a> {
         self.trial.boards.together(a, b)
     }
 
-    /// Does window `k` of fold `at`; false if it must wait.
+    /// Runs window `k` of fold `at`; false if it must wait.
     fn step(&mut self, rank: usize, at: usize, k: u32) -> bool {
         let trial = self.trial;
         let fold = &trial.all[rank][at];

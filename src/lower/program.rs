@@ -13,7 +13,7 @@ pub struct Extent {
     start: usize,
     /// Elements that every window has.
     quotient: usize,
-    /// How many windows, the first ones, have one element more.
+    /// How many of the first windows have one element more.
     remainder: u32,
     element: u32,
 }
@@ -51,7 +51,7 @@ impl Extent {
 /// Where a source of a fold lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SourceLocation {
-    /// In a buffer of our own.
+    /// In a buffer of this rank.
     Own(Buffer),
     /// In a slot of local rank `peer`'s board.
     Board,
@@ -64,35 +64,37 @@ pub enum SourceLocation {
 pub struct FoldSource {
     /// Where the source lies.
     pub from: SourceLocation,
-    /// Whose it is: a local rank (`Board`), a place in `streams` (`Stream`).
+    /// The peer: a local rank (`Board`), or an index of `streams` (`Stream`).
     pub peer: u32,
-    /// Which part of our buffer (`Own`).
+    /// The part of this rank's buffer (`Own`).
     pub extent: Extent,
-    /// Which of the peer's publishing operations it is (`Board`), to be numbered by [`Numbering`].
+    /// The index of the fold among the peer's publishing folds (`Board`). [`Numbering`] turns it
+    /// into a position.
     pub publication: u32,
-    /// That operation's stage.
+    /// The stage of that fold.
     pub stage: u32,
-    /// This publication proves that the peer has consumed this many of our publications of this
-    /// call, and all of earlier calls.
+    /// The publication proves that the peer has consumed this many of this rank's publications of
+    /// the call, and all publications of earlier calls.
     pub implied: u32,
 }
 
-/// One fused operation: combine k sources in order, into a buffer of ours, a publication, or both.
+/// One fused operation: combine k sources in order, into a buffer of this rank, a publication, or
+/// both.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
-    /// Which part of `into`, and how long the publication is.
+    /// The part of `into` that the result is stored in, and the length of a publication.
     pub extent: Extent,
-    /// Where the result stays, if it does.
+    /// The buffer that stores the result, if it is stored.
     pub into: Option<Buffer>,
-    /// Where streams take it from, if they do.
+    /// The buffer that streams send the result from, if any do.
     pub posted: Option<Buffer>,
-    /// Local ranks that read the publication on our board.
+    /// The local ranks that read the publication, one bit each.
     pub audience: u64,
-    /// Hops before it: window `k` runs at clock `k + stage`.
+    /// Hops before the fold: window `k` runs at clock `k + stage`.
     pub stage: u32,
-    /// `sources[first..first + count]`.
+    /// The sources are `sources[first..first + count]`.
     pub first: u32,
-    /// How many.
+    /// The number of sources.
     pub count: u16,
     /// `posts[posts.0..posts.1]`: streams that get the result.
     pub posts: (u32, u32),
@@ -105,34 +107,35 @@ pub struct Fold {
 pub struct Flush {
     /// `streams[stream]` is the link.
     pub stream: u32,
-    /// Which posting operation of the link, to be numbered by the link's [`Numbering`].
+    /// The index of the post among the link's posts. The link's [`Numbering`] turns it into a
+    /// position.
     pub nth: u32,
-    /// That operation's stage.
+    /// The stage of the fold that posts it.
     pub stage: u32,
 }
 
-/// A link to a rank that does not share our board.
+/// A link to a rank that does not share this rank's board.
 #[derive(Clone, Debug)]
 pub struct StreamLink {
     /// The rank at its other end.
     pub peer: u32,
-    /// The numbering of our posts to this rank.
+    /// The numbering of the posts to that rank.
     pub posts: Numbering,
 }
 
-/// Numbers the publications of one rank without listing them: in clock order, window after window
-/// overlapped.
+/// Numbers the publications of one rank in clock order, with windows overlapped, without listing
+/// them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Numbering {
-    /// `before[s]`: publishing operations of a stage below `s`.
+    /// `before[s]`: publishing folds of a stage below `s`.
     before: Vec<u32>,
-    /// `sum[t]`: publications before clock `t` if windows never ended.
+    /// `sum[t]`: publications before clock `t` if the number of windows were unlimited.
     sum: Vec<u64>,
     windows: u32,
 }
 
 impl Numbering {
-    /// For publishing operations of these stages, ascending, over `windows` windows.
+    /// The numbering of publishing folds with these stages, ascending, over `windows` windows.
     pub(super) fn new(stages: &[u32], windows: u32) -> Self {
         let deepest = stages.last().copied().unwrap_or(0);
         let before: Vec<u32> =
@@ -144,8 +147,8 @@ impl Numbering {
         Self { before, sum, windows }
     }
 
-    /// The place, among the rank's publications of this call, of window `k` of publishing operation
-    /// `nth`.
+    /// The position of window `k` of publishing fold `nth` among the rank's publications of this
+    /// call.
     #[inline(always)]
     pub fn position(&self, nth: u32, stage: u32, k: u32) -> u64 {
         if self.windows == 1 {
@@ -187,7 +190,7 @@ pub struct Program {
     pub folds: Vec<Fold>,
     /// Sources of all folds.
     pub sources: Vec<FoldSource>,
-    /// Streams that folds post to, as places in `streams`.
+    /// Streams that folds post to, as indices of `streams`.
     pub posts: Vec<u32>,
     /// Posts that folds wait for.
     pub flushes: Vec<Flush>,
@@ -230,7 +233,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_those_of_the_list(mut stages in prop::collection::vec(0..7u32, 1..9), windows in 1..20u32) {
+        fn numbers_are_those_of_the_list(
+            mut stages in prop::collection::vec(0..7u32, 1..9),
+            windows in 1..20u32,
+        ) {
             stages.sort_unstable();
             if windows == 1 {
                 stages.fill(0);
@@ -240,7 +246,8 @@ mod tests {
             for clock in 0..windows + stages[stages.len() - 1] {
                 for (nth, stage) in stages.iter().enumerate() {
                     if clock >= *stage && clock - stage < windows {
-                        prop_assert_eq!(numbering.position(nth as u32, *stage, clock - stage), listed);
+                        let position = numbering.position(nth as u32, *stage, clock - stage);
+                        prop_assert_eq!(position, listed);
                         listed += 1;
                     }
                 }
@@ -249,7 +256,11 @@ mod tests {
         }
 
         #[test]
-        fn windows_cut_as_layouts_do(len in 0..5000usize, windows in 1..70u32, start in 0..100usize) {
+        fn windows_cut_as_layouts_do(
+            len in 0..5000usize,
+            windows in 1..70u32,
+            start in 0..100usize,
+        ) {
             let extent = Extent::new(start, len, windows, 4);
             for k in 0..windows {
                 let range = part(len, windows as usize, k as usize);

@@ -8,7 +8,7 @@ use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
 use maypole_transports::board::{CHUNK, SlotClass};
 
-/// The fewest windows such that none is too long.
+/// The smallest number of windows such that no window is too long.
 pub(super) fn windows(request: &LoweringInput<'_>) -> u32 {
     let shared = request.boards.is_shared();
     let limit = if shared { request.window.min(CHUNK) } else { request.window };
@@ -24,7 +24,7 @@ pub(super) struct Strategy {
     pub(super) stages: Vec<Vec<u32>>,
     pub(super) class: SlotClass,
     pub(super) depth: usize,
-    /// It completes also when every rank's input is part of its output.
+    /// True if it also completes when every rank calls in place.
     pub(super) in_place: bool,
 }
 
@@ -86,7 +86,10 @@ fn ranks_of_smallest_board(boards: &Boards) -> usize {
 
 /// True if a fold reads an input chunk that an earlier one, in place, has overwritten.
 pub(super) fn reads_what_it_wrote(folds: &[FusedFold]) -> bool {
-    let is_self_copy = |fold: &FusedFold, into: Span| matches!(fold.sources[..], [Origin::Local(from)] if from.overlaps(into, Placement::InPlace));
+    let is_self_copy = |fold: &FusedFold, into: Span| match fold.sources[..] {
+        [Origin::Local(from)] => from.overlaps(into, Placement::InPlace),
+        _ => false,
+    };
     folds.iter().enumerate().any(|(at, fold)| {
         let Some(into) = fold.into.filter(|into| into.buffer == Buffer::Output) else {
             return false;

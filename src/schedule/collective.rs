@@ -55,10 +55,11 @@ pub enum Collective {
     ReduceScatter,
     /// Block `r` of rank `s` becomes block `s` of rank `r`.
     AllToAll,
-    /// The vectors of ranks `0..=r` combined, at rank `r`: running totals.
+    /// Rank `r` gets the vectors of ranks `0..=r`, combined: running totals.
     Scan,
-    /// The vectors of ranks `0..r` combined, at rank `r`: where each rank's part begins. Nothing at
-    /// rank 0, because there is nothing before it and not every operation has a neutral element.
+    /// Rank `r` gets the vectors of ranks `0..r`, combined. Of lengths, this is where each rank's
+    /// part begins. Rank 0 gets nothing, because no rank is before it and not every operation has a
+    /// neutral element.
     ExclusiveScan,
     /// No rank leaves before all ranks have entered.
     Barrier,
@@ -76,7 +77,7 @@ pub enum HeldChunks {
 }
 
 impl HeldChunks {
-    /// True if chunk `chunk` is among them.
+    /// True if the buffer holds chunk `chunk`.
     pub fn contains(self, chunk: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -141,8 +142,8 @@ impl Collective {
         self.name().replace('_', "-")
     }
 
-    /// The names of all collectives on the command line, in the order of [`all`](Self::all), with
-    /// commas between: what a help text lists.
+    /// The names of all collectives on the command line, in the order of [`all`](Self::all),
+    /// separated by commas, for help texts.
     ///
     /// ```
     /// use maypole::schedule::collective::Collective;
@@ -255,7 +256,7 @@ impl Collective {
     }
 
     /// The contributions that chunk `chunk` of `rank`'s output must be made of, sorted, each
-    /// exactly once. (A barrier's token may hold one more than once.)
+    /// exactly once. (A barrier's token may hold a contribution more than once.)
     ///
     /// ```
     /// use maypole::schedule::collective::{Collective, Symbol};
@@ -276,9 +277,9 @@ impl Collective {
         }
     }
 
-    /// Whether two ranks' chunks `here` and `there` have the same length by the meaning of the
-    /// collective: always the same chunk, except that all-to-all moves chunk `s` of one rank to
-    /// chunk `r` of another.
+    /// True if a message may carry one chunk and be received as another: all-to-all moves chunk `s`
+    /// of rank `r` to chunk `r` of rank `s`. In every other collective a chunk keeps its number,
+    /// and so its length.
     pub const fn transposes(self) -> bool {
         matches!(self, Self::AllToAll)
     }

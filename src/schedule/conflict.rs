@@ -1,9 +1,9 @@
 //! Conflict order: the steps that each step waits for, in its own window and in the one before.
 //!
 //! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
-//! its rank that use the same link in the same direction or touch the same span, one of the two
-//! writing; and a receive waits for its message. The simulator runs clocks over this graph, and a
-//! drawing counts rounds along it, so that both agree.
+//! its rank that use the same link in the same direction or touch the same span where one of the
+//! two writes; and a receive waits for its message. The simulator runs clocks over this graph, and
+//! a drawing counts rounds along it, so that both agree.
 
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
@@ -12,9 +12,10 @@ use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum StepOrder {
-    /// Only for the steps that it conflicts with: how executors run.
+    /// A step waits only for the steps that it conflicts with. Executors run in this order.
     Conflict,
-    /// For all steps before it in the list, window after window: how a proof is read.
+    /// A step waits for all steps before it in the list, window after window. Proofs use this
+    /// order.
     List,
 }
 
@@ -26,15 +27,16 @@ pub(super) struct GraphNode {
     pub(super) step: usize,
     /// The chunks it moves, for their lengths.
     pub(super) chunks: Vec<usize>,
-    /// A message that carries the same span as the message before it, to another rank.
+    /// True for a message that carries the same span as the message before it, to another rank.
     pub(super) again: bool,
-    /// A message whose content its sender has received or combined in this window.
+    /// True for a message whose content its sender has received or combined in this window.
     pub(super) relays: bool,
-    /// A receive that combines with content that the rank has received or combined in this window.
+    /// True for a receive that combines its message with content that the rank has received or
+    /// combined in this window.
     pub(super) joins: bool,
     /// For a receive, the message that it takes.
     pub(super) takes: usize,
-    /// For how many others it waits: of its own window, and of the window before.
+    /// The number of nodes that it waits for, in its own window and in the window before.
     pub(super) waits: u32,
     pub(super) waits_across: u32,
 }
@@ -51,14 +53,14 @@ pub(super) enum StepKind {
     },
     Local {
         reduces: bool,
-        /// Of a place that is neither input nor output.
+        /// True if it reads scratch.
         scratch: bool,
     },
 }
 
 impl StepKind {
-    /// True if the node reads or writes the bytes of its chunks. Copies are fused away, and
-    /// messages refer to bytes that are there.
+    /// True if the node spends time on the bytes of its chunks. Copies do not, because executors
+    /// fuse them away; messages do not, because they only refer to bytes in place.
     fn works(self) -> bool {
         matches!(self, Self::Receive { .. } | Self::Local { reduces: true, .. })
     }
@@ -201,7 +203,7 @@ impl Meaning for Matches {
 
 /// The last use of each span and link by the steps of one rank so far.
 struct Tracks {
-    /// More than the number of any chunk that a step names.
+    /// Greater than the number of every chunk that a step names.
     stride: usize,
     /// By span: the last node that wrote it, and the nodes that must end before it is overwritten.
     written: Vec<Option<usize>>,
@@ -285,7 +287,9 @@ impl GraphBuilder {
                 message.chunks.push(chunk);
             }
             _ => {
-                let again = matches!(before, Some(Step::Send { from, .. }) if matches!(step, Step::Send { .. }) && from == span);
+                let sends = matches!(step, Step::Send { .. });
+                let again =
+                    sends && matches!(before, Some(Step::Send { from, .. }) if from == span);
                 let step = nth;
                 let chunks = vec![chunk];
                 self.nodes.push(GraphNode {
@@ -347,8 +351,9 @@ impl GraphBuilder {
         }
     }
 
-    /// A step waits for the last step before it that is no send, because sends do not wait; the
-    /// first ones wait for the last one of the window before.
+    /// Adds the edges of list order: a step waits for the last step before it that is not a send,
+    /// because sends do not wait. The first steps of a window wait for the last such step of the
+    /// window before.
     fn list(&mut self, rank: usize, schedule: &Schedule) {
         let waits = |step: &Step| !matches!(step, Step::Send { .. });
         let last = schedule.steps.iter().rposition(waits).map(|nth| self.node_of[rank][nth]);

@@ -40,10 +40,10 @@ impl Hosts {
         Self(RankGroups::new(labels))
     }
 
-    /// The hosts of the ranks `members` of these, which become ranks 0, 1 and so on.
+    /// The hosts of the ranks `members` alone, which become ranks 0, 1 and so on.
     ///
     /// # Panics
-    /// If a member is not a rank of these.
+    /// If a member is not one of the ranks.
     #[must_use]
     pub fn subset(&self, members: &[usize]) -> Self {
         Self(self.0.subset(members))
@@ -71,10 +71,10 @@ impl Boards {
         Self::new(&(0..world).collect::<Vec<_>>())
     }
 
-    /// The boards of the ranks `members` of these, which become ranks 0, 1 and so on.
+    /// The boards of the ranks `members` alone, which become ranks 0, 1 and so on.
     ///
     /// # Panics
-    /// If a member is not a rank of these.
+    /// If a member is not one of the ranks.
     #[must_use]
     pub fn subset(&self, members: &[usize]) -> Self {
         Self(self.0.subset(members))
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn separate_boards_are_shared_by_nobody() {
+    fn each_separate_board_has_one_rank() {
         let boards = Boards::separate(3);
         assert!(!boards.is_shared() && !boards.is_one() && !boards.has_levels());
         let alone = Boards::separate(1);

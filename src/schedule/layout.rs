@@ -3,8 +3,8 @@
 use super::{Buffer, Span};
 use std::ops::Range;
 
-/// How the whole is cut into chunks: chunk -> range of elements. Data, so that uneven counts need
-/// no other algorithm.
+/// How the whole is cut into chunks: the range of elements of each chunk. The layout is data apart
+/// from the schedule, so uneven counts need no other algorithm.
 ///
 /// ```
 /// use maypole::schedule::Layout;
@@ -21,7 +21,7 @@ enum Cut {
         count: usize,
         chunks: usize,
     },
-    /// Where each chunk starts, and last where the last one ends.
+    /// Where each chunk starts, and at the end of the list where the last chunk ends.
     Given(Vec<usize>),
     /// By rank: the starts of its input's chunks, and of its output's.
     Pairs(Vec<[Vec<usize>; 2]>),
@@ -38,7 +38,7 @@ impl Layout {
         Self(Cut::Even { count, chunks })
     }
 
-    /// One chunk for each of `counts`, as long as it says.
+    /// One chunk for each of `counts`, with that many elements.
     pub fn given(counts: &[usize]) -> Self {
         Self(Cut::Given(starts(counts.iter().copied())))
     }
@@ -47,7 +47,7 @@ impl Layout {
     /// lie one after another by receiver, those of an output by sender.
     ///
     /// # Panics
-    /// If there are not as many counts of each rank as there are ranks.
+    /// If a rank has not one count for each rank.
     pub fn pairs(counts: &[Vec<usize>]) -> Self {
         assert!(
             counts.iter().all(|row| row.len() == counts.len()),
@@ -68,7 +68,7 @@ impl Layout {
         }
     }
 
-    /// Number of elements in all; of counts by pairs, those of the longest buffer.
+    /// Number of elements in all. If counts are by pairs: the number in the longest buffer.
     pub fn count(&self) -> usize {
         match &self.0 {
             Cut::Even { count, .. } => *count,
@@ -82,8 +82,8 @@ impl Layout {
     /// The elements of `chunk`, counted from the start of the whole.
     ///
     /// # Panics
-    /// If there is no such chunk, or counts are by pairs: then it depends on the buffer, see
-    /// [`of`](Self::of).
+    /// If there is no such chunk, or if counts are by pairs, because the range then depends on the
+    /// buffer (see [`of`](Self::of)).
     pub fn range(&self, chunk: usize) -> Range<usize> {
         match &self.0 {
             Cut::Even { count, chunks } => part(*count, *chunks, chunk),
@@ -93,7 +93,7 @@ impl Layout {
     }
 
     /// The elements of `span` of rank `rank`, counted from the start of the whole. Scratch chunk
-    /// `s` is as long as chunk `s mod chunks`, and lies behind the rows before it.
+    /// `s` is as long as chunk `s mod chunks`, and follows the rows of scratch before it.
     ///
     /// # Panics
     /// If there is no such chunk, or counts are by pairs and the span is scratch.
@@ -123,7 +123,7 @@ impl Layout {
     }
 }
 
-/// Where parts of these lengths start, and last where the last one ends.
+/// Where parts of these lengths start, and at the end of the list where the last part ends.
 fn starts(counts: impl Iterator<Item = usize>) -> Vec<usize> {
     let ends = counts.scan(0, |end, count| {
         *end += count;
@@ -136,8 +136,8 @@ fn longest(starts: &[usize]) -> usize {
     starts.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0)
 }
 
-/// Part `part` of `len` elements cut into `parts`, the longer ones first. Quotient and remainder,
-/// so that no product overflows.
+/// Part `part` of `len` elements cut into `parts` parts, the longer parts first. Computed from
+/// quotient and remainder, so that no product overflows.
 pub(crate) const fn part(len: usize, parts: usize, part: usize) -> Range<usize> {
     let quotient = len / parts;
     let remainder = len % parts;
@@ -153,7 +153,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_even_and_cover_everything(len in 0..1usize << 40, parts in 1..1000usize, at in 0..1000usize) {
+        fn parts_are_even_and_cover_everything(
+            len in 0..1usize << 40,
+            parts in 1..1000usize,
+            at in 0..1000usize,
+        ) {
             let at = at % parts;
             let here = part(len, parts, at);
             prop_assert_eq!(here.start, if at == 0 { 0 } else { part(len, parts, at - 1).end });

@@ -18,16 +18,16 @@
 //! A send is *posted*: it does not wait, and its chunk may not be overwritten until its receiver
 //! has taken it. Links hold nothing and keep their order: the n-th receive from a peer takes the
 //! n-th send of that peer to us. Every other step waits for what it needs. Taken strictly in list
-//! order this is the order of the *proof*, and [`walk`] is its one implementation.
-//! Executors may use *conflict order*: a step waits only for earlier steps that use the same link
-//! in the same direction, or whose span overlaps its own where one of the two writes. What
-//! completes in proof order completes in conflict order with the same bits.
+//! order this is the order of the *proof*, and [`walk`] is its one implementation. Executors may
+//! use *conflict order*: a step waits only for earlier steps that use the same link in the same
+//! direction, or whose span overlaps its own where one of the two writes. Schedules that complete
+//! in proof order complete in conflict order, with the same bits.
 //!
 //! # Windows
 //!
 //! A schedule describes one window. Big buffers run the same steps for windows `0..W`, each an
-//! equal fraction of every chunk, overlapped: that is what pipelines chains and trees. Schedules
-//! never mention it.
+//! equal fraction of every chunk, and windows overlap in time. This pipelines chains and trees. No
+//! step mentions windows.
 
 pub mod collective;
 mod conflict;
@@ -85,7 +85,8 @@ impl Span {
         self.in_place(placement) == other.in_place(placement)
     }
 
-    /// The span by which overlap is equality.
+    /// The span that stands for all spans with the same bytes: two spans overlap if theirs are
+    /// equal.
     pub(crate) fn in_place(self, placement: Placement) -> Self {
         match (placement, self.buffer) {
             (Placement::InPlace, Buffer::Input) => output(self.chunk),
@@ -94,12 +95,13 @@ impl Span {
     }
 }
 
-/// Where a rank's input and output lie. A local fact: it never changes what is sent.
+/// Where a rank's input and output lie. Each rank may choose its own placement, because the
+/// placement never changes what is sent.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Placement {
     /// In two buffers.
     Apart,
-    /// In one: chunk `c` of the input is chunk `c` of the output.
+    /// In one buffer: chunk `c` of the input is chunk `c` of the output.
     InPlace,
 }
 
@@ -108,7 +110,7 @@ pub enum Placement {
 /// Exhaustive on purpose: every reader of schedules must say what each step means.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
-    /// Post `from` to rank `to`; does not wait.
+    /// Post `from` to rank `to`. The step does not wait.
     Send {
         /// The span that is sent.
         from: Span,

@@ -15,11 +15,12 @@ pub trait Meaning {
     /// The content of a message.
     type Message;
 
-    /// `rank` posts `from` to `to`. The content is fixed now: the law keeps the span as it is until
-    /// it is taken.
+    /// `rank` posts `from` to `to`. The content is fixed now, because the law forbids writing the
+    /// span until the message is taken.
     fn send(&mut self, rank: usize, step: usize, from: Span, to: usize) -> Self::Message;
 
-    /// `rank` takes `message` of rank `from` into `into`, over what was there or reduced with it.
+    /// `rank` takes `message` of rank `from` into `into`: it overwrites the span, or is reduced
+    /// with its content.
     fn receive(
         &mut self,
         rank: usize,
@@ -30,7 +31,7 @@ pub trait Meaning {
         reduce: bool,
     );
 
-    /// `rank` copies `from` to `into`, or reduces it into it.
+    /// `rank` copies `from` to `into`, or reduces `from` into `into`.
     fn local(&mut self, rank: usize, step: usize, from: Span, into: Span, reduce: bool);
 }
 
@@ -59,10 +60,10 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// Takes every step that may be taken until none is left.
+/// Takes every step that may be taken, until no step is left.
 ///
-/// Each rank's steps are taken in the order of its list; which rank goes first is not said, and
-/// cannot matter: what a step reads, and which message it takes, is the same in every such order.
+/// Each rank's steps are taken in the order of its list. The order between ranks is not specified
+/// and cannot matter: a step reads the same content and takes the same message in every such order.
 ///
 /// ```
 /// use maypole::algorithms::Algorithm;
@@ -125,7 +126,7 @@ struct Walker<'a, T> {
     at: Vec<usize>,
     /// Messages that were posted and not received, by (from, to).
     links: Vec<VecDeque<(Span, T)>>,
-    /// Spans that each rank has posted and that were not taken.
+    /// By rank: spans that it has posted and that were not taken.
     leaving: Vec<Vec<Span>>,
     /// Ranks that may be able to go on.
     ready: VecDeque<usize>,
@@ -188,7 +189,7 @@ impl<T> Walker<'_, T> {
         let posted = self.leaving[from]
             .iter()
             .position(|s| *s == span)
-            .expect("what is on a link is leaving");
+            .expect("the span of a message on a link is in `leaving`");
         self.leaving[from].swap_remove(posted);
         self.wake(from);
         Some(message)

@@ -18,7 +18,7 @@ const CHOICE_OF_WINDOWS: usize = 16;
 pub struct Candidate {
     /// The plan.
     pub plan: Plan,
-    /// Into how many windows that cuts the longest chunk.
+    /// Into how many windows the plan cuts the longest chunk.
     pub windows: usize,
     /// Its predicted time, in nanoseconds.
     pub predicted_ns: u64,
@@ -30,13 +30,13 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateVerdict {
-    /// Cheapest, or asked for.
+    /// It is the cheapest, or its algorithm was asked for by name.
     Chosen,
-    /// Another one is cheaper, or about as cheap and earlier in the table.
+    /// Another candidate is cheaper, or about as cheap and earlier in the table.
     Slower,
     /// Another algorithm was asked for by name.
     NotAsked,
-    /// Combines the ranks in another order than the calls need.
+    /// It combines the ranks in another order than the call needs.
     OtherOrder,
 }
 
@@ -52,10 +52,10 @@ impl CandidateVerdict {
 
 /// The legal rows: an algorithm with a length of windows. `only` limits them to one algorithm.
 ///
-/// The order decides ties: an earlier row wins. Direct algorithms come before those that relay,
-/// because the table lists them last. The hierarchical one comes at the end, and only where there
-/// are several hosts and one of them has several ranks. Two lengths that cut the longest chunk into
-/// equally many windows are one row.
+/// The order decides ties: an earlier row wins. The rows are in the reverse order of
+/// [`Algorithm::ALL`], so direct algorithms come before those that relay. The hierarchical
+/// algorithm comes at the end, and only where there are several hosts and one of them has several
+/// ranks. Two lengths that cut the longest chunk into equally many windows are one row.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     match only {
         Some(only) if !only.supports(question.collective) => Vec::new(),
@@ -64,7 +64,7 @@ pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     }
 }
 
-/// The algorithms that are asked, in the order in which ties are decided.
+/// The algorithms that implement the collective, in the order in which ties are decided.
 pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm> {
     let levels = question.has_levels().then_some(Algorithm::Hierarchical);
     let all = Algorithm::ALL.into_iter().rev().chain(levels);

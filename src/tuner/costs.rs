@@ -19,17 +19,17 @@ pub struct Costs {
 /// The costs of a machine. Measured by `maypole tune`, or [built in](Self::BUILT_IN).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct CostTable {
-    /// A board's slots for messages that fit in the line of their header.
+    /// Messages over a board that fit in the line of their header.
     pub tiny: Costs,
-    /// Its small slots.
+    /// Messages in a board's small slots.
     pub small: Costs,
-    /// Its large slots.
+    /// Messages in a board's large slots.
     pub chunk: Costs,
-    /// TCP.
+    /// Messages over TCP.
     pub tcp: Costs,
-    /// Picoseconds for a core to turn to another rank, where ranks outnumber cores.
+    /// Picoseconds for a core to change to another rank, where ranks outnumber cores.
     pub switch: u64,
-    /// Picoseconds that a message by TCP is noticed later where ranks outnumber cores.
+    /// Picoseconds by which a message over TCP is noticed later where ranks outnumber cores.
     pub wake: u64,
 }
 
@@ -43,17 +43,17 @@ struct Shares {
     post_kib: u64,
 }
 
-/// A flag's way to another core is half of it.
+/// About half of `alpha` passes while a flag travels to another core.
 const BOARD: Shares = Shares { post: 30, take: 22, look: 0, post_kib: 46 };
-/// System calls are nearly all of it.
+/// Most of `alpha` is spent in system calls.
 const TCP: Shares = Shares { post: 42, take: 33, look: 4, post_kib: 50 };
 
-/// By how much crowded cores make system calls dearer.
+/// The factor by which system calls take longer on crowded cores.
 const COLD: (u64, u64) = (5, 2);
 
 impl CostTable {
-    /// Of a small machine: two cores of a server of 2024 (AMD EPYC, Zen 5), all of it virtual; TCP
-    /// by loopback.
+    /// The costs of a small virtual machine: two cores of a server of 2024 (AMD EPYC, Zen 5), and
+    /// TCP over loopback.
     pub const BUILT_IN: Self = Self {
         tiny: Costs { alpha: 100_000, beta: 90_000, gamma: 3_000 },
         small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
@@ -128,9 +128,10 @@ impl Costs {
 
 /// The first line of a table.
 const TITLE: &str = "maypole costs 1";
-/// Nothing costs more than this many picoseconds, so that sums stay small: a tenth of a second.
+/// The greatest cost that a table may state, in picoseconds: a tenth of a second. The limit keeps
+/// sums from overflowing.
 const MOST: u64 = 100_000_000_000;
-/// No table is longer than this.
+/// The greatest length of a table in bytes.
 const LONGEST: usize = 4096;
 
 impl fmt::Display for CostTable {
@@ -149,10 +150,10 @@ impl fmt::Display for CostTable {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// It does not begin as one.
+    /// The text does not begin with the title of a table.
     #[error("it does not begin with '{TITLE}'")]
     Title,
-    /// It is far too long.
+    /// The text is too long for a table.
     #[error("it is longer than {LONGEST} bytes")]
     Long,
     /// A line cannot be read.
@@ -190,7 +191,7 @@ impl FromStr for CostTable {
 }
 
 impl CostTable {
-    /// Takes one line; gives its name.
+    /// Reads one line and returns its name.
     fn read(&mut self, line: &str) -> Option<String> {
         let mut words = line.split_whitespace();
         let name = words.next()?;
@@ -218,14 +219,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tables_are_read_back(rows in proptest::array::uniform4(costs()), switch in 0..=MOST, wake in 0..=MOST) {
+        fn tables_are_read_back(
+            rows in proptest::array::uniform4(costs()),
+            switch in 0..=MOST,
+            wake in 0..=MOST,
+        ) {
             let [tiny, small, chunk, tcp] = rows;
             let table = CostTable { tiny, small, chunk, tcp, switch, wake };
             prop_assert_eq!(table.to_string().parse(), Ok(table));
         }
 
         #[test]
-        fn no_text_is_too_strange(text in ".*", cut in 0usize..200, at in 0usize..200, byte in any::<u8>()) {
+        fn no_text_makes_the_reader_panic(
+            text in ".*",
+            cut in 0usize..200,
+            at in 0usize..200,
+            byte in any::<u8>(),
+        ) {
             let _ = text.parse::<CostTable>();
             let _ = format!("{TITLE}\n{text}").parse::<CostTable>();
             let mut bytes = CostTable::BUILT_IN.to_string().into_bytes();

@@ -20,7 +20,7 @@ pub struct Explanation {
     pub bytes: usize,
     /// How many ranks.
     pub world: usize,
-    /// How many of them share a core, at most.
+    /// The greatest number of ranks that share a core.
     pub crowding: usize,
     /// Whether there are several boards, and one of them has several ranks.
     pub levels: bool,
@@ -45,13 +45,14 @@ pub struct MeasuredTime {
 }
 
 impl MeasuredTime {
-    /// One more run.
+    /// Adds one more run.
     pub(crate) fn note(&mut self, nanoseconds: u64) {
         let least = if self.runs == 0 { u64::MAX } else { self.least_ns };
-        (self.runs, self.least_ns) = (self.runs + 1, least.min(nanoseconds));
+        self.runs += 1;
+        self.least_ns = least.min(nanoseconds);
     }
 
-    /// Both together.
+    /// The runs of both together.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self.runs, other.runs) {
             (0, _) => other,
@@ -62,7 +63,7 @@ impl MeasuredTime {
 }
 
 impl Explanation {
-    /// Of the answer to `question`, for ranks on `hosts`.
+    /// Explains the answer to `question`, for ranks on `hosts`.
     pub fn new(
         question: &Question<'_>,
         hosts: &Hosts,
@@ -93,8 +94,8 @@ impl Explanation {
             .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)
     }
 
-    /// By how much the prediction is too high, as a part of what was measured: 0.5 is half as much
-    /// again.
+    /// The error of the prediction as a fraction of the measured time: 0.5 if it is 50 % too high,
+    /// negative if it is too low.
     pub fn error(&self) -> Option<f64> {
         let measured = self.measured?;
         let chosen = self.chosen()?;
@@ -105,7 +106,7 @@ impl Explanation {
         self.wanted.is_some_and(|wanted| wanted.algorithm == algorithm)
     }
 
-    /// Algorithms that are no candidates, each with the reason.
+    /// The algorithms that are not candidates, each with the reason.
     pub fn refused(&self) -> impl Iterator<Item = (Algorithm, String)> {
         let why = |algorithm: Algorithm| match algorithm {
             _ if !algorithm.supports(self.collective) => {
@@ -200,7 +201,7 @@ impl fmt::Display for Crowding {
     }
 }
 
-/// Nanoseconds, as microseconds with three digits behind the point.
+/// Nanoseconds, shown as microseconds with three decimals.
 struct Microseconds(u64);
 
 impl fmt::Display for Microseconds {

@@ -5,7 +5,7 @@
 pub struct LinearFit {
     /// The time of size zero.
     pub start: f64,
-    /// The time of one more.
+    /// The additional time of one unit of size.
     pub slope: f64,
 }
 
@@ -16,8 +16,8 @@ impl LinearFit {
     }
 }
 
-/// The line that fits `points` (size, time) best, relative to their times: a microsecond too much
-/// matters more at 2 than at 200. Neither part is less than zero.
+/// The line that fits `points` (size, time) best, relative to their times: an error of a
+/// microsecond matters more at 2 us than at 200 us. Neither part is less than zero.
 ///
 /// ```
 /// let line = maypole::tuner::fit_line(&[(0.0, 3.0), (10.0, 5.0), (20.0, 7.0)]);
@@ -43,7 +43,7 @@ pub fn fit_line(points: &[(f64, f64)]) -> LinearFit {
     if start >= 0.0 {
         return LinearFit { start, slope };
     }
-    // Through the origin, then.
+    // The start would be negative, so the line goes through the origin.
     LinearFit { start: 0.0, slope: if wxx > 0.0 { (wxy / wxx).max(0.0) } else { 0.0 } }
 }
 
@@ -62,7 +62,9 @@ mod tests {
         }
 
         #[test]
-        fn no_points_are_too_strange(points in proptest::collection::vec((0.0..1e9f64, 0.0..1e9f64), 0..6)) {
+        fn neither_part_is_negative_for_any_points(
+            points in proptest::collection::vec((0.0..1e9f64, 0.0..1e9f64), 0..6),
+        ) {
             let found = fit_line(&points);
             prop_assert!(found.start >= 0.0 && found.slope >= 0.0, "{found:?}");
         }

@@ -1,4 +1,4 @@
-//! Which algorithm for which call, and why.
+//! Chooses the algorithm of each call, and explains the choice.
 //!
 //! A [`Question`] holds facts that are equal on all ranks. A [`Candidate`] is an algorithm with a
 //! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
@@ -29,10 +29,10 @@ pub use explanation::{Explanation, MeasuredTime};
 pub use fit::{LinearFit, fit_line};
 pub use pairs::{PairGroup, pair_groups};
 
-/// How a call is done; equal on all ranks.
+/// How a call is run; equal on all ranks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Plan {
-    /// Which schedule.
+    /// The algorithm that makes the schedules.
     pub algorithm: Algorithm,
     /// Bytes of a window of the longest chunk, at most.
     pub window: usize,
@@ -84,7 +84,7 @@ impl Question<'_> {
     }
 }
 
-/// A choice, and all that it was made from.
+/// A choice, and the candidates that it was made from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Choice {
     /// The chosen plan.
@@ -123,7 +123,7 @@ pub struct UnsupportedAlgorithm {
     pub collective: Collective,
 }
 
-/// Names of the algorithms that implement `collective`, with commas between.
+/// Names of the algorithms that implement `collective`, separated by commas.
 fn implementers(collective: Collective) -> String {
     let all = Algorithm::named().filter(|algorithm| algorithm.supports(collective));
     all.map(Algorithm::name).collect::<Vec<_>>().join(", ")
@@ -161,7 +161,7 @@ pub fn choose(
     Ok(Choice { plan, candidates })
 }
 
-/// The plan of [`choose`] alone: prices no more than it must.
+/// Returns the plan of [`choose`] alone, and prices no more candidates than necessary.
 ///
 /// # Errors
 /// As [`choose`].
@@ -201,7 +201,7 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
     candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
 }
 
-/// Prices that differ by less than one part in this many are the same.
+/// Prices that differ by at most a fraction 1 / `CLOSE` count as equal.
 const CLOSE: u64 = 5;
 
 fn answerable(

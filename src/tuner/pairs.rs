@@ -6,7 +6,7 @@ use crate::topology::transport::{
 };
 use std::fmt;
 
-/// Pairs of ranks that are joined alike.
+/// Pairs of ranks that are joined by the same transport for the same reasons.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PairGroup {
@@ -20,7 +20,8 @@ pub struct PairGroup {
     pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
-/// Counts pairs of ranks by what joins them. Equal arguments give equal answers on all ranks.
+/// Counts pairs of ranks by the transport that joins them. Equal arguments give equal answers on
+/// all ranks.
 ///
 /// ```
 /// use maypole::schedule::hosts::{Boards, Hosts};
@@ -31,7 +32,7 @@ pub struct PairGroup {
 /// ```
 ///
 /// # Panics
-/// If the two are not about equally many ranks.
+/// If `boards` and `hosts` do not have equally many ranks.
 pub fn pair_groups(boards: &Boards, hosts: &Hosts) -> Vec<PairGroup> {
     assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
     let mut kinds: Vec<PairGroup> = Vec::new();

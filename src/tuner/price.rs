@@ -1,13 +1,13 @@
 //! The price of a candidate: the time of its schedules on simulated clocks.
 //!
-//! Long calls and large worlds are not run as they are. Windows soon settle into a steady state, so
-//! a few of them say what one more costs; and how a price grows from 16 to 32 to 64 ranks says how
-//! it goes on.
+//! Long calls and large worlds are not simulated in full. Windows soon settle into a steady state,
+//! so a few windows show what one more costs. The growth of a price from 16 to 32 to 64 ranks shows
+//! how it continues.
 //!
-//! The price is that of one more call in a row of them: what a program spends that reduces layer
-//! after layer, and what benchmarks measure. Ranks that only send run ahead of the others then, so
-//! that chains and trees cost less than one call alone would say. Only in large worlds, one call
-//! alone is what is run.
+//! The price is the time that one more call adds to a row of calls. A program that reduces layer
+//! after layer spends this time, and benchmarks measure it. In a row of calls, ranks that only send
+//! run ahead of the others, so chains and trees cost less than a call alone. In worlds of more than
+//! [`ROW`] ranks, one call alone is simulated.
 
 use super::candidates::{longest_chunk, rows};
 use super::{Candidate, CandidateVerdict, CostTable, Plan, Question};
@@ -18,10 +18,10 @@ use maypole_transports::board::{CHUNK, SlotClass};
 /// Limits of a simulation: at most this many events, and this many windows.
 const EVENTS: usize = 1024;
 const WINDOWS: usize = 4;
-/// The largest world in which calls follow one another, and how many do.
+/// The largest world in which a row of calls is simulated, and the number of calls.
 const ROW: usize = 16;
 const CALLS: usize = 3;
-/// The largest world that is run.
+/// The largest world that is simulated.
 const WORLD: usize = 64;
 
 /// Every row with its price.
@@ -129,7 +129,7 @@ impl<'a> Pricer<'a> {
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
         let half = run(most / 2);
         let full = run(most);
-        // While a pipeline fills, windows cost less than the work that they make.
+        // While a pipeline fills, a window adds less time than its work takes.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
         one_more(simulation, &machine, most, bytes)
@@ -153,8 +153,8 @@ fn one_more(
     work.max(row.end.saturating_sub(alone.end)) / (CALLS - 1) as u64
 }
 
-/// The price in a world that is larger than those run: each doubling adds as much more than the one
-/// before as the last one that was run did.
+/// The price in a world that is larger than those simulated. Each doubling of the ranks adds more
+/// than the doubling before it, by the factor that the simulated worlds show.
 fn grown(small: u64, middle: u64, large: u64, world: usize) -> u64 {
     let before = u128::from(middle.saturating_sub(small)).max(1);
     let mut step = u128::from(large.saturating_sub(middle));

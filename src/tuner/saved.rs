@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableFileError {
-    /// No place is known for it.
+    /// No directory for the file is known.
     #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
     Nowhere,
     /// The file cannot be read or written.
@@ -18,7 +18,7 @@ pub enum TableFileError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// The file is no table.
@@ -34,7 +34,7 @@ pub enum TableFileError {
 /// Which table `MAYPOLE_TUNE` asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TableLocation {
-    /// The one that is built in.
+    /// The built-in table.
     BuiltIn,
     /// This file; it must be there.
     File(PathBuf),
@@ -71,8 +71,8 @@ impl TableLocation {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`TableFileError`] if a file that was named is not there, or any file cannot be read or is
-    /// damaged. A cache that is empty is none.
+    /// [`TableFileError`] if a file that was named is not there, or if any file cannot be read or
+    /// is damaged. Without a file in the cache directory, the built-in table is loaded.
     pub fn load(&self) -> Result<CostTable, TableFileError> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
@@ -88,10 +88,10 @@ impl TableLocation {
         }
     }
 
-    /// Writes the table, all or nothing, and says where.
+    /// Writes the table as a whole or not at all, and returns the path of the file.
     ///
     /// # Errors
-    /// [`TableFileError`] if there is no place for it or it cannot be written.
+    /// [`TableFileError`] if there is no file for the table, or if the file cannot be written.
     pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
         let (Self::File(path) | Self::Cache(Some(path))) = self else {
             return Err(TableFileError::Nowhere);
@@ -103,11 +103,11 @@ impl TableLocation {
 }
 
 impl CostTable {
-    /// The table that the environment asks for: measured if there is one, else built in. A table
-    /// that cannot be had is complained of, and done without.
+    /// The table that the environment asks for: the measured one if there is one, else the built-in
+    /// one. If a file cannot be read, prints the error and uses the built-in table.
     pub fn tuned() -> Self {
         TableLocation::from_env().load().unwrap_or_else(|error| {
-            eprintln!("maypole: {error}; using the costs that are built in");
+            eprintln!("maypole: {error}; using the built-in costs");
             Self::BUILT_IN
         })
     }
@@ -123,7 +123,8 @@ fn read(path: &Path) -> Result<CostTable, TableFileError> {
     }
 }
 
-/// Through a file beside it, which then takes its place.
+/// Writes a file beside `path` and renames it to `path`, so that a reader never finds half of a
+/// table.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

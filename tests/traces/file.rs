@@ -1,4 +1,4 @@
-//! Reads a trace as a viewer does, and refuses what one would show wrongly.
+//! Reads a trace as a viewer does, and refuses a trace that a viewer would show wrongly.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ pub(crate) struct TraceFile {
     /// Names of threads, by process and thread.
     pub(crate) lanes: BTreeMap<(u64, u64), String>,
     pub(crate) slices: Vec<Slice>,
-    /// By message: when it left and when it came, each with its lane.
+    /// By message: the points at which it left and arrived.
     pub(crate) arrows: BTreeMap<String, (Vec<Point>, Vec<Point>)>,
 }
 
@@ -91,7 +91,8 @@ impl TraceFile {
             slices.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
             let mut open: Vec<&Slice> = Vec::new();
             for slice in slices {
-                // As viewers do, without any tolerance: ends are worked out in floating point.
+                // Ends are computed in floating point and compared without tolerance, as viewers
+                // do.
                 while open.last().is_some_and(|outer| outer.end <= slice.start) {
                     open.pop();
                 }

@@ -115,7 +115,6 @@ fn threads_over_boards_and_streams() {
     for (nth, hosts) in [[0, 0, 0], [0, 1, 2], [0, 1, 1]].iter().enumerate() {
         let path = folder.path().join(format!("{nth}.json"));
         Local::new(RANKS).hosts(hosts).run(|mut comm| {
-            // What was called before is not in it, and counts.
             comm.trace(&path.to_string_lossy()).unwrap();
             everything(&mut comm);
         });

@@ -1,4 +1,4 @@
-//! Traces of what would happen.
+//! Traces of simulated runs.
 
 use crate::file::TraceFile;
 use maypole::algorithms::Algorithm;
@@ -30,7 +30,7 @@ fn compare(algorithm: Algorithm, collective: Collective, world: usize, windows: 
     assert_eq!(
         estimate,
         simulate(&schedules, &layout, ELEMENT, windows, cost).unwrap(),
-        "watching changes nothing"
+        "tracing does not change the estimate"
     );
 
     let file = TraceFile::read(&document(&trace));

@@ -84,12 +84,12 @@ impl HostGroup {
         self.nodes.iter().map(Vec::len).sum()
     }
 
-    /// Between ranks of our host: one block each.
+    /// The chunks of a part among the ranks of this host: one block for each rank.
     fn own_blocks(&self) -> ChunkMap {
         ChunkMap::Blocks(self.locals().iter().map(|&rank| vec![rank]).collect())
     }
 
-    /// Between hosts: all blocks of one.
+    /// The chunks of a part across hosts: all blocks of a host for each host.
     fn blocks_of_hosts(&self) -> ChunkMap {
         ChunkMap::Blocks(self.nodes.clone())
     }

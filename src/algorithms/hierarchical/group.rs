@@ -6,13 +6,13 @@ use crate::algorithms::compose::{Composer, SubSchedule, WholeBuffer};
 use crate::schedule::collective::Collective;
 use crate::schedule::part;
 
-/// The ranks by host, as one of them sees them.
+/// The ranks by host, from the point of view of one rank.
 pub(super) struct HostGroup {
     pub(super) levels: Levels,
     pub(super) rank: usize,
     /// The ranks of each host, ascending; hosts by their lowest rank.
     pub(super) nodes: Vec<Vec<usize>>,
-    /// Ours.
+    /// The index of this rank's host in `nodes`.
     pub(super) node: usize,
 }
 
@@ -30,31 +30,31 @@ impl HostGroup {
         Self { levels, rank, nodes, node }
     }
 
-    /// The ranks of our host.
+    /// The ranks of this rank's host.
     pub(super) fn locals(&self) -> &[usize] {
         &self.nodes[self.node]
     }
 
-    /// The number of one of us among us.
+    /// The index of `local` among the ranks of this host.
     pub(super) fn place(&self, local: usize) -> usize {
-        self.locals().iter().position(|&rank| rank == local).expect("it is on our host")
+        self.locals().iter().position(|&rank| rank == local).expect("the rank is on this host")
     }
 
     pub(super) fn node_of(&self, rank: usize) -> usize {
         self.nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host")
     }
 
-    /// One leader a host: `root` on its own, the lowest rank elsewhere.
+    /// One leader a host: `root` on its own host, the lowest rank on the others.
     pub(super) fn leaders(&self, root: usize) -> Vec<usize> {
         self.nodes.iter().map(|node| if node.contains(&root) { root } else { node[0] }).collect()
     }
 
-    /// Into how many chunks a vector is cut, so that each part finds as many as it wants.
+    /// Into how many chunks a vector is cut: as many as the algorithm across hosts needs.
     pub(super) fn chunks(&self, across: Collective) -> Option<usize> {
         Some(self.levels.across.schedule(across, self.nodes.len(), 0)?.chunks)
     }
 
-    /// Goes on with a part among the ranks of our host, of which `collective` counts its root.
+    /// Adds a part among the ranks of this host. The root of `collective` is an index among them.
     pub(super) fn within(
         &self,
         whole: &mut Composer,
@@ -65,7 +65,7 @@ impl HostGroup {
         add(whole, self.levels.local, collective, self.locals(), self.rank, cut, rooms)
     }
 
-    /// Goes on with a part among `leaders`, if we are one.
+    /// Adds a part among `leaders`, if this rank is one of them.
     pub(super) fn across(
         &self,
         whole: &mut Composer,
@@ -80,9 +80,9 @@ impl HostGroup {
 
 /// The chunks of the whole that each chunk of a part stands for.
 pub(super) enum ChunkMap {
-    /// These, shared out among however many there are.
+    /// These chunks, divided among the chunks of the part.
     Vector(Vec<usize>),
-    /// One list for each.
+    /// One list for each chunk of the part.
     Blocks(Vec<Vec<usize>>),
 }
 
@@ -97,8 +97,8 @@ impl ChunkMap {
     }
 }
 
-/// Goes on with `collective` among `ranks`, if we are one of them. `None` if the algorithm has no
-/// answer.
+/// Adds `collective` among `ranks`, if `rank` is one of them. `None` if the algorithm does not
+/// implement the collective.
 fn add(
     whole: &mut Composer,
     algorithm: Algorithm,

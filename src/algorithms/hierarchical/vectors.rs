@@ -1,4 +1,4 @@
-//! Collectives of whole vectors, which may be cut wherever the parts like.
+//! Collectives of whole vectors, which may be cut as the algorithms of the parts need it.
 
 use super::group::{ChunkMap, HostGroup};
 use crate::algorithms::compose::{Composer, WholeBuffer};

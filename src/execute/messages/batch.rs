@@ -6,7 +6,7 @@ use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::{DataType, View, ViewMut};
 use std::fmt;
 
-/// A message that is to leave.
+/// A message to send.
 #[derive(Debug)]
 pub(super) struct PostedSend<'a> {
     pub(super) to: usize,
@@ -25,7 +25,7 @@ impl PostedSend<'_> {
     }
 }
 
-/// A message that is to come.
+/// A message to receive.
 #[derive(Debug)]
 pub(super) struct PostedReceive<'a> {
     /// The rank that sends it; `None` for any rank.
@@ -165,7 +165,7 @@ impl<'a> MessageBatch<'a> {
         self.sends.len() + self.receives.len()
     }
 
-    /// Bytes of all sends, and most bytes that the receives can take, together.
+    /// The bytes of all sends and the greatest number of bytes that the receives can take, added.
     pub(crate) fn bytes(&self) -> usize {
         let sent: usize = self.sends.iter().map(|send| send.data.len()).sum();
         let received: usize = self.receives.iter().map(|receive| receive.into.len()).sum();

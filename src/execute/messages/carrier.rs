@@ -54,8 +54,8 @@ impl Carrier {
         }
     }
 
-    /// What should end a sleep early; nothing for a direction through the pipe, of which the kernel
-    /// knows nothing.
+    /// The event that ends a sleep early; `None` for a direction through the pipe, of which the
+    /// kernel knows nothing.
     pub(super) fn interest(
         &self,
         receives: bool,

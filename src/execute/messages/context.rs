@@ -11,7 +11,7 @@ pub(crate) trait Connector {
     /// rank makes it at most once for each peer.
     ///
     /// # Errors
-    /// Why there is no stream by `deadline`, as a sentence.
+    /// The reason why there is no stream by `deadline`, as a sentence.
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
     /// Takes the streams that peers have made to this rank since the last call, each with its peer.

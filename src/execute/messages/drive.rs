@@ -126,7 +126,7 @@ impl BatchRun<'_, '_, '_> {
         self.sources = sources.map_or_else(all, once_each);
     }
 
-    /// Moves bytes; the end of the batch, if it has come.
+    /// Moves bytes; returns the result of the batch once it has ended.
     fn poll(&mut self) -> Option<Result<(), BatchError>> {
         self.polls.count();
         self.recording.before_moving();
@@ -145,8 +145,8 @@ impl BatchRun<'_, '_, '_> {
     }
 
     /// Moves what can be moved now on the links that the batch waits for. Now and then, moves it on
-    /// all incoming links and takes new ones, so that no sender is held up by how little a stream
-    /// holds.
+    /// all incoming links and takes new ones, so that no sender has to wait because a stream is
+    /// full.
     fn drive(&mut self) -> Result<(), BatchError> {
         let drives_all = self.polls.is_drive_due();
         let MessageBatch { sends, receives } = &mut *self.batch;
@@ -238,7 +238,7 @@ impl BatchRun<'_, '_, '_> {
         if gone.is_empty() {
             return None;
         }
-        // A peer that made its link before it left is known after this.
+        // After this, the links of all peers that made one before they left are known.
         self.links.accept_callers(self.context);
         let links = &*self.links;
         let silent = |peer: usize| gone.contains(&peer) && !links.receives_from(peer);

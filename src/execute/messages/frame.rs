@@ -27,9 +27,10 @@ pub(super) enum Frame {
     Offer(u64),
     /// All later frames of this direction come through shared memory.
     Switch,
-    /// Back: a receive has taken the message of this number, whose bytes shall come.
+    /// From the receiver: a receive has taken the message of this number, and its bytes may be
+    /// sent.
     ClearToSend(u64),
-    /// Back: this many bytes of credit are free again.
+    /// From the receiver: this many bytes of credit are free again.
     Credit(u64),
 }
 

@@ -246,7 +246,7 @@ impl IncomingLink {
         }
     }
 
-    /// Does what a frame that has arrived as a whole is for.
+    /// Handles a frame that has arrived as a whole.
     fn end_frame(&mut self, receives: &mut [PostedReceive<'_>]) -> Result<(), BatchError> {
         self.receiving.restart();
         match std::mem::replace(&mut self.arriving, Arriving::Head) {
@@ -299,7 +299,7 @@ impl IncomingLink {
         self.unexpected.push_back(message);
     }
 
-    /// Sends as many replies as leave now; true if any byte left.
+    /// Sends as many replies as the link takes now; true if any byte left.
     fn push(&mut self) -> bool {
         let mut moved = false;
         while let Some(reply) = self.replies.front() {
@@ -323,7 +323,7 @@ impl IncomingLink {
         moved
     }
 
-    /// What should end a sleep early, if anything.
+    /// The event that ends a sleep early, if there is one.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if self.fault.is_some() {
             return None;

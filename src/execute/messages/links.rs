@@ -61,7 +61,7 @@ impl MessageLinks {
     /// Makes the link to `peer`, if there is none.
     ///
     /// # Errors
-    /// Why none can be made, as a sentence.
+    /// The reason why no link can be made, as a sentence.
     pub(super) fn connect(
         &mut self,
         peer: usize,
@@ -116,7 +116,7 @@ impl MessageLinks {
         same_board && matches!(stream, AnyStream::Tcp(_))
     }
 
-    /// By rank: what was sent to it. This rank itself is left out.
+    /// By rank: the traffic to it. This rank itself is left out.
     pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
         let others = self.outgoing.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
         others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.sent)))

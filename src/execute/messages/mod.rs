@@ -71,7 +71,7 @@ const CREDIT_PER_MESSAGE: usize = 64;
 /// A receiver gives credit back once it is this many bytes.
 const CREDIT_REPORT: usize = CREDIT / 4;
 
-/// Why a batch did not end, and which of its messages shows it.
+/// The error of a batch that did not complete, and the message in which it showed.
 #[derive(Debug)]
 pub(crate) struct BatchError {
     pub(crate) member: BatchMember,

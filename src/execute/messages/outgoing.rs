@@ -13,7 +13,7 @@ use maypole_transports::{Fault, HEAD, Pipe, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// What follows the head of a frame.
+/// The bytes that follow the head of a frame.
 #[derive(Debug)]
 enum FrameBody {
     Empty,
@@ -61,7 +61,7 @@ pub(super) struct OutgoingLink {
     /// The position in the next reply of the receiver.
     reply: ReceiveCursor,
     pub(super) fault: Option<Fault>,
-    /// What has left, for the communicator's counters.
+    /// The traffic that has left, for the communicator's counters.
     pub(super) sent: Moved,
 }
 
@@ -145,7 +145,7 @@ impl OutgoingLink {
         pushed | pulled
     }
 
-    /// Sends as much as leaves now; true if any byte left.
+    /// Sends as much as the link takes now; true if any byte left.
     fn push(&mut self, sends: &mut [PostedSend<'_>]) -> bool {
         let mut moved = false;
         while let Some(frame) = self.queue.front() {
@@ -239,7 +239,7 @@ impl OutgoingLink {
         Some(())
     }
 
-    /// What should end a sleep early, if anything.
+    /// The event that ends a sleep early, if there is one.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if self.fault.is_some() {
             return None;

@@ -1,4 +1,5 @@
-//! How two processes of one host come to share memory for a link, without waiting for one another.
+//! Gives a link between two processes of one host shared memory, without either process waiting for
+//! the other.
 //!
 //! The sender listens on a Unix socket whose name the kernel chooses, and sends an *offer* over the
 //! link: that name, and a random token that no other process knows. When the receiver reads the

@@ -34,9 +34,9 @@ impl TraceFile {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
 
-    /// Names the file at `path`, which must be [created](Self::create) before events are added.
-    /// Times are counted from `origin` nanoseconds on; lanes belong to a process of this number and
-    /// name.
+    /// Makes the handle of the file at `path`, which must be [created](Self::create) before events
+    /// are added. Times are counted from `origin` in nanoseconds. Lanes belong to a process of this
+    /// number and name.
     pub fn new(path: PathBuf, origin: u64, process: usize, process_name: String) -> Self {
         Self { path, origin, process, process_name, complained: AtomicBool::new(false) }
     }
@@ -72,7 +72,7 @@ impl TraceFile {
         written
     }
 
-    /// Says on standard error what is wrong with the file. Only the first call does.
+    /// Prints on standard error what is wrong with the file. Only the first call prints.
     pub fn complain(&self, what: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             eprintln!("maypole: {}: {what}", self.path.display());
@@ -123,7 +123,7 @@ mod tests {
     fn the_file_is_whole_after_every_addition() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json");
-        std::fs::write(&path, "something of yesterday").unwrap();
+        std::fs::write(&path, "an older file").unwrap();
         TraceFile::create(&path).unwrap();
         let file = TraceFile::new(path.clone(), 0, 0, "host".to_owned());
         for events in 0..3 {
@@ -157,7 +157,7 @@ mod tests {
         let file = TraceFile::new(path.clone(), 0, 0, "host".to_owned());
         assert_eq!(file.append("{}").unwrap_err().kind(), io::ErrorKind::NotFound);
         let text =
-            "a long text that is somebody's diary and must not be written to, whatever it takes";
+            "a long text that is not a trace and must stay as it is, whatever the recorder does";
         std::fs::write(&path, text).unwrap();
         assert!(file.append("{}").unwrap_err().to_string().contains("not a trace"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

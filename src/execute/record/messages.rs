@@ -37,7 +37,8 @@ pub(super) struct BatchRecord {
     pub(super) whole: bool,
 }
 
-/// Stands for the sequence number of a call. Batches have none: messages are numbered by pair.
+/// Takes the place of a call's sequence number. Batches have no number, because messages are
+/// numbered by pair.
 const UNNUMBERED: u64 = u64::MAX;
 
 impl Recorder {
@@ -89,7 +90,7 @@ pub(super) fn batch_slice(event: &RecordedEvent, batch: &BatchRecord) -> Slice {
 }
 
 /// Adds one message to the trace. Its arrow begins before its last byte can have arrived and ends
-/// when that byte is there. A message of a rank to itself has no arrow.
+/// when that byte has arrived. A message of a rank to itself has no arrow.
 pub(super) fn add(
     trace: &mut Trace,
     event: &RecordedEvent,

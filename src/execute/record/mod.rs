@@ -57,7 +57,7 @@ enum EventKind {
         sequence: u64,
         whole: bool,
     },
-    /// A window of a fold; `since` is when the last of its sources was there.
+    /// A window of a fold; `since` is the time at which the last of its sources had arrived.
     Fold {
         fold: u32,
         window: u32,
@@ -65,13 +65,13 @@ enum EventKind {
     },
     /// A batch of messages. It follows its own events.
     Batch(messages::BatchRecord),
-    /// A message; `since` is when its last bytes began to move.
+    /// A message; `since` is the time at which its last bytes began to move.
     Message {
         message: MessageRecord,
         since: u64,
     },
     Wait(Awaited),
-    /// A wait that ended in an error, for a rank if that is known.
+    /// A wait that ended in an error, with the awaited rank if it is known.
     FailedWait {
         peer: Option<usize>,
     },
@@ -87,7 +87,7 @@ pub struct Recorder {
     lanes: Arc<AtomicU64>,
     /// The rank in the group that all others were split from.
     rank: usize,
-    /// Equal on all members of the group, and different for any other group.
+    /// The number of the group: equal on all of its members, and different for every other group.
     group: u64,
     lane: TraceLane,
     events: Vec<RecordedEvent>,
@@ -95,7 +95,7 @@ pub struct Recorder {
     left: usize,
     /// The end of the last event.
     last: u64,
-    /// When the last source of the next fold was there.
+    /// The time at which the last source of the next fold had arrived.
     since: u64,
 }
 
@@ -153,8 +153,8 @@ impl Recorder {
         self.record(run, |error| Some(error.peer), call)
     }
 
-    /// Records what `run` does, and then the event that `call` makes of whether all of it was
-    /// recorded.
+    /// Records what `run` does, and then the event that `call` makes. `call` is told whether all
+    /// events of the run were recorded.
     fn record<E>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<(), E>,
@@ -245,7 +245,8 @@ impl Drop for Recorder {
     }
 }
 
-/// A number that operation `sequence` of `group` has on all of its ranks, and no other operation.
+/// A number that operation `sequence` of `group` has on all ranks of the group, and that no other
+/// operation has.
 const fn operation(group: u64, sequence: u64) -> u64 {
     mix(group ^ mix(sequence))
 }

@@ -6,7 +6,7 @@ use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
 
-/// What a recorder knows of a call before it runs.
+/// The facts about a call that a recorder needs before the call runs.
 #[derive(Debug)]
 pub struct ProgramNotes {
     /// The call in words, with its counts.
@@ -67,7 +67,7 @@ impl ProgramNotes {
     }
 }
 
-/// The trace of `events`, which are those of whole calls.
+/// The trace of `events`, which are the events of whole calls.
 pub(super) fn trace(lane: TraceLane, group: u64, events: &[RecordedEvent]) -> Trace {
     let mut trace = Trace { lanes: vec![lane], ..Trace::default() };
     let mut within = 0;
@@ -174,7 +174,7 @@ impl<'a> CallTrace<'a> {
     }
 
     /// Adds the ends of arrows. Arrows to a fold end, and arrows from it begin, when the last of
-    /// its sources is there.
+    /// its sources has arrived.
     fn arrows(&mut self, fold: &Fold, window: u32, since: u64) {
         let notes = self.notes;
         let me = notes.rank;

@@ -60,7 +60,7 @@ pub(super) fn cells(steps: &[Step], rounds: &[Option<usize>]) -> (Vec<Cell>, Vec
     (cells, places)
 }
 
-/// Puts a step into the last cell if it goes on with it, else into a new one.
+/// Puts a step into the last cell if the step continues that cell, else into a new cell.
 fn add(cells: &mut Vec<Cell>, step: Step, round: Option<usize>) {
     let (span, action, operand) = match step {
         Step::Send { from, to } => (from, Action::Sends, Operand::Ranks(vec![to])),
@@ -107,7 +107,7 @@ impl Cell {
         self.round == round || combines && self.round.is_some() && self.round < round
     }
 
-    /// Takes in one more step if the cell goes on with it.
+    /// Adds one more step if it continues the cell; false if it does not.
     fn joins(&mut self, chunk: usize, verb: &Verb) -> bool {
         let travels = matches!(verb.action, Action::Sends | Action::Takes);
         if self.chunks == [chunk] && self.goes_on_with(verb.action) {
@@ -121,7 +121,7 @@ impl Cell {
         }
     }
 
-    /// A chunk is filled, then combined, then sent.
+    /// True if `action` may come next in the cell: a chunk is filled, then combined, then sent.
     fn goes_on_with(&self, action: Action) -> bool {
         let sends = self.verbs.last().is_some_and(|verb| verb.action == Action::Sends);
         match action {
@@ -143,7 +143,8 @@ impl Cell {
         }
     }
 
-    /// One for all of `cells`, if each is about a single chunk and they differ in nothing else.
+    /// One cell in place of all of `cells`, if each is about a single chunk and they differ in
+    /// nothing else.
     fn of_all(cells: &[Self]) -> Option<Self> {
         let Self { buffer, round, ref verbs, .. } = cells[0];
         let shape = |cell: &Self| (cell.buffer, cell.round, cell.verbs.len(), cell.chunks.len());
@@ -183,8 +184,8 @@ impl Cell {
     }
 }
 
-/// Writes one more word: behind the last one, else on a line of its own, else on as many as it
-/// needs.
+/// Writes one more word: behind the last word if it fits, else on a line of its own, else on as
+/// many lines as it needs.
 fn put(lines: &mut Vec<String>, word: &str, limit: usize) {
     let mut glue = if lines == &[""] { "" } else { " " };
     let fits = |line: &str, glue: &str, part: &str| line.len() + glue.len() + part.len() <= limit;

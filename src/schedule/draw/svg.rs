@@ -20,14 +20,14 @@ const LEGEND: usize = 104;
 const SLOT: usize = 28;
 const GAP: usize = 42;
 const BOX_HEIGHT: usize = 20;
-/// No column is wider in a world of more than four.
+/// The greatest width of a column in a world of more than four ranks.
 const WIDEST: usize = 124;
 /// Up to this many ranks, all arrows are labelled with their chunks; in larger worlds, only those
 /// whose boxes do not show the chunks.
 const LABELLED: usize = 8;
 const LONGEST_LABEL: usize = 7;
-/// Where the ranks send more than so many messages each in one round, only rank 0's are drawn in
-/// full.
+/// Where the ranks send more messages than this each in one round, only those of rank 0 are drawn
+/// in full.
 const CROWD: usize = 4;
 
 /// One lifeline a rank, time downward: a box for each [cell](super), an arrow for each message,
@@ -63,7 +63,8 @@ pub fn svg(schedules: &[Schedule], title: &str) -> String {
     let width = page.width();
     let height = page.height();
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         width=\"{width}\" height=\"{height}\" \
          font-family=\"'DejaVu Sans', Verdana, sans-serif\" font-size=\"12\">\n<defs>\n{}</defs>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n",
         heads()
@@ -74,7 +75,8 @@ pub fn svg(schedules: &[Schedule], title: &str) -> String {
 fn heads() -> String {
     let head = |(nth, colour): (usize, &&str)| {
         format!(
-            "<marker id=\"head{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" \
+            "<marker id=\"head{nth}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" \
+             markerWidth=\"7\" markerHeight=\"7\" \
              orient=\"auto\"><path d=\"M0,1 L10,5 L0,9 z\" fill=\"{colour}\"/></marker>\n"
         )
     };
@@ -85,9 +87,9 @@ struct SvgPage<'a> {
     picture: &'a Picture,
     world: usize,
     column: usize,
-    /// By round: whether there are too many messages to follow each.
+    /// By round: whether there are too many messages to draw all of them in full.
     crowded: Vec<bool>,
-    /// Where each round begins, and last where the last one ends.
+    /// Where each round begins, and at the end of the list where the last round ends.
     tops: Vec<usize>,
     /// By rank and cell: its slot within its round.
     slots: Vec<Vec<usize>>,
@@ -125,7 +127,8 @@ impl<'a> SvgPage<'a> {
         Self { picture, world, column, crowded, tops, slots }
     }
 
-    /// Chunks of scratch have the colour of the part of the whole that they are.
+    /// The colour of a chunk. A scratch chunk has the colour of the chunk of the whole that it
+    /// stands for.
     fn hue(&self, chunk: usize) -> usize {
         chunk % self.picture.chunks % COLOURS.len()
     }
@@ -206,16 +209,19 @@ impl<'a> SvgPage<'a> {
             let x = self.x(rank);
             let _ = write!(
                 out,
-                "<line x1=\"{x}\" y1=\"{line_top}\" x2=\"{x}\" y2=\"{end}\" stroke=\"#c3c9ce\" stroke-width=\"1.5\"/>\n\
-                 <rect x=\"{}\" y=\"{box_top}\" width=\"60\" height=\"26\" rx=\"6\" fill=\"#263238\"/>\n\
-                 <text x=\"{x}\" y=\"{name_y}\" text-anchor=\"middle\" fill=\"#ffffff\" font-weight=\"bold\">rank {rank}</text>\n",
+                "<line x1=\"{x}\" y1=\"{line_top}\" x2=\"{x}\" y2=\"{end}\" \
+                 stroke=\"#c3c9ce\" stroke-width=\"1.5\"/>\n\
+                 <rect x=\"{}\" y=\"{box_top}\" width=\"60\" height=\"26\" rx=\"6\" \
+                 fill=\"#263238\"/>\n\
+                 <text x=\"{x}\" y=\"{name_y}\" text-anchor=\"middle\" \
+                 fill=\"#ffffff\" font-weight=\"bold\">rank {rank}</text>\n",
                 x - 30
             );
         }
         out
     }
 
-    /// The faint ones first, so that none of them covers another.
+    /// All arrows, the faint ones first, so that no faint arrow covers another one.
     fn arrows(&self) -> String {
         let (faint, full): (Vec<_>, Vec<_>) =
             self.picture.messages.iter().partition(|message| self.is_faint(message));
@@ -243,7 +249,8 @@ impl<'a> SvgPage<'a> {
         self.picture.chunks > 1 && !crowded && short && (self.world <= LABELLED || !shown)
     }
 
-    /// From the side of the sender's box to the side of the receiver's.
+    /// The ends of an arrow, which leads from the side of the sender's box to the side of the
+    /// receiver's box.
     fn ends(&self, DrawnMessage { from, to, .. }: &DrawnMessage) -> [f64; 4] {
         let rightward = from.0 < to.0;
         let side = |place: &(usize, usize), right: bool| {
@@ -257,25 +264,27 @@ impl<'a> SvgPage<'a> {
         let [x1, y1, x2, y2] = self.ends(message);
         let hue = self.hue(message.chunks[0]);
         let neighbours = message.from.0.abs_diff(message.to.0) == 1;
-        // Long arrows cross other columns: thinner there.
+        // Long arrows cross other columns, so they are thinner.
         let weight = if neighbours { "1.8" } else { "1.1" };
         let opacity = if self.is_faint(message) { "0.13" } else { "0.85" };
         format!(
-            "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\" stroke=\"{}\" stroke-width=\"{weight}\" \
-             opacity=\"{opacity}\" marker-end=\"url(#head{hue})\"/>\n",
+            "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\" \
+             stroke=\"{}\" stroke-width=\"{weight}\" opacity=\"{opacity}\" \
+             marker-end=\"url(#head{hue})\"/>\n",
             COLOURS[hue]
         )
     }
 
-    /// Near the sender, where arrows that meet are still apart; those of one box one behind the
-    /// other. Where two cross on a short way, one label is higher and the other lower.
+    /// The label of an arrow, near its sender, because arrows to one receiver are still apart
+    /// there. The labels of arrows from one box follow one another along the arrows. Where two
+    /// short arrows cross, one label is higher and the other lower.
     fn label(&self, message: &DrawnMessage, nth: usize) -> String {
         let [x1, y1, x2, y2] = self.ends(message);
         let most = if message.from.0 < message.to.0 { 0.35 } else { 0.6 };
         let along = ((26 + 26 * nth) as f64 / (x2 - x1).abs()).min(most);
         format!(
-            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" font-size=\"10\" fill=\"{}\" stroke=\"#ffffff\" \
-             stroke-width=\"3\" paint-order=\"stroke\">c{}</text>\n",
+            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" font-size=\"10\" \
+             fill=\"{}\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">c{}</text>\n",
             x1 + along * (x2 - x1),
             y1 + along * (y2 - y1) + 3.0,
             COLOURS[self.hue(message.chunks[0])],
@@ -359,7 +368,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Plain words of the legend.
+/// A line of text in the legend.
 fn note(x: usize, y: usize, ink: &str, text: &str) -> String {
     format!("<text x=\"{x}\" y=\"{y}\" fill=\"{ink}\">{text}</text>\n")
 }
@@ -372,7 +381,7 @@ fn name(cell: &Cell) -> String {
     if list.len() * 8 + 26 <= WIDEST { list } else { format!("{plus}{} chunks", cell.chunks.len()) }
 }
 
-/// Input is hollow, output filled, scratch dashed.
+/// The box of a chunk: hollow for input, filled for output, dashed for scratch.
 fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, hue: usize) -> String {
     let colour = COLOURS[hue];
     let (fill, dash) = match buffer {
@@ -381,8 +390,8 @@ fn chunk_box(x: usize, y: usize, half: usize, buffer: Buffer, hue: usize) -> Str
         Buffer::Scratch => ("#ffffff", " stroke-dasharray=\"4 2\""),
     };
     format!(
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{BOX_HEIGHT}\" rx=\"5\" fill=\"{fill}\" stroke=\"{colour}\" \
-         stroke-width=\"1.8\"{dash}/>",
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{BOX_HEIGHT}\" rx=\"5\" \
+         fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.8\"{dash}/>",
         x - half,
         y - BOX_HEIGHT / 2,
         2 * half
@@ -398,7 +407,8 @@ fn ink(buffer: Buffer, hue: usize) -> &'static str {
 
 fn word(x: usize, y: usize, ink: &str, text: &str) -> String {
     format!(
-        "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\" fill=\"{ink}\">{text}</text>\n",
+        "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\" \
+         fill=\"{ink}\">{text}</text>\n",
         y + 4
     )
 }

@@ -1,20 +1,20 @@
 //! The machine model: ranks move and combine every byte on cores of their own, or on shared cores.
 //!
-//! * Publishing a message occupies the sender's core, and taking it the receiver's. In between it
-//!   is in flight for [`LinkCost::latency`], which occupies no core.
+//! * Publishing a message occupies the sender's core, and taking it occupies the receiver's core.
+//!   In between, the message is in flight for [`LinkCost::latency`], which occupies no core.
 //! * A span that goes to several ranks of one board is published once.
-//! * A core that has read a publication reads it again, for another of its ranks, from its own
-//!   cache.
+//! * If a core has read a publication for one of its ranks, it reads it for its other ranks from
+//!   its own cache.
 //! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
-//!   ranks costs a [`MachineModel::switch`], also where the next rank can do nothing.
+//!   ranks costs a [`MachineModel::switch`], even if the next rank can do nothing.
 //! * A board holds a limited number of messages of a rank. The next one waits until all readers
 //!   have read the oldest.
 //! * A rank begins a call when its own part of the call before is done, so ranks that only send run
 //!   ahead of the others.
 //! * A rank with more than three streams polls all of them while it waits for one.
 //!
-//! Everything is counted in whole picoseconds, ties go to the lower rank, the earlier window, the
-//! earlier step: equal arguments give equal numbers on every host, whatever its arithmetic.
+//! Everything is counted in whole picoseconds, and ties go to the lower rank, then to the earlier
+//! window, then to the earlier step. So equal arguments give equal numbers on every host.
 
 /// The costs of a message in picoseconds, and of its bytes in picoseconds per KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -38,17 +38,17 @@ pub struct LinkCost {
 /// Where ranks run, and the costs of the links between them.
 #[derive(Clone, Debug)]
 pub struct MachineModel<'a> {
-    /// For each rank the number of its board: ranks with equal numbers are joined by it.
+    /// For each rank the number of its board: ranks with equal numbers share a board.
     pub boards: &'a [usize],
-    /// Between ranks of one board.
+    /// The costs between ranks of one board.
     pub board: LinkCost,
-    /// Between all others.
+    /// The costs between all other ranks.
     pub stream: LinkCost,
     /// How many ranks share a core.
     pub crowding: usize,
-    /// For a core to turn to another rank.
+    /// Picoseconds for a core to change to another rank.
     pub switch: u64,
-    /// How many messages of a rank a board holds until all have read them.
+    /// How many messages of a rank a board holds until all readers have read them.
     pub slots: usize,
 }
 

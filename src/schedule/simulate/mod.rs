@@ -14,16 +14,16 @@
 //!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link
 //!   has ports of its own.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
-//! * The step that is ready first is served first; of several, that of the earlier window, then the
-//!   earlier step.
+//! * The step that is ready first is served first. Of several that are ready at one time, the step
+//!   of the earlier window comes first, then the earlier step of the list.
 //!
 //! # Windows
 //!
 //! Windows `0..W` run the same steps, each on an equal fraction of every chunk. In
 //! [`StepOrder::Conflict`] a step waits only for earlier steps of its window that use the same link
-//! in the same direction or touch the same span, one of them writing; and, on a link, for the same
-//! step of the window before. So windows overlap, which pipelines chains and trees. There is no
-//! bound on windows in flight.
+//! in the same direction or touch the same span where one of the two writes. On a link, it also
+//! waits for the same step of the window before. So windows overlap, which pipelines chains and
+//! trees. There is no bound on windows in flight.
 //!
 //! # Machines
 //!
@@ -66,9 +66,9 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Ports {
-    /// One way out and one way in: a network card.
+    /// All links of a rank share one port out and one port in, as with a network card.
     Single,
-    /// Nothing: every link has its own.
+    /// None: every link has ports of its own.
     PerLink,
 }
 
@@ -91,7 +91,7 @@ pub struct Estimate {
 /// Prices `schedules`, one a rank, in conflict order: `layout` cuts the whole into chunks of
 /// elements of `element_bytes` bytes, each chunk is cut into `windows`.
 ///
-/// The cost of this is a few dozen nanoseconds a step and window. Equal arguments give equal bits
+/// Pricing takes a few dozen nanoseconds for each step and window. Equal arguments give equal bits
 /// on every host.
 ///
 /// ```
@@ -176,12 +176,12 @@ impl Sizes<'_> {
     }
 }
 
-/// A point in time; for times that are not negative, the order of the bits is the order of the
-/// numbers.
+/// A point in time, as the bits of a float. The bits of numbers that are not negative are in the
+/// order of the numbers.
 type TimeBits = u64;
 
-/// An event of a node of a window, by its time. Of several at one time, that of the earlier window
-/// comes first, then that of the earlier step.
+/// An event of a node in a window, ordered by time. Of several at one time, the event of the
+/// earlier window comes first, then the event of the earlier step.
 type QueuedEvent = Reverse<(TimeBits, usize, NodeEvent)>;
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -201,11 +201,11 @@ struct Clocks<'a> {
     waits: Vec<u32>,
     ready: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,
-    /// Nodes that have ended, and when, whose successors have not been told.
+    /// Nodes that have ended and whose successors do not know it yet, each with its end.
     news: Vec<(usize, f64)>,
     /// By rank: until when its port out is busy.
     out: Vec<f64>,
-    /// By (from, to): until when the link is busy, if each has ports of its own.
+    /// By (from, to): until when the link is busy, if each link has ports of its own.
     links: Vec<f64>,
     arriving: Vec<f64>,
     reducing: Vec<f64>,

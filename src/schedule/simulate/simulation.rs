@@ -1,4 +1,4 @@
-//! Schedules on a machine model: made once, run for several sizes.
+//! Schedules on a machine model: prepared once, run for several sizes.
 
 use super::StepOrder;
 use super::machine::{MachineModel, RunTime};
@@ -34,7 +34,7 @@ impl Simulation {
     /// `bytes` bytes: a rank begins a call when its own part of the call before is done.
     ///
     /// # Panics
-    /// If there is not one board for each rank.
+    /// If `machine` does not name one board for each rank.
     pub fn run(
         &self,
         machine: &MachineModel<'_>,
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn ranks_of_one_core_take_turns() {
-        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back, once
-        // that can be seen.
+        // Rank 0 publishes; the core turns to rank 1, which publishes and takes; then back to rank
+        // 0, once rank 1's message can be seen.
         assert_eq!(
             time(Algorithm::OneShot, Collective::AllReduce, &[0, 0], 2, 0),
             10 + 1000 + 10 + 100 + 1000 + 5

@@ -19,7 +19,7 @@ pub(super) struct TimedActivity {
     pub(super) bytes: usize,
     pub(super) start: f64,
     pub(super) end: f64,
-    /// Tells messages apart.
+    /// A number that no other message has.
     pub(super) id: usize,
 }
 

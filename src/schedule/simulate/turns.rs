@@ -5,10 +5,11 @@ use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Cost of a KiB that is in the core's own cache, as a fraction of one in another core's cache.
+/// Cost of a KiB that is in the core's own cache, as a fraction of the cost of a KiB in another
+/// core's cache.
 const WARM: (u64, u64) = (1, 3);
 
-/// Cost of each further source of a fold, as a fraction of the first one's.
+/// Cost of each further source of a fold, as a fraction of the cost of the first source.
 const JOINED: (u64, u64) = (2, 3);
 
 /// Up to this many streams, polling costs nothing: a poll of so few usually finds a message.
@@ -25,7 +26,7 @@ enum CoreEvent {
 /// A core and its ranks.
 struct Core {
     ranks: Vec<usize>,
-    /// Which of them it runs.
+    /// The index of the rank that it runs.
     current: usize,
     busy: bool,
     worked: u64,
@@ -52,7 +53,7 @@ pub(super) struct Turns<'a> {
     published: Vec<bool>,
     warm: Vec<u64>,
     cores: Vec<Core>,
-    /// By rank: nodes that could run.
+    /// By rank: nodes that are ready to run.
     could: Vec<BinaryHeap<Reverse<usize>>>,
     /// By rank: how many streams it listens to, beyond the few that cost nothing.
     looks: Vec<u64>,
@@ -64,7 +65,7 @@ pub(super) struct Turns<'a> {
     /// that wait for a slot.
     unread: Vec<usize>,
     full: Vec<Vec<usize>>,
-    /// By rank: of how many windows the board holds the messages.
+    /// By rank: the number of windows whose messages the board can hold.
     room: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, CoreEvent)>>,
     end: u64,
@@ -141,7 +142,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Lets `core` go on with its rank, or with the next one that could.
+    /// Lets the core go on with its rank, or with its next rank that has a node to run.
     fn turn(&mut self, at: usize, now: u64) {
         let core = &mut self.cores[at];
         let turns = core.ranks.len();
@@ -183,7 +184,7 @@ impl<'a> Turns<'a> {
             StepKind::Receive { from, reduces } => {
                 let link = self.machine.link(from, node.rank);
                 let rate = match reduces {
-                    // One more source for a fold that is written once.
+                    // This is one more source of a fold whose result is written once.
                     true if node.joins => link.fold_kib * JOINED.0 / JOINED.1,
                     true => link.fold_kib,
                     false => link.copy_kib,
@@ -197,7 +198,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The rate at which `core` reads what `id` takes, and notes that it then has it.
+    /// The rate at which `core` reads the message that `id` takes. Notes that the message is in the
+    /// core's cache afterwards.
     fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
         let nodes = self.graph.nodes.len();
         let publication = self.publication(id - id % nodes + self.node(id).takes);
@@ -250,7 +252,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// All nodes that `id` waited for have ended, but its rank may still be in the call before.
+    /// Called once all nodes that `id` waited for have ended. Its rank may still be in the call
+    /// before.
     fn offer(&mut self, id: usize) {
         let RunLength { world, windows, .. } = self.length;
         let call = id / (windows * self.graph.nodes.len());
@@ -261,7 +264,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// A message needs a slot, which those of some windows before may yet have.
+    /// Lets message `id` run once it has a slot. Messages of earlier windows may still occupy all
+    /// slots.
     fn offer_slot(&mut self, id: usize) {
         let GraphNode { rank, kind, .. } = *self.node(id);
         let near = matches!(kind, StepKind::Message { to } if self.machine.near(rank, to));
@@ -307,15 +311,16 @@ fn bit(core: usize) -> u64 {
     1 << (core % 64)
 }
 
-/// Nothing takes longer than a few minutes, so that sums of many stay far from the end of the
-/// integers.
+/// The longest time of one piece of work, a few minutes in picoseconds. With this limit, sums of
+/// many times do not overflow.
 const LONGEST: u128 = 1 << 48;
 
 fn kib(bytes: u64, rate: u64) -> u64 {
     (u128::from(bytes) * u128::from(rate) / 1024).min(LONGEST) as u64
 }
 
-/// For each node, itself or, if it repeats a message, the first message with the same content.
+/// For each node: the first message with the same content if the node repeats a message, else the
+/// node itself.
 fn carriers(graph: &ConflictGraph) -> Vec<usize> {
     let mut last = 0;
     let first = graph.nodes.iter().enumerate().map(|(at, node)| {
@@ -337,8 +342,8 @@ fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Ve
     unread
 }
 
-/// For each rank, of how many windows the board holds all messages; at least one, as lowering sees
-/// to.
+/// For each rank, the number of windows whose messages the board can all hold. It is at least one,
+/// because lowering makes sure of that.
 fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut messages = vec![0; world];
     for node in &graph.nodes {

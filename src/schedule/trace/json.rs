@@ -9,17 +9,18 @@ pub const HEAD: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
 /// The end of a file.
 pub const TAIL: &str = "\n]}\n";
 
-/// A whole file.
+/// The text of a whole file.
 ///
 /// ```
 /// use maypole::schedule::trace::{Trace, document};
-/// assert_eq!(document(&Trace::default()), "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n\n]}\n");
+/// let empty = document(&Trace::default());
+/// assert_eq!(empty, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n\n]}\n");
 /// ```
 pub fn document(trace: &Trace) -> String {
     format!("{HEAD}{}{TAIL}", events(trace))
 }
 
-/// The events alone, one a line, with commas between: to be put between [`HEAD`] and [`TAIL`], or
+/// The events alone, one a line, separated by commas. They belong between [`HEAD`] and [`TAIL`], or
 /// behind other events and a comma. Slices come before the arrows that end in them, because viewers
 /// look for the slice that is open at that time.
 pub fn events(trace: &Trace) -> String {
@@ -191,12 +192,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_things_are_called_it_is_read_back(name in ".*") {
+        fn every_name_is_read_back(name in ".*") {
             let read: Value = serde_json::from_str(&document(&trace(&name))).unwrap();
-            let [_, thread, _, slice, end] = read["traceEvents"].as_array().unwrap().as_slice() else { panic!("{read}") };
+            let events = read["traceEvents"].as_array().unwrap();
+            let [_, thread, _, slice, end] = events.as_slice() else { panic!("{read}") };
             prop_assert_eq!(&thread["args"]["name"], &json!(format!("{name} x")));
             prop_assert_eq!(&slice["name"], &json!(name));
-            prop_assert_eq!(&slice["args"], &json!({"bytes": u64::MAX, "to": [1, 2], "operation": name}));
+            let facts = json!({"bytes": u64::MAX, "to": [1, 2], "operation": name});
+            prop_assert_eq!(&slice["args"], &facts);
             prop_assert_eq!(&end["id"], &json!("0xffffffffffffffff"));
         }
     }

@@ -41,7 +41,7 @@ struct TimeAxis {
 
 impl TimeAxis {
     fn row<'a>(&self, slices: impl Iterator<Item = &'a Slice>) -> String {
-        // By column: what fills it, and how much of it.
+        // By column: the mark of the slice that fills most of it, and how much that slice fills.
         let mut row = vec![('.', 0); self.columns as usize];
         for slice in slices {
             let first = self.column(slice.start);
@@ -74,7 +74,7 @@ impl TimeAxis {
             + (u128::from(column) * u128::from(self.length) / u128::from(self.columns)) as u64
     }
 
-    /// Four times, each where it is.
+    /// The axis: four times, each at its column, and the end.
     fn axis(&self) -> String {
         let mut axis = String::new();
         for quarter in 0..4 {
@@ -89,7 +89,7 @@ impl TimeAxis {
     }
 }
 
-/// Nanoseconds in a unit that suits them.
+/// A length of time in the unit that suits it.
 fn length(nanoseconds: u64) -> String {
     let time = nanoseconds as f64;
     match nanoseconds {

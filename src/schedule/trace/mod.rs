@@ -3,8 +3,9 @@
 //! The simulator makes traces of predictions and the recorder makes traces of runs. Both have one
 //! form, so a prediction and a run can be compared side by side.
 //!
-//! Times are whole nanoseconds since a beginning that all lanes of a trace share. Within a lane,
-//! slices follow one another or are nested. Activities that overlap in time are in different lanes.
+//! Times are whole nanoseconds since a moment that is the same for all lanes of a trace. Within a
+//! lane, slices follow one another or are nested. Activities that overlap in time are in different
+//! lanes.
 //!
 //! [`document`] writes the trace-event format, which <https://ui.perfetto.dev> and
 //! `chrome://tracing` open ("Trace Event Format", Duca and Sinclair 2016). [`text`] prints lanes
@@ -45,7 +46,7 @@ pub struct TraceLane {
 /// An activity with a beginning and an end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Slice {
-    /// A place in [`Trace::lanes`].
+    /// The index of its lane in [`Trace::lanes`].
     pub lane: usize,
     /// The kind of activity.
     pub kind: SliceKind,
@@ -109,7 +110,7 @@ pub enum Fact {
 pub struct ArrowEnd {
     /// The number of the message: equal at both ends of the arrow, and at no other end.
     pub message: u64,
-    /// A place in [`Trace::lanes`].
+    /// The index of its lane in [`Trace::lanes`].
     pub lane: usize,
     /// Its time, in nanoseconds.
     pub at: u64,

@@ -17,10 +17,11 @@ pub enum Flaw {
         /// How many schedules there are.
         world: usize,
     },
-    /// Ranks disagree about the number of chunks, or a collective of blocks has not one block a
-    /// rank.
+    /// Ranks disagree about the number of chunks, or a collective of blocks does not have one chunk
+    /// for each rank.
     #[error(
-        "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut it into {expected}"
+        "rank {rank} cuts the whole into {chunks} chunks, but every rank must cut \
+        it into {expected}"
     )]
     Chunks {
         /// The rank of the schedule.
@@ -65,8 +66,11 @@ pub enum Flaw {
         chunks: usize,
     },
     /// The collective gives this rank no such part of the buffer.
-    #[error("rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for chunks that are only passed on",
-        collective = .collective.name())]
+    #[error(
+        "rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for chunks \
+        that are only passed on",
+        collective = .collective.name()
+    )]
     NotHeld {
         /// The rank of the step.
         rank: usize,
@@ -79,7 +83,8 @@ pub enum Flaw {
     },
     /// A step writes to the input, which belongs to the caller.
     #[error(
-        "rank {rank}, step {step}: writes {span}, but the input is never written; copy it to output or scratch"
+        "rank {rank}, step {step}: writes {span}, but the input is never written; copy it \
+        to output or scratch"
     )]
     WritesInput {
         /// The rank of the step.
@@ -91,7 +96,8 @@ pub enum Flaw {
     },
     /// A copy or a reduction joins chunks that need not be equally long.
     #[error(
-        "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and need not be equally long"
+        "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and \
+        need not be equally long"
     )]
     Length {
         /// The rank of the step.
@@ -105,8 +111,8 @@ pub enum Flaw {
     },
     /// A step expects one chunk of the whole, and the next message of its link carries another.
     #[error(
-        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} carries \
-        {carried}; messages on one link arrive in sending order",
+        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} \
+        carries {carried}; messages on one link arrive in sending order",
         expected = ChunkOf(*.into, *.chunks),
         carried = ChunkOf(*.sent, *.chunks)
     )]
@@ -160,7 +166,10 @@ pub enum Flaw {
         chunk: usize,
     },
     /// A chunk of the output ends with the wrong contributions.
-    #[error("rank {rank} ends with a wrong chunk {chunk}: {difference}", difference = SymbolDifference(.missing, .surplus))]
+    #[error(
+        "rank {rank} ends with a wrong chunk {chunk}: {difference}",
+        difference = SymbolDifference(.missing, .surplus)
+    )]
     Wrong {
         /// The rank of the output.
         rank: usize,

@@ -19,7 +19,7 @@ use crate::schedule::walk::{Meaning, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
 use std::rc::Rc;
 
-/// Properties of schedules that the checker has proved correct.
+/// Properties of schedules that the checker has proved to be correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Proof {
@@ -33,9 +33,9 @@ pub struct Proof {
 /// Proves that `schedules`, one a rank, do `collective`, with input and output placed as
 /// `placement` says.
 ///
-/// In place, an input chunk and the output chunk of the same number are one; a schedule that
-/// overwrites its input too early is refused. The cost is about that of taking each step
-/// once, with lists as long as the world.
+/// In place, an input chunk and the output chunk of the same number are one, so a schedule that
+/// overwrites its input too early is refused. The checker takes each step once, and its lists are
+/// as long as the world.
 ///
 /// ```
 /// use maypole::algorithms::Algorithm;
@@ -53,8 +53,8 @@ pub struct Proof {
 /// ```
 ///
 /// # Errors
-/// The first [`Flaw`]: of form, rank by rank; else of meaning, in the order of the walk; else of
-/// the result.
+/// The first [`Flaw`]: a flaw of form, rank by rank; else a flaw of meaning, in the order of the
+/// walk; else a flaw of the result.
 pub fn verify(
     collective: Collective,
     schedules: &[Schedule],
@@ -147,7 +147,8 @@ impl StepCheck<'_> {
     }
 }
 
-/// All-to-all moves chunks to other numbers; whether its lengths agree shows in the result alone.
+/// True if the two spans are equally long. All-to-all moves chunks to other numbers, so its lengths
+/// can only be checked in the result.
 fn equally_long(collective: Collective, chunks: usize, a: Span, b: Span) -> bool {
     collective.transposes() || a.chunk % chunks == b.chunk % chunks
 }
@@ -157,7 +158,7 @@ fn equally_long(collective: Collective, chunks: usize, a: Span, b: Span) -> bool
 struct Value {
     /// In the order of combination.
     symbols: Rc<[Symbol]>,
-    /// The combination was ((x op y) op z) op ..., whatever the order of the ranks.
+    /// True if the combination was ((x op y) op z) op ..., whatever the order of the ranks.
     left_to_right: bool,
 }
 

@@ -320,7 +320,7 @@ mod tests {
         let mut plan = PipelineSchedule::GPipe.plan(2, 1).unwrap();
         plan.ops[0].reverse();
         let why = simulate(&plan, |_, _| 1.0).unwrap_err();
-        assert!(why.contains("rank 0 at Op { pass: Backward"), "{why}");
+        assert!(why.contains("rank 0 at StagePass { pass: Backward"), "{why}");
         assert!(PipelineSchedule::Interleaved(2).plan(4, 6).unwrap_err().contains("groups of 4"));
     }
 }
