@@ -64,7 +64,7 @@ fn fails(config: JoinConfig) -> JoinError {
 fn nobody_listening_is_said_in_time() {
     let error = fails(JoinConfig { rank: 1, join_timeout: Duration::from_millis(300), ..job(2) });
     assert!(matches!(error, JoinError::NobodyListening { rank: 1, .. }), "{error}");
-    assert!(error.to_string().starts_with("rank 1 found nobody at 127.0.0.1, port "), "{error}");
+    assert!(error.to_string().starts_with("rank 1 found no rank 0 at 127.0.0.1, port "), "{error}");
 }
 
 #[test]

@@ -134,7 +134,8 @@ impl CollectiveCall {
         self.fingerprint_by(algorithm, plan.window, world, given)
     }
 
-    /// The [fingerprint](Self::fingerprint) of a call by the algorithm with the hash `algorithm`.
+    /// The [fingerprint](Self::fingerprint), given a hash of the algorithm's name or of the user's
+    /// schedules.
     pub(crate) fn fingerprint_by(
         &self,
         algorithm: u64,
@@ -152,8 +153,7 @@ impl CollectiveCall {
         let mode = u64::from(self.deterministic);
         let kind = self.kind as u64;
         let window = window as u64;
-        let numbers =
-            [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
+        let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
         name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }

@@ -56,8 +56,7 @@ impl<'a> PlanChooser<'a> {
             schedules.iter().any(|schedule| schedule.scratch > 0)
         };
         (has_pair_counts && stores_blocks()).then(|| {
-            "forwards blocks of other ranks, which must be equally long for that"
-                .to_owned()
+            "forwards blocks of other ranks, which must be equally long for that".to_owned()
         })
     }
 

@@ -130,7 +130,7 @@ impl Engine {
         self.calls.forget_current();
     }
 
-    /// The system cannot start the thread for a request, although the other ranks run it. The
+    /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
     /// communicator has failed.
     #[cold]
     pub(crate) fn without_thread(&mut self, error: &io::Error) {
