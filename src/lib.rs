@@ -63,10 +63,10 @@
 //!
 //! | room | what it is |
 //! |---|---|
-//! | [`schedule`] | what is to be done: steps, buffers, the law; the readers that check, draw, price |
+//! | [`schedule`] | what is to be done: steps, buffers, the law, and all readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
 //! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
-//! | [`topology`] | links between the ranks, rings and trees; [`topology::detect`] reads this machine |
+//! | [`topology`] | links between ranks, rings, trees; [`topology::detect`] reads this machine |
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
 //! | `execute` | walks one program over boards and streams, and records what happened when |
 //! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |

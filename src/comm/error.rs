@@ -234,7 +234,7 @@ impl Error {
     /// | `Value` | the rank whose value it is |
     /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle |
     /// | `PeerLost` | the rank that is gone |
-    /// | `Aborted`, `Failed` | as in the first failure; none if that is no rank of this communicator |
+    /// | `Aborted`, `Failed` | as in the first failure; none if not in this communicator |
     /// | `Mismatch` | none: either of the two calls may be the wrong one |
     /// | `Unsupported`, `NoMessage`, `Connect`, `Join` | none |
     pub fn culprit(&self) -> Option<usize> {

@@ -71,7 +71,8 @@ impl Communicator {
     }
 
     /// Makes the communicators of `world` ranks that are threads of this process. Each one goes to
-    /// a thread of its own. For tests, lessons and trainers that use threads; [`Local`] has options.
+    /// a thread of its own. For tests, lessons and trainers that use threads; [`Local`] has
+    /// options.
     ///
     /// # Panics
     /// If `world` is zero.

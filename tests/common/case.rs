@@ -1,5 +1,5 @@
-//! One collective call, drawn by lot: how it is made, and what every byte around it must be
-//! afterwards.
+//! One random collective call: how it is made, and what every byte of its buffers and around them
+//! must be afterwards.
 
 use super::common::Lot;
 use super::lengths::{Lengths, Side, elements};
@@ -29,7 +29,7 @@ const KINDS: [DataType; 12] = [
 /// One call, the same on all ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// What its numbers are drawn from.
+    /// The seed of all numbers.
     seed: u64,
     pub(crate) collective: Collective,
     pub(crate) kind: DataType,
@@ -40,7 +40,7 @@ pub(crate) struct Case {
     pub(crate) deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
     any: bool,
-    /// How often it is called before anything is looked at.
+    /// How often the call is made before the results are checked.
     repeats: usize,
 }
 
@@ -52,7 +52,7 @@ impl Case {
         let lengths = Lengths::draw(lot, collective, kind.size(), world);
         let in_place = lot.below(2) == 0 && !lengths.differ();
         let op = draw_op(lot, collective, kind);
-        // Only then is it known which algorithm runs, and so in which order.
+        // With variable counts the oracle needs a named algorithm to know the order of combination.
         let named = lengths.differ() && collective.reduces();
         let deterministic = lot.below(8) == 0;
         let algorithm =
@@ -74,7 +74,8 @@ impl Case {
         }
     }
 
-    /// Calls it on `comm` and looks at everything. Gives a number that must be equal on all ranks.
+    /// Makes the call on `comm` and checks all buffers. Returns a number that must be equal on all
+    /// ranks.
     pub(crate) fn run(&self, comm: &mut Communicator) -> u64 {
         match self.kind {
             DataType::F16 => self.run_as::<f16>(comm),
@@ -117,7 +118,7 @@ impl Case {
     }
 }
 
-/// What `kind` can be combined by and means something.
+/// A random operation that elements of `kind` have and that `collective` accepts.
 fn draw_op(lot: &mut Lot, collective: Collective, kind: DataType) -> ReduceOp {
     let factor = Factor::new([1.0, 2.0, 3.0][lot.below(3)]);
     loop {
@@ -136,7 +137,7 @@ fn draw_algorithm(
     lengths: &Lengths,
     named: bool,
 ) -> Option<Algorithm> {
-    // Its blocks wait in scratch for others, which must be as long.
+    // Bruck's algorithm keeps blocks in chunks of scratch, so all blocks must be equally long.
     let shares = |it: &Algorithm| *it == Algorithm::Bruck && matches!(lengths, Lengths::Pairs(_));
     let able = Algorithm::named().filter(|it| it.supports(collective) && !shares(it));
     let able: Vec<_> = able.collect();
@@ -200,12 +201,12 @@ impl Place<'_> {
     }
 }
 
-/// In which block element `at` lies.
+/// The block that holds element `at`.
 fn block_of(starts: &[usize], at: usize) -> usize {
     starts.partition_point(|start| *start <= at) - 1
 }
 
-/// A buffer with others' memory on both sides.
+/// A buffer between two margins that the call must not touch.
 struct Guarded<T> {
     cells: Vec<T>,
     inner: Range<usize>,
@@ -233,7 +234,7 @@ struct Round<'a, T> {
     place: Place<'a>,
     nth: usize,
     input: Guarded<T>,
-    /// In place, the one buffer.
+    /// The output; in place, the only buffer.
     output: Guarded<T>,
     before: (Vec<T>, Vec<T>),
 }
@@ -245,9 +246,10 @@ impl<'a, T: Number> Round<'a, T> {
         let (input, output) = Self::lent(place);
         let in_place = place.case.in_place();
         let input = Guarded::new(if in_place { 0..0 } else { input }.map(mine), &mut lot);
-        // What nobody fills may have any length.
-        let nobodys = place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
-        let spare = if nobodys { lot.below(2) * 3 } else { 0 };
+        // An output that the call does not use may have any length.
+        let is_unused =
+            place.case.collective.output(place.rank) == HeldChunks::Nothing && !in_place;
+        let spare = if is_unused { lot.below(2) * 3 } else { 0 };
         let foreign =
             |index| if in_place { mine(index) } else { place.contribution::<T>(nth, 99, index) };
         let output = Guarded::new(output.chain(0..spare).map(foreign), &mut lot);
@@ -310,7 +312,7 @@ impl<'a, T: Number> Round<'a, T> {
         }
     }
 
-    /// Compares every element, also those that nobody may touch.
+    /// Compares every element, also those of the margins.
     fn check(&self, order: &Order, algorithm: &str) -> u64 {
         let place = self.place;
         let (_, lent) = Self::lent(place);
@@ -338,8 +340,8 @@ impl<'a, T: Number> Round<'a, T> {
         let index = at as i64 - found.inner.start as i64;
         let Place { case, world, rank } = self.place;
         panic!(
-            "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} of {} are wrong\n\
-             in {case:?} by {algorithm}",
+            "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} \
+             of {} are wrong\nin {case:?} by {algorithm}",
             self.nth,
             found.cells[at],
             expected[at],
@@ -359,7 +361,7 @@ impl Case {
         }
     }
 
-    /// In which order the result of `rank` is combined.
+    /// The order in which the result of `rank` is combined.
     fn order(&self, algorithm: Option<Algorithm>, hosts: &[usize], rank: usize) -> Order {
         let world = hosts.len();
         match (self.collective, algorithm) {

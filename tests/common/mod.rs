@@ -1,8 +1,8 @@
-//! A naive executor: runs schedules on numbers in conflict order, whichever step may be taken being
-//! drawn by lot.
+//! A naive executor: runs schedules on numbers in conflict order, and chooses at random among the
+//! steps that may be taken.
 //!
-//! It knows nothing of `walk` or `simulate`: what a step waits for is looked up, pair by pair, in
-//! the words of the law.
+//! It does not use `walk` or `simulate`. It compares each pair of steps by the words of the law to
+//! find the steps that a step waits for.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod random;
@@ -11,7 +11,7 @@ pub(crate) mod world;
 use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
 use std::collections::HashMap;
 
-/// Numbers drawn by lot; the same ones for the same seed.
+/// A generator of random numbers. Equal seeds give equal numbers.
 pub(crate) struct Lot(pub(crate) u64);
 
 impl Lot {
@@ -27,8 +27,8 @@ impl Lot {
     }
 }
 
-/// What every span holds: (rank, span) -> number. In place, an input is looked up as the output it
-/// is.
+/// The number in every span, by (rank, span). In place, an input is the output span of the same
+/// chunk.
 pub(crate) type Memory = HashMap<(usize, Span), u64>;
 
 pub(crate) fn home(span: Span, placement: Placement) -> Span {
@@ -47,10 +47,10 @@ pub(crate) struct Executor<'a> {
     op: Op,
     /// By rank: for each step, the earlier ones it waits for.
     waits: Vec<Vec<Vec<usize>>>,
-    /// By rank: for each step, what it is on its link: (from, to, nth).
+    /// By rank: for each step, its message on its link: (from, to, nth message).
     places: Vec<Vec<Option<(usize, usize, usize)>>>,
     begun: Vec<Vec<bool>>,
-    /// Taken; a send, once its receiver has taken it.
+    /// By rank: whether each step is done. A send is done once its receiver has taken the message.
     done: Vec<Vec<bool>>,
     posted: HashMap<(usize, usize, usize), (u64, usize)>,
     pub(crate) memory: Memory,
@@ -174,7 +174,7 @@ impl<'a> Executor<'a> {
         self.write(rank, into, value, reduce);
     }
 
-    /// Takes steps by lot until none may be taken; true if all were.
+    /// Takes random steps until none may be taken. Returns true if all steps were taken.
     pub(crate) fn run(&mut self, lot: &mut Lot) -> bool {
         loop {
             let choices = self.choices();

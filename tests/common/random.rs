@@ -1,4 +1,4 @@
-//! Schedules drawn by lot.
+//! Random schedules.
 
 use super::Lot;
 use maypole::schedule::{Buffer, Schedule, Span, Step};
@@ -6,27 +6,27 @@ use maypole::schedule::{Buffer, Schedule, Span, Step};
 /// Chunks of every buffer of a random schedule.
 pub(crate) const CHUNKS: usize = 3;
 
-/// What spans are drawn from.
+/// Which chunks a step may combine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Chunks {
-    /// Any chunk becomes any other, so all must be equally long.
+    /// Any chunk may become any other, so all chunks must be equally long.
     Mixed,
-    /// A chunk stays the chunk it is, as in most collectives.
+    /// A chunk keeps its number, as in most collectives.
     Aligned,
 }
 
 const READABLE: [Buffer; 3] = [Buffer::Input, Buffer::Output, Buffer::Scratch];
 const WRITABLE: [Buffer; 2] = [Buffer::Output, Buffer::Scratch];
 
-/// What was sent and not yet received: from, to, which chunk.
+/// A message that was sent and not yet received: from, to, chunk.
 type Message = (usize, usize, usize);
 
 fn span(lot: &mut Lot, buffers: &[Buffer]) -> Span {
     Span { buffer: buffers[lot.below(buffers.len())], chunk: lot.below(CHUNKS) }
 }
 
-/// Steps drawn by lot: sends and their receives come in pairs, the receive somewhat later than the
-/// send, so that many of these complete; what they compute is nonsense.
+/// Random steps. Sends and receives come in pairs, the receive somewhat later than the send, so
+/// that many of these schedules complete. Their results mean nothing.
 pub(crate) fn random(world: usize, events: usize, chunks: Chunks, lot: &mut Lot) -> Vec<Schedule> {
     let mut steps = vec![Vec::new(); world];
     let mut under_way: Vec<Message> = Vec::new();
@@ -54,7 +54,7 @@ fn target(chunk: usize, chunks: Chunks, lot: &mut Lot) -> Span {
     if chunks == Chunks::Aligned { Span { chunk, ..into } } else { into }
 }
 
-/// To one rank, or the same to several, one twice perhaps.
+/// Sends a chunk to one rank or to several, perhaps twice to the same rank.
 fn send(
     rank: usize,
     from: Span,
@@ -72,7 +72,7 @@ fn send(
 
 fn receive(steps: &mut [Vec<Step>], under_way: &mut Vec<Message>, chunks: Chunks, lot: &mut Lot) {
     let drawn = under_way[lot.below(under_way.len())];
-    // Links keep their order, and so must the chunks that are on them.
+    // Messages on a link arrive in order, so the first one is received first.
     let first = under_way
         .iter()
         .position(|(from, to, _)| (*from, *to) == (drawn.0, drawn.1))

@@ -129,8 +129,9 @@ impl Communicator {
         )
     }
 
-    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in which
-    /// its own block is in place already. The `data` of any other rank is its block (`count`).
+    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in
+    /// which its own block is in place already. The `data` of any other rank is its block
+    /// (`count`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 /// * *Payload* counts the elements that the schedules send from this rank to other ranks, as theory
 ///   does. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p ranks,
 ///   over every transport.
-/// * *Written* counts the bytes that this rank writes. A publication on a board is written once, but
-///   it is payload for each rank that reads it. Every message has a head of 16 bytes, which is
-///   written but is no payload. A long message between two ranks has one head more, which announces
-///   it.
+/// * *Written* counts the bytes that this rank writes. A publication on a board is written once,
+///   but it is payload for each rank that reads it. Every message has a head of 16 bytes, which is
+///   written but is no payload. A long message between two ranks has one head more, which
+///   announces it.
 ///
 /// Not counted are copies within the rank, what the network adds below the stream, answers of
 /// receivers, the control plane, and collectives that failed.
@@ -86,8 +86,8 @@ impl Counters {
 }
 
 impl Communicator {
-    /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups count
-    /// their own calls. Waits for requests in flight. Counting costs a call next to nothing.
+    /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups
+    /// count their own calls. Waits for requests in flight. Counting costs a call next to nothing.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp, algorithms::Algorithm};

@@ -10,8 +10,8 @@ use crate::schedule::collective::Collective;
 use crate::tuner::{CostTable, Explanation};
 
 impl Communicator {
-    /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on every
-    /// rank.
+    /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on
+    /// every rank.
     pub fn costs(&self) -> &CostTable {
         &self.conditions.costs
     }

@@ -9,8 +9,8 @@ impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
     /// without a color get none. Collective: all ranks call it.
     ///
-    /// The new communicator has its own board and streams, made at its first use. So two threads can
-    /// use both communicators at the same time, and unread bytes of one never block the other.
+    /// The new communicator has its own board and streams, made at its first use. So two threads
+    /// can use both communicators at the same time, and unread bytes of one never block the other.
     ///
     /// # Errors
     /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.

@@ -16,10 +16,11 @@ impl Communicator {
     /// received earlier or later.
     ///
     /// A message of at most 16 KiB is *eager*: it does not wait for its receiver. Its receiver may
-    /// hold 64 KiB of eager messages, each counted with 64 bytes more. When they are full, or if the
-    /// message is longer, it is sent by *rendezvous*: `send` waits for the receive, and the bytes go
-    /// straight to the receiver's buffer. So two ranks must not both send a long message first and
-    /// then receive; [`exchange`](Self::exchange) and [`group`](Self::group) do both at once.
+    /// hold 64 KiB of eager messages, each counted with 64 bytes more. When they are full, or if
+    /// the message is longer, it is sent by *rendezvous*: `send` waits for the receive, and the
+    /// bytes go straight to the receiver's buffer. So two ranks must not both send a long message
+    /// first and then receive; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
+    /// once.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -53,8 +54,8 @@ impl Communicator {
     /// length of `data`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`] if the message is of another
-    /// type or length; else as every call.
+    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`] if the message is of
+    /// another type or length; else as every call.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
         let mut loan = lend(data);
@@ -63,9 +64,9 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Receives a message with this `tag` from any rank, at most as long as `data`. Returns the rank
-    /// that sent it and its number of elements. The rest of `data` does not change. If several
-    /// ranks have sent, they are served in turn.
+    /// Receives a message with this `tag` from any rank, at most as long as `data`. Returns the
+    /// rank that sent it and its number of elements. The rest of `data` does not change. If
+    /// several ranks have sent, they are served in turn.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -90,8 +91,8 @@ impl Communicator {
         Ok(self.run_batch(batch)?[0])
     }
 
-    /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of ranks
-    /// that all do this never deadlocks, whatever the length of the messages.
+    /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
+    /// ranks that all do this never deadlocks, whatever the length of the messages.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -112,10 +113,10 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before any
-    /// is waited for, so ranks never deadlock because of their order or their sizes. Returns once
-    /// all are done: for each receive, in order, the rank that sent the message and its number of
-    /// elements.
+    /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before
+    /// any is waited for, so ranks never deadlock because of their order or their sizes. Returns
+    /// once all are done: for each receive, in order, the rank that sent the message and its
+    /// number of elements.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -219,9 +220,10 @@ pub struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// Returns this rank's schedule: first all sends, then all receives. Chunk `c` of the input is
-    /// the data of the `c`-th send. Chunk `c` of the output is the data of the `c`-th receive. No two
-    /// steps use the same chunk, so an executor in conflict order may begin all of them at once, as
-    /// a group does. The number of chunks is that of sends or of receives, whichever is larger.
+    /// the data of the `c`-th send. Chunk `c` of the output is the data of the `c`-th receive. No
+    /// two steps use the same chunk, so an executor in conflict order may begin all of them at
+    /// once, as a group does. The number of chunks is that of sends or of receives, whichever is
+    /// larger.
     ///
     /// The schedules of all ranks can be [drawn](crate::schedule::draw) and
     /// [walked](crate::schedule::walk) together. Schedules know no tags, so they are right only if
@@ -253,8 +255,8 @@ impl<'a> Group<'a> {
         self.batch.schedule()
     }
 
-    /// As [`Communicator::send`], but returns at once, whatever the length of the message. A rank may
-    /// also send to itself.
+    /// As [`Communicator::send`], but returns at once, whatever the length of the message. A rank
+    /// may also send to itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.

@@ -20,9 +20,10 @@ impl Communicator {
     ///
     /// All ranks of a host write into one file, which is made anew. With `{rank}` in its name, each
     /// rank writes a file of its own. Ranks write now and then between calls, and when they are
-    /// dropped. The file is a whole trace whenever no rank is writing. See [`record`](crate::execute::record) for what
-    /// is recorded, what that costs and when it ends. Each host counts time from this call, so times
-    /// of two hosts differ by as much as the hosts were apart in making this call.
+    /// dropped. The file is a whole trace whenever no rank is writing. See
+    /// [`record`](crate::execute::record) for what is recorded, what that costs and when it ends.
+    /// Each host counts time from this call, so times of two hosts differ by as much as the hosts
+    /// were apart in making this call.
     ///
     /// A file that cannot be written is no error: a warning goes to standard error, and nothing is
     /// recorded.

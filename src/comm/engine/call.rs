@@ -126,8 +126,8 @@ impl CollectiveCall {
         }
     }
 
-    /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory does
-    /// not look like a call.
+    /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory
+    /// does not look like a call.
     pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &InternedCounts) -> u64 {
         let algorithm =
             plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));

@@ -45,8 +45,8 @@ impl<B> Request<B> {
     /// Waits until the operation is over and gives its buffers back.
     ///
     /// # Errors
-    /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked when
-    /// the operation runs. After an error the buffers are lost.
+    /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
+    /// when the operation runs. After an error the buffers are lost.
     ///
     /// # Panics
     /// If a function of the user's panicked in the call, with the same panic.
@@ -117,9 +117,9 @@ impl Communicator {
     ///
     /// Requests run one after the other, in the order in which they were started, on a thread that
     /// the communicator starts at the first one; all ranks start them in the same order. A blocking
-    /// call first waits until the queue is empty, then runs on its caller's thread. If a request fails,
-    /// the communicator has failed, so all later requests fail, too. In a world of one rank, `call`
-    /// runs at once.
+    /// call first waits until the queue is empty, then runs on its caller's thread. If a request
+    /// fails, the communicator has failed, so all later requests fail, too. In a world of one
+    /// rank, `call` runs at once.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

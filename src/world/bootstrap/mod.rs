@@ -207,8 +207,8 @@ pub enum JoinError {
     /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
     /// port and the firewall.
     #[error(
-        "rank {rank} found no rank 0 at {address}, port {}, within {} s: is rank 0 running, and its \
-         port open? ({last})",
+        "rank {rank} found no rank 0 at {address}, port {}, within {} s: is rank 0 running, and \
+         its port open? ({last})",
         list(ports), waited.as_secs_f32()
     )]
     NobodyListening {

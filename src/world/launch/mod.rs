@@ -2,8 +2,8 @@
 //! every launcher become one [`Launch`].
 //!
 //! Under these launchers nothing has to be configured. The first one whose variables are set wins.
-//! For each launcher: the variables of the rank, the world size, the rank on the host and the number
-//! of ranks there; then the address of rank 0.
+//! For each launcher: the variables of the rank, the world size, the rank on the host and the
+//! number of ranks there; then the address of rank 0.
 //!
 //! 1. `maypole run`, or by hand: `MAYPOLE_RANK`, `MAYPOLE_WORLD`, `MAYPOLE_LOCAL_RANK`,
 //!    `MAYPOLE_LOCAL_WORLD`; `MAYPOLE_ADDRESS`.
