@@ -30,7 +30,10 @@
 //! So what is proved, drawn and priced *is* what runs.
 //!
 //! ```
-//! use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw, schedule::Placement, schedule::verify::verify};
+//! use maypole::algorithms::Algorithm;
+//! use maypole::schedule::collective::Collective;
+//! use maypole::schedule::verify::verify;
+//! use maypole::schedule::{Placement, draw};
 //! use maypole::{Communicator, ReduceOp};
 //!
 //! // Three ranks in a ring: the picture, and the proof.
@@ -60,10 +63,10 @@
 //!
 //! | room | what it is |
 //! |---|---|
-//! | [`schedule`] | what is to be done: five verbs, three buffers, the law; and the readers that check, draw and price it |
+//! | [`schedule`] | what is to be done: steps, buffers, the law, and all readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
-//! | [`lower`] | all ranks' schedules to one rank's program of folds, with every wait and slot settled |
-//! | [`topology`] | what lies between the ranks: links, rings and trees over them ([`topology::detect`] reads this machine) |
+//! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
+//! | [`topology`] | links between ranks, rings, trees; [`topology::detect`] reads this machine |
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
 //! | `execute` | walks one program over boards and streams, and records what happened when |
 //! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |

@@ -1,4 +1,4 @@
-//! What the tuner chooses: what was measured to be best, the same on every host, and soon.
+//! The tuner chooses the algorithm that was measured to be best, the same on every host, and soon.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -26,7 +26,8 @@ fn boards_of(each: usize, world: usize) -> Boards {
     Boards::new(&(0..world).map(|rank| rank / each).collect::<Vec<_>>())
 }
 
-/// All-reduce on a machine of two cores, measured: (ranks, over streams, bytes) and what was best.
+/// All-reduce on a machine of two cores, measured: ranks, whether over streams, bytes, and the
+/// fastest algorithm.
 const MEASURED: &[(usize, bool, usize, Algorithm)] = &[
     (2, false, 8, Algorithm::OneShot),
     (2, false, KIB, Algorithm::OneShot),
@@ -79,7 +80,7 @@ fn choices_agree_with_what_was_measured() {
             let rows = choice.candidates.iter().filter(|row| row.plan.algorithm == algorithm);
             rows.map(|row| row.predicted_ns).min().unwrap()
         };
-        // What is as good for all that can be measured may be chosen instead.
+        // An algorithm within 25 % of the best may be chosen instead: measurements vary as much.
         if 4 * price(best) > 5 * price(choice.plan.algorithm) {
             wrong.push(format!("{best} expected:\n{}", explanation(&question, None)));
         }
@@ -111,7 +112,7 @@ fn the_root_serves_a_board_itself() {
     }
 }
 
-/// Ranks and their boards: one host, all apart, and pairs.
+/// Boards of `world` ranks: one board, a board for each rank, and a board for each pair.
 fn layouts(world: usize) -> [Boards; 3] {
     [one_board(world), Boards::separate(world), boards_of(2, world)]
 }
@@ -133,8 +134,8 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
                     assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
                     assert!(rows(&question, None).contains(&choice.plan));
                     let best = choice.candidates.iter().map(|one| one.predicted_ns).min().unwrap();
-                    // Windows are cut unevenly and cores take turns, so a little either way is no
-                    // news.
+                    // Windows are uneven and cores take turns, so a price may fall a little as
+                    // bytes grow.
                     assert!(
                         best + best / 4 + TABLE.switch / 250 >= before,
                         "{collective:?} {boards:?} {bytes}: {best} after {before}"
@@ -167,7 +168,7 @@ fn dearer_machines_are_never_cheaper() {
 
 #[test]
 fn prices_are_the_same_everywhere() {
-    // Computed once; every host must come to the same, to the last digit, whatever its arithmetic.
+    // Computed once. Every host must compute the same prices, to the last digit.
     let golden = include_str!("golden/prices.txt");
     let mut text = String::new();
     for (collective, boards, crowding, bytes) in [
@@ -191,7 +192,7 @@ fn prices_are_the_same_everywhere() {
 }
 
 #[test]
-fn who_is_asked_for_is_taken_or_refused() {
+fn a_named_algorithm_is_taken_or_refused() {
     let boards = one_board(4);
     let question =
         Question { collective: Collective::AllReduce, boards: &boards, bytes: 8, crowding: 1 };
@@ -217,7 +218,7 @@ fn who_is_asked_for_is_taken_or_refused() {
 
 #[test]
 fn choosing_is_soon_done() {
-    // Generous, for builds that are not optimised and machines that are busy.
+    // Generous limits, for builds that are not optimized and machines that are busy.
     let generous = if cfg!(debug_assertions) { 20 } else { 3 };
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
         for boards in layouts(world) {
@@ -292,5 +293,5 @@ fn same(golden: &str, text: &str, name: &str) {
             .unwrap();
         return;
     }
-    assert_eq!(golden, text, "tests/golden/{name} is another; MAYPOLE_GOLDEN=1 writes it anew");
+    assert_eq!(golden, text, "tests/golden/{name} differs; MAYPOLE_GOLDEN=1 writes it anew");
 }

@@ -1,6 +1,6 @@
 //! Every collective over real processes and threads, against a naive computation, as bits.
 //!
-//! `TEST_SEED` draws other cases, `TEST_CASES` sets how many a world gets.
+//! `TEST_SEED` chooses other random cases. `TEST_CASES` sets the number of cases for each world.
 
 #[path = "common/case.rs"]
 mod case;
@@ -32,8 +32,8 @@ fn cases(default: u64) -> u64 {
     number_of("TEST_CASES").unwrap_or(default)
 }
 
-/// Runs `count` cases on each of `ways`, the ways of one world, and compares what ranks must have
-/// equal.
+/// Runs `count` cases on each of `ways`, communicators of one world over different transports, and
+/// compares the results that ranks must have equal.
 fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     let world = ways[0].1.world();
     let mut rng = SeededRng::new(seed.wrapping_mul(1000) + world as u64);
@@ -151,8 +151,8 @@ fn threads_alone() {
     }
 }
 
-/// What one algorithm leaves unsaid about slots, the next one may need: rings of slots differ in
-/// length, and audiences in members.
+/// An algorithm may leave out credits for slots that the next algorithm needs: their rings of slots
+/// differ in length, and their publications in readers.
 #[test]
 fn algorithms_take_turns_on_one_board() {
     use maypole::{ReduceOp::Sum, algorithms::Algorithm::*};

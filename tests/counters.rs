@@ -1,4 +1,4 @@
-//! What counters say is what theory says, to the byte.
+//! Counters agree with theory, to the byte.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -23,8 +23,8 @@ fn mixtures(world: usize) -> [Local; 3] {
     [Local::new(world), Local::new(world).hosts(&hosts), Local::new(world).hosts(&halves)]
 }
 
-/// 2 (p-1)/p n from each rank, all of it to its right-hand neighbour, for short vectors as for
-/// those of many windows.
+/// Each rank sends 2 (p-1)/p n bytes, all to its right-hand neighbour, for short vectors and for
+/// vectors of many windows.
 #[test]
 fn a_ring_sends_what_theory_says_over_every_transport() {
     for world in 2..=5u64 {
@@ -50,7 +50,7 @@ fn a_ring_sends_what_theory_says_over_every_transport() {
                         (counted.stream, counted.board)
                     };
                     assert_eq!((moved.payload, other), (expected, Default::default()));
-                    // Everything has one receiver here.
+                    // In a ring every message has one receiver.
                     assert_eq!(moved.written, moved.payload + HEAD * moved.messages);
                     assert!(moved.messages >= 3 * 2 * (world - 1));
                     let mut peers = vec![Sent::default(); world as usize];
@@ -63,7 +63,7 @@ fn a_ring_sends_what_theory_says_over_every_transport() {
     }
 }
 
-/// Chunks that differ by an element: all ranks together still send 2 (p-1) n.
+/// Chunks may differ by one element, but all ranks together still send 2 (p-1) n bytes.
 #[test]
 fn a_ring_of_uneven_chunks_sends_as_much_in_all() {
     for (world, elements) in [(3u64, 1000u64), (4, 30_001), (5, 3)] {
@@ -76,10 +76,11 @@ fn a_ring_of_uneven_chunks_sends_as_much_in_all() {
     }
 }
 
-/// One write that all read: payload for each, written once.
+/// A publication that all ranks read is written once, and is payload for each reader.
 #[test]
 fn what_several_ranks_read_is_written_once() {
-    let (world, bytes) = (4u64, 1000u64);
+    let world = 4u64;
+    let bytes = 1000u64;
     Local::new(world as usize).run(|mut comm| {
         comm.set_algorithm(Some(Algorithm::OneShot));
         let counted =
@@ -95,11 +96,11 @@ fn what_several_ranks_read_is_written_once() {
     });
 }
 
-/// By whatever algorithm: what is sent is no less than what must arrive, and the roots of trees
-/// send to their children.
+/// For every collective, whichever algorithm runs: ranks send at least the bytes that must arrive.
 #[test]
 fn other_collectives_send_what_must_arrive() {
-    let (world, n) = (4u64, 500u64);
+    let world = 4u64;
+    let n = 500u64;
     for local in mixtures(world as usize) {
         let all = local.run(|mut comm| {
             let mut whole = vec![0u8; (n * world) as usize];
@@ -119,7 +120,8 @@ fn other_collectives_send_what_must_arrive() {
             [gather.payload(), scatter.payload(), broadcast.payload()]
         });
         let sum = |which: usize| all.iter().map(|sent| sent[which]).sum::<u64>();
-        // Everybody lacks all other blocks; three ranks lack theirs; three ranks lack the vector.
+        // All-gather: each rank receives all other blocks. Then three ranks receive one block each,
+        // or the vector.
         assert_eq!((sum(0), sum(2)), (world * (world - 1) * n, (world - 1) * n));
         assert!(sum(1) >= (world - 1) * n, "{all:?}");
     }
@@ -136,7 +138,7 @@ fn messages_are_counted_apart() {
                 comm.exchange(&vec![1u8; 100_000], peer, &mut vec![0; 100_000], peer, 3).unwrap();
             });
             let messages = counted.messages;
-            // The long one is announced, and then sent.
+            // The long message is announced, and then sent.
             assert_eq!(
                 (messages.messages, messages.payload, messages.written),
                 (2, 100_100, 100_100 + 3 * HEAD)
@@ -147,7 +149,7 @@ fn messages_are_counted_apart() {
     }
 }
 
-/// Requests, failed calls, groups, and programs that are given up on the way.
+/// Requests, failed calls, groups, and calls whose programs were dropped.
 #[test]
 fn what_counts_and_what_does_not() {
     Local::new(2).run(|mut comm| {
@@ -162,7 +164,7 @@ fn what_counts_and_what_does_not() {
         assert_eq!((requests.payload(), requests.calls), (64, [("all_reduce", 1)].into()));
         assert_eq!(group.counters().payload(), 0);
         group.set_algorithm(Some(Algorithm::Ring));
-        // More counts than programs are kept for.
+        // More different counts than have programs at a time.
         let rounds = 700;
         let many = during(&mut group, |group| {
             for round in 0..rounds {

@@ -1,4 +1,5 @@
-//! Blocks of any lengths, none too: counts are data, so the same schedules are right for them.
+//! Blocks of any lengths, also of length zero. Schedules name chunks and not counts, so the same
+//! schedules are right for all of them.
 
 mod common;
 
@@ -10,11 +11,11 @@ use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, input, output
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// How long each chunk is: in the buffers of every rank alike, or, all-to-all, by sender and
-/// receiver.
+/// The length of each chunk: equal in the buffers of all ranks, or, for an all-to-all, by sender
+/// and receiver.
 enum Counts {
     Alike(Layout),
-    /// `[s][r]`: from `s` to `r`.
+    /// `[s][r]`: elements from rank `s` to rank `r`.
     Between(Vec<Vec<usize>>),
 }
 
@@ -25,13 +26,13 @@ impl Counts {
             Self::Between(counts) => match span.buffer {
                 Buffer::Input => counts[rank][span.chunk],
                 Buffer::Output => counts[span.chunk][rank],
-                Buffer::Scratch => panic!("what shares scratch is equally long"),
+                Buffer::Scratch => panic!("chunks of scratch have no lengths of their own"),
             },
         }
     }
 }
 
-/// Vectors of numbers, of which each is as long as its place says.
+/// The contents of all spans, as vectors whose lengths are those of their chunks.
 struct Vectors<'a> {
     counts: &'a Counts,
     schedules: &'a [Schedule],
@@ -129,24 +130,34 @@ fn check(
     }
 }
 
+/// The algorithms that implement `collective`.
+fn supporting(collective: Collective) -> impl Iterator<Item = Algorithm> {
+    Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective))
+}
+
 fn layout(counts: &[usize]) -> Counts {
     Counts::Alike(Layout::given(counts))
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Every algorithm of a blocked collective; all-to-all has a test of its own.
     #[test]
     fn blocks_may_have_any_lengths(
-        counts in prop::collection::vec(prop_oneof![Just(0), 0..6usize], 1..20), root: prop::sample::Index,
+        counts in prop::collection::vec(prop_oneof![Just(0), 0..6usize], 1..20),
+        root: prop::sample::Index,
     ) {
         let world = counts.len();
         for collective in Collective::all(root.index(world)) {
             if !collective.is_blocked() || collective.transposes() {
                 continue;
             }
-            for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)) {
+            for algorithm in supporting(collective) {
                 check(algorithm, collective, world, &layout(&counts), Placement::Apart);
                 if algorithm.works_in_place(collective) {
                     check(algorithm, collective, world, &layout(&counts), Placement::InPlace);
@@ -155,12 +166,13 @@ proptest! {
         }
     }
 
-    /// Every sender has a length of its own for every receiver. Bruck's blocks share scratch, so
-    /// they cannot.
+    /// Every sender has a length of its own for every receiver. Bruck's algorithm is left out,
+    /// because its blocks share chunks of scratch and must be equally long.
     #[test]
     fn all_to_all_may_have_any_lengths_between_any_two(
         counts in (1..12usize).prop_flat_map(|world| {
-            prop::collection::vec(prop::collection::vec(prop_oneof![Just(0), 0..6usize], world), world)
+            let row = prop::collection::vec(prop_oneof![Just(0), 0..6usize], world);
+            prop::collection::vec(row, world)
         }),
     ) {
         let world = counts.len();
@@ -170,17 +182,22 @@ proptest! {
         }
     }
 
-    /// What algorithms cut as they like, they may cut into chunks of which some are longer, and
-    /// some are empty.
+    /// If a collective has no blocks, the algorithm cuts the vector into chunks. Some chunks may be
+    /// longer than others, and some may be empty.
     #[test]
-    fn vectors_may_be_shorter_than_their_chunks(world in 1..20usize, count in 0..40usize, root: prop::sample::Index) {
+    fn vectors_may_have_fewer_elements_than_chunks(
+        world in 1..20usize,
+        count in 0..40usize,
+        root: prop::sample::Index,
+    ) {
         for collective in Collective::all(root.index(world)) {
             if collective.is_blocked() || collective == Collective::Barrier {
                 continue;
             }
-            for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)) {
-                let chunks = algorithm.schedule(collective, world, 0).expect("it is supported").chunks;
-                check(algorithm, collective, world, &Counts::Alike(Layout::even(count, chunks)), Placement::Apart);
+            for algorithm in supporting(collective) {
+                let schedule = algorithm.schedule(collective, world, 0).expect("it is supported");
+                let counts = Counts::Alike(Layout::even(count, schedule.chunks));
+                check(algorithm, collective, world, &counts, Placement::Apart);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The same schedule gives the same bits, and a deterministic call those of the plain loop over the
-//! ranks.
+//! The same schedule gives the same bits, and a deterministic call gives the bits of the plain loop
+//! over the ranks.
 
 mod common;
 #[path = "common/number.rs"]
@@ -24,7 +24,7 @@ fn reductions(root: usize) -> impl Iterator<Item = Collective> {
     Collective::all(root).into_iter().filter(|collective| collective.reduces())
 }
 
-/// That is the plain loop: `tests/proofs.rs` writes it out.
+/// `tests/proofs.rs` shows that this order is the plain loop.
 #[test]
 fn the_choice_goes_from_left_to_right_in_the_order_of_the_ranks() {
     let mut chosen = HashSet::new();
@@ -69,7 +69,8 @@ fn an_explanation_says_what_the_mode_rules_out() {
     }
 }
 
-/// What `rank` brings at place `at`: anything, so that every order has bits of its own.
+/// Element `at` of the contribution of `rank`: arbitrary, so that different orders give different
+/// bits.
 fn brings<T: Number>(rank: usize, at: usize) -> T {
     T::any(SeededRng::new((rank * 1_000_003 + at) as u64).next_u64())
 }
@@ -91,12 +92,15 @@ fn same<T: Number>(found: &[T], expected: &[T], what: impl Debug) {
     assert!(bits(found) == bits(expected), "{what:?} is not the plain loop");
 }
 
-/// Every way to reduce, in place and apart.
+/// Every reduction, in place and between two buffers.
 fn check_loops<T: Number>(comm: &mut Communicator, count: usize, op: ReduceOp) {
-    let (rank, world) = (comm.rank(), comm.world());
-    let (mine, sum) = (all_of::<T>(rank, 0..count), loop_over::<T>(world, 0..count, op));
+    let rank = comm.rank();
+    let world = comm.world();
+    let mine = all_of::<T>(rank, 0..count);
+    let sum = loop_over::<T>(world, 0..count, op);
     let what = |name: &'static str| (name, op, count, T::DATA_TYPE);
-    let (mut data, mut out) = (mine.clone(), mine.clone());
+    let mut data = mine.clone();
+    let mut out = mine.clone();
     comm.all_reduce(&mut data, op).unwrap();
     comm.all_reduce_into(&mine, &mut out, op).unwrap();
     same(&data, &sum, what("all_reduce"));
@@ -109,7 +113,8 @@ fn check_loops<T: Number>(comm: &mut Communicator, count: usize, op: ReduceOp) {
     same(&data, if rank == root { &sum } else { &mine }, what("reduce"));
     same(&out, &sum, what("reduce_into"));
 
-    let (whole, block) = (all_of::<T>(rank, 0..count * world), rank * count..(rank + 1) * count);
+    let whole = all_of::<T>(rank, 0..count * world);
+    let block = rank * count..(rank + 1) * count;
     let sum = loop_over::<T>(world, block.clone(), op);
     let mut data = whole.clone();
     comm.reduce_scatter(&whole, &mut out, op).unwrap();
@@ -122,15 +127,18 @@ fn check_loops<T: Number>(comm: &mut Communicator, count: usize, op: ReduceOp) {
 }
 
 fn check_scans<T: Number>(comm: &mut Communicator, mine: &[T], op: ReduceOp) {
-    let (rank, count) = (comm.rank(), mine.len());
-    let (mut data, mut out) = (mine.to_vec(), mine.to_vec());
+    let rank = comm.rank();
+    let count = mine.len();
+    let mut data = mine.to_vec();
+    let mut out = mine.to_vec();
     let sum = loop_over::<T>(rank + 1, 0..count, op);
     comm.scan(&mut data, op).unwrap();
     comm.scan_into(mine, &mut out, op).unwrap();
     same(&data, &sum, "scan");
     same(&out, &sum, "scan_into");
 
-    let (mut data, mut out) = (mine.to_vec(), mine.to_vec());
+    let mut data = mine.to_vec();
+    let mut out = mine.to_vec();
     let sum = if rank == 0 { mine.to_vec() } else { loop_over::<T>(rank, 0..count, op) };
     comm.exclusive_scan(&mut data, op).unwrap();
     comm.exclusive_scan_into(mine, &mut out, op).unwrap();
@@ -157,7 +165,7 @@ fn a_deterministic_call_gives_the_bits_of_the_plain_loop() {
     }
 }
 
-/// Else the tests above would hold without the mode, too.
+/// Otherwise the tests above would pass without the mode, too.
 #[test]
 fn the_plain_loop_has_bits_of_its_own() {
     let rings = Communicator::run_local(4, |mut comm| {
@@ -193,14 +201,14 @@ fn own_operations_go_from_left_to_right_too() {
 }
 
 #[test]
-fn a_named_algorithm_that_groups_otherwise_is_refused_where_it_would_show() {
+fn a_named_algorithm_in_another_order_is_refused_where_bits_may_differ() {
     Communicator::run_local(3, |mut comm| {
         comm.set_deterministic(true);
         comm.set_algorithm(Some(Algorithm::Ring));
         let error = comm.all_reduce(&mut [1f32], ReduceOp::Sum).unwrap_err();
         assert!(error.is_harmless());
-        let why = "algorithm 'ring' does not combine the ranks one by one from left to right, as a deterministic call \
-                   needs; leave the choice to 'auto'";
+        let why = "algorithm 'ring' does not combine the ranks one by one from left to right, as a \
+                   deterministic call needs; leave the choice to 'auto'";
         assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
         comm.all_reduce(&mut [1u8], ReduceOp::Sum).unwrap();
         comm.all_reduce(&mut [1f32], ReduceOp::Max).unwrap();
@@ -252,7 +260,7 @@ fn windows_and_placements_leave_the_bits_as_they_are() {
     }
 }
 
-/// The bits of all ranks, which are the same in place and apart.
+/// The bits of all ranks, which are the same in place and between two buffers.
 fn run_lowered(operation: &Lowered, hosts: &[usize], capacity: usize) -> Vec<Vec<u64>> {
     let results = std::sync::Mutex::new(vec![Vec::new(); hosts.len()]);
     let way = world::World { hosts: hosts.to_vec(), capacity };
@@ -295,7 +303,8 @@ fn hash_of_everything(comm: &mut Communicator) -> u64 {
 
 fn reduced(comm: &mut Communicator, collective: Collective, count: usize) -> Vec<f32> {
     let whole = if collective.is_blocked() { count * comm.world() } else { count };
-    let (mine, op) = (all_of::<f32>(comm.rank(), 0..whole), ReduceOp::Sum);
+    let mine = all_of::<f32>(comm.rank(), 0..whole);
+    let op = ReduceOp::Sum;
     let mut out =
         vec![0.0; if collective.output(comm.rank()) == HeldChunks::Nothing { 0 } else { count }];
     match collective {

@@ -1,5 +1,5 @@
-//! What goes wrong between real processes ends in an error that says what, where and why; on every
-//! rank, and soon.
+//! Failures between real processes. Every rank soon gets an error, which says what happened, where
+//! and why.
 
 #[path = "faults/calls.rs"]
 mod calls;
@@ -11,7 +11,7 @@ use maypole::{Communicator, Error, Local, ReduceOp};
 use spawn::{Ended, World, role, say};
 use std::time::{Duration, Instant};
 
-/// What a failed call, the calls after it and leaving may take on a busy machine.
+/// How long a failed call, the calls after it and leaving may take on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 /// The transports that processes of one host have.
 const WAYS: [&str; 2] = ["shm", "tcp"];
@@ -27,7 +27,7 @@ fn kind(error: &Error) -> &'static str {
     }
 }
 
-/// Says how a rank failed, and holds that it stays failed and leaves in time.
+/// Reports how a rank failed. Asserts that later calls fail, too, and that it leaves in time.
 fn report(mut comm: Communicator, error: &Error, since: Instant) {
     say("took", since.elapsed().as_millis());
     say("kind", kind(error));
@@ -57,7 +57,7 @@ fn report(mut comm: Communicator, error: &Error, since: Instant) {
             "{later:?}"
         );
     }
-    assert!(since.elapsed() < Duration::from_secs(2), "what has failed says so at once");
+    assert!(since.elapsed() < Duration::from_secs(2), "later calls fail at once");
     comm.close().unwrap();
     assert!(since.elapsed() < SOON, "leaving took {:?}", since.elapsed());
 }
@@ -81,7 +81,7 @@ fn a_rank_of_another_test() {
         "endless" => for_ever(&mut comm, |comm| Call::Large.make(comm)),
         "endless broadcast" => for_ever(&mut comm, |comm| comm.broadcast(&mut [7u8; 5000], 0)),
         "quit" => return comm.close().unwrap(),
-        // Who only gives may be done with its part; the barrier is where it learns of the failure.
+        // A rank that only sends may have ended its part. It learns of the failure in the barrier.
         call => {
             (0..3).try_for_each(|_| Call::named(call).make(&mut comm)).and_then(|()| comm.barrier())
         }
@@ -104,7 +104,7 @@ fn for_ever(
     }
 }
 
-/// The one thing that `rank` said with this tag.
+/// The text that `rank` reported with this tag, which must be the only one.
 #[track_caller]
 fn said<'a>(ranks: &'a [Ended], rank: usize, tag: &str) -> &'a str {
     match ranks[rank].said(tag)[..] {
@@ -128,7 +128,8 @@ fn mismatch(calls: (&str, &str), way: &str, warm: bool) {
     let ranks = world.start().succeed();
     let mut noticed = 0;
     for rank in 0..3 {
-        let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
+        let kind = said(&ranks, rank, "kind");
+        let error = said(&ranks, rank, "error");
         assert!(
             matches!(kind, "mismatch" | "aborted"),
             "{calls:?} over {way}, warm {warm}: {error}"
@@ -144,7 +145,7 @@ fn mismatch(calls: (&str, &str), way: &str, warm: bool) {
         );
         noticed += usize::from(kind == "mismatch");
     }
-    assert!(noticed > 0, "nobody noticed it first-hand: {ranks:#?}");
+    assert!(noticed > 0, "no rank noticed the mismatch itself: {ranks:#?}");
 }
 
 #[test]
@@ -172,7 +173,8 @@ fn calls_that_wait_for_one_another() {
                 World::new(calls.0, 3).set("MAYPOLE_TRANSPORT", way).set("MAYPOLE_TIMEOUT", 3);
             let ranks = world.set_of(1, "TEST_ROLE", calls.1).start().succeed();
             for rank in 0..3 {
-                let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
+                let kind = said(&ranks, rank, "kind");
+                let error = said(&ranks, rank, "error");
                 let ways = [
                     "waited 3 s for rank ",
                     "ranks do not match: rank ",
@@ -198,12 +200,12 @@ fn the_text_of_a_mismatch() {
         .set("TEST_WARM", 1);
     let ranks = world.start().succeed();
     let texts = [0, 1].map(|rank| said(&ranks, rank, "error"));
-    let golden = "ranks do not match: rank 0 calls all_reduce(100 x f32, sum) as operation 2, but rank 1 is in \
-                  all_reduce(100 x f32, max) (operation 2)";
+    let golden = "ranks do not match: rank 0 calls all_reduce(100 x f32, sum) as operation 2, but \
+                  rank 1 is in all_reduce(100 x f32, max) (operation 2)";
     assert!(texts.contains(&golden), "{texts:#?}");
 }
 
-/// Kills `victim` while everybody is in long operations.
+/// Kills `victim` while all ranks are in long operations.
 fn kill(world: World, ranks: usize, victim: usize) {
     let mut running = world.start();
     running.wait_for("ready", &(0..ranks).collect::<Vec<_>>());
@@ -213,7 +215,8 @@ fn kill(world: World, ranks: usize, victim: usize) {
     assert!(killed.elapsed() < 2 * SOON, "{:?}", killed.elapsed());
     for rank in (0..ranks).filter(|rank| *rank != victim) {
         assert_eq!(ended[rank].code, Some(0), "{ended:#?}");
-        let (kind, error) = (said(&ended, rank, "kind"), said(&ended, rank, "error"));
+        let kind = said(&ended, rank, "kind");
+        let error = said(&ended, rank, "error");
         let named = error.contains(&format!("lost rank {victim} in "))
             || error.contains(&format!("rank {victim} died"));
         assert!(matches!(kind, "lost" | "aborted") && named, "rank {rank}: {error}\n{ended:#?}");
@@ -240,11 +243,12 @@ fn a_process_is_stopped() {
         running.wait_for("ready", &[0, 1, 2]);
         running.signal(1, "STOP");
         running.wait_for("error", &[0, 2]);
-        // It finds out that it was left behind, in whatever words.
+        // The stopped rank gets an error, too; its words are not checked.
         running.signal(1, "CONT");
         let ranks = running.end();
         for rank in [0, 2] {
-            let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
+            let kind = said(&ranks, rank, "kind");
+            let error = said(&ranks, rank, "error");
             assert!(matches!(kind, "timed out" | "aborted"), "{error}");
             let blamed = error
                 .contains("rank 1 does not answer: its process is stopped, or has no processor");
@@ -264,7 +268,8 @@ fn a_rank_leaves_while_others_go_on() {
             world = world.set_of(1, "TEST_ROLE", "quit");
             let ranks = if warm { world.set("TEST_WARM", 1) } else { world }.start().succeed();
             for rank in [0, 2] {
-                let (kind, error) = (said(&ranks, rank, "kind"), said(&ranks, rank, "error"));
+                let kind = said(&ranks, rank, "kind");
+                let error = said(&ranks, rank, "error");
                 let named = error.contains("lost rank 1 in ") || error.contains("rank 1 has left");
                 assert!(
                     matches!(kind, "lost" | "aborted" | "connect") && named,

@@ -15,10 +15,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine, shorter than anyone waits.
+/// The limit of every wait: more than anything here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Far longer than `LIMIT`: what sleeps so long was killed if the test ends.
+/// Seconds, far more than `LIMIT`: a process that sleeps so long ends only if it is killed.
 const FOREVER: &str = "1000";
 
 fn maypole(arguments: &[&str]) -> Command {
@@ -34,7 +34,7 @@ fn run(options: &str, script: &str) -> Command {
     command
 }
 
-/// A launcher that is watched while it runs, and gone when the test is.
+/// A launcher whose output is read while it runs. Dropping it kills it.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -91,7 +91,7 @@ fn kill(signal: &str, pid: &str) {
     assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
 }
 
-/// Waits for something that only looking tells.
+/// Polls until `holds` is true; `what` says what is waited for.
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -111,7 +111,7 @@ fn wait(child: &mut Child) -> i32 {
     status.unwrap().code().expect("the launcher was killed itself")
 }
 
-/// Runs to the end: code, and lines of both streams, sorted.
+/// Runs to the end. Returns the exit code, and the lines of both streams, sorted.
 #[track_caller]
 fn complete(command: Command) -> (i32, Vec<String>) {
     let (code, mut lines) = Running::start(command).end();
@@ -119,20 +119,21 @@ fn complete(command: Command) -> (i32, Vec<String>) {
     (code, lines)
 }
 
-/// Runs to the end with the streams apart.
+/// Runs to the end. Returns the exit code, standard output and standard error.
 fn output(mut command: Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 fn is_gone(pid: &str) -> bool {
-    // A zombie has ended too; in a container nobody may be there to collect it.
+    // A zombie has ended, too. In a container there may be no process that reaps it.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 #[test]
 fn lines_are_tagged_and_stay_whole() {
-    let script = "i=0; while [ $i -lt 200 ]; do printf 'line '; printf '%s of ' $i; echo $RANK; i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 200 ]; do printf 'line '; printf '%s of ' $i; echo $RANK; \
+                  i=$((i+1)); done";
     let (code, lines) = complete(run("-n 3", script));
     let expected =
         (0..3).flat_map(|rank| (0..200).map(move |i| format!("[rank {rank}] line {i} of {rank}")));
@@ -201,8 +202,8 @@ fn the_environment_is_as_documented() {
     assert_eq!(zero.intersection(&one).count(), 4, "{lines:?}");
 }
 
-/// Runs `job` with a port that was free a moment ago, again while someone else takes it in that
-/// moment: then the code is 2.
+/// Runs `job` with a port that was free a moment ago. If another program takes the port in that
+/// moment, the code is 2, and `job` runs again with another port.
 fn on_a_free_port<T>(mut job: impl FnMut(u16) -> (i32, T)) -> (u16, i32, T) {
     let mut result = None;
     eventually("a port stays free", || {
@@ -231,7 +232,8 @@ fn a_port_can_be_named() {
 #[test]
 fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
     let script = "cat /proc/self/fd/$MAYPOLE_JOB_KEY_FD; cat /proc/self/fd/$MAYPOLE_JOB_KEY_FD; \
-                  echo ${MAYPOLE_JOB_KEY-unset} ${MAYPOLE_JOB_KEY_FILE-unset}; env | sed 's/^/env /'";
+                  echo ${MAYPOLE_JOB_KEY-unset} ${MAYPOLE_JOB_KEY_FILE-unset}; \
+                  env | sed 's/^/env /'";
     let mut command = run("-n 2", script);
     command.env("MAYPOLE_JOB_KEY", "from outside").env("MAYPOLE_JOB_KEY_FILE", "from outside");
     let (code, lines) = complete(command);
@@ -347,24 +349,25 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
     );
 }
 
-/// Makes a named pipe: who reads a line from it waits for who writes one.
+/// Makes a named pipe, by which one process waits for a line from another.
 fn fifo(folder: &Path) -> String {
     let fifo = folder.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     fifo.to_str().unwrap().to_owned()
 }
 
-/// A script in which rank 0 is deaf to SIGTERM and SIGINT, and the others go on only once it is.
+/// A script in which rank 0 ignores SIGTERM and SIGINT. The other ranks wait until it does, then
+/// run `then`.
 fn deaf(folder: &Path, then: &str) -> String {
     let fifo = fifo(folder);
     format!(
-        "if [ $RANK = 0 ]; then trap '' TERM INT; echo deaf; echo > {fifo}; exec sleep {FOREVER}; fi; \
-         read line < {fifo}; {then}"
+        "if [ $RANK = 0 ]; then trap '' TERM INT; echo deaf; echo > {fifo}; \
+         exec sleep {FOREVER}; fi; read line < {fifo}; {then}"
     )
 }
 
 #[test]
-fn a_rank_that_does_not_listen_is_killed_after_the_grace_period() {
+fn a_rank_that_ignores_signals_is_killed_after_the_grace_period() {
     let folder = tempfile::tempdir().unwrap();
     let (code, lines) = complete(run("-n 2 --grace 0.2", &deaf(folder.path(), "exit 7")));
     assert_eq!(code, 7);
@@ -387,9 +390,11 @@ fn is_ignored(signal: i32) -> bool {
 
 #[test]
 fn a_signal_that_is_ignored_stays_so() {
-    // As `nohup` starts it.
+    // The launcher starts with SIGHUP ignored, as under `nohup`.
     let mut command = Command::new("sh");
-    command.args(["-c", r#"trap '' HUP; exec "$0" run -n 1 --tag-output -- sh -c 'echo ready; read line; echo end'"#]);
+    let script = "trap '' HUP; exec \"$0\" run -n 1 --tag-output -- \
+                  sh -c 'echo ready; read line; echo end'";
+    command.args(["-c", script]);
     command.arg(env!("CARGO_BIN_EXE_maypole")).stdin(Stdio::piped());
     let mut job = Running::start(command);
     job.wait_for("ready");
@@ -448,7 +453,7 @@ fn a_second_signal_kills_at_once() {
     assert_eq!(job.end().0, 128 + 15);
 }
 
-/// The same for one rank: somebody must read the pipe.
+/// [`deaf`] for one rank. A second process reads the pipe, because no other rank does.
 fn deaf_alone(folder: &Path) -> String {
     let script = deaf(folder, "exit 0");
     format!("cat {} > /dev/null & {script}", folder.join("fifo").display())

@@ -1,12 +1,11 @@
-//! Every way to combine, over boards and streams, in one window and in many, against the obvious
-//! answer.
+//! Every operation, over boards and streams, in one window and in many, against the plain loop.
 
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Nothing, one element, an odd number, and as many as need several windows.
+/// Counts of elements: none, one, an odd number, and enough for several windows.
 const COUNTS: [usize; 4] = [0, 1, 37, 9001];
 
 /// Every world up to five, as one host, as a host a rank, and mixed.
@@ -24,7 +23,7 @@ fn run<T: Send>(hosts: &[usize], rank: impl Fn(Communicator) -> T + Sync) -> Vec
         .run(rank)
 }
 
-/// What an operation means for two elements.
+/// An operation on two elements.
 type Meaning = fn(u64, u64) -> u64;
 
 fn number(rank: usize, at: usize) -> u64 {
@@ -35,16 +34,19 @@ fn numbers(rank: usize, count: usize) -> Vec<u64> {
     (0..count).map(|at| number(rank, at)).collect()
 }
 
-/// What the ranks make together, one after the other.
+/// The result of combining the contributions of the ranks, one after the other.
 fn expected(world: usize, count: usize, op: impl Fn(u64, u64) -> u64) -> Vec<u64> {
     (0..count)
         .map(|at| (1..world).fold(number(0, at), |left, rank| op(left, number(rank, at))))
         .collect()
 }
 
-/// Maps x -> a x + b after one another: associative, and no two commute.
+/// Composes two maps x -> a x + b, each packed as (a, b): associative, but not commutative.
 fn compose(left: u64, right: u64) -> u64 {
-    let (a, b, c, d) = ((left >> 32) as u32, left as u32, (right >> 32) as u32, right as u32);
+    let a = (left >> 32) as u32;
+    let b = left as u32;
+    let c = (right >> 32) as u32;
+    let d = right as u32;
     u64::from(a.wrapping_mul(c)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
 }
 
@@ -110,7 +112,8 @@ fn names_are_read_back() {
 fn inputs_are_multiplied_before_they_are_summed() {
     for hosts in worlds() {
         run(&hosts, |mut comm| {
-            let (rank, world) = (comm.rank(), comm.world());
+            let rank = comm.rank();
+            let world = comm.world();
             let op = ReduceOp::PreMulSum(Factor::new(rank as f64 + 2.0));
             for count in COUNTS {
                 let sum = |at| {
@@ -123,7 +126,8 @@ fn inputs_are_multiplied_before_they_are_summed() {
                 comm.all_reduce(&mut data, op).unwrap();
                 assert_eq!(data, sums);
 
-                let (input, mut output) = (numbers(rank, count), vec![0; count]);
+                let input = numbers(rank, count);
+                let mut output = vec![0; count];
                 comm.all_reduce_into(&input, &mut output, op).unwrap();
                 assert_eq!((input, &output), (numbers(rank, count), &sums));
 
@@ -165,9 +169,11 @@ fn own_operations_keep_the_order_of_the_ranks() {
 
 /// Every collective that reduces, in place and apart, at every root.
 fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, meaning: Meaning) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let result = expected(world, count, meaning);
-    let (input, mut output) = (numbers(rank, count), vec![0; count]);
+    let input = numbers(rank, count);
+    let mut output = vec![0; count];
     comm.all_reduce_into_with(&input, &mut output, op).unwrap();
     assert_eq!(output, result);
     let mut data = input.clone();
@@ -175,7 +181,8 @@ fn check_operation(comm: &mut Communicator, op: &Operation<u64>, count: usize, m
     assert_eq!(data, result);
 
     for root in 0..world {
-        let (mut data, mut output) = (input.clone(), vec![0; if rank == root { count } else { 0 }]);
+        let mut data = input.clone();
+        let mut output = vec![0; if rank == root { count } else { 0 }];
         comm.reduce_with(&mut data, op, root).unwrap();
         assert_eq!(data, if rank == root { &result[..] } else { &input[..] }, "root {root}");
         comm.reduce_into_with(&input, &mut output, op, root).unwrap();
@@ -203,8 +210,8 @@ fn an_algorithm_that_breaks_the_order_is_refused() {
         let error =
             comm.all_reduce_with(&mut [1], &operation("compose", false, compose)).unwrap_err();
         assert!(error.is_harmless());
-        let why = "algorithm 'ring' does not combine the ranks in their order, as 'compose' in rank order needs; \
-                   leave the choice to 'auto'";
+        let why = "algorithm 'ring' does not combine the ranks in their order, as 'compose' in \
+                   rank order needs; leave the choice to 'auto'";
         assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
         comm.all_reduce_with(&mut [1], &operation("product", true, u64::wrapping_mul)).unwrap();
     });

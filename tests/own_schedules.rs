@@ -1,5 +1,5 @@
-//! Algorithms that the user brings: proved once, then run like those of the table; or refused in
-//! the checker's words.
+//! Algorithms that the user brings. They are proved once and then run like those of the table, or
+//! they are refused with the checker's error.
 
 mod common;
 #[path = "common/spawn.rs"]
@@ -13,7 +13,7 @@ use maypole::{Communicator, Error, Factor, Local, ReduceOp, Transport};
 use spawn::{World, as_each_rank, role};
 use std::time::{Duration, Instant};
 
-/// Rank 0 takes everybody's vector in rank order and hands the sum out.
+/// A star: rank 0 receives the vectors of all ranks in rank order, and sends the sum to all ranks.
 fn star(world: usize, rank: usize) -> Schedule {
     if rank != 0 {
         return Schedule::new(
@@ -27,14 +27,15 @@ fn star(world: usize, rank: usize) -> Schedule {
     Schedule::new(1, steps)
 }
 
-/// What a rank brings: different numbers on every rank.
+/// The contribution of a rank: different numbers on every rank.
 fn numbers(rank: usize, count: usize) -> Vec<i64> {
     let mut rng = SeededRng::new(rank as u64 + 77);
     (0..count).map(|_| rng.next_u64() as i64 >> 20).collect()
 }
 
 fn stars(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     for count in [0, 1, 5, 1000, 70_001, 1 << 20] {
         let mut whole = numbers(rank, count);
         let mut apart = vec![0; count];
@@ -53,7 +54,7 @@ fn stars(comm: &mut Communicator) {
             sum.iter_mut().zip(numbers(rank, count)).for_each(|(sum, x)| *sum += x)
         });
         assert!(whole == sum && apart == sum, "{count} on {world} ranks");
-        // An equal call by the table's choice, and the same by the star again.
+        // An equal call by the tuner's choice, and another by the star.
         let mut data = numbers(rank, count);
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert!(data == sum);
@@ -66,7 +67,8 @@ fn stars(comm: &mut Communicator) {
     comm.run(|rank| star(world, rank), Collective::AllReduce, &mut mean, ReduceOp::Avg).unwrap();
     assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);
     for round in 1..4u32 {
-        let (mut scaled, factor) = ([1f32; 3], Factor::new(f64::from(round) + rank as f64));
+        let mut scaled = [1f32; 3];
+        let factor = Factor::new(f64::from(round) + rank as f64);
         comm.run(
             |rank| star(world, rank),
             Collective::AllReduce,
@@ -79,10 +81,13 @@ fn stars(comm: &mut Communicator) {
     }
 }
 
-/// Every collective, by a schedule of the table that is brought as if it were the user's: as the
-/// call of that name.
+/// Every collective, by a schedule of the table that is passed as if it were the user's. The result
+/// must be that of the call of the same name.
 fn every_collective(comm: &mut Communicator) {
-    let (rank, world, count, root) = (comm.rank(), comm.world(), 1001, comm.world() - 1);
+    let rank = comm.rank();
+    let world = comm.world();
+    let count = 1001;
+    let root = comm.world() - 1;
     for collective in Collective::all(root) {
         let algorithm =
             Algorithm::ALL.into_iter().rev().find(|it| it.supports(collective)).unwrap();
@@ -133,7 +138,8 @@ fn in_place(
     brings: &[i64],
     keeps: &[i64],
 ) {
-    let (rank, all) = (comm.rank(), brings.len().max(keeps.len()));
+    let rank = comm.rank();
+    let all = brings.len().max(keeps.len());
     let part = |held: HeldChunks| match held {
         HeldChunks::One(chunk) if all > 1001 => chunk * 1001..(chunk + 1) * 1001,
         HeldChunks::Nothing => 0..0,
@@ -149,9 +155,10 @@ fn in_place(
     );
 }
 
-/// What does something else is refused on every rank, and does no harm.
+/// Schedules that do not implement the collective are refused on every rank, without harm.
 fn refused(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let drops_a_step = |rank: usize| {
         let mut schedule = star(world, rank);
         if rank == 0 {
@@ -167,10 +174,12 @@ fn refused(comm: &mut Communicator) {
     };
     let stuck = format!("stuck: rank {} waits at its step 1 for ever", world - 1);
     let unwritten = "rank 0: no step writes chunk 0 of the output".to_owned();
+    let twice = "rank 0, step 1: out0 already holds chunk 0 of rank 0, and it is combined a second \
+                 time";
     let flawed: [(&dyn Fn(usize) -> Schedule, String); 3] = [
         (&drops_a_step, if world == 1 { unwritten } else { stuck }),
         (&to_nobody, format!("rank 0, step 0: there is no rank {world} in a world of {world}")),
-        (&adds_twice, "rank 0, step 1: out0 already holds chunk 0 of rank 0, and it is combined a second time".to_owned()),
+        (&adds_twice, twice.to_owned()),
     ];
     for (schedule, words) in flawed {
         let error =
@@ -225,7 +234,9 @@ fn everything(mut comm: Communicator) {
 
 /// Rank 1 brings a schedule of its own, which is right by itself.
 fn differs(mut comm: Communicator) -> Error {
-    let (rank, world, since) = (comm.rank(), comm.world(), Instant::now());
+    let rank = comm.rank();
+    let world = comm.world();
+    let since = Instant::now();
     comm.run(|rank| star(world, rank), Collective::AllReduce, &mut [1u64; 100], ReduceOp::Sum)
         .unwrap();
     let ring = |rank| Algorithm::Ring.schedule(Collective::AllReduce, world, rank).unwrap();

@@ -1,4 +1,4 @@
-//! Requests: calls under way while their caller does something else, between threads and between
+//! Requests: calls that run while their caller does something else, between threads and between
 //! processes.
 
 #[path = "common/mod.rs"]
@@ -17,7 +17,7 @@ use spawn::{World, role};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine.
+/// A limit above everything that the tests take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Boards, streams, and both in one communicator.
@@ -37,16 +37,17 @@ fn start_sum(comm: &mut Communicator, value: u64, count: usize) -> Request<Vec<u
 }
 
 #[test]
-fn several_are_in_flight_and_give_their_own_buffers_back() {
+fn several_requests_are_in_flight_and_give_their_own_buffers_back() {
     for local in mixtures() {
         local.run(|mut comm| {
-            let (rank, world) = (comm.rank() as u64, comm.world() as u64);
+            let rank = comm.rank() as u64;
+            let world = comm.world() as u64;
             let sizes = [1, 7, 100_000, 3, 20_000, 0, 512];
             let buffers: Vec<Vec<u64>> = sizes.iter().map(|count| vec![rank; *count]).collect();
             let places: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr()).collect();
             let requests: Vec<_> =
                 buffers.into_iter().map(|it| comm.start_all_reduce(it, ReduceOp::Sum)).collect();
-            // In no particular order.
+            // Waits in another order than that of the starts.
             for (at, request) in requests.into_iter().enumerate().rev() {
                 let sum = request.wait().unwrap();
                 assert_eq!(
@@ -58,8 +59,9 @@ fn several_are_in_flight_and_give_their_own_buffers_back() {
     }
 }
 
-/// Rank 0 never comes near the communicator until rank 1 has its result, which rank 0 has a part
-/// in.
+/// Rank 0 does not use the communicator until rank 1 has its result, although the request needs
+/// rank
+/// 0.
 fn overlaps(mut comm: Communicator, mut other: Communicator) {
     for _ in 0..3 {
         if comm.rank() == 0 {
@@ -80,12 +82,12 @@ fn duplicated(mut comm: Communicator) {
 }
 
 #[test]
-fn they_go_on_while_their_caller_does_something_else() {
+fn requests_go_on_while_their_caller_does_something_else() {
     mixtures().iter().for_each(|local| drop(local.run(duplicated)));
 }
 
 #[test]
-fn they_go_on_in_processes() {
+fn requests_go_on_in_processes() {
     for transport in ["shm", "tcp"] {
         World::new("overlap", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
     }
@@ -99,14 +101,14 @@ fn a_test_tells_whether_a_request_is_over() {
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         if comm.rank() == 0 {
             let mut request = start_sum(&mut comm, 1, 10);
-            assert!(!request.test(), "rank 1 has not come yet");
+            assert!(!request.test(), "rank 1 has not started it yet");
             go.send(()).unwrap();
             let deadline = Instant::now() + LIMIT;
             while !request.test() {
                 assert!(Instant::now() < deadline);
                 std::thread::yield_now();
             }
-            assert!(request.test(), "it stays over");
+            assert!(request.test(), "a request that is over stays over");
             assert_eq!(request.wait().unwrap(), [2; 10]);
         } else {
             gone.lock().unwrap().take().unwrap().recv_timeout(LIMIT).unwrap();
@@ -134,7 +136,7 @@ fn a_blocking_call_comes_after_the_requests_before_it() {
     }
 }
 
-/// Lends elements, and says when it is dropped.
+/// A buffer that sends its first element when it is dropped.
 struct Noticed(Vec<f32>, Sender<f32>);
 
 impl AsMut<[f32]> for Noticed {
@@ -208,11 +210,11 @@ fn settings_take_their_turn_without_waiting() {
             requests.push(start_sum(&mut comm, 1, 1000));
         }
         if comm.rank() == 0 {
-            // Rank 1 has not begun, so nothing above has waited for anything.
+            // Rank 1 has not started, so no statement above has waited for a request.
             assert!(!requests.iter_mut().any(Request::test));
             go.send(()).unwrap();
         }
-        // Another algorithm on the other rank would be a mismatch.
+        // The call would not match if the other rank used another algorithm.
         wait_all(requests).unwrap();
         assert_eq!(
             comm.algorithm(
@@ -242,7 +244,7 @@ fn a_world_of_one_needs_no_thread() {
 }
 
 #[test]
-fn wrong_arguments_are_told_by_the_request_and_do_no_harm() {
+fn wrong_arguments_are_reported_by_the_request_and_do_no_harm() {
     Communicator::run_local(2, |mut comm| {
         let short = comm.start(([1u8; 3], [0u8; 2]), |comm, (input, output)| {
             comm.all_reduce_into(input, output, ReduceOp::Sum)
@@ -270,7 +272,7 @@ fn random_mixes_of_blocking_calls_and_requests_agree_with_blocking_calls_alone()
                 let data: Vec<f32> = (0..count).map(|_| mine.below(1 << 20) as f32 / 7.0).collect();
                 let mut expected = data.clone();
                 plain.all_reduce(&mut expected, ReduceOp::Sum).unwrap();
-                // Ranks need not agree on who waits for what, only on the order of the calls.
+                // Ranks make the calls in one order, but may wait for requests at other times.
                 match mine.below(4) {
                     0 => {
                         let mut data = data;
@@ -310,7 +312,7 @@ fn communicators_and_requests_go_to_other_threads() {
             comm
         });
         assert_eq!(std::thread::spawn(move || request.wait().unwrap()[0]).join().unwrap(), 2);
-        // Whoever asks what needs the engine waits for it.
+        // A query that needs the engine waits for it.
         assert_eq!(comm.join().unwrap().counters().calls["all_reduce"], 2);
     });
 }

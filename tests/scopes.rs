@@ -1,5 +1,5 @@
-//! Requests on slices of one flat buffer, groups at work at the same time, and deadlines of single
-//! calls.
+//! Requests on slices of one flat buffer, groups that are used at the same time, and deadlines of
+//! single calls.
 
 #[path = "common/spawn.rs"]
 mod spawn;
@@ -31,7 +31,7 @@ fn sums(world: usize) -> Vec<u64> {
     (0..LEN).map(|at| (at * world * (world + 1) / 2) as u64).collect()
 }
 
-/// Some buckets are waited for, some are not; all are done afterwards.
+/// `body` waits for some buckets and not for others. All are done after the scope.
 fn buckets(mut comm: Communicator) {
     let mut data = flat(comm.rank());
     for round in 0..3 {
@@ -49,7 +49,7 @@ fn buckets(mut comm: Communicator) {
         assert_eq!(data, sums(comm.world()));
         assert_eq!(waited, if round % 2 == 0 { 6000 } else { 4000 });
     }
-    // Queued before, within and after: one order.
+    // Requests before, within and after the scope have one order.
     let before = comm.start_all_reduce(vec![1u64; 5000], ReduceOp::Sum);
     let (left, right) = data.split_at_mut(LEN / 2);
     let mut twice = [1u8, 2];
@@ -61,7 +61,7 @@ fn buckets(mut comm: Communicator) {
             scope.start(&mut twice[..], |comm, it| comm.broadcast(it, 0)).wait().unwrap()[1],
             2
         );
-        // A slice that was waited for is the caller's again.
+        // After the wait the slice is the caller's again.
         copied.wait().unwrap().1[0] += 1;
     });
     assert_eq!(left[1..], right[1..], "sums are equal on all ranks");
@@ -85,10 +85,10 @@ fn slices_of_a_flat_buffer_in_processes() {
     World::new("buckets", 3).hosts(&[0, 1, 1]).start().succeed();
 }
 
-/// The body of rank 0's scope does not return before rank 1 has its result, which rank 0 has a part
-/// in.
+/// The body of rank 0's scope does not return before rank 1 has its result, although the request
+/// needs rank 0.
 #[test]
-fn they_go_on_while_the_scope_computes() {
+fn requests_go_on_while_the_scope_computes() {
     for local in mixtures() {
         local.run(|mut comm| {
             let mut other = comm.duplicate().unwrap();
@@ -127,14 +127,15 @@ fn a_panic_passes_once_the_requests_are_over() {
     }
 }
 
-/// Not known to the compiler.
+/// Returns true. The compiler does not know that, so the code after the panic is reachable.
 fn scope_panics() -> bool {
     std::env::args().count() > 0
 }
 
-/// The peer of what is queued waits for something else; neither waits for its deadline.
+/// The peer does not start the queued request, because it waits for another call. Neither rank
+/// waits for its deadline.
 #[test]
-fn a_panic_whose_requests_nobody_comes_to_fails_the_group() {
+fn a_panic_fails_the_group_if_peers_do_not_start_the_requests() {
     let since = Instant::now();
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         let mut group = comm.duplicate().unwrap();
@@ -187,10 +188,10 @@ fn a_failure_within_a_scope_reaches_its_requests_and_later_calls() {
     });
 }
 
-/// Two groups of a rank, used from two threads; and what one leaves unread does not hold up the
-/// other.
+/// Two groups of a rank, used from two threads. Unread bytes of one do not hold the other up.
 fn groups(mut comm: Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let mut half = comm.split(Some(rank as u64 % 2), 0).unwrap().unwrap();
     let mut twin = comm.duplicate().unwrap();
     let mut tcp = comm.over(Transport::Tcp).unwrap();
@@ -201,7 +202,7 @@ fn groups(mut comm: Communicator) {
         (0..30).for_each(|round| assert_eq!(sum(&mut twin, round, 9000), round * world as u64));
     });
     for group in [&mut twin, &mut tcp] {
-        // Rank 0 has sent far more than a link holds before anybody reads it.
+        // Rank 0 sends far more than a link holds before another rank reads it.
         let request = (rank == 0).then(|| group.start_broadcast(vec![7u64; 400_000], 0));
         (0..20).for_each(|_| assert_eq!(sum(&mut comm, 1, 2000), world as u64));
         match request {
@@ -227,14 +228,14 @@ fn groups_are_used_from_two_threads_at_once() {
     World::new("groups", 4).hosts(&[0, 0, 1, 1]).start().succeed();
 }
 
-/// Nobody comes, though peers are alive and have more time.
+/// The peers are alive and have more time, but do not make the call.
 #[test]
 fn a_call_within_a_duration_ends_in_time() {
     for local in mixtures() {
         local.run(|mut comm| {
             comm.barrier().unwrap();
             if comm.rank() > 0 {
-                // Outlives rank 0's wait, which a goodbye would end.
+                // Waits longer than rank 0. If it left, that would end rank 0's wait early.
                 let error = comm.recv(&mut [0u8], 0, 0).unwrap_err();
                 assert!(matches!(error, Error::Aborted { retryable: true, .. }), "{error}");
                 return;
@@ -265,7 +266,7 @@ fn messages_and_requests_have_deadlines_of_their_own_too() {
             return;
         }
         let since = Instant::now();
-        // The first is given all the time that it needs; the guard is gone before either runs.
+        // The first request has no deadline. The guard is dropped before either request runs.
         let first = comm.start_all_reduce(vec![1u8; 9], ReduceOp::Sum);
         let second = comm.within(short).start_all_reduce(vec![1u8; 9], ReduceOp::Sum);
         assert_eq!(comm.timeout(), LIMIT);
@@ -292,7 +293,7 @@ fn deadlines_nest_and_end_with_their_guards() {
         outer.barrier().unwrap();
         drop(outer);
         comm.set_timeout(Duration::from_secs(30));
-        // No deadline is too far away for the clock.
+        // A deadline may be further away than the clock can count.
         comm.within(Duration::MAX).barrier().unwrap();
         assert_eq!(comm.timeout(), Duration::from_secs(30));
     });

@@ -17,9 +17,10 @@ fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
     data[0]
 }
 
-/// Evens and odds, each in reverse order; rank 0 of each is the highest.
+/// Even ranks and odd ranks, each group in reverse order, so that its rank 0 is the highest rank.
 fn by_parity(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let mut half = comm.split(Some(rank as u64 % 2), -(rank as i64)).unwrap().unwrap();
     let members: Vec<u64> =
         (0..world as u64).rev().filter(|other| other % 2 == rank as u64 % 2).collect();
@@ -31,9 +32,10 @@ fn by_parity(comm: &mut Communicator) {
     assert_eq!(sum(comm, 1, 3000), world as u64);
 }
 
-/// Equal keys keep the order of the ranks; extreme keys are keys like others.
+/// Equal keys keep the order of the ranks. The extreme keys are allowed.
 fn by_key(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let mut same = comm.split(Some(u64::MAX), 7).unwrap().unwrap();
     assert_eq!((same.rank(), same.world()), (rank, world));
     let mut last_first =
@@ -45,7 +47,7 @@ fn by_key(comm: &mut Communicator) {
     assert_eq!(sum(&mut same, rank as u64, 10), (world * (world - 1) / 2) as u64);
 }
 
-/// Halves of halves, down to single ranks, all of them alive.
+/// Halves of halves, down to single ranks. All of these groups exist at the same time.
 fn nested(comm: &mut Communicator) {
     let mut groups = Vec::new();
     let mut inner = comm.split(Some(1), 0).unwrap().unwrap();
@@ -77,7 +79,8 @@ fn without_colour(comm: &mut Communicator) {
 
 /// A group, its parent and the same ranks over TCP work at the same time, at different paces.
 fn at_the_same_time(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank() as u64, comm.world() as u64);
+    let rank = comm.rank() as u64;
+    let world = comm.world() as u64;
     let mut half = comm.split(Some(rank % 2), 0).unwrap().unwrap();
     let mut tcp = comm.over(Transport::Tcp).unwrap();
     std::thread::scope(|threads| {

@@ -34,7 +34,7 @@ fn setting(rng: &mut SeededRng) -> Setting {
     }
 }
 
-/// Refuses to be written down.
+/// A value that cannot be serialized.
 #[derive(Debug, Deserialize)]
 struct Unwritable;
 
@@ -78,9 +78,10 @@ fn of_type<T>(result: Result<T, Error>) -> Error {
     error
 }
 
-/// What cannot be written or read is an error, and does no harm.
+/// A value that cannot be serialized or deserialized is a harmless error.
 fn wrong(comm: &mut Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
+    let rank = comm.rank();
+    let world = comm.world();
     let error = of_type(comm.broadcast_value::<u8>(None, 0));
     let why = if rank == 0 {
         "the root brings no value"
@@ -99,17 +100,19 @@ fn wrong(comm: &mut Communicator) {
     assert!(matches!(error, Error::Value { peer: 0, .. }), "{error:?}");
     assert!(of_type(comm.broadcast_value(Some(1u8), world)).to_string().contains("is not one of"));
 
-    // Rank 0 sends a text, and others expect something shorter, or what no text is.
+    // Rank 0 sends a text. The other ranks expect a shorter type, and then another type.
     if rank == 0 {
         comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
         comm.broadcast_value(Some("a text".to_owned()), 0).unwrap();
     } else {
         let error = of_type(comm.broadcast_value::<u8>(None, 0));
-        let why = "brings bytes that are not a value of the type asked for: 6 of its 7 bytes are left over";
+        let why = "brings bytes that are not a value of the type asked for: 6 of its 7 bytes are \
+                   left over";
         assert_eq!(error.to_string(), format!("rank {rank}: broadcast_value: rank 0 {why}"));
         let error = of_type(comm.broadcast_value::<[Option<u64>; 4]>(None, 0));
         assert!(
-            matches!(&error, Error::Value { peer: 0, why, .. } if why.contains("not a value of the type")),
+            matches!(&error, Error::Value { peer: 0, why, .. }
+                if why.contains("not a value of the type")),
             "{error}"
         );
     }

@@ -1,9 +1,9 @@
-//! The variable-count forms, against the obvious answer, over boards and streams.
+//! The collectives of variable counts, against the plain loop, over boards and streams.
 
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::time::Duration;
 
-/// Lengths that no two ranks share, some of them zero and one longer than a slot.
+/// Counts that differ from rank to rank, some of them zero and one longer than a slot.
 fn counts(world: usize, seed: usize) -> Vec<usize> {
     (0..world).map(|rank| [0, 3, 1, 20_011, 7][(rank + seed) % 5]).collect()
 }
@@ -43,10 +43,11 @@ fn all_gather_v_gathers_blocks_of_any_length() {
 }
 
 #[test]
-fn reduce_scatter_v_combines_and_hands_out() {
+fn reduce_scatter_v_combines_and_scatters() {
     everywhere(|comm| {
         for seed in 0..5 {
-            let (world, counts) = (comm.world(), counts(comm.world(), seed));
+            let world = comm.world();
+            let counts = counts(comm.world(), seed);
             let whole: usize = counts.iter().sum();
             let mut mine = vec![0; counts[comm.rank()]];
             comm.reduce_scatter_v(&block(comm.rank(), whole), &mut mine, &counts, ReduceOp::Sum)
@@ -63,7 +64,7 @@ fn reduce_scatter_v_combines_and_hands_out() {
 }
 
 #[test]
-fn gather_v_and_scatter_v_are_each_other_backwards() {
+fn scatter_v_undoes_gather_v() {
     everywhere(|comm| {
         for root in 0..comm.world() {
             let counts = counts(comm.world(), root);
@@ -87,7 +88,8 @@ fn gather_v_and_scatter_v_are_each_other_backwards() {
 #[test]
 fn all_to_all_v_delivers_every_pair() {
     everywhere(|comm| {
-        let (world, rank) = (comm.world(), comm.rank());
+        let world = comm.world();
+        let rank = comm.rank();
         let count = |from: usize, to: usize| [0, 5, 9000, 1][(3 * from + to) % 4];
         let part = |from: usize, to: usize| block(from * 100 + to, count(from, to));
         let (sends, receives): (Vec<_>, Vec<_>) =
@@ -127,7 +129,7 @@ fn lengths_that_contradict_one_another_are_refused_everywhere_and_harmless() {
 }
 
 #[test]
-fn very_many_different_counts_do_not_pile_up() {
+fn programs_of_many_different_counts_are_dropped() {
     Communicator::run_local(2, |mut comm| {
         for n in 0..600 {
             let counts = [n, 1];

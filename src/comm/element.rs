@@ -6,13 +6,15 @@
 //! rounds as the element type does. Nothing is fused, reordered or kept in a wider type between
 //! two steps.
 //!
-//! | | integers | f32, f64 | f16, bf16 |
-//! |---|---|---|---|
-//! | sum, product | wrap | IEEE 754, to nearest, ties to even | computed in f32, then rounded, at each step |
-//! | minimum, maximum | by value | IEEE 754-2019 `minimum`, `maximum`: NaN if either is, -0 < +0 | the same |
-//! | average | the wrapped sum, divided once by the number of ranks, towards zero | the sum, divided once | the sum, divided once in f32 and rounded |
-//! | pre-multiplied sum | each product wraps | each product rounds once | computed in f32, then rounded |
-//! | and, or, xor | bitwise | refused | refused |
+//! * **Sum, product.** Integers wrap. `f32` and `f64` follow IEEE 754: to nearest, ties to even.
+//!   `f16` and `bf16` are computed in `f32` and rounded at each step.
+//! * **Minimum, maximum.** Integers are compared by value. Floats follow `minimum` and `maximum` of
+//!   IEEE 754-2019: the result is NaN if either operand is, and -0 < +0.
+//! * **Average.** The sum, divided once at the end by the number of ranks. Integers divide the
+//!   wrapped sum, towards zero. `f16` and `bf16` divide in `f32`, then round.
+//! * **Pre-multiplied sum.** Each product of an input and its factor wraps for integers and rounds
+//!   once for `f32` and `f64`. For `f16` and `bf16` it is computed in `f32`, then rounded.
+//! * **And, or, xor.** Bitwise on integers; refused on floats.
 //!
 //! `bool` has logical operations only: and, or, xor, minimum (which is and) and maximum (which is
 //! or). A sum, product or average of `bool`s is refused, because libraries disagree about its
@@ -39,11 +41,12 @@
 //!   element is `((x0 op x1) op x2) op ... x(n-1)`. Then the result is a function of the
 //!   contributions alone: that of the plain loop over the ranks.
 //!
-//! What the mode costs: nothing where every order gives the same bits (integers, minimum, maximum,
-//! all that does not combine), and nothing for calls whose first choice goes from left to right
-//! anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long vectors lose what
-//! pipelining would have gained: a reduction to one rank is done by that rank alone, which takes
-//! in `(n-1) S` bytes, and a scan runs down a chain. `maypole perf --deterministic` measures it.
+//! The mode costs nothing where every order gives the same bits: integers, minimum, maximum, and
+//! collectives that combine nothing. It costs nothing either where the tuner's choice combines from
+//! left to right anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long
+//! vectors lose the gain of pipelining. In a reduction to one rank, that rank alone combines, and
+//! receives `(n-1) S` bytes for a vector of `S` bytes. A scan runs down a chain.
+//! `maypole perf --deterministic` measures the cost.
 
 use bytemuck::{NoUninit, Zeroable};
 pub use half::{bf16, f16};
@@ -75,7 +78,7 @@ pub(crate) mod sealed {
 
     /// An element type whose slices can be lent to be written as bytes.
     pub trait Writable: Sized + 'static {
-        /// What lends the bytes of a slice while `'a` lasts.
+        /// A loan of the bytes of a slice, for the lifetime `'a`.
         type Loan<'a>: Loan;
 
         /// Lends the bytes of `elements`.
@@ -88,7 +91,7 @@ pub(crate) mod sealed {
         fn view(&mut self) -> ViewMut<'_>;
     }
 
-    /// Any bytes are elements, so the elements themselves are lent.
+    /// All bytes are valid elements of the other types, so the elements themselves are lent.
     impl Loan for ViewMut<'_> {
         #[inline(always)]
         fn view(&mut self) -> ViewMut<'_> {
@@ -96,8 +99,8 @@ pub(crate) mod sealed {
         }
     }
 
-    /// Most bytes are no `bool`, and a peer could send any. So a copy is lent, and what was
-    /// written becomes `bool`s at the end: 0 is false, every other byte is true.
+    /// Most bytes are no valid `bool`, and a peer could send any byte. So a copy is lent. When the
+    /// loan ends, the bytes of the copy become `bool`s: 0 is false, every other byte is true.
     #[derive(Debug)]
     pub struct BoolLoan<'a> {
         bytes: Vec<u8>,
@@ -279,7 +282,7 @@ impl Factor {
         f64::from_bits(self.0)
     }
 
-    /// As an element of `kind`, if that can hold it.
+    /// The number as an element of `kind`; `None` if `kind` cannot hold it.
     pub(crate) fn scalar(self, kind: DataType) -> Option<Scalar> {
         Scalar::from_f64(kind, self.value())
     }

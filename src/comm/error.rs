@@ -232,9 +232,9 @@ impl Error {
     /// |---|---|
     /// | `Invalid` | the rank that made the call |
     /// | `Value` | the rank whose value it is |
-    /// | `TimedOut` | the rank that holds the others up; none if ranks wait for one another in a circle |
+    /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle |
     /// | `PeerLost` | the rank that is gone |
-    /// | `Aborted`, `Failed` | that of the first failure; none if it is no rank of this communicator |
+    /// | `Aborted`, `Failed` | as in the first failure; none if not in this communicator |
     /// | `Mismatch` | none: either of the two calls may be the wrong one |
     /// | `Unsupported`, `NoMessage`, `Connect`, `Join` | none |
     pub fn culprit(&self) -> Option<usize> {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_failure_says_what_the_failure_said() {
+    fn later_errors_have_the_culprit_of_the_first_failure() {
         for (culprit, retryable) in [(Some(3), true), (None, false)] {
             let aborted = Error::Aborted {
                 rank: 1,

@@ -59,7 +59,8 @@ pub struct Communicator {
     /// Where the ranks run, whatever joins them.
     hosts: Hosts,
     conditions: RunConditions,
-    /// True once this rank has left the group, or if another communicator leaves it.
+    /// True if dropping this communicator does not leave the group: this rank has left already, or
+    /// another communicator of this rank will leave.
     left: bool,
 }
 
@@ -69,8 +70,9 @@ impl Communicator {
         Self { engine: EngineHandle::new(engine), hosts, conditions, left: false }
     }
 
-    /// Makes the communicators of `world` ranks that are threads of this process. Each one goes to a
-    /// thread of its own. For tests, lessons and trainers that use threads; [`Local`] has options.
+    /// Makes the communicators of `world` ranks that are threads of this process. Each one goes to
+    /// a thread of its own. For tests, lessons and trainers that use threads; [`Local`] has
+    /// options.
     ///
     /// # Panics
     /// If `world` is zero.

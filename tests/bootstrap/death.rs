@@ -8,14 +8,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Not a test by itself: a rank in a process of its own. It says a line when it has joined and one
-/// when it has learned that the world failed, or lives until it is killed.
+/// A rank in a process of its own; as a test it does nothing. It prints a line when it has joined,
+/// when it shares memory, and when it has learned that the world failed.
 #[test]
 fn child() {
     let Ok(line) = std::env::var("MAYPOLE_TEST_CHILD") else { return };
     let mut words = line.split(' ');
     let mut number = || words.next().unwrap().parse::<usize>().unwrap();
-    let (rank, world, port) = (number(), number(), number());
+    let rank = number();
+    let world = number();
+    let port = number();
     let config =
         JoinConfig { rank, world, ports: vec![port as u16], job: "child".to_owned(), ..job(world) };
     let service = join(JoinConfig { key: Some([1; 32]), ..config }).unwrap();
@@ -108,7 +110,7 @@ fn a_stopped_process_is_silent_and_not_dead() {
         assert!(done.success());
     };
     signal("-STOP");
-    // Until the signal has taken effect.
+    // Waits until the signal has taken effect.
     while !matches!(service.ask_where(WORLD, 1), Diagnosis::Silent { rank: 1 }) {}
     assert!(service.cause().is_none() && !service.alarm().raised());
     signal("-CONT");
@@ -123,11 +125,11 @@ fn a_stopped_process_is_silent_and_not_dead() {
 }
 
 #[test]
-fn a_killed_rank_is_everybodys_cause() {
+fn a_killed_rank_is_the_cause_on_all_ranks() {
     kill_one_of_four(2);
 }
 
 #[test]
-fn a_killed_rank_zero_is_everybodys_cause() {
+fn a_killed_rank_0_is_the_cause_on_all_ranks() {
     kill_one_of_four(0);
 }

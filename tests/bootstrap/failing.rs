@@ -57,7 +57,7 @@ fn an_abort_ends_every_wait() {
 }
 
 #[test]
-fn a_deadline_names_who_has_not_come() {
+fn a_deadline_names_the_missing_ranks() {
     let gate = Barrier::new(3);
     world(3, |service| {
         let short = Instant::now() + Duration::from_millis(100);
@@ -82,9 +82,11 @@ fn a_deadline_names_who_has_not_come() {
 
 #[test]
 fn the_straggler_is_named() {
-    let (noted, asked) = (Barrier::new(4), Barrier::new(4));
+    let noted = Barrier::new(4);
+    let asked = Barrier::new(4);
     world(4, |service| {
-        let (me, progress) = (service.rank(), service.progress());
+        let me = service.rank();
+        let progress = service.progress();
         progress.enter(WORLD, 7, "all_reduce".to_owned());
         match me {
             3 => progress.exit(WORLD),
@@ -111,7 +113,7 @@ fn leaving_is_not_dying() {
             let error = service.connect(WORLD, 1, 0, soon()).unwrap_err();
             assert!(matches!(error, ServiceError::Left { rank: 1 }), "{error}");
         }
-        // Those who stay do not need it.
+        // The exchange of the other ranks does not need rank 1.
         service.exchange(WORLD, &[0, 2], vec![], soon()).unwrap();
         assert_eq!(service.left(1), Some(9));
         assert!(service.cause().is_none() && !service.alarm().raised());

@@ -1,4 +1,4 @@
-//! Who gets in, who does not, and what is said about it.
+//! Which processes may join, which are refused, and with which errors.
 
 use super::{LONG, WORLD, each, job, soon};
 use maypole::world::bootstrap::{JoinConfig, JoinError, join};
@@ -52,7 +52,7 @@ fn ranks_listen_only_where_they_may() {
     );
 }
 
-/// What a rank fails with that joins a world that never completes.
+/// The error of a rank that joins a world that never completes.
 fn fails(config: JoinConfig) -> JoinError {
     let start = Instant::now();
     let error = join(config).unwrap_err();
@@ -61,17 +61,17 @@ fn fails(config: JoinConfig) -> JoinError {
 }
 
 #[test]
-fn nobody_listening_is_said_in_time() {
+fn a_missing_rank_0_is_reported_in_time() {
     let error = fails(JoinConfig { rank: 1, join_timeout: Duration::from_millis(300), ..job(2) });
     assert!(matches!(error, JoinError::NobodyListening { rank: 1, .. }), "{error}");
-    assert!(error.to_string().starts_with("rank 1 found nobody at 127.0.0.1, port "), "{error}");
+    assert!(error.to_string().starts_with("rank 1 found no rank 0 at 127.0.0.1, port "), "{error}");
 }
 
 #[test]
 fn ranks_that_do_not_come_are_named_in_time() {
     let error = fails(JoinConfig { join_timeout: Duration::from_millis(300), ..job(3) });
     assert_eq!(error.to_string(), "after 0.3 s these ranks have not joined: 1, 2");
-    // Who has come is told, too.
+    // The ranks that have come get the error, too.
     let config = JoinConfig { world: 3, join_timeout: Duration::from_secs(1), ..job(2) };
     let each_of = |rank| fails(JoinConfig { rank, ..config.clone() }).to_string();
     let errors = std::thread::scope(|threads| {
@@ -82,7 +82,7 @@ fn ranks_that_do_not_come_are_named_in_time() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_at_once() {
+fn a_port_that_is_taken_is_reported_at_once() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let error = fails(JoinConfig { ports: vec![port], ..job(2) });
@@ -102,7 +102,7 @@ fn a_taken_port_and_a_silent_stranger_on_it_do_not_keep_ranks_apart() {
 }
 
 #[test]
-fn a_stranger_where_rank_zero_should_be_is_said() {
+fn another_program_at_the_port_of_rank_0_is_reported() {
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let ports = vec![stranger.local_addr().unwrap().port()];
     let over = AtomicBool::new(false);
@@ -129,7 +129,7 @@ fn a_stranger_where_rank_zero_should_be_is_said() {
 }
 
 #[test]
-fn a_wrong_key_is_said_on_both_sides() {
+fn a_wrong_key_is_reported_on_both_sides() {
     let config = JoinConfig { join_timeout: Duration::from_secs(1), ..job(2) };
     let wrong = |config: &mut JoinConfig| {
         if config.rank == 1 {
@@ -137,9 +137,8 @@ fn a_wrong_key_is_said_on_both_sides() {
         }
     };
     let errors = each(&config, wrong, |service| service.unwrap_err());
-    assert!(
-        matches!(&errors[0], JoinError::Missing { ranks, note, .. } if ranks == &[1] && note.contains("job key"))
-    );
+    assert!(matches!(&errors[0], JoinError::Missing { ranks, note, .. }
+            if ranks == &[1] && note.contains("job key")));
     assert!(matches!(&errors[1], JoinError::WrongKey { rank: 1, .. }), "{}", errors[1]);
     assert!(errors[1].to_string().contains("give all ranks the same key"));
 }
@@ -212,7 +211,7 @@ fn a_rank_out_of_range_is_refused() {
 fn a_world_with_too_many_ranks_for_the_descriptors_is_refused_at_once() {
     let error =
         fails(JoinConfig { join_timeout: Duration::from_secs(1), ..job(u32::MAX as usize) });
-    // No Linux lets a process have 2^33.
+    // Linux never lets a process have 2^33 descriptors.
     assert!(matches!(error, JoinError::Descriptors { .. }), "{error}");
 }
 
@@ -238,7 +237,7 @@ fn strangers_at_the_port_change_nothing_but_a_counter() {
             |_| {},
             |service| {
                 let service = service.unwrap();
-                // Until some have come for certain.
+                // Waits until some connections were refused.
                 while service.rank() == 0 && service.status().refused == 0 {
                     std::thread::yield_now();
                 }

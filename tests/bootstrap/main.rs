@@ -13,7 +13,7 @@ use maypole::world::service::{Cause, CauseKind, GroupId, Service};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine.
+/// A limit above everything that the tests take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const WORLD: GroupId = GroupId::WORLD;
 
@@ -21,8 +21,8 @@ pub(crate) fn soon() -> Instant {
     Instant::now() + LONG
 }
 
-/// A job of its own: ports that no other test of this process takes, and a name that keeps those of
-/// others out.
+/// A new job. Its ports are used by no other test of this process, and its name is used by no other
+/// process.
 pub(crate) fn job(world: usize) -> JoinConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +43,7 @@ pub(crate) fn job(world: usize) -> JoinConfig {
     }
 }
 
-/// Joins all ranks, each on a thread of its own, and gives what `body` made of each.
+/// Joins all ranks, each on a thread of its own, and returns the results of `body`, by rank.
 pub(crate) fn each<T: Send>(
     config: &JoinConfig,
     change: impl Fn(&mut JoinConfig) + Sync,
@@ -52,7 +52,8 @@ pub(crate) fn each<T: Send>(
     std::thread::scope(|threads| {
         let start = |rank| {
             let mut config = JoinConfig { rank, ..config.clone() };
-            let (change, body) = (&change, &body);
+            let change = &change;
+            let body = &body;
             threads.spawn(move || {
                 change(&mut config);
                 body(join(config))

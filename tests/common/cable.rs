@@ -1,26 +1,26 @@
 //! Two network namespaces joined by a cable: two hosts, as far as sockets can tell. Needs root,
 //! `ip`, `unshare` and `nsenter`, and `tc` to make the cable narrow.
 //!
-//! A namespace without a name lives as long as a process in it. In each of ours one waits for the
-//! end of its input, and that comes whichever way this process ends: nothing is left behind, not
-//! even by `kill -9`.
+//! A namespace without a name lives as long as a process in it. In each of these namespaces one
+//! process waits for the end of its input. The input ends when the test ends, even by `kill -9`, so
+//! nothing is left behind.
 #![allow(dead_code, reason = "not every user of a cable uses all of it")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// The two ends.
+/// The addresses of the two ends.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.231.7.1", "10.231.7.2"];
-/// What the card is called at both ends.
+/// The name of the network interface at both ends.
 const CARD: &str = "v0";
 
-/// Two namespaces with a cable between them, gone when this is.
+/// Two namespaces with a cable between them. Dropping it removes them.
 pub(crate) struct Cable {
     hosts: [Child; 2],
 }
 
 impl Cable {
-    /// Lays a cable; a sentence that says what is missing, if it cannot.
+    /// Makes the namespaces and the cable. The error is a sentence that says what is missing.
     pub(crate) fn new() -> Result<Self, String> {
         let cable = Self { hosts: [host()?, host()?] };
         let other = cable.hosts[1].id().to_string();
@@ -47,7 +47,7 @@ impl Cable {
         (0..2).try_for_each(|end| self.run(end, &[&limit[..], &["100ms"]].concat()))
     }
 
-    /// `program`, to be started at one end.
+    /// A command that starts `program` at one end.
     pub(crate) fn command(&self, end: usize, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--net", "--target", &self.hosts[end].id().to_string(), program]);
@@ -65,7 +65,7 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for host in &mut self.hosts {
-            // What has ended cannot be killed, and need not be.
+            // A process that has ended cannot be killed.
             let _ = host.kill();
             let _ = host.wait();
         }
@@ -75,7 +75,7 @@ impl Drop for Cable {
 /// A process in a namespace of its own, until its input ends.
 fn host() -> Result<Child, String> {
     let mut command = Command::new("unshare");
-    // Only once it has spoken is it where it should be: before, its namespace is ours.
+    // The process is in the new namespace once it has printed a line, and before in this one.
     command.args(["--net", "sh", "-c", "echo there; exec cat"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut host = command.spawn().map_err(|error| format!("unshare: {error}"))?;

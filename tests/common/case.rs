@@ -15,7 +15,7 @@ use std::ops::Range;
 /// One call, the same on all ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// What its numbers are drawn from.
+    /// The seed of all numbers.
     seed: u64,
     pub(crate) collective: Collective,
     pub(crate) kind: DataType,
@@ -26,7 +26,7 @@ pub(crate) struct Case {
     pub(crate) deterministic: bool,
     /// Arbitrary floats, so that the order of combination shows.
     any: bool,
-    /// How often it is called before anything is looked at.
+    /// How often the call is made before the results are checked.
     repeats: usize,
 }
 
@@ -204,12 +204,12 @@ impl Place<'_> {
     }
 }
 
-/// In which block element `at` lies.
+/// The block that holds element `at`.
 fn block_of(starts: &[usize], at: usize) -> usize {
     starts.partition_point(|start| *start <= at) - 1
 }
 
-/// A buffer with others' memory on both sides.
+/// A buffer between two margins that the call must not touch.
 struct Guarded<T> {
     cells: Vec<T>,
     inner: Range<usize>,
@@ -237,7 +237,7 @@ struct Round<'a, T> {
     place: Place<'a>,
     nth: usize,
     input: Guarded<T>,
-    /// In place, the one buffer.
+    /// The output; in place, the only buffer.
     output: Guarded<T>,
     before: (Vec<T>, Vec<T>),
 }
@@ -314,7 +314,7 @@ impl<'a, T: Number> Round<'a, T> {
         }
     }
 
-    /// Compares every element, also those that nobody may touch.
+    /// Compares every element, also those of the margins.
     fn check(&self, order: &Order, algorithm: &str) -> u64 {
         let place = self.place;
         let (_, lent) = Self::lent(place);
@@ -342,8 +342,8 @@ impl<'a, T: Number> Round<'a, T> {
         let index = at as i64 - found.inner.start as i64;
         let Place { case, world, rank } = self.place;
         panic!(
-            "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} of {} are wrong\n\
-             in {case:?} by {algorithm}",
+            "rank {rank} of {world}, call {}: {which}[{index}] is {:?} and must be {:?}; {wrong} \
+             of {} are wrong\nin {case:?} by {algorithm}",
             self.nth,
             found.cells[at],
             expected[at],
@@ -363,7 +363,7 @@ impl Case {
         }
     }
 
-    /// In which order the result of `rank` is combined.
+    /// The order in which the result of `rank` is combined.
     fn order(&self, algorithm: Option<Algorithm>, hosts: &[usize], rank: usize) -> Order {
         let world = hosts.len();
         match (self.collective, algorithm) {

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// The counts of one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Lengths {
-    /// Of the vector, or of everybody's block.
+    /// Of the vector, or of the block of every rank.
     Even(usize),
     /// Of each rank's block.
     Blocks(Vec<usize>),
@@ -30,7 +30,7 @@ impl Lengths {
         !matches!(self, Self::Even(_))
     }
 
-    /// Where the blocks of `side` of `rank` begin, and last where the last one ends.
+    /// Where the blocks of buffer `side` of `rank` begin, and at the end where the last block ends.
     pub(crate) fn starts(
         &self,
         collective: Collective,

@@ -43,8 +43,8 @@ impl SeededRng {
     }
 }
 
-/// What every span holds: (rank, span) -> number. In place, an input is looked up as the output it
-/// is.
+/// The number in every span, by (rank, span). In place, an input is the output span of the same
+/// chunk.
 pub(crate) type Memory = HashMap<(usize, Span), u64>;
 
 pub(crate) fn home(span: Span, placement: Placement) -> Span {
@@ -63,10 +63,10 @@ pub(crate) struct Executor<'a> {
     op: Op,
     /// By rank: for each step, the earlier ones it waits for.
     waits: Vec<Vec<Vec<usize>>>,
-    /// By rank: for each step, what it is on its link: (from, to, nth).
+    /// By rank: for each step, its message on its link: (from, to, nth message).
     places: Vec<Vec<Option<(usize, usize, usize)>>>,
     begun: Vec<Vec<bool>>,
-    /// Taken; a send, once its receiver has taken it.
+    /// By rank: whether each step is done. A send is done once its receiver has taken the message.
     done: Vec<Vec<bool>>,
     posted: HashMap<(usize, usize, usize), (u64, usize)>,
     pub(crate) memory: Memory,

@@ -4,21 +4,21 @@ use maypole::ReduceOp;
 use maypole::{Element, bf16, f16};
 use std::fmt::Debug;
 
-/// A scalar that knows what collectives must make of it.
+/// A scalar with the arithmetic that collectives must have.
 pub(crate) trait Number: Element + Debug {
-    /// Whatever the type holds, the strange values often.
+    /// An arbitrary value; NaN, infinities and zeros come often.
     fn any(word: u64) -> Self;
-    /// Something for which every order of combination by `op` gives the same bits.
+    /// A value for which every order of combination by `op` gives the same bits.
     #[allow(dead_code, reason = "not every test uses all of it")]
     fn gentle(word: u64, op: ReduceOp) -> Self;
     /// One binary step, rounded.
     fn combine(self, other: Self, op: ReduceOp) -> Self;
-    /// What is combined: the contribution, multiplied first if `op` says so.
+    /// The contribution as it is combined: multiplied by the factor of `op`, if it has one.
     #[allow(dead_code, reason = "not every test uses all of it")]
     fn prepared(self, op: ReduceOp) -> Self;
     /// The one division of an average.
     fn divide(self, by: usize) -> Self;
-    /// The bits; of all NaNs the same.
+    /// The bits; equal for all NaNs.
     fn bits(self) -> u64;
 }
 
@@ -34,14 +34,16 @@ macro_rules! integers {
                 }
             }
 
-            /// They wrap: every order is the same.
+            /// Integers wrap, so every order gives the same bits.
             fn gentle(word: u64, _: ReduceOp) -> Self {
                 Self::any(word)
             }
 
             fn combine(self, other: Self, op: ReduceOp) -> Self {
                 match op {
-                    ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => self.wrapping_add(other),
+                    ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => {
+                        self.wrapping_add(other)
+                    }
                     ReduceOp::Product => self.wrapping_mul(other),
                     ReduceOp::Min => self.min(other),
                     ReduceOp::Max => self.max(other),
@@ -92,13 +94,23 @@ macro_rules! floats {
         impl Number for $float {
             fn any(word: u64) -> Self {
                 let strange = [
-                    Self::NAN, Self::INFINITY, Self::NEG_INFINITY, Self::from_bits(0), Self::MAX, Self::MIN,
-                    Self::from_bits(1), Self::MIN_POSITIVE, $narrow(-0.0),
+                    Self::NAN,
+                    Self::INFINITY,
+                    Self::NEG_INFINITY,
+                    Self::from_bits(0),
+                    Self::MAX,
+                    Self::MIN,
+                    Self::from_bits(1),
+                    Self::MIN_POSITIVE,
+                    $narrow(-0.0),
                 ];
                 match word % 32 {
                     0 => strange[(word >> 8) as usize % strange.len()],
                     1..4 => Self::from_bits((word >> 8) as $bits),
-                    _ => $narrow(((word >> 40) as $wide / 64.0 - 131_072.0) / (1u64 << (word >> 8 & 15)) as $wide),
+                    _ => {
+                        let fraction = (word >> 40) as $wide / 64.0 - 131_072.0;
+                        $narrow(fraction / (1u64 << (word >> 8 & 15)) as $wide)
+                    }
                 }
             }
 
@@ -106,7 +118,10 @@ macro_rules! floats {
                 match op {
                     ReduceOp::Min | ReduceOp::Max => Self::any(word),
                     // Powers of two: products are exact, and small enough for every type.
-                    ReduceOp::Product => $narrow([1.0, -1.0, 2.0, -2.0, 0.5, 0.0][(word >> 8) as usize % 6]),
+                    ReduceOp::Product => {
+                        let powers = [1.0, -1.0, 2.0, -2.0, 0.5, 0.0];
+                        $narrow(powers[(word >> 8) as usize % 6])
+                    }
                     // Sums of eight, three times each, fit the eight bits of a bf16.
                     ReduceOp::PreMulSum(_) => $narrow((word >> 8 & 15) as $wide - 7.0),
                     _ => $narrow((word >> 8 & 31) as $wide - 15.0),
@@ -114,7 +129,8 @@ macro_rules! floats {
             }
 
             fn combine(self, other: Self, op: ReduceOp) -> Self {
-                let (a, b): ($wide, $wide) = ($widen(self), $widen(other));
+                let a: $wide = $widen(self);
+                let b: $wide = $widen(other);
                 match op {
                     ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => $narrow(a + b),
                     ReduceOp::Product => $narrow(a * b),

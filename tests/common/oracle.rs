@@ -1,8 +1,8 @@
-//! What reductions must give, computed by one process in the plainest way.
+//! The expected results of reductions, computed by one process in the plainest way.
 //!
-//! In which order an algorithm combines is read off its schedules, as a tree for each chunk. An
-//! algorithm that is proved to go from left to right in the order of the ranks gets no tree: it is
-//! held to the plain loop.
+//! The order in which an algorithm combines follows from its schedules, as a tree for each chunk.
+//! An algorithm that is proved to combine from left to right gets no tree: its results are compared
+//! with the plain loop.
 
 use super::number::Number;
 use maypole::ReduceOp;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Who is combined with whom.
+/// An order of combination.
 enum Tree {
     Rank(usize),
     Both(Rc<Tree>, Rc<Tree>),
@@ -30,7 +30,7 @@ impl Tree {
     }
 }
 
-/// Walks schedules and remembers what each span is made of.
+/// The tree of each span, while schedules are walked.
 struct Making(HashMap<(usize, Span), Rc<Tree>>);
 
 impl Making {
@@ -69,7 +69,7 @@ impl Meaning for Making {
     }
 }
 
-/// In which order one rank's result is combined.
+/// The order in which the result of one rank is combined.
 pub(crate) struct Order {
     /// By chunk.
     trees: Vec<Option<Rc<Tree>>>,
@@ -82,7 +82,7 @@ impl Order {
         Self { trees: vec![Some((1..world).fold(Rc::new(Tree::Rank(0)), chain))] }
     }
 
-    /// As `algorithm` does it at `rank`, where ranks are on `hosts`.
+    /// The order of `algorithm` at `rank`, where ranks are on `hosts`.
     pub(crate) fn of(
         algorithm: Algorithm,
         collective: Collective,
@@ -114,8 +114,8 @@ impl Order {
         of: impl Fn(usize, usize) -> T,
         world: usize,
     ) -> Vec<T> {
-        // One order for all, or one for each block, or for each part of a vector that the algorithm
-        // has cut itself.
+        // One order for all elements, or one for each block, or one for each chunk into which the
+        // algorithm cuts a vector.
         let layout = match self.trees.len() {
             chunks if chunks + 1 == starts.len() => {
                 starts.windows(2).map(|pair| pair[0]..pair[1]).collect()

@@ -24,7 +24,7 @@ pub(crate) struct Sample {
     pub(crate) expected: Value,
 }
 
-/// How many samples a test has to look at, at least, where the larger collection is absent.
+/// The least number of samples in the project's own folder.
 pub(crate) const OWN: usize = 20;
 
 impl Sample {

@@ -1,5 +1,5 @@
-//! Ranks that are processes: a test binary executes itself, once a process, and reads what each of
-//! them says.
+//! Ranks that are processes: a test binary executes itself once for each process, and reads the
+//! output of each.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use maypole::world::bootstrap::JoinConfig;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Longer than anything here takes on a busy machine.
+/// A limit above everything that the tests take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// What a rank process is to do, and as which ranks.
+/// The variables of a rank process: what it does, and as which ranks.
 const ROLE: &str = "TEST_ROLE";
 const RANKS: &str = "TEST_RANKS";
-/// The ignored test of every test file that is what rank processes run.
+/// The name of the ignored test that rank processes run, in every test file.
 const ENTRY: &str = "a_rank_of_another_test";
 
 /// A world of processes that is to be started.
@@ -25,7 +25,7 @@ pub(crate) struct World {
     /// The ranks of each process.
     processes: Vec<Vec<usize>>,
     hosts: Vec<usize>,
-    /// For all ranks, or for one.
+    /// Variables of all ranks (`None`), or of one.
     variables: Vec<(Option<usize>, String, String)>,
 }
 
@@ -82,7 +82,7 @@ impl World {
         command
             .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .stdin(Stdio::null());
-        // Whatever launcher runs the tests is not theirs.
+        // The variables of a launcher that runs the tests are not for the rank processes.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("MAYPOLE_")) {
                 command.env_remove(name);
@@ -108,7 +108,7 @@ impl World {
     }
 }
 
-/// Says on `sender` what `stream` says, and `None` at its end.
+/// Sends every line of `stream` to `sender`, and `None` at its end.
 fn listen(
     process: usize,
     stream: impl Read + Send + 'static,
@@ -117,14 +117,14 @@ fn listen(
     let sender = sender.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            // Whoever does not listen any more has failed already.
+            // If the receiver is gone, the test has failed already.
             let _ = sender.send((process, Some(line)));
         }
         let _ = sender.send((process, None));
     });
 }
 
-/// A name that no other job has: its ports follow from it, and strangers on them are refused.
+/// A name that no other job has. The ports follow from it, and ranks of other jobs are refused.
 fn fresh_job() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
@@ -137,7 +137,7 @@ fn fresh_key() -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Rank processes that run; gone when this is.
+/// Rank processes that run. Dropping this kills them.
 pub(crate) struct Running {
     children: Vec<Child>,
     said: Receiver<(usize, Option<String>)>,
@@ -145,17 +145,17 @@ pub(crate) struct Running {
     deadline: Instant,
 }
 
-/// What became of one process.
+/// The end of one process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
-    /// All that it said, on both streams.
+    /// All lines that the process printed, on both streams.
     pub(crate) lines: Vec<String>,
 }
 
 impl Ended {
-    /// What it said to the test: the rest of the lines that begin with `@tag `.
+    /// The messages to the test with this tag: the rest of the lines that begin with `@tag `.
     pub(crate) fn said(&self, tag: &str) -> Vec<&str> {
         self.lines.iter().filter_map(|line| told(line, tag)).collect()
     }
@@ -168,7 +168,7 @@ fn told<'a>(line: &'a str, tag: &str) -> Option<&'a str> {
 }
 
 impl Running {
-    /// Waits until `processes` have said `@tag ` and something.
+    /// Waits until each of `processes` has sent a message with this tag.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, tag: &str, processes: &[usize]) {
         let has = |lines: &Vec<String>| lines.iter().any(|line| told(line, tag).is_some());
@@ -197,7 +197,7 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// What all of them said, to be read by a human.
+    /// The output of all processes, for people to read.
     fn transcript(&self) -> String {
         let said = |(process, lines): (usize, &Vec<String>)| {
             format!("-- process {process}\n{}", lines.join("\n"))
@@ -216,7 +216,7 @@ impl Running {
         codes.into_iter().zip(lines).map(|(code, lines)| Ended { code, lines }).collect()
     }
 
-    /// Waits until all have ended well.
+    /// Waits until all have ended, and asserts that all have succeeded.
     #[track_caller]
     pub(crate) fn succeed(self) -> Vec<Ended> {
         let ended = self.end();
@@ -233,29 +233,29 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // What has ended cannot be killed, and need not be.
+            // A process that has ended cannot be killed.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// In a rank process, what it is to do; `None` in the test itself.
+/// The role of a rank process; `None` in the test itself.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// In a rank process, the ranks that it is.
+/// The ranks of a rank process.
 pub(crate) fn ranks() -> Vec<usize> {
     std::env::var(RANKS).unwrap().split(',').map(|rank| rank.parse().unwrap()).collect()
 }
 
-/// Says something to the test.
+/// Sends a message with this tag from a rank process to the test.
 pub(crate) fn say(tag: &str, what: impl std::fmt::Display) {
     println!("@{tag} {what}");
 }
 
-/// How `rank` joins the world that this process was started for.
+/// The configuration by which `rank` joins the world that this process was started for.
 pub(crate) fn configuration(rank: usize) -> JoinConfig {
     let launch = maypole::world::launch::from_env().unwrap();
     JoinConfig {
@@ -286,8 +286,8 @@ pub(crate) fn as_each_rank(body: impl Fn(Communicator) + Sync) {
     });
 }
 
-/// In a rank process: `body` as each of its ranks, over TCP if that is its role. Nothing in the
-/// test's own process.
+/// In a rank process: runs `body` as each of its ranks, over TCP if that is its role. Does nothing
+/// in the test's own process.
 pub(crate) fn as_told(body: impl Fn(Communicator) + Sync) {
     match role().as_deref() {
         None => {}

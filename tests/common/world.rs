@@ -1,5 +1,5 @@
-//! Ranks that are threads: real executors over real boards and in-process streams, without the
-//! front door.
+//! Ranks that are threads: real executors over real boards and in-process streams, without
+//! communicators.
 
 use maypole::Element;
 use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor};
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No wait of any test lasts longer.
+/// The timeout of every wait.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which ranks share a board, and how much a stream between the others holds.
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Runs `rank` on a thread for each. The first error ends all waits, and is what is returned.
+    /// Runs `rank` on a thread for each rank. The first error ends all waits and is returned.
     pub(crate) fn run(
         &self,
         rank: impl Fn(usize, &mut Executor) -> Result<(), String> + Sync,
@@ -79,14 +79,14 @@ impl World {
                 let alarm = &alarm;
                 scope.spawn(move || {
                     let end = Raise(alarm).unless_ok(|| rank(me, &mut executor));
-                    // Whoever ends first keeps its streams until nobody needs them.
+                    // Executors live until all ranks have ended, because peers need their streams.
                     (end, executor)
                 })
             };
             let threads: Vec<_> = executors.into_iter().enumerate().map(start).collect();
             threads.into_iter().map(|thread| thread.join().map(|(end, _)| end)).collect()
         });
-        // What others say once the alarm is raised is not the cause.
+        // Errors after the alarm are consequences of the first error.
         let mut errors = Vec::new();
         for end in ends {
             match end {
@@ -149,12 +149,12 @@ impl Operation {
         lower(&request, me, placement).expect("it completes in proof order")
     }
 
-    /// The elements of the whole that rank `me` brings.
+    /// The elements of the whole that are the input of rank `me`.
     pub(crate) fn brings(&self, me: usize) -> Range<usize> {
         self.held(self.collective.input(me))
     }
 
-    /// The elements of the whole that rank `me` ends with.
+    /// The elements of the whole that are the output of rank `me`.
     pub(crate) fn holds(&self, me: usize) -> Range<usize> {
         self.held(self.collective.output(me))
     }
@@ -195,7 +195,8 @@ impl Operation {
     ) -> Result<(), Box<ExecuteError>> {
         let bytes =
             |range: Range<usize>| (range.start * size_of::<T>(), range.len() * size_of::<T>());
-        let ((from, long), (to, wide)) = (bytes(self.brings(me)), bytes(self.holds(me)));
+        let (from, long) = bytes(self.brings(me));
+        let (to, wide) = bytes(self.holds(me));
         let whole = ViewMut::of(whole);
         let scratch = Region::new(program.scratch);
         let aside = Region::new(if program.stages_input { long } else { 0 });

@@ -2,8 +2,8 @@
 
 use maypole::{Communicator, ReduceOp, Result};
 
-/// What rank 1 calls differs in: collective, count, type, operation, root, class of slots, kind of
-/// payload.
+/// Pairs of calls that differ in: collective, count, type, operation, root, class of slots, kind of
+/// payload. Rank 1 makes the second call.
 pub(crate) const PAIRS: [(&str, &str); 8] = [
     ("sum", "broadcast"),
     ("sum", "count"),
@@ -15,8 +15,8 @@ pub(crate) const PAIRS: [(&str, &str); 8] = [
     ("sum", "barrier"),
 ];
 
-/// Pairs where two ranks wait for one another and neither sends: no message can tell, only the
-/// deadline.
+/// Pairs in which two ranks wait for one another and neither sends. No message shows the mismatch,
+/// only the deadline.
 pub(crate) const WAITING: [(&str, &str); 2] = [("gather", "scatter"), ("reduce", "reduce to 1")];
 
 /// One call.

@@ -1,4 +1,4 @@
-//! What goes wrong with requests under way reaches each of them, and soon.
+//! Failures while requests are in flight. Every request soon gets an error.
 
 use super::spawn::{World, say};
 use super::{LIMIT, mixtures, start_sum};
@@ -10,10 +10,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Far less than the deadlines of the calls.
+/// A limit far below the deadlines of the calls.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The first request says what happened, those behind it that the communicator has failed.
+/// Asserts that the first request says what happened, and later ones that the communicator has
+/// failed.
 fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     let mut errors = requests.into_iter().map(|request| request.wait().unwrap_err());
     let first = errors.next().unwrap();
@@ -50,8 +51,7 @@ fn forks(mut comm: Communicator) {
     let both = Arc::new(Mutex::new(Some((comm, twin))));
     let theirs = Arc::clone(&both);
     let mut child = Command::new("true");
-    // SAFETY: nobody else holds the lock, and what dropping does besides is to free memory and to
-    // close descriptors.
+    // SAFETY: no other thread holds the lock. Dropping only frees memory and closes descriptors.
     unsafe {
         child.pre_exec(move || {
             drop(theirs.lock().unwrap().take());
@@ -135,7 +135,8 @@ fn the_failure_of_a_dropped_request_is_told_by_the_next_call() {
             drop(start_sum(&mut comm, 1, 10));
             let error = comm.barrier().unwrap_err();
             assert!(
-                matches!(&error, Error::Failed { first, retryable: true, .. } if first.contains("all_reduce(10 x u64")),
+                matches!(&error, Error::Failed { first, retryable: true, .. }
+                    if first.contains("all_reduce(10 x u64")),
                 "{error}"
             );
         }
@@ -185,9 +186,9 @@ fn a_panic_beside_the_calls_of_a_request_ends_the_others_too() {
     assert!(since.elapsed() < SOON);
 }
 
-/// The peers never come to what is queued; they wait for something else.
+/// The peers never start the queued requests, because they wait for another call.
 #[test]
-fn a_panic_with_requests_in_flight_does_not_hold_anybody_up() {
+fn a_panic_with_requests_in_flight_does_not_hold_other_ranks_up() {
     let since = Instant::now();
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         let mut group = comm.duplicate().unwrap();
@@ -206,7 +207,7 @@ fn a_panic_with_requests_in_flight_does_not_hold_anybody_up() {
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
 }
 
-/// Says when it is dropped.
+/// Sends a message when it is dropped.
 struct Told(Sender<()>);
 
 impl Drop for Told {
@@ -215,8 +216,8 @@ impl Drop for Told {
     }
 }
 
-/// A request may own, by the way of a user's type, the communicator that runs it, and outlive every
-/// other owner.
+/// A request may own the communicator that runs it, inside a type of the user's, and may be its
+/// last owner.
 #[test]
 fn a_communicator_may_end_on_its_own_thread() {
     let (sender, ended) = channel();

@@ -1,17 +1,17 @@
-//! Every collective as a request, named or queued with `start`, gives what its blocking call gives,
-//! bit for bit.
+//! Every collective as a request, named or queued with `start`, gives the result of its blocking
+//! call, bit for bit.
 
 use super::mixtures;
 use maypole::{Communicator, Operation, ReduceOp, Request, Result};
 
 const COUNT: usize = 301;
 
-/// Something that differs from rank to rank and from call to call.
+/// Numbers that differ from rank to rank and from call to call.
 fn data(rank: usize, call: usize, len: usize) -> Vec<f32> {
     (0..len).map(|at| ((rank * 31 + call * 17 + at * 7) % 101) as f32 / 3.0).collect()
 }
 
-/// Compares a request with the blocking call, once all requests are under way.
+/// Compares a request with the blocking call, once all requests have been started.
 type Check = Box<dyn FnOnce(&mut Communicator)>;
 
 fn check<B: Clone + PartialEq + Send + std::fmt::Debug + 'static>(
@@ -212,7 +212,7 @@ fn with_counts(comm: &mut Communicator) -> Vec<Check> {
 }
 
 #[test]
-fn every_request_gives_what_its_call_gives() {
+fn every_request_gives_the_result_of_its_blocking_call() {
     for local in mixtures() {
         local.run(|mut comm| {
             let mut plain = comm.duplicate().unwrap();

@@ -36,8 +36,8 @@ impl Communicator {
         )
     }
 
-    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does not
-    /// change.
+    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does
+    /// not change.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; else as every call.
@@ -129,8 +129,9 @@ impl Communicator {
         )
     }
 
-    /// [`gather`](Self::gather) in place: the root's `data` is the whole (`world * count`), in which
-    /// its own block is in place; the `data` of any other rank is its block (`count`).
+    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in
+    /// which its own block is in place already. The `data` of any other rank is its block
+    /// (`count`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root or the root's length is no multiple of the
@@ -155,8 +156,8 @@ impl Communicator {
         self.issue::<T>(collective, ReduceOp::Sum, count, true, mine.as_view(), whole)
     }
 
-    /// Collects the `input` (`count`) of all ranks, in rank order, in every rank's `output` (`world *
-    /// count`).
+    /// Collects the `input` (`count`) of all ranks, in rank order, in every rank's `output`
+    /// (`world * count`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if the output has another length; else as every call.
@@ -168,8 +169,8 @@ impl Communicator {
         self.issue::<T>(Collective::AllGather, ReduceOp::Sum, count, false, input, loan.view())
     }
 
-    /// [`all_gather`](Self::all_gather) in place: `data` is the whole (`world * count`), in
-    /// which this rank's block is in place.
+    /// [`all_gather`](Self::all_gather) in place. `data` is the whole (`world * count`), in which
+    /// this rank's block is in place already.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the length is no multiple of the world; else as every call.
@@ -259,8 +260,8 @@ impl Communicator {
         self.issue::<T>(Collective::ReduceScatter, op, count, true, whole.as_view(), mine)
     }
 
-    /// Copies block `r` of rank `s`'s `input` into block `s` of rank `r`'s `output`, for all `r` and
-    /// `s`. Both are `world * count` long.
+    /// Copies block `r` of rank `s`'s `input` into block `s` of rank `r`'s `output`, for all `r`
+    /// and `s`. Both buffers are `world * count` long.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the lengths differ or are no multiple of the world; else as every

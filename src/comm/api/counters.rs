@@ -1,32 +1,35 @@
-//! What a communicator has moved so far.
+//! How much a communicator has moved so far.
 //!
-//! A call only counts that its program ran; how many bytes that is follows from the program, and is
-//! worked out when somebody asks.
+//! A call only counts the runs of its program. The bytes of one run follow from the program, so
+//! [`Communicator::counters`] computes the bytes when it is called.
 
 use crate::comm::Communicator;
 use crate::execute::Moved;
 use std::collections::BTreeMap;
 
-/// What one rank has called, and what it sent for it, as [`Communicator::counters`] gives it.
+/// The calls of one rank, and the bytes that it sent for them: see [`Communicator::counters`].
 ///
-/// *Payload* is elements on their way from this rank to another, as the schedules have it: what
-/// theory counts. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p
-/// ranks, over whatever transport. Ranks of one host read publications where they lie, so what
-/// several of them read is *written* once and counts as payload for each reader. What is written
-/// has a head of 16 bytes a message, which is no payload; a long message between two ranks is
-/// announced by one head more. Copies within the rank, what the network adds below the stream,
-/// answers of receivers and the control plane are left out; so are collectives that failed.
+/// * *Payload* counts the elements that the schedules send from this rank to other ranks, as theory
+///   does. An all-reduce of n bytes by the ring algorithm sends 2 (p-1)/p n from each of p ranks,
+///   over every transport.
+/// * *Written* counts the bytes that this rank writes. A publication on a board is written once,
+///   but it is payload for each rank that reads it. Every message has a head of 16 bytes, which is
+///   written but is no payload. A long message between two ranks has one head more, which
+///   announces it.
+///
+/// Not counted are copies within the rank, what the network adds below the stream, answers of
+/// receivers, the control plane, and collectives that failed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Calls that succeeded, by the name of their collective. One that passes variable counts which
-    /// not all ranks know first tells them by an `all_gather`, which counts, too.
+    /// Calls that succeeded, by the name of their collective. A call with counts that not all ranks
+    /// know first makes an `all_gather` of the counts, which is counted, too.
     pub calls: BTreeMap<&'static str, u64>,
-    /// Through memory that ranks share: between threads, or processes of one host.
+    /// Sent through boards, the memory that threads or processes of one host share.
     pub board: Moved,
-    /// Through streams: TCP, or memory between threads that pretend to be on different hosts.
+    /// Sent through streams: TCP, or memory between threads that pretend to be on different hosts.
     pub stream: Moved,
-    /// Messages that were [sent](Communicator::send) to other ranks, through whatever they went.
+    /// Messages that were [sent](Communicator::send) to other ranks, over any transport.
     pub messages: Moved,
     /// Payload bytes to each rank.
     pub peers: Vec<Sent>,
@@ -36,11 +39,11 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Sent {
-    /// That it read from our board.
+    /// Bytes that it read from this rank's board.
     pub board: u64,
-    /// By a stream.
+    /// Bytes through a stream.
     pub stream: u64,
-    /// In messages.
+    /// Bytes of messages.
     pub messages: u64,
 }
 
@@ -59,10 +62,10 @@ impl Counters {
         self.board.written + self.stream.written + self.messages.written
     }
 
-    /// What came after `earlier` counters of the same communicator.
+    /// The difference to `earlier` counters of the same communicator.
     ///
     /// # Panics
-    /// If they are of a larger world, or later.
+    /// If `earlier` is of a larger world or was taken later.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -83,8 +86,8 @@ impl Counters {
 }
 
 impl Communicator {
-    /// What this rank has called on this communicator, and what it sent for it; groups count their
-    /// own. Waits for requests in flight. Calls pay next to nothing for it.
+    /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups
+    /// count their own calls. Waits for requests in flight. Counting costs a call next to nothing.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp, algorithms::Algorithm};

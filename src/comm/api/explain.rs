@@ -10,7 +10,8 @@ use crate::schedule::collective::Collective;
 use crate::tuner::{CostTable, Explanation};
 
 impl Communicator {
-    /// What messages and bytes are taken to cost: rank 0's table, the same on every rank.
+    /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on
+    /// every rank.
     pub fn costs(&self) -> &CostTable {
         &self.conditions.costs
     }
@@ -24,8 +25,8 @@ impl Communicator {
     /// it does: every candidate with its predicted time, what was refused and why, and the winner.
     ///
     /// From the first time on, this rank's calls are timed (`MAYPOLE_EXPLAIN=1` does so from the
-    /// start), so that a later explanation can say how good the prediction was. A local matter:
-    /// ranks need not all ask.
+    /// start), so that a later explanation can say how good the prediction was. Not
+    /// collective: any rank may ask alone.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp, schedule::collective::Collective};

@@ -9,9 +9,8 @@ impl Communicator {
     /// Ranks of equal `color` form a new communicator, ordered by `key` and then by rank; those
     /// without a color get none. Collective: all ranks call it.
     ///
-    /// The new communicator has its own board and streams, made at its first use: it can be used
-    /// while this one is, in another thread, and what one of them leaves unread does not block the
-    /// other.
+    /// The new communicator has its own board and streams, made at its first use. So two threads
+    /// can use both communicators at the same time, and unread bytes of one never block the other.
     ///
     /// # Errors
     /// [`Error::Connect`](crate::Error::Connect) if not all ranks call it in time.
@@ -38,9 +37,9 @@ impl Communicator {
         Ok(Some(self.subgroup(&members, boards)))
     }
 
-    /// The same ranks again, as a communicator of its own, as [`split`](Self::split) makes them:
-    /// for two threads of a rank that each call collectives, or for calls that must not wait for
-    /// this one's requests. Collective.
+    /// Makes another communicator of the same ranks, as [`split`](Self::split) makes communicators.
+    /// For two threads of a rank that both call collectives, or for calls that must not wait for
+    /// the requests of this communicator. Collective.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -61,7 +60,8 @@ impl Communicator {
         Ok(self.subgroup(&members, boards))
     }
 
-    /// The group of the ranks `members`, joined by `boards`. `agree` or `split` has just numbered it.
+    /// The group of the ranks `members`, joined by `boards`. `agree` or `split` has just numbered
+    /// it.
     pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
         let engine = self.engine.get().subgroup(members, boards);
         Self::new(engine, self.hosts.subset(members))
@@ -86,7 +86,7 @@ impl Communicator {
     }
 }
 
-/// Which group a rank wants to be in.
+/// The group that a rank chooses, and its place there.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct GroupChoice {
     color: Option<u64>,

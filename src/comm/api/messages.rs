@@ -11,19 +11,25 @@ use maypole_kernels::{View, ViewMut};
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
     ///
-    /// Only these two ranks know of it. Messages from one rank to another that have the same tag
-    /// arrive in the order in which they were sent; those with other tags may be received earlier
-    /// or later. A message of at most 16 KiB does not wait for its receiver as long as no more than
-    /// 64 KiB of such (counting 64 bytes for each) wait there. A longer one waits: its bytes go
-    /// straight to where the receiver wants them. So two ranks must not both send a long message
-    /// first and receive then; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
+    /// Only these two ranks know of the message. Messages from one rank to another that have the
+    /// same tag arrive in the order in which they were sent. Messages with other tags may be
+    /// received earlier or later.
+    ///
+    /// A message of at most 16 KiB is *eager*: it does not wait for its receiver. Its receiver may
+    /// hold 64 KiB of eager messages, each counted with 64 bytes more. When they are full, or if
+    /// the message is longer, it is sent by *rendezvous*: `send` waits for the receive, and the
+    /// bytes go straight to the receiver's buffer. So two ranks must not both send a long message
+    /// first and then receive; [`exchange`](Self::exchange) and [`group`](Self::group) do both at
     /// once.
     ///
     /// ```
     /// use maypole::Communicator;
     /// let came = Communicator::run_local(2, |mut comm| {
     ///     let mut word = *b"-----";
-    ///     if comm.rank() == 0 { comm.send(b"hello", 1, 7).unwrap() } else { comm.recv(&mut word, 0, 7).unwrap() }
+    ///     match comm.rank() {
+    ///         0 => comm.send(b"hello", 1, 7).unwrap(),
+    ///         _ => comm.recv(&mut word, 0, 7).unwrap(),
+    ///     }
     ///     word
     /// });
     /// assert_eq!(came, [*b"-----", *b"hello"]);
@@ -35,7 +41,8 @@ impl Communicator {
     pub fn send<T: Element>(&mut self, data: &[T], to: usize, tag: u32) -> Result<()> {
         self.check_peer("send", to)?;
         if to == self.rank() && !self.engine.message_links().is_eager(size_of_val(data), to) {
-            let why = "a message to this rank itself that is not short waits for its receive; post both in a group";
+            let why = "a long message to this rank itself waits for its receive; post both in a \
+                       group";
             return Err(self.invalid("send", why.to_owned()));
         }
         let mut batch = MessageBatch::default();
@@ -43,12 +50,12 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Receives the next message of rank `from` with this `tag`, which has the type and the length
-    /// of `data`.
+    /// Receives the next message with this `tag` from rank `from`. It must have the type and the
+    /// length of `data`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`]
-    /// if the message is of another type or length; else as every call.
+    /// [`Error::Invalid`] if there is no such rank; [`Error::Mismatch`] if the message is of
+    /// another type or length; else as every call.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize, tag: u32) -> Result<()> {
         self.check_peer("recv", from)?;
         let mut loan = lend(data);
@@ -57,9 +64,9 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Receives a message with this `tag` of whichever rank has sent one, at most as long as
-    /// `data`. Returns whose it was and how many elements it has; the rest of `data` stays as it
-    /// is. Whoever has sent is served in turn.
+    /// Receives a message with this `tag` from any rank, at most as long as `data`. Returns the
+    /// rank that sent it and its number of elements. The rest of `data` does not change. If
+    /// several ranks have sent, they are served in turn.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -84,8 +91,8 @@ impl Communicator {
         Ok(self.run_batch(batch)?[0])
     }
 
-    /// Sends `data` to rank `to` and receives `into` from rank `from`, at once: a ring of ranks
-    /// that all do this never waits for itself, however long the messages.
+    /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
+    /// ranks that all do this never deadlocks, whatever the length of the messages.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -106,18 +113,20 @@ impl Communicator {
         self.run_batch(batch).map(drop)
     }
 
-    /// Several sends and receives that run as one [schedule](Group::schedule): all are posted
-    /// before any is waited for, so neither their order nor their sizes can make ranks wait for one
-    /// another in a circle. Returns once all are done, with whose message came and how many
-    /// elements it has for each receive, in order.
+    /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before
+    /// any is waited for, so ranks never deadlock because of their order or their sizes. Returns
+    /// once all are done: for each receive, in order, the rank that sent the message and its
+    /// number of elements.
     ///
     /// ```
     /// use maypole::Communicator;
     /// let neighbours = Communicator::run_local(4, |mut comm| {
-    ///     let (rank, world) = (comm.rank(), comm.world());
-    ///     let (left, right) = ((rank + world - 1) % world, (rank + 1) % world);
+    ///     let rank = comm.rank();
+    ///     let left = (rank + 3) % 4;
+    ///     let right = (rank + 1) % 4;
     ///     let mine = vec![rank as u32; 100_000];
-    ///     let (mut from_left, mut from_right) = (mine.clone(), mine.clone());
+    ///     let mut from_left = mine.clone();
+    ///     let mut from_right = mine.clone();
     ///     comm.group(|group| {
     ///         group.send(&mine, left, 0)?;
     ///         group.send(&mine, right, 0)?;
@@ -131,7 +140,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// What `fill` returns, and then nothing is posted; else as each of them.
+    /// The error of `fill`, after which nothing is posted; else as each send and receive.
     pub fn group<'a>(
         &mut self,
         fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
@@ -210,21 +219,23 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// What this rank does, as its part of a schedule of one window: first all sends, then all
-    /// receives. Chunk `c` of the input is the data of the `c`-th send, chunk `c` of the output
-    /// that of the `c`-th receive; no two steps use the same chunk, so an executor in conflict
-    /// order may begin all of them at once, as this one does. The number of chunks is that of sends
-    /// or of receives, whichever is larger.
+    /// Returns this rank's schedule: first all sends, then all receives. Chunk `c` of the input is
+    /// the data of the `c`-th send. Chunk `c` of the output is the data of the `c`-th receive. No
+    /// two steps use the same chunk, so an executor in conflict order may begin all of them at
+    /// once, as a group does. The number of chunks is that of sends or of receives, whichever is
+    /// larger.
     ///
-    /// The parts of all ranks can be [drawn](crate::schedule::draw) and
-    /// [walked](crate::schedule::walk) together. Schedules know no tags: the parts say who takes
-    /// what if the messages of each pair are received in the order in which they are sent. `None`
-    /// if something may come from any rank.
+    /// The schedules of all ranks can be [drawn](crate::schedule::draw) and
+    /// [walked](crate::schedule::walk) together. Schedules know no tags, so they are right only if
+    /// each rank receives the messages of a peer in the order in which they are sent. `None` if the
+    /// group receives from any rank.
     ///
     /// ```
     /// use maypole::{Communicator, schedule::draw};
     /// let parts = Communicator::run_local(3, |mut comm| {
-    ///     let (rank, mut came, mut part) = (comm.rank(), [0u8], None);
+    ///     let rank = comm.rank();
+    ///     let mut came = [0u8];
+    ///     let mut part = None;
     ///     comm.group(|group| {
     ///         group.send(&[7u8], (rank + 1) % 3, 0)?;
     ///         group.recv(&mut came, (rank + 2) % 3, 0)?;
@@ -244,8 +255,8 @@ impl<'a> Group<'a> {
         self.batch.schedule()
     }
 
-    /// As [`Communicator::send`], but whatever its length it waits for nothing; a rank may also
-    /// send to itself.
+    /// As [`Communicator::send`], but returns at once, whatever the length of the message. A rank
+    /// may also send to itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.
@@ -255,8 +266,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// As [`Communicator::recv`]; the data is there once the group has run. `bool` cannot be received
-    /// in a group, because not every byte is a `bool`: receive `u8`.
+    /// As [`Communicator::recv`]; the data is there once the group has run. `bool` cannot be
+    /// received in a group, because not every byte is a `bool`: receive `u8`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.
@@ -275,7 +286,7 @@ impl<'a> Group<'a> {
     /// received in a group: receive `u8`.
     ///
     /// # Errors
-    /// None; as the others of its kind.
+    /// None in this version.
     pub fn recv_any<T: Element + Pod>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
         self.batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
         Ok(())

@@ -1,4 +1,4 @@
-//! What users call, one page a subject. All of it is methods of `Communicator`.
+//! The methods of `Communicator` that users call, one page for each subject.
 
 mod collectives;
 pub(crate) mod counters;

@@ -16,11 +16,11 @@ use std::marker::PhantomData;
 /// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op
 /// right[i]`; `left` comes from lower ranks if the operation does not commute. It is called for
 /// parts of the vectors and must treat every element alike. The operation must be associative, up
-/// to rounding. If the function panics, the communicator fails on all ranks, and the panic goes on
-/// at the call.
+/// to rounding. If the function panics, the communicator fails on all ranks, and the call panics
+/// with the same panic.
 ///
-/// All ranks name the same operation: its name and whether it commutes are part of what calls are
-/// compared by.
+/// All ranks pass the same operation. The calls of different ranks are compared by its name and by
+/// whether it commutes.
 ///
 /// ```
 /// use maypole::{Communicator, Operation};
@@ -58,7 +58,7 @@ impl<T: Element> Operation<T> {
         Self { name, commutative, custom: CustomReducer::new(combine), elements: PhantomData }
     }
 
-    /// What all ranks call it.
+    /// The name, equal on all ranks.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -94,7 +94,7 @@ impl Communicator {
     /// was named does not keep the order of the ranks; else as every call.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn all_reduce_with<T: Element>(&mut self, data: &mut [T], op: &Operation<T>) -> Result<()> {
         let call = op.call(self.engine.get().settings(), Collective::AllReduce, data.len(), true);
         let mut loan = lend(data);
@@ -109,7 +109,7 @@ impl Communicator {
     /// if the lengths differ.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn all_reduce_into_with<T: Element>(
         &mut self,
         input: &[T],
@@ -128,7 +128,7 @@ impl Communicator {
     /// if there is no such root.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn reduce_with<T: Element>(
         &mut self,
         data: &mut [T],
@@ -153,7 +153,7 @@ impl Communicator {
     /// root's lengths differ.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn reduce_into_with<T: Element>(
         &mut self,
         input: &[T],
@@ -176,7 +176,7 @@ impl Communicator {
     /// if the input has another length.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn reduce_scatter_with<T: Element>(
         &mut self,
         input: &[T],
@@ -196,7 +196,7 @@ impl Communicator {
     /// if the length is no multiple of the world.
     ///
     /// # Panics
-    /// If `op` does; the communicator has failed then.
+    /// If `op` panics. The communicator has then failed.
     pub fn reduce_scatter_in_place_with<T: Element>(
         &mut self,
         data: &mut [T],

@@ -7,7 +7,8 @@ use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's `data`.
+    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's
+    /// `data`.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average, whose divisor would differ

@@ -10,14 +10,16 @@ use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// Runs an algorithm of the user's own: `schedule(rank)` is what each rank does, and together
-    /// they must do `collective`. Takes the place of the call of that name in place: `data` is the
-    /// vector; of collectives of blocks it is the whole on ranks that bring or keep the whole, and
-    /// a block on others.
+    /// Runs an algorithm of the user's own. `schedule(rank)` returns the schedule of each rank, and
+    /// the schedules of all ranks together must implement `collective`.
     ///
-    /// `schedule` is called for all ranks, each time, and must give equal answers on all of them.
-    /// What it gives is proved by [`verify`](crate::schedule::verify::verify) when it is new; then it is lowered, overlapped and
-    /// executed like the algorithms of the table.
+    /// The call works in place, as the call of that name does. `data` is the vector. If the
+    /// collective has blocks, `data` is the whole on ranks that bring or keep the whole, and one
+    /// block on other ranks.
+    ///
+    /// Each call calls `schedule` for all ranks. It must return equal schedules on all of them. New
+    /// schedules are proved by [`verify`](crate::schedule::verify::verify) first. Then they are
+    /// lowered, overlapped and executed like those of the table of algorithms.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words, on every rank and before
@@ -31,9 +33,11 @@ impl Communicator {
     /// use maypole::{Communicator, ReduceOp};
     /// // Two ranks swap their vectors, and each adds what came to its own.
     /// let swap = |rank: usize| {
-    ///     let (send, copy) =
-    ///         (Step::Send { from: input(0), to: 1 - rank }, Step::Copy { from: input(0), into: output(0) });
-    ///     Schedule::new(1, vec![send, copy, Step::RecvReduce { into: output(0), from: 1 - rank }])
+    ///     let other = 1 - rank;
+    ///     let send = Step::Send { from: input(0), to: other };
+    ///     let copy = Step::Copy { from: input(0), into: output(0) };
+    ///     let add = Step::RecvReduce { into: output(0), from: other };
+    ///     Schedule::new(1, vec![send, copy, add])
     /// };
     /// let sums = Communicator::run_local(2, |mut comm| {
     ///     let mut data = vec![comm.rank() as f32 + 1.0; 100_000];
@@ -72,8 +76,8 @@ impl Communicator {
         )
     }
 
-    /// [`run`](Self::run) from `input` to `output`, each as long as this rank's part in
-    /// `collective` asks; what it has no part in is not touched and may be empty.
+    /// [`run`](Self::run) from `input` to `output`. Each buffer is as long as `collective` needs on
+    /// this rank. A buffer that `collective` does not use here is not touched and may be empty.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Invalid`](crate::Error::Invalid) if the lengths

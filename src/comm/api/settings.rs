@@ -1,4 +1,4 @@
-//! What a user can ask for of the calls that follow: an algorithm, an order, a time limit.
+//! Settings of the calls that follow: algorithm, order of combination, time limits.
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
@@ -13,13 +13,13 @@ pub struct Within<'a>(&'a mut Communicator);
 
 impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
-    /// ranks must name the same: the plan is part of what calls are compared by.
+    /// ranks must name the same one, or their calls do not match.
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
         self.change_plan(algorithm.map(PlanOverride::from));
     }
 
-    /// Names algorithm and windows of the calls that follow, as
-    /// [`set_algorithm`](Self::set_algorithm) names the algorithm alone: for those who measure.
+    /// Names the algorithm and the window of the calls that follow, for measurements. Otherwise as
+    /// [`set_algorithm`](Self::set_algorithm).
     pub fn set_plan(&mut self, plan: Option<Plan>) {
         self.change_plan(plan.map(PlanOverride::from));
     }
@@ -32,9 +32,9 @@ impl Communicator {
 
     /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0
     /// op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of
-    /// elements, the transport, the hosts and the version. All ranks must say the same: it is part
-    /// of what calls are compared by. At first `MAYPOLE_DETERMINISTIC`, or false. Groups split off
-    /// later inherit it.
+    /// elements, the transport, the hosts and the version. All ranks must set the same, or their
+    /// calls do not match. The default is that of `MAYPOLE_DETERMINISTIC`, or false. Groups that
+    /// are split off later inherit the setting.
     ///
     /// Without it, results are the same on every run and on all ranks too, but depend on which
     /// algorithm the tuner chooses: see [the contract](crate::comm::element#determinism), which
@@ -59,24 +59,24 @@ impl Communicator {
         self.engine.get().settings().is_deterministic()
     }
 
-    /// How long a wait for a peer may last before the call fails. At first `MAYPOLE_TIMEOUT`, or
-    /// 300 s.
+    /// How long a wait for a peer may last before the call fails. The default is
+    /// `MAYPOLE_TIMEOUT`, or 300 s.
     pub fn timeout(&self) -> Duration {
         self.engine.timeout()
     }
 
-    /// Changes [`timeout`](Self::timeout) for the calls and requests that follow. A local matter:
-    /// other ranks keep theirs.
+    /// Changes [`timeout`](Self::timeout) for the calls and requests that follow, on this rank
+    /// alone.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.engine.set_timeout(timeout);
     }
 
-    /// Gives what is called through it a deadline of its own: all of it must be done `duration`
-    /// from now, however many waits that takes, whatever [`timeout`](Self::timeout) says. A
-    /// request's time begins when its turn comes.
+    /// Returns a guard. All calls through the guard share one deadline: they must be done
+    /// `duration` from now, however many waits that takes, and whatever [`timeout`](Self::timeout)
+    /// says. The time of a request begins when its turn comes.
     ///
-    /// Like every call that does not end in time, one that misses this deadline fails the
-    /// communicator on all ranks.
+    /// A call that misses the deadline fails the communicator on all ranks, as every call does that
+    /// does not end in time.
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};

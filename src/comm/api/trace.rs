@@ -13,19 +13,20 @@ use std::sync::Arc;
 const RANK: &str = "{rank}";
 
 impl Communicator {
-    /// Records what the calls that follow do, step by step and wait by wait, of this communicator
-    /// and of those that are [split](Self::split) from it, in `file`, which
-    /// <https://ui.perfetto.dev> and `chrome://tracing` open. Collective. `MAYPOLE_TRACE=FILE` does
-    /// the same from the beginning.
+    /// Records the calls that follow in `file`, step by step and wait by wait: calls of this
+    /// communicator and of those that are [split](Self::split) from it.
+    /// <https://ui.perfetto.dev> and `chrome://tracing` open the file. Collective.
+    /// `MAYPOLE_TRACE=FILE` records from the beginning.
     ///
-    /// All ranks of a host write into one file, which is made anew; with `{rank}` in its name, each
-    /// writes into its own. They do so between calls, now and then, and when they are dropped; what
-    /// was written is whole at any time. See [`record`](crate::execute::record) for what is
-    /// recorded, what it costs and where it ends. Times of different hosts are only as comparable
-    /// as it took them to come to this call at the same time.
+    /// All ranks of a host write into one file, which is made anew. With `{rank}` in its name, each
+    /// rank writes a file of its own. Ranks write now and then between calls, and when they are
+    /// dropped. The file is a whole trace whenever no rank is writing. See
+    /// [`record`](crate::execute::record) for what is recorded, what that costs and when it ends.
+    /// Each host counts time from this call, so times of two hosts differ by as much as the hosts
+    /// were apart in making this call.
     ///
-    /// A file that cannot be written is no error: it is complained of on standard error, and
-    /// nothing is recorded.
+    /// A file that cannot be written is no error: a warning goes to standard error, and nothing is
+    /// recorded.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -52,7 +53,7 @@ impl Communicator {
             eprintln!("maypole: {}: nothing is traced: {error}", path.display());
         }
         let readings = self.exchange_clocks(created.is_ok())?;
-        // One rank has complained already of a file that could not be created on this host.
+        // If a file could not be created on this host, the rank that creates it has warned.
         let is_missing = |other: usize| {
             readings[other].is_none() && self.hosts.together(other, rank) && !has_own_file
         };
@@ -69,8 +70,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// The clock readings of all ranks, `None` of ranks that cannot record. Files are created before
-    /// this and written after.
+    /// The clock readings of all ranks; `None` for ranks that cannot record. Files are created
+    /// before this exchange and written after it.
     fn exchange_clocks(&mut self, can_record: bool) -> Result<Vec<Option<ClockReading>>> {
         let mine = can_record.then(ClockReading::now);
         let engine = self.engine.get_mut();
@@ -84,10 +85,11 @@ impl Communicator {
     }
 }
 
-/// What a rank's clock shows when recording begins.
+/// The reading of a rank's clock when recording begins.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct ClockReading {
-    /// Ranks with equal values read one clock, and most likely write to one file system.
+    /// The boot id. Ranks with equal boot ids read one clock, and most likely write to one file
+    /// system.
     boot: String,
     nanoseconds: u64,
 }

@@ -19,8 +19,8 @@ const LENGTH: usize = 8;
 const NONE: u64 = u64::MAX;
 
 impl Communicator {
-    /// Copies the root's `bytes` to all ranks, which need not know their number. Other ranks' `bytes`
-    /// are not used.
+    /// Copies the root's `bytes` to all ranks. Other ranks need not know how many there are, and
+    /// their `bytes` are not used.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -67,7 +67,7 @@ impl Communicator {
                 .ok_or_else(|| self.unserialized(operation, root))?;
             return self.read_value(operation, root, &bytes);
         }
-        // The root tells the others in any case, so that no rank waits for it.
+        // The root broadcasts also after a failure, because the other ranks wait for it.
         let (bytes, failed) = match value.as_ref().map(|value| self.write_value(operation, value)) {
             Some(Ok(bytes)) => (Some(bytes), None),
             Some(Err(error)) => (None, Some(error)),
@@ -84,8 +84,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
-    /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`; else
-    /// as every call.
+    /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`;
+    /// else as every call.
     pub fn gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
@@ -241,8 +241,8 @@ impl Communicator {
     }
 }
 
-/// How many bytes are sent for a value of `length` bytes: at most a quarter and 63 bytes more. Many
-/// lengths then share few programs.
+/// How many bytes are sent for a value of `length` bytes: at most a quarter more, and 63 bytes. So
+/// many lengths share few programs.
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
     length.next_multiple_of(step)

@@ -1,9 +1,9 @@
 //! Collectives whose blocks differ in length from rank to rank.
 //!
-//! They run the same schedules as the collectives of equal counts, over another layout. All ranks of
-//! an all-gather or a reduce-scatter pass the same counts, which are part of the call's fingerprint.
-//! The counts of a gather, a scatter or an all-to-all are known to some ranks only, so a small
-//! all-gather tells them to all ranks first. Then every algorithm can run, and lengths that
+//! They run the same schedules as the collectives of equal counts, over another layout. All ranks
+//! of an all-gather or a reduce-scatter pass the same counts, which are part of the call's
+//! fingerprint. The counts of a gather, a scatter or an all-to-all are known to some ranks only, so
+//! a small all-gather sends them to all ranks first. Then every algorithm can run, and lengths that
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
@@ -15,8 +15,8 @@ use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
-    /// Collects the `input` of all ranks, in rank order, in every rank's `output`. The input of rank
-    /// `r` has `counts[r]` elements. All ranks pass the same `counts`.
+    /// Collects the `input` of all ranks, in rank order, in every rank's `output`. The input of
+    /// rank `r` has `counts[r]` elements. All ranks pass the same `counts`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is not one count for each rank, or a buffer has another length;
@@ -220,8 +220,8 @@ impl Communicator {
         }
     }
 
-    /// Returns the `row` of every rank, one after the other. The tuner chooses the algorithm: the one
-    /// that the user named is for the blocks, and may not implement all-gather.
+    /// Returns the `row` of every rank, one after the other. The tuner chooses the algorithm,
+    /// because the algorithm that the user named may not implement all-gather.
     fn gather_rows(&mut self, row: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; row.len() * self.world()];
         let plan = self.engine.get_mut().settings_mut().set_plan(None);
@@ -245,7 +245,8 @@ impl Communicator {
         } else {
             None
         };
-        // One row a rank: whether its own arguments agree, its block, and at the root all counts.
+        // One row for each rank: whether its own arguments agree, the length of its block, and at
+        // the root all counts.
         let mut row = vec![0; world + 2];
         row[0] = u64::from(wrong.is_some());
         row[1] = mine as u64;

@@ -4,12 +4,12 @@ use crate::comm::Communicator;
 use crate::comm::error::Result;
 
 impl Communicator {
-    /// Leaves the group in order. Waits for requests in flight, each of which has its deadline. What
-    /// was sent still arrives.
+    /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
+    /// Everything that was sent still arrives.
     ///
-    /// Dropping does the same, and never panics. A communicator that is dropped by a panic waits for
-    /// its requests for 5 s at most. Then it fails on all ranks, because the peers that the requests
-    /// need may never come. In a forked child dropping does nothing, because the parent is the rank.
+    /// Dropping does the same, and never panics. A communicator that is dropped by a panic waits at
+    /// most 5 s for its requests. Then it fails on all ranks, because the peers may never start the
+    /// same requests. In a forked child dropping does nothing, because the parent is the rank.
     ///
     /// # Errors
     /// None in this version.

@@ -36,7 +36,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Every choice.
+    /// Every transport.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Shm, Self::Tcp];
 
     /// The name on the command line and in `MAYPOLE_TRANSPORT`.
@@ -48,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// The boards that this transport joins the ranks of these hosts by.
+    /// The boards by which this transport joins the ranks of `hosts`.
     fn boards(self, hosts: &Hosts) -> std::result::Result<Boards, String> {
         match self {
             Self::Auto => Ok(Boards::within(hosts)),
@@ -73,7 +73,7 @@ impl fmt::Display for Transport {
 
 /// A name that means no transport.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("'{0}' is no transport; there are auto, shm and tcp")]
+#[error("'{0}' is no transport; use auto, shm or tcp")]
 pub struct UnknownTransport(String);
 
 impl FromStr for Transport {
@@ -92,8 +92,8 @@ impl Communicator {
     /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
     /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
     ///
-    /// Rank 0 tells on standard error which `MAYPOLE_...` variables are ignored because there are
-    /// no such variables.
+    /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
@@ -164,8 +164,8 @@ impl Communicator {
         Ok(Self::new(Engine::new(rank, boards, control, conditions), hosts))
     }
 
-    /// The same ranks, over another transport: a communicator of its own, as [`split`](Self::split)
-    /// makes them. Collective.
+    /// Makes another communicator of the same ranks, over another transport, as
+    /// [`split`](Self::split) makes communicators. Collective.
     ///
     /// # Errors
     /// [`Error::Join`] if `transport` cannot serve the ranks; [`Error::Connect`] if not all ranks
@@ -178,7 +178,7 @@ impl Communicator {
     }
 }
 
-/// A variable's value, parsed.
+/// The value of `variable`, parsed; `None` if it is not set, empty or `auto`.
 fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
     let Some(value) =
         std::env::var(variable).ok().filter(|value| !value.is_empty() && value != "auto")
@@ -213,7 +213,7 @@ fn configuration(mut launch: Launch) -> Result<JoinConfig> {
     })
 }
 
-/// Whether something is to be so.
+/// A setting that is off (`0`) or on (`1`).
 struct Switch(bool);
 
 impl FromStr for Switch {
@@ -244,7 +244,7 @@ impl FromStr for PortRange {
     }
 }
 
-/// This host, as others may look it up.
+/// The name of this host, by which other hosts may look up its address.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

@@ -1,15 +1,15 @@
-//! What each rank tells all others right after joining: the cores that it may use, and from rank 0
-//! the costs by which all ranks choose.
+//! The report that each rank sends to all others right after joining: the cores that it may use,
+//! and, from rank 0, the costs by which all ranks choose.
 
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
 use maypole_transports::cores::UsableCores;
 
-/// What one rank tells.
+/// The report of one rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,
-    /// Rank 0's table.
+    /// The table of costs, if the report is of rank 0.
     pub(crate) costs: Option<CostTable>,
 }
 
@@ -20,14 +20,15 @@ impl JoinReport {
         postcard::to_stdvec(&report).expect("bytes and a string can be serialized")
     }
 
-    /// Reads what rank `rank` tells.
+    /// Reads the report of rank `rank`.
     ///
     /// # Errors
     /// What is wrong with `bytes`, in words.
     pub(crate) fn from_bytes(rank: usize, bytes: &[u8]) -> Result<Self, String> {
         let refused = |why: String| {
             format!(
-                "rank {rank} sent no valid report when it joined: {why}; run one version of maypole on all ranks"
+                "rank {rank} sent no valid report when it joined: {why}; run one version of \
+                 maypole on all ranks"
             )
         };
         let (cores, costs) = match postcard::take_from_bytes::<(Vec<u8>, Option<String>)>(bytes) {

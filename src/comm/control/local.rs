@@ -32,7 +32,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// `world` ranks that share one board.
+    /// Describes `world` ranks that share one board.
     ///
     /// # Panics
     /// If `world` is zero.
@@ -58,28 +58,29 @@ impl Local {
         self
     }
 
-    /// Bytes that a stream between two threads holds, each way; at least 1.
+    /// Sets how many bytes a stream between two threads holds in each direction; at least 1.
     #[must_use]
     pub fn stream_capacity(mut self, bytes: usize) -> Self {
         self.capacity = bytes.max(1);
         self
     }
 
-    /// How long a wait for a peer may last.
+    /// Sets how long a wait for a peer may last.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What messages and bytes are taken to cost, instead of what is built in.
+    /// Sets the costs of messages and bytes by which the tuner chooses, instead of the built-in
+    /// ones.
     #[must_use]
     pub fn costs(mut self, costs: CostTable) -> Self {
         self.costs = costs;
         self
     }
 
-    /// The communicators, by rank; each goes to a thread of its own.
+    /// Makes the communicators, by rank. Each one goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let shared = SharedWorld::new(self.capacity);
         let world = self.hosts.len();
@@ -97,7 +98,7 @@ impl Local {
         (0..world).map(communicator).collect()
     }
 
-    /// Runs `rank` on one thread a communicator and gives what they returned, by rank.
+    /// Runs `rank` for each communicator, on a thread of its own. Returns the results, by rank.
     ///
     /// # Panics
     /// With the first panic of a rank.

@@ -1,4 +1,5 @@
-//! What a communicator needs besides moving bytes: to agree, to be connected, and to fail together.
+//! The control plane as a communicator sees it: how its ranks agree, get connected and fail
+//! together.
 //!
 //! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
 //! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
@@ -23,7 +24,7 @@ use std::time::Instant;
 /// Why a wait for a peer does not end.
 #[derive(Debug)]
 pub(crate) struct Straggler {
-    /// What the ranks report that they do.
+    /// What the ranks report about themselves, in words.
     pub(crate) report: String,
     /// The rank that holds the others up; `None` if no single member of the group does.
     pub(crate) rank: Option<usize>,
@@ -34,7 +35,8 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Raised when the group cannot go on.
     fn alarm(&self) -> Arc<Alarm>;
 
-    /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same order.
+    /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
+    /// order.
     fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, String>;
 
     /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
@@ -44,7 +46,7 @@ pub(crate) trait Control: Connector + Send + Sync + Debug {
     /// Returns a stream to `peer`. Both ends call this.
     fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
-    /// Returns the word by which calls show how far they are.
+    /// Returns the word in which calls record which operation this rank is in.
     fn pulse(&self) -> Arc<Pulse>;
 
     /// Records what this rank does from operation `sequence` on.

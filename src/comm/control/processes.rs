@@ -9,7 +9,7 @@ use maypole_transports::{Alarm, Board, Tcp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Which connection between two ranks carries collectives, and which one messages.
+/// The numbers of the two connections between two ranks: for collectives, and for messages.
 const COLLECTIVES: u32 = 0;
 const MESSAGES: u32 = 1;
 /// How long ranks take to agree on which failure was the first.
@@ -120,8 +120,8 @@ impl Control for ProcessControl {
         let Diagnosis::Busy { .. } = found else {
             return Some(straggler(found.to_string(), &found));
         };
-        // A busy rank may wait, too, but not yet for so long that it reports for whom. A rank that
-        // is idle then holds all of them up.
+        // A busy rank may wait, too, but not yet for so long that it reports for which rank. If
+        // another rank is idle, that rank holds all of them up.
         let mut others = self.members.iter().map(|member| Diagnosis::follow(*member, &places));
         let idle =
             others.find(|it| matches!(it, Diagnosis::Silent { .. } | Diagnosis::Outside { .. }));

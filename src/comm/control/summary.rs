@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::str::FromStr;
 
 impl Communicator {
-    /// How many ranks there are, on how many hosts, and what joins each pair of them, with the
-    /// reason why nothing better does: the same on every rank. With `MAYPOLE_LOG=info` rank 0
-    /// prints it when a program joins.
+    /// Describes the world: the number of ranks and of hosts, and which transport joins each pair
+    /// of ranks, with the reasons against faster ones. The same on every rank. With
+    /// `MAYPOLE_LOG=info` rank 0 prints this when a program joins.
     ///
     /// ```
     /// let said = maypole::Communicator::run_local(2, |comm| comm.summary());
@@ -17,9 +17,10 @@ impl Communicator {
     /// ```
     pub fn summary(&self) -> String {
         let hosts = self.hosts.count();
-        let (ranks, some) = (self.world(), if hosts == 1 { "host" } else { "hosts" });
+        let ranks = self.world();
+        let noun = if hosts == 1 { "host" } else { "hosts" };
         let mut text = format!(
-            "maypole: {ranks} ranks on {hosts} {some}, at most {} to a core",
+            "maypole: {ranks} ranks on {hosts} {noun}, at most {} to a core",
             self.crowding()
         );
         for group in pair_groups(self.boards(), &self.hosts) {
@@ -29,7 +30,7 @@ impl Communicator {
     }
 }
 
-/// How much `MAYPOLE_LOG` asks for.
+/// The levels of `MAYPOLE_LOG`, from the fewest messages to the most.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum LogLevel {
     Error,

@@ -1,4 +1,4 @@
-//! One call, as far as it decides which program runs.
+//! The description of a call by which its program is found.
 
 use crate::comm::element::{DataType, Factor, ReduceOp};
 use crate::comm::engine::counts::{CallCount, InternedCounts};
@@ -9,7 +9,7 @@ use crate::tuner::Plan;
 use maypole_kernels::{BinaryOp, mix};
 use std::fmt;
 
-/// What a rank asks for. Two calls that are equal run the same program.
+/// A collective with its arguments, except for the data. Equal calls run the same program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct CollectiveCall {
     pub(crate) collective: Collective,
@@ -18,24 +18,25 @@ pub(crate) struct CollectiveCall {
     pub(crate) count: CallCount,
     /// Whether the result must be that of the plain loop over the ranks.
     pub(crate) deterministic: bool,
-    /// A local fact: it changes where bytes lie, never what is sent.
+    /// Whether input and output are one buffer. Ranks may differ in this: it changes where bytes
+    /// lie, never what is sent.
     pub(crate) in_place: bool,
 }
 
 /// How the elements of a call combine, as far as all ranks must agree on it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Reduction {
-    /// An operation of ours. Factors are left out: see [`Reduction::from`].
+    /// A built-in operation. Its factor is left out: see [`Reduction::from`].
     Known(ReduceOp),
-    /// A function of the user's. That it is the same on all ranks shows in its name alone.
+    /// A function of the user's. Ranks can compare only its name.
     Custom { name: &'static str, commutative: bool },
 }
 
 impl Reduction {
-    /// What a call that combines nothing says.
+    /// The reduction of calls that combine nothing; it is not used.
     pub(crate) const NONE: Self = Self::Known(ReduceOp::Sum);
 
-    /// Zero-free.
+    /// A number that stands for the reduction in fingerprints; never zero.
     fn code(self) -> u64 {
         match self {
             Self::Known(op) => op.code() + 1,
@@ -46,7 +47,7 @@ impl Reduction {
         }
     }
 
-    /// How two elements combine on the way, if that is no function of the user's.
+    /// The binary operation of the schedule; `None` for a function of the user's.
     pub(crate) fn binary(self) -> Option<BinaryOp> {
         match self {
             Self::Known(op) => Some(op.binary()),
@@ -59,7 +60,7 @@ impl Reduction {
         matches!(self, Self::Custom { commutative: false, .. })
     }
 
-    /// True if every order and every grouping gives the same bits (of NaNs, any).
+    /// True if every order and every grouping gives the same bits, except for the bits of a NaN.
     pub(crate) fn is_exact(self, kind: DataType) -> bool {
         let chooses = matches!(self, Self::Known(ReduceOp::Min | ReduceOp::Max));
         matches!(self, Self::Known(_)) && (chooses || !kind.is_float())
@@ -72,8 +73,8 @@ impl Reduction {
 }
 
 impl From<ReduceOp> for Reduction {
-    /// Forgets the factor: it is a local fact, and calls that differ in it alone run the same
-    /// program.
+    /// Forgets the factor. Each rank has its own, and calls that differ only in the factor run the
+    /// same program.
     #[inline]
     fn from(op: ReduceOp) -> Self {
         match op {
@@ -126,18 +127,19 @@ impl CollectiveCall {
         }
     }
 
-    /// What all ranks of the call must agree on, condensed. Never zero, so that fresh memory does
-    /// not look like a call.
+    /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory
+    /// does not look like a call.
     pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &InternedCounts) -> u64 {
         let algorithm =
             plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
         self.fingerprint_by(algorithm, plan.window, world, given)
     }
 
-    /// The same of a call that runs by what is known as `way`.
+    /// The [fingerprint](Self::fingerprint), given a hash of the algorithm's name or of the user's
+    /// schedules.
     pub(crate) fn fingerprint_by(
         &self,
-        way: u64,
+        algorithm: u64,
         window: usize,
         world: usize,
         given: &InternedCounts,
@@ -149,14 +151,15 @@ impl CollectiveCall {
             CallCount::Given(number) => (1, given.hash(number)),
         };
         let name = self.collective.name().bytes().map(u64::from);
-        let (mode, window) = (u64::from(self.deterministic), window as u64);
-        let numbers =
-            [way, root, reduction, mode, self.kind as u64, form, count, window, world as u64];
+        let mode = u64::from(self.deterministic);
+        let kind = self.kind as u64;
+        let window = window as u64;
+        let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
         name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
 
-/// Where hashes start: the offset basis of FNV-1a. Any large number would do.
+/// The initial value of hashes: the offset basis of FNV-1a. Any other large number would do.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl fmt::Display for CollectiveCall {
@@ -182,7 +185,7 @@ impl fmt::Display for CollectiveCall {
     }
 }
 
-/// Elements of a buffer that holds these chunks.
+/// The number of elements of a buffer that holds these chunks.
 pub(crate) fn held(held: HeldChunks, layout: &Layout) -> usize {
     match held {
         HeldChunks::All => layout.count(),

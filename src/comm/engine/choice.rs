@@ -1,5 +1,4 @@
-//! Which plan a call runs by: the tuner's choice among the algorithms that can do what the call
-//! needs.
+//! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
 
 use crate::algorithms::Algorithm;
 use crate::comm::engine::call::CollectiveCall;
@@ -57,8 +56,7 @@ impl<'a> PlanChooser<'a> {
             schedules.iter().any(|schedule| schedule.scratch > 0)
         };
         (has_pair_counts && stores_blocks()).then(|| {
-            "stores blocks of other ranks on their way, which must be equally long for that"
-                .to_owned()
+            "forwards blocks of other ranks, which must be equally long for that".to_owned()
         })
     }
 
@@ -88,7 +86,7 @@ impl<'a> PlanChooser<'a> {
         Question { collective, boards: self.boards, bytes, crowding }
     }
 
-    /// Bytes of the whole: of the vector, or of all blocks together.
+    /// The bytes of the vector, or of all blocks together.
     pub(super) fn bytes(&self, call: CollectiveCall) -> usize {
         call.layout(self.boards.world(), 1, self.counts).count() * call.kind.size()
     }

@@ -35,8 +35,8 @@ impl Engine {
             return Ok(());
         }
         Err(format!(
-            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows {limit}; \
-             raise it, or use MAYPOLE_TRANSPORT=tcp",
+            "a board of {ranks} ranks takes {} bytes, {share} a rank, and MAYPOLE_MEMORY allows \
+             {limit}; raise it, or use MAYPOLE_TRANSPORT=tcp",
             Board::bytes(ranks)
         ))
     }

@@ -14,7 +14,7 @@ pub(crate) enum CallCount {
     Given(u32),
 }
 
-/// RankCounts that differ.
+/// Counts that differ from rank to rank.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum RankCounts {
     /// Elements of each rank's block.
@@ -42,7 +42,7 @@ impl RankCounts {
     }
 }
 
-/// RankCounts that were given, each numbered once.
+/// All counts that calls have passed so far. Equal counts have one number.
 #[derive(Debug, Default)]
 pub(crate) struct InternedCounts {
     known: Vec<Arc<RankCounts>>,

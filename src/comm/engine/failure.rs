@@ -29,8 +29,8 @@ impl Engine {
     pub(crate) fn explain_batch(&mut self, batch: &MessageBatch<'_>, failed: BatchError) -> Error {
         let BatchError { member, peer, error } = failed;
         let control = self.health.control();
-        // A rank that fails or leaves closes its links for messages, so the control plane knows more
-        // than a lost link tells.
+        // A rank that fails or leaves closes its links for messages. The control plane knows which
+        // of the two has happened.
         let error = match error {
             LinkError::Lost(_) if control.alarm().raised() => LinkError::Aborted,
             LinkError::Lost(_) if control.has_left(peer.unwrap_or(self.rank)) => {
@@ -41,8 +41,8 @@ impl Engine {
         self.explain_link(batch.describe(member), batch.step(member), peer, error)
     }
 
-    /// The communicator has failed at `step` of `operation`, which waited for `peer` or, without
-    /// one, for any rank.
+    /// The communicator has failed at `step` of `operation`, which waited for `peer`, or for any
+    /// rank if `peer` is `None`.
     fn explain_link(
         &mut self,
         operation: String,
@@ -53,7 +53,7 @@ impl Engine {
         let rank = self.rank;
         let sequence = self.health.sequence();
         let whom = peer.unwrap_or(rank);
-        // A rank that has failed leaves, too, and a wait may see that first.
+        // A rank that has failed also leaves, and a wait may notice the leaving first.
         let left_after_failure =
             matches!(error, LinkError::PeerLeft) && self.health.control().alarm().raised();
         if left_after_failure || matches!(error, LinkError::Aborted) {
@@ -130,16 +130,16 @@ impl Engine {
         self.calls.forget_current();
     }
 
-    /// The system has no thread for a request, which the other ranks wait for. The communicator has
-    /// failed.
+    /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
+    /// communicator has failed.
     #[cold]
     pub(crate) fn without_thread(&mut self, error: &io::Error) {
         let why = format!("the system cannot start a thread for it: {error}");
         let _ = self.unconnected("a request".to_owned(), why);
     }
 
-    /// A function of the user's panicked in `operation`. The communicator has failed; it may have
-    /// failed before, which is then why the function panicked.
+    /// A function of the user's panicked in `operation`. The communicator has failed. It may have
+    /// failed before, and the function may have panicked because of that.
     #[cold]
     pub(crate) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
         if self.health.has_failed() {

@@ -1,5 +1,5 @@
-//! What becomes of a group when a call fails: every rank is told, every rank names the same first
-//! cause, and no later call runs.
+//! How a group fails: every rank is told, every rank names the same first cause, and no later call
+//! runs.
 
 use crate::comm::control::Control;
 use crate::comm::error::{Error, Result};
@@ -36,20 +36,20 @@ impl Health {
         self.sequence
     }
 
-    /// Shows peers that ask that this rank is in its next operation.
+    /// Records, for peers that ask, that this rank is in its next operation.
     #[inline(always)]
     pub(super) fn enter(&self) {
         self.pulse.enter(self.sequence);
     }
 
-    /// Shows that the operation has ended.
+    /// Records that the operation has ended.
     #[inline(always)]
     pub(super) fn exit(&mut self) {
         self.pulse.exit(self.sequence);
         self.sequence += 1;
     }
 
-    /// Shows that the operation, which is not counted, has ended.
+    /// Records that the operation has ended, and does not count it.
     pub(super) fn exit_uncounted(&self) {
         self.pulse.back(self.sequence);
     }
@@ -108,7 +108,7 @@ impl Health {
     }
 
     /// Tells all ranks of a failure of `kind` that rank `blamed` has caused. Returns `error`, or
-    /// that the operation was aborted if another failure came first.
+    /// [`Error::Aborted`] if another failure came first.
     pub(super) fn report(
         &self,
         operation: String,
@@ -130,8 +130,8 @@ impl Health {
         self.aborted_by(operation, first)
     }
 
-    /// The error if the ranks cannot be connected for `operation`: another failure was the reason,
-    /// or this is the first one, of which all ranks are told.
+    /// The error if the ranks cannot be connected for `operation`. If another failure came first,
+    /// the error names that failure. Otherwise all ranks are told of this one.
     pub(super) fn unconnected(&self, operation: String, why: String) -> Error {
         if let Some(cause) = self.control.cause() {
             return self.aborted_by(operation, cause);

@@ -11,10 +11,10 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(crate) struct TimeLimits {
     /// How long one wait for a peer may last.
     timeout: Duration,
-    /// When each open section must end, and how long it was given. The innermost is last, and is
-    /// the one that counts.
+    /// When each open section must end, and how long it was given. The innermost section is last,
+    /// and only its deadline counts.
     deadlines: Vec<(Instant, Duration)>,
-    /// True while the engine is used by a thread beside the one that its rank computes on.
+    /// True while a background thread uses the engine and the rank computes in another thread.
     background: bool,
 }
 

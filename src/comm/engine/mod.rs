@@ -172,8 +172,8 @@ impl Engine {
         let at = self.calls.current();
         let reducer = &mut self.calls.at_mut(at).reducer;
         let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
-        // After a panic the communicator has failed, so nothing that the panic left half done is
-        // used again.
+        // After a panic the communicator has failed, so nothing is used again that the panic left
+        // half done.
         let done = catch_unwind(AssertUnwindSafe(|| self.call(call, input, output)));
         // The program outlives the call, but the user's function need not.
         self.calls.at_mut(at).reducer = before;
@@ -338,8 +338,8 @@ impl Engine {
         self.splits += 1;
     }
 
-    /// The engine of this rank in the group `members` of ranks, which was split off last and is
-    /// joined by `boards`. The settings are those of this engine, and so is the timeout.
+    /// The engine of this rank in the group of the ranks `members`, which was split off last and is
+    /// joined by `boards`. It inherits the settings and the timeout.
     pub(crate) fn subgroup(&self, members: &[usize], boards: Boards) -> Self {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");

@@ -1,7 +1,7 @@
 //! Calls that are observed: timed for explanations, or recorded for traces.
 //!
-//! None of this is on the path of other calls: they make one comparison, which is false while
-//! calls are observed.
+//! Other calls pay nothing for this. Their fast path makes one comparison in any case, and while
+//! calls are observed its result is false.
 
 use crate::comm::engine::Engine;
 use crate::comm::engine::call::CollectiveCall;
@@ -12,7 +12,7 @@ use maypole_kernels::{Scalar, View, ViewMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What observes the calls of a communicator.
+/// The observers of a communicator's calls.
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
     /// Whether calls are timed.
@@ -26,8 +26,8 @@ impl Observers {
         self.recorder.as_mut().filter(|recorder| recorder.is_recording())
     }
 
-    /// Observers of a group that was split off, as the `number`-th group. `members` are its ranks
-    /// in the group that these observers are of.
+    /// The observers of the `number`-th group that was split off. `members` are ranks of the group
+    /// that it was split from.
     fn of_group(&self, members: &[usize], number: u64) -> Self {
         let of_group = |recorder: &Recorder| {
             let name = match recorder.name() {

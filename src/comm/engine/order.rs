@@ -1,5 +1,5 @@
-//! In which order the contributions of the ranks are combined: what a call requires, and which
-//! algorithms meet that.
+//! The order in which the contributions of the ranks are combined: which order a call requires, and
+//! which algorithms keep that order.
 
 use crate::algorithms::Algorithm;
 use crate::comm::engine::call::CollectiveCall;
@@ -42,7 +42,9 @@ impl RequiredOrder {
     fn objection(self, call: CollectiveCall) -> String {
         match self {
             Self::LeftToRight => {
-                "does not combine the ranks one by one from left to right, as a deterministic call needs".to_owned()
+                "does not combine the ranks one by one from left to right, as a deterministic \
+                 call needs"
+                    .to_owned()
             }
             _ => format!("does not combine the ranks in their order, as {} needs", call.op),
         }

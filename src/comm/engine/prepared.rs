@@ -1,4 +1,4 @@
-//! Calls that have their programs.
+//! The calls of a communicator that have programs.
 
 use crate::comm::api::counters::Counters;
 use crate::comm::engine::call::CollectiveCall;
@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 /// How many different sets of counts have programs at a time.
 const MAX_COUNTS: usize = 256;
 
-/// A call that has its program.
+/// A call that has a program.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
     pub(super) call: CollectiveCall,
@@ -30,14 +30,14 @@ pub(crate) struct PreparedCall {
     /// How often the call ran to its end.
     pub(super) runs: u64,
     pub(super) program: Program,
-    /// What a recorder needs to know of the program.
+    /// The description of the program for a recorder.
     pub(super) notes: Option<Arc<ProgramNotes>>,
     pub(super) reducer: Reducer,
     pub(super) scratch: Region,
     /// A copy of the input, where the program overwrites the caller's input before it is read, or
     /// where the input is multiplied first.
     pub(super) staging: Region,
-    /// What the result is divided by.
+    /// The number that the result is divided by.
     pub(super) divisor: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl PreparedCall {
         buffers
     }
 
-    /// Adds what all runs have moved. `locals` are the ranks of this rank's board.
+    /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
     fn count(&self, locals: &[usize], counters: &mut Counters) {
         let runs = self.runs;
         let traffic = self.program.traffic();
@@ -95,12 +95,12 @@ pub(crate) struct PreparedCalls {
     current: usize,
     /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
     fast: usize,
-    /// What was moved by calls that are not kept any more.
+    /// The bytes and messages of calls that were dropped.
     past: Counters,
 }
 
 impl PreparedCalls {
-    /// None yet, of a group of `world` ranks.
+    /// No calls yet, of a group of `world` ranks.
     pub(super) fn new(world: usize) -> Self {
         Self {
             calls: Vec::new(),
@@ -162,7 +162,7 @@ impl PreparedCalls {
         self.is_at(self.current, call, plan)
     }
 
-    /// True if `call` under `plan` was made last and nobody observes calls, so that it may run at
+    /// True if `call` under `plan` was made last and calls are not observed. Then it may run at
     /// once.
     #[inline(always)]
     pub(super) fn is_fast(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {

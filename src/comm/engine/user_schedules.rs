@@ -71,8 +71,8 @@ impl UserSchedules {
 }
 
 impl Engine {
-    /// Makes `call` by the user's schedules, one a rank, the current call. Proves and lowers them if
-    /// they are new.
+    /// Makes `call` by the user's schedules, one for each rank, the current call. Proves and lowers
+    /// them if they are new.
     pub(crate) fn make_current_by(
         &mut self,
         call: CollectiveCall,

@@ -1,10 +1,12 @@
-//! A communicator's handle on its engine, which is here or with the thread that runs requests.
+//! A communicator's handle on its engine. The engine is here, or the thread that runs requests has
+//! it.
 //!
 //! An engine runs one operation at a time. A blocking call uses the engine on its caller's thread.
 //! Requests are run by a thread of the communicator's own: the engine is sent to that thread, which
-//! sends the engine back once its queue is empty. The two threads never share the engine, so nothing
-//! is locked, and a blocking call only checks whether the engine is here. A caller that needs the
-//! engine while it is away waits for it; a blocking call after requests must wait for them anyway.
+//! sends the engine back once its queue is empty. The two threads never share the engine, so
+//! nothing is locked, and a blocking call only checks whether the engine is here. A caller that
+//! needs the engine while it is away waits for its return. That costs no time: a blocking call
+//! after requests must wait for the requests anyway.
 
 use crate::comm::engine::Engine;
 use crate::comm::requests::progress::Progress;
@@ -16,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything that calls run with. All of it is sent to the thread that runs them.
+/// An engine and the links for messages. The thread that runs requests is sent both together.
 #[derive(Debug)]
 pub(crate) struct RankEngine {
     collectives: Engine,
@@ -24,13 +26,13 @@ pub(crate) struct RankEngine {
     message_links: MessageLinks,
 }
 
-/// Leads to the engine, wherever it is.
+/// A handle on the engine, which may be with another thread.
 pub(crate) struct EngineHandle {
-    // What may be asked at any time, wherever the engine is.
+    // These fields can be read while the engine is away.
     pub(crate) rank: usize,
     pub(crate) boards: Boards,
     timeout: Duration,
-    /// Wakes the thread that runs requests, on behalf of threads that wait for them.
+    /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
     pub(crate) alarm: Arc<Alarm>,
     /// Empty while the engine is away. A shared borrow can fill it, so that reading from the engine
     /// can wait for it.
@@ -147,8 +149,8 @@ impl EngineHandle {
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
 
-    /// Ends the thread that runs requests, after those in flight. Returns true if the engine is here
-    /// then, and this process is the one that must leave the group.
+    /// Ends the thread that runs requests, after the requests in flight. Returns true if the engine
+    /// is then here and this process must leave the group.
     pub(crate) fn end_progress(&mut self) -> bool {
         if self.is_forked() {
             // The thread runs in the parent, which is the rank and leaves the group.

@@ -74,8 +74,8 @@ impl Progress {
             return None;
         }
         if self.thread.thread().id() == thread::current().id() {
-            // A request owned its communicator and was the last to do so. This is the thread that
-            // runs requests, so no other thread can take the engine.
+            // The last owner of the communicator was one of its own requests, so this is the
+            // thread that runs requests. It cannot wait for itself to give the engine back.
             return None;
         }
         self.tell(ProgressCommand::GiveBack);
@@ -89,7 +89,7 @@ impl Progress {
 
     fn join(self) {
         drop(self.commands);
-        // The thread has nothing to do any more. A panic is caught in each job.
+        // The thread ends, because its queue is closed. Panics of jobs were caught in the jobs.
         let _ = self.thread.join();
     }
 }
@@ -145,8 +145,8 @@ fn serve(
     }
 }
 
-/// Says whether the engine is used by a thread beside the one that its rank computes on. A wait in
-/// the background leaves the core to the computation.
+/// Says whether a background thread uses the engine while the rank computes in another thread. A
+/// wait in the background leaves the core to the computation.
 pub(crate) fn set_background(comm: &mut Communicator, background: bool) {
     comm.engine.get_mut().change_limits(|limits| limits.set_background(background));
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
-/// A call with its buffers, to be run by whoever has the engine.
+/// A call with its buffers. The thread that has the engine runs it.
 pub(crate) type RequestJob<'a> = Box<dyn FnOnce(&mut Communicator) + Send + 'a>;
 
-/// What became of it: a panic, an error, or the buffers.
+/// The outcome of a request: a panic, an error, or the buffers.
 type RequestOutcome<B> = thread::Result<Result<B>>;
 
 /// An operation under way, which owns its buffers until it is done.
@@ -24,13 +24,13 @@ type RequestOutcome<B> = thread::Result<Result<B>>;
 pub struct Request<B> {
     outcome: Receiver<RequestOutcome<B>>,
     done: Option<RequestOutcome<B>>,
-    /// Heard by whoever runs the operation.
+    /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
 }
 
 impl<B> Request<B> {
-    /// True once the operation is over, well or badly: [`wait`](Self::wait) returns at once then.
-    /// Does not wait.
+    /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns at once.
+    /// Does not block.
     pub fn test(&mut self) -> bool {
         if self.done.is_none() {
             self.done = match self.outcome.try_recv() {
@@ -45,11 +45,11 @@ impl<B> Request<B> {
     /// Waits until the operation is over and gives its buffers back.
     ///
     /// # Errors
-    /// Those of the call, its [`Error::Invalid`] among them: arguments are looked at when the
-    /// operation runs. Its buffers are gone then.
+    /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
+    /// when the operation runs. After an error the buffers are lost.
     ///
     /// # Panics
-    /// With the panic of a function of the user's that the call ran.
+    /// If a function of the user's panicked in the call, with the same panic.
     pub fn wait(self) -> Result<B> {
         let _wait = self.alarm.begin_foreground_wait();
         let outcome = self
@@ -65,7 +65,7 @@ impl<B> fmt::Debug for Request<B> {
     }
 }
 
-/// What is said of an operation that was given up with its communicator.
+/// The error of an operation that never ran, because its communicator ended first.
 #[cold]
 fn abandoned() -> Error {
     let first = "it ended before the operation could run".to_owned();
@@ -84,13 +84,13 @@ fn abandoned() -> Error {
 /// ```
 ///
 /// # Errors
-/// The first one; all have been waited for by then.
+/// The first error, in the order of the requests. All requests are over by then.
 pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
     let all: Vec<_> = requests.into_iter().map(Request::wait).collect();
     all.into_iter().collect()
 }
 
-/// A job, and the request by which its caller learns what became of it.
+/// A job, and the request that tells its caller the outcome.
 pub(crate) fn task<'a, B: Send + 'a>(
     alarm: Arc<Alarm>,
     mut buffers: B,
@@ -98,13 +98,13 @@ pub(crate) fn task<'a, B: Send + 'a>(
 ) -> (RequestJob<'a>, Request<B>) {
     let (tell, outcome) = sync_channel(1);
     let job = move |comm: &mut Communicator| {
-        // What a panic leaves half done is used no more: the communicator has failed, and the
+        // Nothing that a panic leaves half done is used again: the communicator fails, and the
         // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {
             comm.engine.get_mut().panicked("a request", &**panic);
         }
-        // Nobody listens to what was detached.
+        // The receiver is gone if the request was detached.
         let _ = tell.send(done.map(|done| done.map(|()| buffers)));
     };
     (Box::new(job), Request { outcome, done: None, alarm })
@@ -117,9 +117,9 @@ impl Communicator {
     ///
     /// Requests run one after the other, in the order in which they were started, on a thread that
     /// the communicator starts at the first one; all ranks start them in the same order. A blocking
-    /// call first waits until the queue is empty, then runs on its caller's thread. A request that
-    /// fails fails the communicator, and so those behind it. In a world of one rank, `call` runs at
-    /// once.
+    /// call first waits until the queue is empty, then runs on its caller's thread. If a request
+    /// fails, the communicator has failed, so all later requests fail, too. In a world of one
+    /// rank, `call` runs at once.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -136,7 +136,8 @@ impl Communicator {
     /// assert_eq!(norms, [100.0; 2]);
     /// ```
     ///
-    /// A panic in `call` fails the communicator on all ranks, and goes on in [`Request::wait`].
+    /// If `call` panics, the communicator fails on all ranks, and [`Request::wait`] panics with the
+    /// same panic.
     pub fn start<B: Send + 'static>(
         &mut self,
         buffers: B,
@@ -168,7 +169,7 @@ impl Communicator {
         self.engine.progress().run(job);
     }
 
-    /// A communicator that can be sent this one's engine, to use it in another thread.
+    /// A communicator without an engine. It can take this one's engine to use it in another thread.
     pub(crate) fn without_engine(&self) -> Self {
         Self {
             engine: self.engine.empty(),

@@ -13,8 +13,8 @@ use std::thread::{self, Builder};
 
 /// Starts requests on buffers that outlive the scope: see [`Communicator::scope`].
 ///
-/// Has the same `start` methods as [`Communicator`]. `'scope` is how long borrows must last, `'env`
-/// what they may come from: everything around the scope.
+/// Has the same `start` methods as [`Communicator`]. Buffers must live as long as `'scope`, and may
+/// be borrowed from anything that lives as long as `'env`, the surroundings of the scope.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
@@ -49,13 +49,13 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl Communicator {
-    /// Runs `body`, which may start requests on borrowed slices, of one flat buffer for instance;
-    /// waits for all of them before it returns, whether or not they were waited for. Their buffers
-    /// come back from [`Request::wait`] as the slices that they are.
+    /// Runs `body`, which may start requests on borrowed slices, for instance of one flat buffer.
+    /// Before it returns, it waits for all requests that `body` has not waited for.
+    /// [`Request::wait`] gives the slices back.
     ///
     /// Within the scope requests run in the order in which they were started, on a thread of the
-    /// scope's own: it costs some ten microseconds, so a scope should hold more than one small
-    /// request. Everything said of [`start`](Self::start) holds.
+    /// scope's own. Starting this thread costs some ten microseconds, so a scope should hold more
+    /// than one small request. Otherwise requests are as those of [`start`](Self::start).
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -75,8 +75,8 @@ impl Communicator {
     /// ```
     ///
     /// # Panics
-    /// If `body` does, once the requests are over. Those that are not after 5 s, because peers do
-    /// not come to them, are ended by failing the communicator on all ranks.
+    /// If `body` panics, after its requests have ended. If some have not ended after 5 s, because
+    /// peers do not start them, the communicator fails on all ranks, which ends them.
     pub fn scope<'env, R>(
         &mut self,
         body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,

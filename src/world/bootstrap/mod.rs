@@ -90,7 +90,7 @@ impl JoinConfig {
     ///
     /// # Examples
     ///
-    /// Two ranks that one program starts itself; they may as well be two processes.
+    /// Two ranks, which one program starts as threads. They could be two processes.
     ///
     /// ```
     /// use maypole::world::bootstrap::JoinConfig;
@@ -207,8 +207,8 @@ pub enum JoinError {
     /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
     /// port and the firewall.
     #[error(
-        "rank {rank} found nobody at {address}, port {}, within {} s: is rank 0 running, and its \
-         port open? ({last})",
+        "rank {rank} found no rank 0 at {address}, port {}, within {} s: is rank 0 running, and \
+         its port open? ({last})",
         list(ports), waited.as_secs_f32()
     )]
     NobodyListening {
@@ -239,7 +239,7 @@ pub enum JoinError {
     },
     /// Another program listens there. Check the port, or name another one.
     #[error(
-        "rank {rank} found something else than rank 0 of job '{job}' at {address}: {what}; name \
+        "rank {rank} found something other than rank 0 of job '{job}' at {address}: {what}; name \
          another port with MAYPOLE_PORT"
     )]
     NotRankZero {
@@ -252,7 +252,7 @@ pub enum JoinError {
         /// What the answer shows about it.
         what: String,
     },
-    /// Another process is this rank already. Give every process a rank of its own.
+    /// Another process has joined as this rank. Give every process a rank of its own.
     #[error("rank {rank} has joined already, as {holder}: give every process a rank of its own")]
     Duplicate {
         /// The rank.
@@ -285,7 +285,7 @@ pub enum JoinError {
         /// Which connections were refused, and why.
         note: String,
     },
-    /// Rank 0 went away while others were joining. Look at its output.
+    /// Rank 0 ended while other ranks were joining. Look at the output of rank 0.
     #[error("rank 0 at {address} went away while rank {rank} was joining: {why}")]
     Lost {
         /// The rank that was joining.

@@ -31,7 +31,7 @@ pub enum LaunchError {
         /// What to do.
         remedy: &'static str,
     },
-    /// A number is too large for another.
+    /// A number must be smaller than another number, and is not.
     #[error("{variable} is {value}, but {bound_variable} is {bound}: {rule}")]
     TooLarge {
         /// The variable that is too large.

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::variables::Environment;
 use super::{KeySource, LaunchError};
 
-/// Most bytes of a file or descriptor that holds a key: the digits and some white space.
+/// Most bytes of a file or descriptor that holds a key: the digits, and room for white space.
 const LIMIT: usize = 256;
 
 /// Keys that were read from a descriptor, by its number. A descriptor can be read only once, and

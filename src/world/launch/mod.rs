@@ -1,17 +1,21 @@
-//! Which rank is this process, and where is rank 0? Reads the variables of every launcher into one
-//! [`Launch`].
+//! Reads from the environment which rank this process is, and where rank 0 is. The variables of
+//! every launcher become one [`Launch`].
 //!
-//! Under these launchers nothing has to be configured. The first one whose variables are set wins:
+//! Under these launchers nothing has to be configured. The first one whose variables are set wins.
+//! For each launcher: the variables of the rank, the world size, the rank on the host and the
+//! number of ranks there; then the address of rank 0.
 //!
-//! | launcher | rank, world, rank and ranks on the host | rank 0's address |
-//! |---|---|---|
-//! | `maypole run`, or by hand | `MAYPOLE_RANK` `MAYPOLE_WORLD` `MAYPOLE_LOCAL_RANK` `MAYPOLE_LOCAL_WORLD` | `MAYPOLE_ADDRESS` |
-//! | torchrun and compatible launchers | `RANK` `WORLD_SIZE` `LOCAL_RANK` `LOCAL_WORLD_SIZE` | `MASTER_ADDR` |
-//! | Open MPI | `OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}` | `MAYPOLE_ADDRESS`, unless all ranks share a host |
-//! | MPICH, Intel MPI (hydra) | `PMI_RANK` `PMI_SIZE` `MPI_LOCALRANKID` `MPI_LOCALNRANKS` | exchanged over `PMI_FD` |
-//! | Slurm | `SLURM_PROCID` `SLURM_STEP_NUM_TASKS` `SLURM_LOCALID` | first host of the step |
-//! | Kubernetes indexed job | `JOB_COMPLETION_INDEX` `MAYPOLE_WORLD` | `MAYPOLE_ADDRESS` |
-//! | none | rank 0 of 1 | not needed |
+//! 1. `maypole run`, or by hand: `MAYPOLE_RANK`, `MAYPOLE_WORLD`, `MAYPOLE_LOCAL_RANK`,
+//!    `MAYPOLE_LOCAL_WORLD`; `MAYPOLE_ADDRESS`.
+//! 2. torchrun and compatible launchers: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
+//!    `MASTER_ADDR`.
+//! 3. Open MPI: `OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}`; `MAYPOLE_ADDRESS`, unless all
+//!    ranks share a host.
+//! 4. MPICH, Intel MPI (hydra): `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`; the
+//!    address is exchanged over `PMI_FD`.
+//! 5. Slurm: `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID`; the first host of the step.
+//! 6. Kubernetes indexed job: `JOB_COMPLETION_INDEX`, `MAYPOLE_WORLD`; `MAYPOLE_ADDRESS`.
+//! 7. No launcher: rank 0 of 1, which needs no address.
 //!
 //! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
 //! variable counts as not set. Variables that contradict one another are an error that names them:

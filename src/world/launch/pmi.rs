@@ -2,16 +2,24 @@
 //! strings.
 //!
 //! ```text
-//! cmd=init pmi_version=1 pmi_subversion=1            cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
-//! cmd=get_maxes                                      cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024
-//! cmd=get_my_kvsname                                 cmd=my_kvsname kvsname=kvs_6237_0_host
-//! cmd=put kvsname=kvs_6237_0_host key=k value=v      cmd=put_result rc=0
-//! cmd=barrier_in                                     cmd=barrier_out        (once all are in)
-//! cmd=get kvsname=kvs_6237_0_host key=k              cmd=get_result rc=0 value=v
-//! cmd=finalize                                       cmd=finalize_ack
+//! > cmd=init pmi_version=1 pmi_subversion=1
+//! < cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
+//! > cmd=get_maxes
+//! < cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024
+//! > cmd=get_my_kvsname
+//! < cmd=my_kvsname kvsname=kvs_6237_0_host
+//! > cmd=put kvsname=kvs_6237_0_host key=k value=v
+//! < cmd=put_result rc=0
+//! > cmd=barrier_in
+//! < cmd=barrier_out                                      (once all are in)
+//! > cmd=get kvsname=kvs_6237_0_host key=k
+//! < cmd=get_result rc=0 value=v
+//! > cmd=finalize
+//! < cmd=finalize_ack
 //! ```
 //!
-//! One line each way. Values have no white space here, because some servers cut a value there.
+//! The process sends the lines after `>`, and the process manager answers with the lines after `<`.
+//! Our values have no white space, because some servers cut a value there.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +31,7 @@ use thiserror::Error;
 /// Most bytes of a line that is read: more than the limits of any server allow.
 const LINE: usize = 8192;
 
-/// A connection to the process manager. Dropping it says goodbye.
+/// A connection to the process manager. Dropping it sends `cmd=finalize`.
 #[derive(Debug)]
 pub struct Pmi {
     socket: UnixStream,
@@ -33,7 +41,7 @@ pub struct Pmi {
     longest_key: usize,
     longest_value: usize,
     waits: Duration,
-    /// True until an exchange fails; after that not even a goodbye is sent.
+    /// True until an exchange fails. After that nothing is sent, not even `cmd=finalize`.
     usable: bool,
 }
 
@@ -61,7 +69,7 @@ pub enum PmiError {
         /// How it failed.
         source: io::Error,
     },
-    /// It did not answer in time. At `barrier_in` that means that a rank has not come.
+    /// The process manager did not answer in time. At `barrier_in`, some rank has not come.
     #[error(
         "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; \
          MAYPOLE_TIMEOUT sets how \
@@ -74,7 +82,7 @@ pub enum PmiError {
         /// How long the process waited.
         waits: Duration,
     },
-    /// It refused, or its answer does not follow the protocol.
+    /// The process manager refused, or its answer does not follow the protocol.
     #[error(
         "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS, \
          then it is not needed"
@@ -167,7 +175,7 @@ impl Pmi {
 
     /// Sends one line and reads its answer, which must be of the kind `expected` and no refusal.
     fn ask(&mut self, request: &str, expected: &str) -> Result<PmiAnswer, PmiError> {
-        // Until the answer has come and is valid, because the next answer would belong to this
+        // Usable again once a valid answer has come: before, the next answer would belong to this
         // request.
         self.usable = false;
         let lost = |source: io::Error| self.failed(request, source);
@@ -215,7 +223,7 @@ impl Pmi {
     }
 }
 
-/// Says goodbye. Without it hydra reports a process that has introduced itself as crashed.
+/// Sends `cmd=finalize`. Otherwise hydra reports that the process has crashed.
 impl Drop for Pmi {
     fn drop(&mut self) {
         if self.usable {
@@ -266,7 +274,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// What a server's lines are made of.
+    /// Words that lines of a server consist of.
     const WORD: &str = "cmd=(response_to_init|maxes|my_kvsname|put_result|barrier_out|get_result)|\
                         rc=-?[0-9]{0,30}|[a-z_]{0,9}=.{0,9}|\n";
 
@@ -280,8 +288,8 @@ mod tests {
         (ours, theirs)
     }
 
-    /// A server for one process: gives back what was put, or `stored`. Returns the lines that it
-    /// was sent.
+    /// A server for one process, which answers `get` with the value of `put`, or with `stored`.
+    /// Returns the lines that the process sent.
     fn serve(
         mut socket: UnixStream,
         stored: Option<&'static str>,
@@ -376,7 +384,7 @@ mod tests {
         assert!(matches!(Pmi::begin(ours, SOON), Err(PmiError::Lost { .. })));
     }
 
-    /// What a process makes of a server that says these bytes and closes.
+    /// Runs an exchange with a server that sends these bytes and closes the connection.
     fn run_against(bytes: Vec<u8>) {
         let (ours, mut theirs) = pair();
         let (done, ended) = mpsc::channel();

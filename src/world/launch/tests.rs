@@ -210,7 +210,8 @@ proptest! {
     #[test]
     fn no_environment_makes_it_panic(seed: u64, values in proptest::collection::vec(VALUE, 1..8)) {
         let value = |name: &str| {
-            let hash = name.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+            let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            let hash = name.bytes().fold(seed, mix);
             values.get((hash >> 32) as usize % (values.len() * 2)).cloned()
         };
         if let Ok(LaunchDescription { launch, pmi, .. }) = from_vars(&value) {

@@ -8,9 +8,8 @@ const PREFIX: &str = "MAYPOLE_";
 const OF_TESTS: [&str; 2] = ["MAYPOLE_GOLDEN", "MAYPOLE_TOPOLOGIES"];
 const PREFIX_OF_TESTS: &str = "MAYPOLE_TEST_";
 
-/// Tells on standard error, once in a process, which `MAYPOLE_...` variables are ignored because
-/// maypole has no such variable. Rank 0 alone tells, because launchers give all ranks the same
-/// variables.
+/// Warns on standard error, once in a process, of `MAYPOLE_...` variables that do not exist. They
+/// are ignored. Only rank 0 warns, because launchers give all ranks the same variables.
 pub(crate) fn warn_of_unknown_variables(rank: usize) {
     static TOLD: Once = Once::new();
     if rank != 0 {

@@ -94,8 +94,8 @@ impl ControlConnection {
                 Ok(read) => self.channel.receive(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A process that is killed while bytes are unread resets its connections. That
-                // means the same as an end.
+                // A process that is killed while bytes are unread resets its connections. The
+                // connection has ended, as in the case above.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
                 }

@@ -101,7 +101,10 @@ mod tests {
         }
 
         #[test]
-        fn a_length_that_lies_costs_nothing(variant in 0u8..10, bytes in prop::collection::vec(200u8.., 0..40)) {
+        fn a_false_length_allocates_nothing(
+            variant in 0u8..10,
+            bytes in prop::collection::vec(200u8.., 0..40),
+        ) {
             // Every `Vec` in these claims about 2^60 elements.
             let lie = [&[variant][..], &bytes].concat();
             let _ = decode::<ControlRequest>(&lie);

@@ -62,7 +62,7 @@ pub struct Status {
 
 /// One rank's handle on the control plane of its world. Any thread may use it.
 ///
-/// Dropping it [leaves](Self::leave), bounded, and never panics.
+/// Dropping it [leaves](Self::leave), which takes a bounded time, and never panics.
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<ServiceContext>,
@@ -118,12 +118,12 @@ impl Service {
         &self.hosts
     }
 
-    /// Raised when the world has failed. Waits look at it once they have become slow.
+    /// Returns the alarm, which is raised when the world has failed. Slow waits check it.
     pub fn alarm(&self) -> Arc<Alarm> {
         Arc::clone(&self.shared.alarm)
     }
 
-    /// Where this rank notes what it does, for others that ask.
+    /// Returns the table in which this rank records what it does, for ranks that ask.
     pub fn progress(&self) -> Arc<ProgressTable> {
         Arc::clone(&self.shared.progress)
     }
@@ -160,7 +160,7 @@ impl Service {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
         if self.shared.wait(deadline, |state| state.cause.is_some().then_some(())).is_none() {
-            // Rank 0 does not answer, so that no other rank decides.
+            // Rank 0 does not answer, so this rank decides alone.
             self.shared.learn(&mine);
         }
         loop {
@@ -213,7 +213,7 @@ impl Service {
             Some(Err(error)) => Err(error),
             None => Err(ServiceError::TimedOut {
                 what: "an exchange",
-                missing: self.who_is_missing(round),
+                missing: self.missing_members(round),
             }),
         }
     }
@@ -256,7 +256,7 @@ impl Service {
         ExchangeRound { group, members: members.to_vec(), number: *number }
     }
 
-    fn who_is_missing(&self, round: ExchangeRound) -> Vec<usize> {
+    fn missing_members(&self, round: ExchangeRound) -> Vec<usize> {
         self.shared.request(ControlRequest::AskMissing { round: round.clone() });
         self.shared
             .wait(Instant::now() + QUERY_TIMEOUT, |state| state.missing.remove(&round))
@@ -267,7 +267,7 @@ impl Service {
     /// Takes at most a second.
     ///
     /// The service threads answer, even if the calling threads are busy, and also after the world
-    /// has failed. Ranks whose calls do not match learn so what the others called.
+    /// has failed. So ranks whose calls do not match learn what the other ranks called.
     pub fn survey(&self, group: GroupId) -> Vec<Option<ProgressReport>> {
         if self.world() == 1 {
             return vec![Some(self.shared.progress.report(group))];
@@ -329,7 +329,7 @@ impl Service {
         let heard = self.shared.wait(Instant::now() + GOODBYE_TIMEOUT, over);
         self.shared.update(|state| state.stop = true);
         self.shared.waker.wake();
-        // The thread checks `stop` after every event, and handles each event within milliseconds.
+        // The thread checks `stop` after each event, and handles an event within milliseconds.
         let _ = thread.join();
         heard.ok_or_else(|| ServiceError::TimedOut {
             what: "the goodbye",

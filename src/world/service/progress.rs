@@ -39,7 +39,7 @@ impl Pulse {
         self.0.store(2 * sequence + 2, Ordering::Relaxed);
     }
 
-    /// Takes back that operation `sequence` has begun.
+    /// Undoes [`enter`](Self::enter): operation `sequence` has not begun.
     pub fn back(&self, sequence: u64) {
         self.0.store(2 * sequence, Ordering::Relaxed);
     }

@@ -33,8 +33,8 @@ impl Service {
     /// to processes of the same user that prove the job's key.
     ///
     /// # Errors
-    /// If the deadline passes (naming who has not come), a member left, the world fails meanwhile
-    /// or has failed, or the system has no memory.
+    /// If the deadline passes (the error names the missing ranks), a member left, the world fails
+    /// meanwhile or has failed, or the system has no memory.
     pub fn share(
         &self,
         group: GroupId,
@@ -52,7 +52,7 @@ impl Service {
             let at = local_members
                 .iter()
                 .position(|member| *member == maker)
-                .expect("it is the least of them");
+                .expect("the maker is one of the members");
             return self.receive(group, maker, &announced[at], bytes, deadline);
         }
         // An empty name tells the others that there is no segment, so that they do not wait for

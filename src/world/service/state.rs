@@ -30,7 +30,7 @@ pub(crate) struct ServiceContext {
 
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
-    /// What the service thread has to send to rank 0.
+    /// Requests that the service thread has to send to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
     pub(crate) cause: Option<Cause>,
     /// When `cause` last changed.
@@ -113,13 +113,13 @@ impl ServiceContext {
         outcome
     }
 
-    /// Has the service thread say something to rank 0.
+    /// Queues `request`; the service thread sends it to rank 0.
     pub(crate) fn request(&self, request: ControlRequest) {
         self.state().requests.push(request);
         self.waker.wake();
     }
 
-    /// Takes note of a failure; every wait ends soon after.
+    /// Records a failure. Every wait ends soon after.
     pub(crate) fn learn(&self, cause: &Cause) {
         self.update(|state| state.learn(cause));
         self.alarm.raise();
