@@ -1,4 +1,4 @@
-//! The board: what each rank of a host has published, in memory that all of them read in place.
+//! The board: what each rank of a host has published, in memory that all ranks read in place.
 //!
 //! Each rank owns a ring of lines and two rings of data slots in memory that all local ranks
 //! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
@@ -9,14 +9,14 @@
 //! ([`Board::credit`]).
 //!
 //! ```text
-//! consumed[reader][writer]   position up to which `reader` has consumed the publications of `writer`
-//! line[slot 0..64][rank]     sequence | fingerprint | up to 48 bytes
+//! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
+//! line[0..64][rank]          sequence | fingerprint | up to 48 bytes
 //! data[rank]                 8 small slots of 16 KiB | chunk slots of 32 KiB, two a rank
 //! ```
 //!
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
-//! knows the position of a publication beforehand, because lowering sees the schedules of all
-//! local ranks.
+//! knows the position of a publication before the call runs, because lowering sees the schedules
+//! of all local ranks.
 
 mod protocol;
 
@@ -130,7 +130,7 @@ pub struct ExpectedPublication {
     pub len: usize,
 }
 
-/// The peer published something else than was expected: the ranks are in different calls.
+/// The peer published something other than this rank expected: the ranks are in different calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mismatch {
     /// The local rank that published it.
@@ -139,7 +139,7 @@ pub struct Mismatch {
     pub theirs: u64,
 }
 
-/// Offsets and sizes, in bytes, of the parts of a board. A contract between processes.
+/// Offsets and sizes, in bytes, of the parts of a board. All processes of a board use the same.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     ranks: usize,
@@ -158,7 +158,8 @@ impl Geometry {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let lines = (ranks * row).next_multiple_of(PAGE);
         let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
-        // No multiple of a page, so that equal slots of different ranks use different cache sets.
+        // Not a multiple of a page, so that equal slots of different ranks use different cache
+        // sets.
         let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
         Self { ranks, row, lines, data, stride }
     }
@@ -213,14 +214,14 @@ impl BoardWords for MappedWords {
     }
 }
 
-/// Memory that a board can lie in: it keeps its bytes in place while it lives, however it is
-/// moved.
+/// Memory that a board can lie in. The bytes stay in place while the value lives, even if the value
+/// is moved.
 ///
 /// # Safety
 /// `bytes` always gives the same memory, which starts zeroed, at a multiple of 128 bytes, and
-/// stays mapped for writing until the value is dropped; nothing makes references to it.
+/// stays mapped for writing until the value is dropped; no code makes references to it.
 pub unsafe trait BoardMemory: Send {
-    /// All bytes.
+    /// Returns a view of all bytes.
     fn bytes(&self) -> ViewMut<'_>;
 }
 
@@ -271,8 +272,8 @@ impl Board {
         Geometry::new(ranks).bytes()
     }
 
-    /// The board of `ranks` local ranks in `memory`, seen by local rank `me`. Touches the slots of
-    /// `me` first, so that they lie near its core.
+    /// Returns the view that local rank `me` has of the board of `ranks` local ranks in `memory`.
+    /// Touches the slots of `me` first, so that their pages lie near its core.
     ///
     /// # Panics
     /// If `memory` is smaller than [`Board::bytes`] or `me` is not below `ranks`.
@@ -280,10 +281,11 @@ impl Board {
         let bytes = memory.bytes();
         assert!(
             bytes.len() >= Self::bytes(ranks),
-            "a board of {ranks} needs {} bytes",
-            Self::bytes(ranks)
+            "a board of {ranks} ranks needs {} bytes, and the memory has {}",
+            Self::bytes(ranks),
+            bytes.len()
         );
-        assert!(me < ranks, "local rank {me} of {ranks}");
+        assert!(me < ranks, "local rank {me} is not on a board of {ranks} ranks");
         let start = NonNull::new(bytes.as_mut_ptr()).expect("a view's start");
         assert!(
             (start.as_ptr() as usize).is_multiple_of(LINE_STRIDE),
@@ -331,10 +333,14 @@ impl Board {
         mask: u64,
         len: usize,
     ) -> ViewMut<'_> {
-        assert!(len <= class.bytes(), "a payload of {len} bytes in a slot of {}", class.bytes());
+        assert!(
+            len <= class.bytes(),
+            "a payload of {len} bytes does not fit into a slot of {} bytes",
+            class.bytes()
+        );
         let geometry = self.geometry();
         // With a larger mask, the protocol would see two slots where the memory has one.
-        debug_assert!(mask < class.slots(geometry.ranks) as u64, "a ring of {} slots", mask + 1);
+        debug_assert!(mask < class.slots(geometry.ranks) as u64, "mask {mask} is too large");
         let slot = (position & mask) as usize;
         let at = match class {
             SlotClass::Tiny => {
@@ -415,8 +421,8 @@ impl Board {
         self.protocol.consume(peer, position);
     }
 
-    /// Records that `peer` has consumed the publications of this rank below `position`, as
-    /// something that it published later proves.
+    /// Records that `peer` has consumed the publications of this rank below `position`. A later
+    /// publication of the peer proves it, so the peer writes no counter.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         self.protocol.credit(peer, position);
