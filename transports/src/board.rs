@@ -385,7 +385,12 @@ impl Board {
     /// If `from.peer` is not on the board.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
-        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        assert!(
+            from.peer < self.ranks(),
+            "local rank {} is not on a board of {} ranks",
+            from.peer,
+            self.ranks()
+        );
         self.protocol.readable(from)
     }
 
@@ -397,7 +402,12 @@ impl Board {
     /// If `from.peer` is not on the board, or the payload does not fit its class.
     #[inline(always)]
     pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
-        assert!(from.peer < self.ranks(), "local rank {} of {}", from.peer, self.ranks());
+        assert!(
+            from.peer < self.ranks(),
+            "local rank {} is not on a board of {} ranks",
+            from.peer,
+            self.ranks()
+        );
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
@@ -407,7 +417,11 @@ impl Board {
     /// # Panics
     /// If `peer` is not on the board.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
-        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        assert!(
+            peer < self.ranks(),
+            "local rank {peer} is not on a board of {} ranks",
+            self.ranks()
+        );
         self.protocol.peek_fingerprint(peer, position)
     }
 
@@ -417,7 +431,11 @@ impl Board {
     /// If `peer` is not on the board.
     #[inline(always)]
     pub fn consume(&self, peer: usize, position: u64) {
-        assert!(peer < self.ranks(), "local rank {peer} of {}", self.ranks());
+        assert!(
+            peer < self.ranks(),
+            "local rank {peer} is not on a board of {} ranks",
+            self.ranks()
+        );
         self.protocol.consume(peer, position);
     }
 
