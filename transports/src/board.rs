@@ -325,6 +325,12 @@ impl Board {
     }
 
     #[inline(always)]
+    fn check_peer(&self, peer: usize) {
+        let ranks = self.ranks();
+        assert!(peer < ranks, "local rank {peer} is not on a board of {ranks} ranks");
+    }
+
+    #[inline(always)]
     fn payload(
         &self,
         rank: usize,
@@ -385,12 +391,7 @@ impl Board {
     /// If `from.peer` is not on the board.
     #[inline(always)]
     pub fn readable(&self, from: ExpectedPublication) -> Result<bool, Mismatch> {
-        assert!(
-            from.peer < self.ranks(),
-            "local rank {} is not on a board of {} ranks",
-            from.peer,
-            self.ranks()
-        );
+        self.check_peer(from.peer);
         self.protocol.readable(from)
     }
 
@@ -402,12 +403,7 @@ impl Board {
     /// If `from.peer` is not on the board, or the payload does not fit its class.
     #[inline(always)]
     pub fn lent(&self, from: ExpectedPublication) -> View<'_> {
-        assert!(
-            from.peer < self.ranks(),
-            "local rank {} is not on a board of {} ranks",
-            from.peer,
-            self.ranks()
-        );
+        self.check_peer(from.peer);
         self.payload(from.peer, from.class, from.position, from.mask, from.len).as_view()
     }
 
@@ -417,11 +413,7 @@ impl Board {
     /// # Panics
     /// If `peer` is not on the board.
     pub fn peek_fingerprint(&self, peer: usize, position: u64) -> Option<u64> {
-        assert!(
-            peer < self.ranks(),
-            "local rank {peer} is not on a board of {} ranks",
-            self.ranks()
-        );
+        self.check_peer(peer);
         self.protocol.peek_fingerprint(peer, position)
     }
 
@@ -431,11 +423,7 @@ impl Board {
     /// If `peer` is not on the board.
     #[inline(always)]
     pub fn consume(&self, peer: usize, position: u64) {
-        assert!(
-            peer < self.ranks(),
-            "local rank {peer} is not on a board of {} ranks",
-            self.ranks()
-        );
+        self.check_peer(peer);
         self.protocol.consume(peer, position);
     }
 
