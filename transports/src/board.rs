@@ -18,12 +18,13 @@
 //! knows the position of a publication before the call runs, because lowering sees the schedules
 //! of all local ranks.
 
+mod mapped;
 mod protocol;
 
 use maypole_kernels::{View, ViewMut};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 
+use mapped::{Geometry, LINE_STRIDE, MappedWords, PAGE};
 use protocol::line;
 pub use protocol::{BoardProtocol, BoardWords, SharedWord};
 
@@ -41,11 +42,8 @@ pub const SMALL_SLOTS: usize = 8;
 /// Bytes of a chunk slot. Several fit into a core's second-level cache.
 pub const CHUNK: usize = 32 << 10;
 
-/// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent one.
-const LINE_STRIDE: usize = 128;
 /// Offset of the payload in a line, behind sequence and fingerprint.
 const PAYLOAD: usize = 16;
-const PAGE: usize = 4096;
 
 /// The kind of slot that holds a payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -137,81 +135,6 @@ pub struct Mismatch {
     pub peer: usize,
     /// The fingerprint that it carries.
     pub theirs: u64,
-}
-
-/// Offsets and sizes, in bytes, of the parts of a board. All processes of a board use the same.
-#[derive(Clone, Copy, Debug)]
-struct Geometry {
-    ranks: usize,
-    /// Bytes of one row of the table of consumed positions, which lies at offset 0.
-    row: usize,
-    /// Offset of the lines.
-    lines: usize,
-    /// Offset of the data slots.
-    data: usize,
-    /// Bytes of the data slots of one rank.
-    stride: usize,
-}
-
-impl Geometry {
-    const fn new(ranks: usize) -> Self {
-        let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
-        let lines = (ranks * row).next_multiple_of(PAGE);
-        let data = (lines + LINES * ranks * LINE_STRIDE).next_multiple_of(PAGE);
-        // Not a multiple of a page, so that equal slots of different ranks use different cache
-        // sets.
-        let stride = SMALL_SLOTS * SMALL + chunk_slots(ranks) * CHUNK + 576;
-        Self { ranks, row, lines, data, stride }
-    }
-
-    const fn bytes(self) -> usize {
-        self.data + self.ranks * self.stride
-    }
-}
-
-/// The words of a board in shared memory.
-#[derive(Debug)]
-struct MappedWords {
-    start: NonNull<u8>,
-    geometry: Geometry,
-}
-
-impl MappedWords {
-    #[inline(always)]
-    fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
-        debug_assert!(rank < self.geometry.ranks && line < LINES);
-        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
-        // within it.
-        unsafe {
-            self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE)
-        }
-    }
-
-    #[inline(always)]
-    fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
-        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
-        // `self`.
-        unsafe { at.cast::<AtomicU64>().as_ref() }
-    }
-}
-
-impl BoardWords for MappedWords {
-    type Word = AtomicU64;
-    #[inline(always)]
-    fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
-        self.word(self.line(rank, line))
-    }
-    #[inline(always)]
-    fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
-        // SAFETY: the second word of a line of 128 bytes.
-        self.word(unsafe { self.line(rank, line).add(8) })
-    }
-    #[inline(always)]
-    fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {
-        debug_assert!(reader < self.geometry.ranks && writer < self.geometry.ranks);
-        // SAFETY: within the table of `ranks` rows that the geometry starts with.
-        self.word(unsafe { self.start.add(reader * self.geometry.row + writer * size_of::<u64>()) })
-    }
 }
 
 /// Memory that a board can lie in. The bytes stay in place while the value lives, even if the value
